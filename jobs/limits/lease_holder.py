@@ -46,3 +46,7 @@ class LeaseHolder:
         """The amount of this limit that may be in use now; 0 after the end of the lease."""
         share = self.shares.get(name, NOTHING)
         return min(share.has, share.target) if now < self.until else 0
+
+    def free_share(self, name: str) -> float:
+        """The share of this limit that nobody had at the last answer."""
+        return self.shares.get(name, NOTHING).free / self.limits[name].amount

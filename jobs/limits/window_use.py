@@ -70,16 +70,21 @@ class WindowUse:
             return self._ends[0][0]
         return self._sent[0].arrives_by + self.window if self._sent else None
 
-    def wants(self, now: float, calls: int) -> int:
+    @property
+    def is_one_request(self) -> bool:
+        """Whether each call uses one of it for a while, its request."""
+        return self.unit == "request" and self.of_a_call == 1 and self._is_one and self.window < math.inf
+
+    def wants(self, now: float, calls: int, *, at_least: int = 0) -> int:
         """What is in use, and what so many possible calls could use until the next heartbeats."""
         self._pace(now)
-        return self.in_use(now) + (max(self.of_a_call * calls, 2 * max(self._paced)) if calls else 0)
+        return self.in_use(now) + (max(self.of_a_call * calls, 2 * max(self._paced), at_least) if calls else 0)
 
-    def reserve(self, now: float) -> None:
-        """A call begins."""
+    def reserve(self, now: float, calls: int = 1) -> None:
+        """So many calls begin."""
         self._pace(now)
-        self._paced[1] += self.of_a_call
-        self._reserved += self.of_a_call
+        self._paced[1] += self.of_a_call * calls
+        self._reserved += self.of_a_call * calls
 
     def use(self, amount: int, now: float, *, of_reserved: int) -> None:
         """It used so much by now; so much of what was reserved is not any longer."""

@@ -19,7 +19,7 @@ from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.lookup import Key
 from jobs.errors import RowFailed
 from jobs.task.call_table import CallTable
-from jobs.task.counted_calls import Ask, CountedCalls
+from jobs.task.counted_calls import Ask
 from jobs.task.hedging import Hedging
 from jobs.task.leased_call import within_lease
 from jobs.task.lookup_state import LookupState, Row
@@ -126,14 +126,13 @@ class LookupFunction(AsyncFunction[Row, Row]):
         await self._caller.open()
 
     def count_calls(self, lease: ServiceLease) -> None:
-        """Start calls without asking the lease while it lasts, if it is this lookup's alone and limits no more than the
-        calls in flight. For functions, which may answer at once: beside a request the lease costs nothing.
+        """Start calls without asking the lease while it lasts, if nothing but calls is limited, and those are this
+        lookup's alone. For functions, which may answer at once: beside a request the lease costs nothing.
         """
         is_plain = self._hedging is None and self._allowance is None and not self._asks_once
-        if lease.counts_only_calls and is_plain and isinstance(self._lookup, AsyncFunctionLookup):
-            counted = CountedCalls(lambda: self.statistics().running, partial(self._end_calls, lease))
+        if lease.counts_calls and is_plain and isinstance(self._lookup, AsyncFunctionLookup):
+            counted = lease.count_by(lambda: self.statistics().running, partial(self._end_calls, lease))
             self._ask, self._counted = counted.started(lease, self._caller.call), True
-            lease.count_by(counted)
 
     def _end_calls(self, lease: ServiceLease) -> None:
         """The lease ends. Its calls fail as those of a function whose wait was cancelled."""

@@ -19,14 +19,15 @@ from jobs.limits.lease_holder import LeaseHolder
 from jobs.limits.limits_plan import CALLS
 from jobs.limits.window_use import CallUse, WindowUse
 from jobs.task.call_budget import UsedUp
+from jobs.task.counted_calls import HIGH, CountedCalls
 from jobs.task.leased_call import LeasedCall
 
 if TYPE_CHECKING:
     from asyncio_core import Gate
     from jobs.limits.limits_plan import ServiceLimits
-    from jobs.task.counted_calls import CountedCalls
 
 CLOSED_FOR = 0.6  # s; renewed with each heartbeat, four times a second, while no call may start
+FIRST = 1000  # such a part of a limit in a window is asked for at once, so that a high one costs no time to find
 WAKE_EVERY = 0.02  # s, at least, between two looks for what is free again of a window
 ASK_AGAIN = 0.1  # s after an answer without enough, where there is more: the driver has asked the store meanwhile
 GIVEN_BACK_WITHIN = 2.5  # s for others to give back money that they reserved and do not use
@@ -91,13 +92,15 @@ class ServiceLease:
     # -- calls that the operator counts --------------------------------------------------------------------------------
 
     @property
-    def counts_only_calls(self) -> bool:
-        """Whether nothing but the calls in flight is limited or observed."""
-        return self._counts_calls and not self._windows and self._seen is None
+    def counts_calls(self) -> bool:
+        """Whether nothing is limited or observed but calls, each of them one request of limits that are high."""
+        limits = [(use, self._holder.limits[name].amount) for name, use in self._windows.items()]
+        return self._seen is None and all(use.is_one_request and amount >= HIGH for use, amount in limits)
 
-    def count_by(self, counted: CountedCalls) -> None:
-        """Have an operator count the calls. Only those ask here that may not start freely."""
-        self._counted = counted
+    def count_by(self, running: Callable[[], int], end: Callable[[], None]) -> CountedCalls:
+        """Have an operator count the calls: see CountedCalls. Only those ask here that may not start freely."""
+        self._counted = CountedCalls(running, end, self._windows, self._holder, self._ask_soon)
+        return self._counted
 
     def is_asked_by(self, task: asyncio.Task[Any]) -> bool:
         """Whether this task's call waits for the lease."""
@@ -286,8 +289,13 @@ class ServiceLease:
     def claims(self, wants: int) -> dict[str, Any]:
         """The claims for the driver. wants: possible calls in flight."""
         now = self.clock()
+        if self._counted is not None:
+            self._counted.settle(now)
         in_use = {CALLS: self.running} | {name: use.in_use(now) for name, use in self._windows.items()}
-        could_use = {CALLS: wants} | {name: use.wants(now, wants) for name, use in self._windows.items()}
+        first = {name: self._holder.limits[name].amount // FIRST for name in self._windows if name not in self._budgets}
+        could_use = {CALLS: wants} | {
+            name: use.wants(now, wants, at_least=first.get(name, 0)) for name, use in self._windows.items()
+        }
         found = self._holder.ask(in_use, could_use)
         self._let_start()
         probed, self.probed = self.probed, False

@@ -9,12 +9,15 @@ from asyncio_core import AsyncFunction, StreamRecord
 from asyncio_core.testing import run_virtual
 from jobs.declare.lookup import service_of
 from jobs.limits.lease_book import CLOSED, OPEN, PROBE, Answer, Limit, Share
-from jobs.limits.limits_plan import CALLS, ServiceLimits
+from jobs.limits.lease_keeper import LeaseKeeper
+from jobs.limits.limits_plan import CALLS, Reserved, ServiceLimits
+from jobs.task.lease_messages import claims_of, message_of
 from jobs.task.lookup_state import LookupState, Row
 from jobs.task.operators import Surroundings, chain
 from jobs.task.progress import AttemptCounts
 from jobs.task.service_lease import ServiceLease
 from jobs.task.task_limits import TaskLimits
+from tests.jobs.limits.test_rates import most_in_a_window
 from tests.jobs.task.test_runner import lookup
 from tests.jobs.task.test_runner import plan as task_plan
 from tidegate import Cache
@@ -44,19 +47,40 @@ class NoDriver:
     is_connected = False
 
 
+class Driver:
+    """Answers heartbeats from a keeper."""
+
+    is_connected = True
+
+    def __init__(self, keeper):
+        self.keeper, self.limits = keeper, None
+
+    def send(self, _kind, number, at, services):
+        found = {
+            service: message_of(self.keeper.heartbeat(str(id(self)), claims_of(claims, self.keeper.declared)))
+            for service, claims in services.items()
+        }
+        asyncio.get_running_loop().call_later(0.003, self.limits.take, number, [], found)
+
+
 class Task:
     """One task, whose driver is the test."""
 
-    def __init__(self, function, *, cache=None, share=4):
+    def __init__(self, function, *, cache=None, share=4, driver=None, limits=None):
         self.function, self.rows = function, []
         loop = asyncio.get_running_loop()
         declared = lookup(function, timeout=LONGEST, cache=cache, max_concurrency=share)
-        limits = ServiceLimits(service_of(declared), {CALLS: Limit(share)}, LONGEST)
+        limits = limits or ServiceLimits(service_of(declared), {CALLS: Limit(share)}, LONGEST)
         plan = replace(task_plan(declared, share=share), limits=(limits,))
         clock = lambda: int(loop.time() * 1e6)  # noqa: E731
-        self.limits = TaskLimits(plan, 0, NoDriver(), clock, lambda _share: None)
-        self.chain = chain(Surroundings(plan, [share], [None], None, clock, AttemptCounts()), self.rows.append)
+        self.limits = TaskLimits(plan, 0, driver or NoDriver(), clock, lambda _share: None)
+        ask_soon = self.limits.ask_soon if driver else lambda: None
+        surroundings = Surroundings(plan, [share], [None], None, clock, AttemptCounts(), ask_soon=ask_soon)
+        self.chain = chain(surroundings, self.rows.append)
         self.limits.set_operators(self.chain)
+        if driver is not None:
+            driver.limits = self.limits
+            loop.call_later(0.25, self.tick)
         (self.lease,), (self.operator,) = self.chain.leases, self.chain.operators
         self.gate = self.operator._calls._gate
 
@@ -67,6 +91,10 @@ class Task:
         self.lease.take(Answer({CALLS: Share(calls, calls)}, ttl, gate), asked_at=now)
         self.limits._resize()
         return claims["claims"][CALLS]
+
+    def tick(self):
+        self.limits.send_heartbeat()
+        asyncio.get_running_loop().call_later(0.25, self.tick)
 
     async def ask(self, keys, *, cut_at=None):
         await self.operator.open()
@@ -196,3 +224,34 @@ def test_after_a_pause_one_call_finds_out_and_then_they_start_without_asking(ask
     assert starts[:5] == [2.0, 2.4, 2.4, 2.4, 2.4]
     assert task.outcomes == ["ok"] * 20
     assert len(asked) <= 4
+
+
+def test_a_call_that_asked_ends_no_later_call_of_its_worker():
+    async def main():
+        task, loop = Task(Function(lambda key: 1.0)), asyncio.get_running_loop()
+        for second in range(1, 60):
+            loop.call_at(second, task.answer)
+        await task.ask(range(100))
+        return task
+
+    assert run_virtual(main).outcomes == ["ok"] * 100
+
+
+@pytest.mark.parametrize(("rate", "used", "asking"), [(1000, 0.95, 1.0), (10_000, 0.93, 1.0), (100_000, 0.0, 0.1)])
+def test_a_high_rate_is_used_in_blocks_while_there_is_plenty_and_any_rate_exactly_where_it_is_scarce(
+    asked, rate, used, asking
+):
+    async def main():
+        loop = asyncio.get_running_loop()
+        limits = {CALLS: Limit(200), "r": Limit(rate, 1.0)}
+        declared = ServiceLimits("function first", limits, LONGEST, {"r": Reserved("request", 1)})
+        keeper = LeaseKeeper(declared, "", "", None, loop.time)
+        function = Function(lambda key: 0.005 + key % 7 / 500)
+        tasks = [Task(function, share=100, driver=Driver(keeper), limits=declared) for _ in range(2)]
+        await asyncio.gather(*(task.ask(range(100_000), cut_at=2.0) for task in tasks))
+        return function.began
+
+    began = run_virtual(main)
+    assert most_in_a_window([(when, 1) for when in began], 1.0) <= rate
+    assert len([when for when in began if when >= 1.0]) >= used * rate
+    assert len(asked) <= asking * len(began)
