@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from jobs.declare.key_expressions import named_column
 from jobs.input.file_rows import FileRows
 from jobs.run.file_splits import parts_of, splits_of
 from jobs.run.spark_facts import is_remote
+from jobs.schema import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,6 +51,6 @@ def _is_plain(prepared: DataFrame, day: InputDay) -> bool:
     is_dated = any(pa.types.is_temporal(column.kind) for column in day.columns)
     return (
         all(set(field.metadata) <= PLAIN for field in fields)
-        and to_arrow_schema(StructType(fields), timezone="UTC").types == day.schema.types
+        and arrow_schema(StructType(fields)).types == day.schema.types
         and not (is_dated and prepared.sparkSession.conf.get(CALENDAR) != "CORRECTED")
     )
