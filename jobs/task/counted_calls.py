@@ -22,7 +22,7 @@ Ask = Callable[["Key"], Awaitable[Any]]
 BLOCK = 100  # calls
 HIGH = 100 * BLOCK  # a limit in a window for which the cost of its counting shows
 PLENTY = 0.2  # of a limit, at least, nobody has; otherwise each request counts by itself, so that none is lost
-ROOM = 0.75  # of a task's part, at most, is in use with a block
+ASKS, FULL = 0.5, 0.9  # of a task's part in use: it asks for more, and for no block
 AGAIN_AFTER = 0.05  # s
 
 
@@ -66,6 +66,11 @@ class CountedCalls:
             self._ends.cancel()
         self._ends = asyncio.get_running_loop().call_at(until, self._end)
 
+    def close(self) -> None:
+        """No call runs any more."""
+        if self._ends is not None:
+            self._ends.cancel()
+
     def started(self, lease: Lease, ask: Ask) -> Ask:
         """`ask`, which asks the lease only where it must. The clock is read each time, because a process that was
         stopped has late timers.
@@ -99,9 +104,11 @@ class CountedCalls:
             if self._holder.free_share(name) < PLENTY:
                 self._reserves_at = now + AGAIN_AFTER
                 return False
-            if use.in_use(now) + BLOCK > ROOM * self._holder.may_use(name, now):
+            in_use, may_use = use.in_use(now) + BLOCK, self._holder.may_use(name, now)
+            if in_use > ASKS * may_use:
+                self._ask_soon()
+            if in_use > FULL * may_use:
                 self._reserves_at = now + AGAIN_AFTER
-                self._ask_soon()  # for more, while there is some left
                 return False
         for use in self._windows.values():
             use.reserve(now, BLOCK)

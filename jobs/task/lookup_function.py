@@ -19,7 +19,6 @@ from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.lookup import Key
 from jobs.errors import RowFailed
 from jobs.task.call_table import CallTable
-from jobs.task.counted_calls import Ask
 from jobs.task.hedging import Hedging
 from jobs.task.leased_call import within_lease
 from jobs.task.lookup_state import LookupState, Row
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from jobs.declare.lookup import Lookup
     from jobs.task.call_budget import CallBudget
     from jobs.task.circuit_breaker import CircuitBreaker
+    from jobs.task.counted_calls import Ask, CountedCalls
     from jobs.task.progress import AttemptCounts
     from jobs.task.service_lease import ServiceLease
     from jobs.task.shared_calls import Kept
@@ -116,7 +116,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         shared = lookup.cache if needs_table else None
         self._table = None if shared is None else CallTable(lookup, caller, shared, now_us)
         self._asks_once = marks
-        self._counted = False  # its calls start without asking the lease
+        self._counted: CountedCalls | None = None  # where calls start without asking the lease
         self._loop: asyncio.AbstractEventLoop  # cached: get_running_loop() costs a system call
 
     async def open(self, runtime_context: Any) -> None:  # noqa: ARG002  # Flink's signature
@@ -131,8 +131,8 @@ class LookupFunction(AsyncFunction[Row, Row]):
         """
         is_plain = self._hedging is None and self._allowance is None and not self._asks_once
         if lease.counts_calls and is_plain and isinstance(self._lookup, AsyncFunctionLookup):
-            counted = lease.count_by(lambda: self.statistics().running, partial(self._end_calls, lease))
-            self._ask, self._counted = counted.started(lease, self._caller.call), True
+            self._counted = lease.count_by(lambda: self.statistics().running, partial(self._end_calls, lease))
+            self._ask = self._counted.started(lease, self._caller.call)
 
     def _end_calls(self, lease: ServiceLease) -> None:
         """The lease ends. Its calls fail as those of a function whose wait was cancelled."""
@@ -153,6 +153,8 @@ class LookupFunction(AsyncFunction[Row, Row]):
 
     async def close(self) -> None:
         self._gate.unsubscribe(self)
+        if self._counted is not None:
+            self._counted.close()
         if self._hedging is not None:
             await self._hedging.close()
         await self._caller.close()
@@ -184,7 +186,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
                 return [value]
             table.in_flight[hashed] = asked
             asked.task = asyncio.current_task(self._loop)
-        elif self._counted:
+        elif self._counted is not None:
             asked.task = asyncio.current_task(self._loop)
         now_us, ask = self._now_us, self._ask  # locals, because method lookup is slower
         asked.started = now_us()
