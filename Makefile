@@ -14,7 +14,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 unexport PYTHONDONTWRITEBYTECODE # each of the many Pythons would compile every module anew
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: java lock wheel help setup demo ui airflow quick test proof test-ui bench bench-flink check format reference clean
+.PHONY: java lock wheel help setup demo ui airflow quick short test proof test-ui bench bench-flink check format reference clean
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -30,7 +30,10 @@ ui: $(CLASSES) ## Dagster, the lookup service and the reports on the demo's data
 airflow: $(CLASSES) $(AIRFLOW) ## Airflow, the lookup service and the reports on the demo's data, until Ctrl-C
 	@$(BIN)/python -m demo.airflow
 
-quick: check ## lint, types, and the short tests that start no Spark, process or server
+quick: $(READY) ## lint, types, and the short tests that start no Spark, process or server
+	@$(MAKE) --no-print-directory -j2 check short
+
+short:
 	$(BIN)/python -m pytest -q -n 2 --quick --hypothesis-profile=quick $(ARGS)
 
 test: $(CLASSES) $(AIRFLOW) ## the tests, one proof per promise (at most 12 minutes on 2 cores)

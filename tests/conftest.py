@@ -1,6 +1,7 @@
 """What several folders of tests stand on: one Spark session, the demo's real day, its services, small tables."""
 
 import datetime as dt
+import gc
 import os
 import re
 import secrets
@@ -57,6 +58,18 @@ def pytest_ignore_collect(collection_path, config):
     """`make quick` does not load files without a quick test: it takes seconds to import what they need."""
     is_test = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
     return True if config.getoption("--quick") and is_test and NOT_QUICK.search(collection_path.read_text()) else None
+
+
+def pytest_collection(session):
+    """The garbage collector looks at none of what `make quick` loads, which lasts as long as the tests do."""
+    if session.config.getoption("--quick"):
+        gc.disable()
+
+
+def pytest_collection_finish(session):
+    if session.config.getoption("--quick"):
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(config, items):

@@ -47,6 +47,7 @@ def test_an_answer_is_in_the_journal_long_before_its_part_is_due_and_the_part_re
     assert [one.response for one in as_answers(folder.read(folder.parts()))] == [b"0", b"1", b"2"]
 
 
+@pytest.mark.slow
 def test_a_journal_that_was_cut_anywhere_has_the_records_before_the_cut(folder):
     path = write(folder, ANSWERS)
     whole, before = path.read_bytes(), 0

@@ -50,6 +50,7 @@ def test_a_machine_without_java_is_told_so_by_runs_and_by_plans(tmp_path, monkey
     assert str(failed.value) == message
 
 
+@pytest.mark.process
 def test_a_spark_that_cannot_start_is_told_by_its_cause(tmp_path):
     log = tmp_path / "spark.log"
     too_odd = SparkSubmit(conf={"spark.driver.memory": "1x"})

@@ -59,6 +59,7 @@ def test_a_stream_compacts_its_ledger_after_a_hundred_batches_and_again(stream):
     assert batches_until_compacted(stream, compaction, 2 * BATCHES) == BATCHES
 
 
+@pytest.mark.slow
 def test_a_stream_whose_ledger_takes_long_to_compact_does_so_for_at_most_a_twentieth_of_the_time(stream):
     compaction = StreamCompaction(stream, clock=(clock := Clock(10.0)))  # between two batches
 
