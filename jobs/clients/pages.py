@@ -88,7 +88,7 @@ class PageReader:
             elsewhere = link.origin()
         except (ValueError, TypeError) as error:
             raise self._wrong(f"{self._rule.next} is {value!r}, not an address of a page") from error
-        if elsewhere != _as_links_are(first).origin() or link.user is not None:
+        if elsewhere != URL(str(first)).origin() or link.user is not None:  # read anew, as yarl normalizes links
             raise self._wrong(f"the next page is at {elsewhere}; pages are requested only at {first.origin()}")
         if not is_below(self._session.base_url, link):
             raise self._wrong(
@@ -114,8 +114,3 @@ class PageReader:
 
     def _wrong(self, reason: str) -> CallFailed:
         return CallFailed(self._session.masked(reason), passing=False)
-
-
-def _as_links_are(page: URL) -> URL:
-    """The URL with host and port normalized by yarl like those of links."""
-    return URL(str(page))

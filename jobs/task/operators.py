@@ -23,11 +23,6 @@ from jobs.task.service_lease import ServiceLease
 from jobs.task.task_ledger import TaskLedger
 
 CAPACITY_PER_CALL = 16  # entries per call in flight: keeps a slow head from starving ordered mode (1.01 x the limit)
-MODES = {
-    "ordered": OutputMode.ORDERED,
-    "unordered": OutputMode.UNORDERED,
-    "key_ordered": OutputMode.KEY_ORDERED,
-}
 FOR_EVER = 1_000_000_000  # retries; the predicate decides, as it knows which attempts count
 
 
@@ -96,7 +91,6 @@ class Chain:
         return found
 
     def resize(self, lookups: Sequence[Lookup], shares: Sequence[int]) -> None:
-        """Set the calls in flight per lookup; running calls finish."""
         for operator, caller, lookup, share in zip(self.operators, self.callers, lookups, shares, strict=True):
             if isinstance(caller, Requesting):
                 caller.allow(share)
@@ -170,7 +164,7 @@ def _operator(
     operator = AsyncWaitOperator(
         asking,
         output,
-        mode=MODES[task.plan.mode],
+        mode=OutputMode(task.plan.mode),
         timeout=lookup.timeout,
         capacity=CAPACITY_PER_CALL * rows,
         concurrency=rows,

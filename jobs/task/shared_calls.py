@@ -98,34 +98,21 @@ class SharedCall:
 
     def __init__(self) -> None:
         self.waiting = 0  # rows, without the one that makes the call
-        self._ended = False
-        self._reply: Reply | None = None
-        self._error: Exception | None = None
-        self._turns: list[asyncio.Future[None]] = []  # of waiting rows
+        self._result: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
     async def over(self) -> None:
         """Wait until the call ended in any way."""
-        if not self._ended:
-            turn = asyncio.get_running_loop().create_future()
-            self._turns.append(turn)
-            await turn
+        await asyncio.wait([self._result])
 
     async def reply(self) -> Reply:
         """Wait until the call ended. Raises its error, if it ends the run."""
-        await self.over()
-        if self._error is not None:
-            raise self._error
-        assert self._reply is not None
-        return self._reply
+        return await asyncio.shield(self._result)
 
     def end(self, reply: Reply | None, error: BaseException | None = None) -> None:
         """Notify all waiting rows. Without reply and error the call was cancelled, which ends their run."""
-        self._ended = True
-        self._reply = reply
-        if reply is None:
-            self._error = (
-                error if isinstance(error, Exception) else RuntimeError("the call was cancelled from elsewhere")
-            )
-        for turn in self._turns:
-            if not turn.done():
-                turn.set_result(None)
+        if reply is not None:
+            self._result.set_result(reply)
+            return
+        elsewhere = RuntimeError("the call was cancelled from elsewhere")
+        self._result.set_exception(error if isinstance(error, Exception) else elsewhere)
+        self._result.exception()  # retrieved, as no row may wait for it
