@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from data_quality.check import Check
 from data_quality.run_output import Faults, Flags, Floats, Places, TaskRows, whole_number
 from jobs.schema import SEGMENT
-
-if TYPE_CHECKING:
-    from data_quality.check import Check
 
 
 def gone_back(values: Floats, among: Places | None = None) -> Flags:

@@ -121,7 +121,6 @@ class Authorizer:
         return False
 
     def masked(self, text: str) -> str:
-        """`text` with secrets masked."""
         return without_secrets(text, self._secrets)
 
 

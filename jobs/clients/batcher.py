@@ -53,10 +53,9 @@ class Batching:
     None for a miss, or the key's exception. An exception of it applies to every key, except BatchRefused: then the
     batch is sent again in halves, until the bad item is alone and gets the refusal.
 
-    A request leaves when max_items keys wait or the first of them has waited max_wait s, with at most max_requests in
-    flight. When one ends, the next leaves before the waiters of the first continue, which takes a while for hundreds of
+    When a request ends, the next leaves before the waiters of the first continue, which takes a while for hundreds of
     keys. A key whose caller is cancelled before its request leaves is removed; later it stays in the request, which is
-    cancelled only when no caller waits for any of its items. After throttling no request leaves for the given time.
+    cancelled only when no caller waits for any of its items.
     """
 
     def __init__(self, send: Send, *, max_items: int, max_wait: float, max_requests: int) -> None:

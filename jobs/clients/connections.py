@@ -42,9 +42,8 @@ _TUNNELS: contextvars.ContextVar[bool] = contextvars.ContextVar("tunnels", defau
 class WatchedConnection(ResponseHandler):
     """A connection that counts requests and responses, and knows the keys of its answers.
 
-    quiet: gives how long (s) nothing may come after the last answer before the connection counts as in order. doubt:
-    called with the keys of all answers that it brought, once it holds a response too many. unjudged: called with them
-    when it is closed while a response was still to come.
+    quiet: gives how long (s) nothing may come after the last answer before the connection counts as in order. doubt and
+    unjudged: called with the keys of its answers at a response too many, or if it is closed before the last one.
     """
 
     def __init__(
@@ -102,12 +101,10 @@ class WatchedConnection(ResponseHandler):
         return aiohttp.ServerDisconnectedError()
 
     def begins(self) -> None:
-        """Note a request on it."""
         self._requests += 1
         self._asked_at, self._read_since = self._clock(), 0
 
     def brought(self, keys: Sequence[Key]) -> None:
-        """Note that it brought the answers of these keys."""
         if self.in_doubt:
             self._doubt(keys)
         elif len(keys) != 1 or self._keys[-1:] != list(keys):  # pages of one answer are one
@@ -223,7 +220,6 @@ class WatchedConnection(ResponseHandler):
             self._payload_of_last._read_nowait(-1)  # noqa: SLF001  # read_nowait raises what the reader was left with
 
     def end_watch(self) -> None:
-        """Close it if it is watched, and judge it by the data so far."""
         if self._judging is not None:
             self._judging.cancel()
             self._judging = None
@@ -324,7 +320,6 @@ class WatchedConnector(aiohttp.TCPConnector):
             self._all_judged.set_result(None)
 
     async def settle(self) -> None:
-        """Retire all idle connections, and wait until every retired one is judged."""
         pooled = [watched for waiting in self._conns.values() for watched, _ in waiting]
         self._conns.clear()
         for watched in pooled:

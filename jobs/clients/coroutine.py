@@ -25,8 +25,6 @@ from jobs.errors import RunStopped, TidegateError
 
 
 class CoroutineClient(SessionClient):
-    """The calls of one partition, over one session."""
-
     def __init__(self, lookup: CoroutineLookup, share: int) -> None:
         self._lookup = lookup
         self._columns = lookup.columns

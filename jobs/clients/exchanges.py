@@ -38,6 +38,5 @@ def trace(
 
 
 def note(exchange: Exchange | None, status: int, answer: str = "") -> None:
-    """Record the response, if recording is on."""
     if exchange is not None:
         exchange.status, exchange.answer = status, answer

@@ -34,8 +34,6 @@ REFUSALS = (400, 413, 422)  # of a whole batch: possibly because of one bad item
 
 
 class HttpClient(SessionClient, BatchingClient):
-    """The requests of one partition."""
-
     def __init__(self, lookup: HttpLookup, share: int) -> None:
         self._lookup = lookup
         self._names = tuple(lookup.keys)
@@ -235,7 +233,6 @@ def _keyed_segments(path: Sequence[tuple[str, str | None]]) -> list[int]:
 
 
 def escaped(value: Any) -> str:
-    """A key's value escaped for a path."""
     text = as_text(value)
     return text.translate(_ESCAPES) if text.isascii() else quote(text, safe="")
 

@@ -56,8 +56,6 @@ class StatusFailed(CallFailed):
 
 
 class AnswerTooLarge(CallFailed):
-    """The service's answer is too large."""
-
     def __init__(self, largest: int) -> None:
         super().__init__(f"the answer is larger than {largest:,} bytes (max_answer_bytes)", passing=False)
 
@@ -78,10 +76,8 @@ class _Connector(WatchedConnector):
 
 
 class ServiceSession:
-    """One aiohttp session with a connection per allowed call in flight; it applies all limits.
-
-    It knows the authentication, the limits of an attempt's time and an answer's size, the statuses that mean throttling
-    (`throttled`), and those about the client (`Service.stop_on`). It verifies certificates and follows no redirects.
+    """One aiohttp session with a connection per allowed call in flight. It verifies certificates and follows no
+    redirects.
     """
 
     def __init__(
@@ -97,7 +93,6 @@ class ServiceSession:
         headers: Mapping[str, str] = NO_HEADERS,
         secrets: Sequence[str] = (),
     ) -> None:
-        """errors: statuses that are always final errors. secrets: masked in addition to those of auth."""
         self.base_url = service.base_url
         self._shown_url = service.shown_url
         self._transport = Transport(service)
@@ -248,8 +243,10 @@ class ServiceSession:
             case aiohttp.ClientConnectorError(os_error=cause):
                 to = " to the proxy" if isinstance(error, aiohttp.ClientProxyConnectionError) else ""
                 return CallFailed(f"cannot connect{to}: {cause.strerror or cause}", passing=True)
+            case aiohttp.ClientResponseError():  # its text contains the URL with the key, and a made-up status
+                return self._failure(f"the answer cannot be read: {error.message}", passing=True)
             case aiohttp.ClientError():
-                return self._failure(_broken(error), passing=True)
+                return self._failure(f"connection lost: {error or type(error).__name__}", passing=True)
         return self._failure(f"the answer is not JSON: {error}", passing=False)
 
     async def _answer(self, response: aiohttp.ClientResponse, received: int, exchange: Exchange | None) -> Response:
@@ -308,7 +305,6 @@ class ServiceSession:
         raise AnswerTooLarge(largest)
 
     def masked(self, text: str) -> str:
-        """A foreign text with secrets masked."""
         shown = text.replace(self.base_url, f"{self._shown_url}/***") if self._shown_url != self.base_url else text
         return without_secrets(self._authorizer.masked(shown), self._secrets)
 
@@ -320,13 +316,6 @@ class ServiceSession:
 
     def _failure(self, reason: str, *, passing: bool) -> CallFailed:
         return CallFailed(self.masked(reason), passing=passing)
-
-
-def _broken(error: aiohttp.ClientError) -> str:
-    """The error for a lost connection, or for an answer that is not HTTP."""
-    if isinstance(error, aiohttp.ClientResponseError):  # its text contains the URL with the key, and a made-up status
-        return f"the answer cannot be read: {error.message}"
-    return f"connection lost: {error or type(error).__name__}"
 
 
 def _location(response: aiohttp.ClientResponse) -> str:

@@ -11,11 +11,8 @@ from jobs.declare.sql_lookup import SqlLookup
 
 
 def client_for(lookup: Lookup, share: int) -> Client:
-    """The client of a lookup, not open yet; its libraries are imported here, not earlier. share: the partition's calls
-    in flight.
-
-    Raises DeclarationError if an environment variable that the declaration names is not set, or holds no usable
-    address.
+    """The client of a lookup, not open yet; its libraries are imported here, not earlier. Raises DeclarationError if an
+    environment variable that the declaration names is not set, or holds no usable address.
     """
     match lookup:
         case HttpLookup():

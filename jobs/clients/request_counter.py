@@ -111,7 +111,6 @@ class Request:
             self._counts.in_flight -= 1
 
     def ends(self) -> None:
-        """Note its end with any result."""
         self.frees_its_connection()
         if self._left_at is not None:
             self._counts.seconds += self._clock() - self._left_at
@@ -127,7 +126,6 @@ _counts: dict[str, RequestCounts] = {}  # by lookup
 
 
 def counts_of(lookup: str) -> RequestCounts:
-    """The request counts of this lookup in this process."""
     return _counts.setdefault(lookup, RequestCounts())
 
 
@@ -137,5 +135,4 @@ def begin() -> None:
 
 
 def counted() -> dict[str, RequestCounts]:
-    """The task's counts by lookup."""
     return dict(_counts)

@@ -9,12 +9,9 @@ from jobs.declare.lookup import Key
 
 
 class SessionClient:
-    """A client whose requests go over one session."""
-
     _session: ServiceSession
 
     def masked(self, text: str) -> str:
-        """`text` with the request's secrets masked."""
         return self._session.masked(text)
 
     def fallback(self, key: Key) -> None:  # noqa: ARG002  # what may answer late has nothing else to say

@@ -133,7 +133,6 @@ def sql_state(error: Exception) -> str | None:
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether the error is transient."""
     state = sql_state(error)
     if isinstance(error, OSError) or getattr(error, "connection_invalidated", False):
         return True

@@ -11,16 +11,14 @@ import decimal
 import json
 import sqlite3
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jobs.clients.client import Client
 from jobs.clients.registry import client_for
 from jobs.declare.answer_json import load
+from jobs.declare.lookup import Lookup
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer
-
-if TYPE_CHECKING:
-    from jobs.clients.client import Client
-    from jobs.declare.lookup import Lookup
 
 STORED = ("key", "outcome", "response", "answered_at", "run_id")
 NUMBER = '" row"'  # the answer's number; an answer may have its own column rowid

@@ -12,16 +12,18 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jobs.commands.forgotten_evidence import clean_records, delete_logs, rows_that_asked
 from jobs.commands.forgotten_keys import in_order, texts_of
 from jobs.commands.forgotten_windows import remake_windows
+from jobs.commands.ledgers import Kept
 from jobs.commands.vacuum import vacuum
+from jobs.declare.enrichment import Enrichment
 from jobs.errors import DayTaken, DeclarationError
 from jobs.ledger.erasure import forget as forget_in_ledger
+from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import read_request, versions
-from jobs.process.publish_decision import render_report
+from jobs.process.publish_decision import Quality, render_report
 from jobs.storage import durable
 from jobs.tables import run_records
 from jobs.tables.asked_keys import KeysOf, files_of_days, names_keys
@@ -30,12 +32,6 @@ from jobs.tables.leases import at_work, last_runs, leased
 from jobs.tables.leftovers import delete_what_crashes_left
 from jobs.tables.published_runs import last_published
 from jobs.tables.summaries import summarize
-
-if TYPE_CHECKING:
-    from jobs.commands.ledgers import Kept
-    from jobs.declare.enrichment import Enrichment
-    from jobs.ledger.store import LedgerFolder
-    from jobs.process.publish_decision import Quality
 
 AT_ONCE = timedelta(0)
 NOT_COVERED = (

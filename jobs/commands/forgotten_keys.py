@@ -8,13 +8,11 @@ import itertools
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jobs.declare.lookup import Lookup
 from jobs.errors import DeclarationError
 from jobs.ledger.keys import key_text
-
-if TYPE_CHECKING:
-    from jobs.declare.lookup import Lookup
 
 
 def read(lookup: Lookup, path: str) -> list[tuple[str, ...]]:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
+from jobs.declare.enrichment import Enrichment
 from jobs.process.quiet_spark import quiet_session
 from jobs.run.published_sources import sources
+from jobs.schema import DayFacts
 from jobs.tables import run_records
 from jobs.tables.delivery import at_hand, deliver
 from jobs.tables.published_runs import last_published
 from jobs.tables.window_tables import publish_windows
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
-    from jobs.schema import DayFacts
 
 
 def remake_windows(enrichment: Enrichment, day: str) -> None:

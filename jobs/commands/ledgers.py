@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.lookup import Lookup
 from jobs.errors import DeclarationError
 from jobs.ledger.declared_folder import declared_folder
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
-    from jobs.declare.lookup import Lookup
-    from jobs.ledger.store import LedgerFolder
+from jobs.ledger.store import LedgerFolder
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.expired_marks import RUNS
-
-if TYPE_CHECKING:
-    from jobs.ledger.store import LedgerFolder
+from jobs.ledger.store import LedgerFolder
 
 ROWS_PER_PART = 100_000
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from jobs.declare.enrichment import Enrichment
 from jobs.process.quiet_spark import quiet_session
-from jobs.run.estimate import estimate
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
-    from jobs.run.estimate import Estimate
+from jobs.run.estimate import Estimate, estimate
 
 
 def plan(enrichment: Enrichment, days: Sequence[str]) -> Estimate:

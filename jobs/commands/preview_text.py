@@ -5,14 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.clients.registry import client_for
 from jobs.commands.preview import PreviewRow
+from jobs.declare.lookup import Lookup
 from jobs.wording import counted, one_line
-
-if TYPE_CHECKING:
-    from jobs.declare.lookup import Lookup
 
 LONGEST = 600  # displayed characters of a request or an answer
 

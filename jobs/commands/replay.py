@@ -6,35 +6,30 @@ import datetime as dt
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs import schema
+from jobs.clients.client import Client
 from jobs.clients.registry import client_for
 from jobs.commands.condition import columns_of
-from jobs.commands.ledgers import kept_by
+from jobs.commands.ledgers import Kept, kept_by
 from jobs.commands.marks import mark_expired
+from jobs.declare.enrichment import Enrichment
 from jobs.declare.ledger_settings import FOR_EVER
+from jobs.declare.lookup import Lookup
 from jobs.errors import DeclarationError
-from jobs.ledger.answers import ANSWERS, as_answers
+from jobs.ledger.answers import ANSWERS, StoredAnswer, as_answers
 from jobs.ledger.selection import select
+from jobs.process.day_events import DayEvent
 from jobs.process.day_options import DayOptions
+from jobs.process.day_pipeline import DayPipeline
+from jobs.schema import DayRecord
 from jobs.storage.stored_files import is_there, parquet_source
 from jobs.tables import dead_letters, run_records
 from jobs.tables.asked_keys import asked_texts, files_of_days, names_keys
-
-if TYPE_CHECKING:
-    from jobs.clients.client import Client
-    from jobs.commands.ledgers import Kept
-    from jobs.declare.enrichment import Enrichment
-    from jobs.declare.lookup import Lookup
-    from jobs.ledger.answers import StoredAnswer
-    from jobs.process.day_events import DayEvent
-    from jobs.process.day_pipeline import DayPipeline
-    from jobs.schema import DayRecord
 
 OPTIONS = ("--ignore-ttl",)  # of the Spark program: use answers of any age
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
+from jobs.declare.enrichment import Enrichment
 from jobs.tables import old_files, shown_elsewhere
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
 
 
 @dataclass(frozen=True)

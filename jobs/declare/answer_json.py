@@ -49,13 +49,11 @@ def _by_hand(answer: Any) -> bytes:
 
 
 def load(data: bytes) -> Any:
-    """The answer of a `dump`."""
     answer = orjson.loads(data)
     return _restored(answer) if _DOLLAR in data else answer
 
 
 def _tagged(value: Any) -> Any:
-    """The tagged form of a value that JSON lacks."""
     if isinstance(value, dt.datetime):
         return {"$datetime": value.isoformat()}
     for kind, tag, text in _TAGS:

@@ -85,5 +85,4 @@ def check_budgets(where: str, budgets: Sequence[Budget], prices: Sequence[Price]
 
 
 def parts_of(amount: str, units: int) -> Fraction:
-    """A price for so many units, as billionths for one."""
     return Fraction(Decimal(amount)) * PARTS / units

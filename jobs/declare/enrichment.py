@@ -335,7 +335,6 @@ class Enrichment:
 
 
 def written_columns(lookup: Lookup) -> list[str]:
-    """The published columns of a lookup."""
     answers = [column.name for column in lookup.columns]
     return [*answers, schema.published_status(lookup.name), schema.published_answered_at(lookup.name)]
 

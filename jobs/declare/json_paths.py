@@ -63,7 +63,6 @@ class JsonPath:
         return document
 
     def values(self, document: Any) -> list[Any]:
-        """All matching values."""
         if not isinstance(document, dict | list):
             return []
         with reading():

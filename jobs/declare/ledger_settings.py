@@ -29,11 +29,10 @@ class Ledger:
 
     def __post_init__(self) -> None:
         require_types(self, "ledger")
-        if not isinstance(self.path, str) or not self.path:
+        if not self.path:
             raise DeclarationError(f"ledger: path is {self.path!r}; it must be a folder or a filesystem URL.")
         refuse_secrets("ledger", self.path)
-        whole = isinstance(self.flush_rows, int) and not isinstance(self.flush_rows, bool)
-        if not whole or self.flush_rows < 1 or not 0 < self.flush_seconds < math.inf:
+        if self.flush_rows < 1 or not 0 < self.flush_seconds < math.inf:
             raise DeclarationError(
                 f"ledger: flush_rows={self.flush_rows!r}, flush_seconds={self.flush_seconds!r}; flush_rows must be a "
                 "whole number, at least 1, and flush_seconds over 0. Without a ledger: ledger=None."

@@ -41,7 +41,6 @@ def require_place(where: str, path: str) -> None:
 
 
 def refuse_secrets(where: str, path: str) -> None:
-    """Raise DeclarationError for a URL with a secret in it."""
     if _holds_secret(path):
         raise DeclarationError(
             f"{where}: path contains a secret, which messages would show; leave it out: pyarrow takes it from the "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from jobs.declare.calendar import is_day
 from jobs.errors import DeclarationError
 from jobs.schema import PriceFacts
 
@@ -57,15 +57,8 @@ class Price:
                 f"price {self.amount}: per is {self.per!r}; it must be item, request, a unit of the service's own as "
                 "token, or so many, as '1000 items'."
             )
-        if self.since is not None:
-            try:
-                right = dt.date.fromisoformat(self.since).isoformat() == self.since
-            except (ValueError, TypeError):
-                right = False
-            if not right:
-                raise DeclarationError(
-                    f"price {self.amount}: since is {self.since!r}; it must be a date, as 2026-12-01."
-                )
+        if self.since is not None and not (isinstance(self.since, str) and is_day(self.since)):
+            raise DeclarationError(f"price {self.amount}: since is {self.since!r}; it must be a date, as 2026-12-01.")
 
     @property
     def facts(self) -> PriceFacts:
@@ -93,5 +86,4 @@ def in_force(prices: Sequence[PriceFacts], day: str) -> PriceFacts | None:
 
 
 def cost_of(price: PriceFacts | None, units: int) -> Decimal:
-    """The cost of this many units."""
     return Decimal(0) if price is None else Decimal(price.amount) * units / price.per

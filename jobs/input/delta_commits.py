@@ -29,7 +29,6 @@ class Commit:
 
 
 def version_of(file: Path) -> int:
-    """The version that a file of the log makes."""
     return int(file.name.partition(".")[0])
 
 

@@ -70,7 +70,6 @@ class IcebergInput:
 
     @property
     def version(self) -> int:
-        """The snapshot's number."""
         return self.table.metadata.current_snapshot_id or 0  # opened only where there is one
 
     @property

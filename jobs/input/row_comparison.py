@@ -42,7 +42,6 @@ class ParquetRows:
                 yield _read(file, types, of_file)
 
     def by_file(self, flags: Flags) -> Iterator[tuple[str, Flags]]:
-        """The flags of the rows of each file."""
         start = 0
         for file, rows in self._rows.items():
             yield file, flags[start : start + rows]

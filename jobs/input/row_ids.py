@@ -20,7 +20,6 @@ from jobs.storage import durable
 
 
 def rows_of(input_day: InputDay) -> ParquetRows:
-    """The rows of the input, numbered."""
     return ParquetRows(tuple(map(str, input_day.files)))
 
 

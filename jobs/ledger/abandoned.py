@@ -14,9 +14,7 @@ RUNS = "runs"  # <folder>/runs/<run_id>/: working files of one run
 ABANDONED = timedelta(days=2)  # without a heartbeat, which a living run writes every few seconds
 
 
-def remove_abandoned(
-    folder: LedgerFolder, *, older_than: timedelta = ABANDONED, clock: Callable[[], float] = time.time
-) -> int:
+def remove_abandoned(folder: LedgerFolder, *, clock: Callable[[], float] = time.time) -> int:
     """Delete the folders of runs without a younger file; they contain no answers. Returns the number of runs. Raises
     LedgerError.
     """
@@ -25,7 +23,7 @@ def remove_abandoned(
         if info.mtime is not None:
             run_id = info.path[len(folder.path) + len(RUNS) + 2 :].split("/")[0]
             newest[run_id] = max(newest.get(run_id, 0.0), info.mtime.timestamp())
-    before = clock() - older_than.total_seconds()
+    before = clock() - ABANDONED.total_seconds()
     abandoned = [run_id for run_id, last in newest.items() if last < before]
     for run_id in abandoned:
         remove_run(folder, run_id)

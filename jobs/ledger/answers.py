@@ -47,7 +47,6 @@ class StoredAnswer(NamedTuple):
 
 
 def as_table(answers: Sequence[StoredAnswer]) -> pa.Table:
-    """The answers as Arrow, in their order."""
     columns = zip(*answers, strict=True) if answers else ((),) * len(SCHEMA)
     return pa.table(
         [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA

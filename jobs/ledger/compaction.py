@@ -166,7 +166,6 @@ def open_compacted(folder: LedgerFolder, file: CompactedFile) -> pq.ParquetFile:
 
 
 def write_compacted(folder: LedgerFolder, name: str, table: pa.Table) -> CompactedFile:
-    """Write a sorted table as a file of a generation."""
     folder.replace(f"{COMPACTED}/{name}", as_parquet(table), lasting=True)
     return CompactedFile(name, len(table), table["key"][0].as_py(), table["key"][-1].as_py())
 

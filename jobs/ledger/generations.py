@@ -93,12 +93,12 @@ def complete(folder: LedgerFolder, generation: Generation, known: frozenset[str]
     So an earlier compaction cannot restore keys that `forget` left out of a generation. Of two concurrent ones, one or
     both give up.
     """
-    if _names(folder) - known:
+    if known_generations(folder) - known:
         return False
     name = f"{COMPACTED}/{generation.name}/{COMPLETE}"
     try:
         folder.replace(name, generation.as_json(), lasting=True)
-        alone = not _names(folder) - known - {generation.name}
+        alone = not known_generations(folder) - known - {generation.name}
     except LedgerError:  # it may exist, and another one may have been first
         with contextlib.suppress(LedgerError):
             folder.delete(name)
@@ -110,11 +110,7 @@ def complete(folder: LedgerFolder, generation: Generation, known: frozenset[str]
 
 def known_generations(folder: LedgerFolder) -> frozenset[str]:
     """The argument `known` of `complete`; read it before `contents`."""
-    return frozenset(_names(folder))
-
-
-def _names(folder: LedgerFolder) -> set[str]:
-    return {name.split("/")[1] for name in folder.names(COMPACTED) if name.endswith(f"/{COMPLETE}")}
+    return frozenset(name.split("/")[1] for name in folder.names(COMPACTED) if name.endswith(f"/{COMPLETE}"))
 
 
 def name_after(base: Generation | None, now_us: int, token: Callable[[int], str] = secrets.token_hex) -> str:

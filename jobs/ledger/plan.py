@@ -9,11 +9,7 @@ from jobs.declare.ledger_settings import Ttl
 
 @dataclass(frozen=True)
 class LedgerPlan:
-    """The ledger of one lookup, for one run.
-
-    The driver makes one per lookup and fills in `index` (jobs/run/hits.py): the answers that the ledger holds for
-    the keys of this run. A task adds what earlier attempts of its own partition stored in this run.
-    """
+    """The ledger of one lookup, for one run."""
 
     root: str  # absolute folder or URL
     lookup: str
@@ -24,7 +20,7 @@ class LedgerPlan:
     flush_seconds: float
     hidden: bool = False  # key texts are hashed: a key reads a pii column
     idempotent: bool = True  # False: a mark is stored before each call; a mark without an answer means unknown
-    # Path of the index file as an executor opens it; a bare file name is one that SparkContext.addFile brought.
+    # of the file of the run's stored answers, as an executor opens it; a bare name is one by SparkContext.addFile
     index: str | None = None
 
 

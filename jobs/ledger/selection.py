@@ -8,7 +8,6 @@ only of row groups with a hit.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -55,7 +54,7 @@ def select(folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: 
             found = _find(folder, contents(folder), keys, now_us)
         except FileNotFoundError:  # a compaction deleted it some time after its compaction: list again
             continue
-        decided = decide(_places(found), found, len(keys), now_us=now_us, ttl=ttl)
+        decided = decide(found["place"].to_numpy(), found, len(keys), now_us=now_us, ttl=ttl)
         speaks = decided.rows[decided.rows >= 0]
         places = np.flatnonzero(decided.rows >= 0)
         rows = taken(found, speaks)
@@ -66,10 +65,6 @@ def select(folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: 
             keys.texts.filter(pa.array(decided.refreshed)),
         )
     raise LedgerError(f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?")
-
-
-def _places(found: pa.Table) -> Any:
-    return found["place"].to_numpy()
 
 
 def _find(folder: LedgerFolder, there: Contents, keys: KeySet, now_us: int) -> pa.Table:
@@ -85,4 +80,4 @@ def _find(folder: LedgerFolder, there: Contents, keys: KeySet, now_us: int) -> p
 
 
 def _newest(found: pa.Table, now_us: int) -> pa.Table:
-    return taken(found, newest_rows(_places(found), found, now_us))
+    return taken(found, newest_rows(found["place"].to_numpy(), found, now_us))

@@ -90,7 +90,6 @@ class LedgerFolder:
 
     @property
     def path(self) -> str:
-        """The folder's path in its filesystem."""
         return self._opened[1]
 
     # -- writing -------------------------------------------------------------------------------------------------------
@@ -226,7 +225,6 @@ class LedgerFolder:
         )
 
     def is_empty(self) -> bool:
-        """Whether the folder has no files."""
         return not self.parts() and not self.names("compacted")
 
     def read(self, parts: Iterable[str]) -> pa.Table:
@@ -307,7 +305,6 @@ class LedgerFolder:
         )
 
     def unreadable(self, name: str, error: Exception) -> LedgerError:
-        """The error for a failed read."""
         return LedgerError(
             f"ledger {self.root!r}: {name} cannot be read: {error_text(error)}. Nothing was called for its answers; "
             "start again when it can be."
@@ -329,7 +326,6 @@ class LedgerFolder:
             )
 
     def warn(self, name: str, error: Exception) -> None:
-        """Warn that a file is skipped."""
         _log.warning("ledger %s/%s is skipped: %s", self.path, name, error_text(error))
 
 

@@ -117,7 +117,6 @@ class LedgerWriter:
 
     @property
     def stored(self) -> int:
-        """The last ticket whose answer is stored."""
         return self._stored
 
     def wait(self, ticket: int) -> None:
@@ -210,7 +209,6 @@ class LedgerWriter:
                 self._stored_more.notify_all()
 
     def _write_pending(self) -> None:
-        """Write the answers since the last part as one part."""
         with self._lock:
             self._full_at = self._taken + self._flush_rows
         if not self._pending and not self._count:

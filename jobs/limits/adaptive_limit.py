@@ -23,16 +23,13 @@ STALE = 0.9  # a latency that stayed over this share though the limit was cut is
 
 @dataclass
 class Seen:
-    """What calls told since the last report."""
-
     answered: int = 0
-    seconds: float = 0.0  # the sum of their latencies
-    refused: int = 0  # calls that the service throttled
-    failed: int = 0  # without an answer, by transient errors or their time limit
-    lost: float = 0.0  # the sum of the seconds of refused and failed calls
+    seconds: float = 0.0  # of answered calls
+    refused: int = 0  # throttled
+    failed: int = 0  # by transient errors or their time limit
+    lost: float = 0.0  # s of refused and failed calls
 
     def add(self, other: Seen) -> None:
-        """Take all that another report told."""
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
 

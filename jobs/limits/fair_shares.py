@@ -43,5 +43,4 @@ def useful_shares(total: int, wants: Sequence[int], least: int) -> list[int]:
 
 
 def even_shares(total: int, parts: int) -> tuple[int, ...]:
-    """`total` divided into this many parts as evenly as possible."""
     return tuple(fair_shares(total, [total] * parts))

@@ -53,7 +53,6 @@ class FileStore:
         self._boot = BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
 
     async def step(self, service: str, decide: Callable[[LeaseBook, float], Found]) -> Found:
-        """See LimitStore."""
         while True:
             with _errors():
                 connection = self._connected()
@@ -70,7 +69,6 @@ class FileStore:
             await asyncio.sleep(self._dice.uniform(0, RETRY_WITHIN))
 
     async def books(self) -> tuple[dict[str, LeaseBook], float]:
-        """See LimitStore."""
         with _errors():
             rows = self._connected().execute("SELECT service, book FROM books WHERE boot = ?", (self._boot,)).fetchall()
         return {service: LeaseBook(json.loads(book)) for service, book in rows}, self._clock()
@@ -90,7 +88,6 @@ class FileStore:
             await asyncio.sleep(LOOK_EVERY)
 
     async def tell(self, service: str) -> None:
-        """See LimitStore."""
         with _errors():
             self._connected().execute("UPDATE books SET gate_changes = gate_changes + 1 WHERE service = ?", (service,))
 
@@ -109,7 +106,6 @@ class FileStore:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Turn errors of SQLite and the disk into StoreLost."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:

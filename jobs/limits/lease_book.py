@@ -28,8 +28,6 @@ ROUGHLY = 0.02  # of a window; what goes out of use within it is noted as one
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit of a service."""
-
     amount: int  # calls in flight, or units per window
     window: float = 0.0  # s; 0 for calls in flight, infinite for a budget
 
@@ -38,31 +36,29 @@ class Limit:
 class Claim:
     """An owner's report on one limit at a heartbeat."""
 
-    limit: Limit  # that it declares; the strictest one of all present owners applies
-    keeps: int  # the amount that it uses or continues to use; it returns the rest of its part
-    wants: int  # the amount that it could use
-    least: int = 1  # the amount that a call needs to start
+    limit: Limit  # the strictest one of all present owners applies
+    keeps: int  # it returns the rest of its part
+    wants: int
+    least: int = 1  # what a call needs to start
 
 
 @dataclass(frozen=True)
 class Share:
     """An owner's part of a limit."""
 
-    has: int  # the owner may use it from now on
-    target: int  # to which it should reduce its part, or to which the part will grow once others returned theirs
-    free: int = field(default=0, compare=False)  # no owner has it
+    has: int
+    target: int  # to which it should reduce its part, or to which that grows once others returned theirs
+    free: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a heartbeat."""
-
-    shares: dict[str, Share]  # the owner's parts, by limit
-    ttl: float  # s for which they are valid, from the moment of the heartbeat
-    gate: str = OPEN  # PROBE: this owner may make one call to test the service
-    closed_for: float = 0.0  # s after which to ask about a closed gate again
+    shares: dict[str, Share]  # by limit
+    ttl: float  # s for which they are valid, from the heartbeat
+    gate: str = OPEN  # PROBE: this owner may make one call
+    closed_for: float = 0.0  # s after which to ask again
     reason: str = ""  # for which a run closed the gate
-    adapted: bool = False  # the calls in flight are fewer than allowed, because the service bears no more
+    adapted: bool = False  # the service bears no more calls in flight
 
 
 @dataclass
@@ -107,7 +103,6 @@ class LeaseBook:
         self._pause = _Pause(**state["pause"]) if state.get("pause") else None
 
     def state(self) -> dict[str, Any]:
-        """The whole book as plain data for JSON."""
         return {
             "owners": {name: asdict(owner) for name, owner in self._owners.items()},
             "cooling": self._cooling,
@@ -139,7 +134,6 @@ class LeaseBook:
             self._cool(name, part, part.held, now)
 
     def expire(self, now: float) -> None:
-        """Remove owners whose lease expired."""
         for name in [name for name, owner in self._owners.items() if owner.expires <= now]:
             gone = self._owners.pop(name)
             for limit_name, part in gone.parts.items():
@@ -174,7 +168,6 @@ class LeaseBook:
     # -- shares --------------------------------------------------------------------------------------------------------
 
     def amount(self, name: str) -> int:
-        """The amount to divide."""
         if name in self.amounts:
             return self.amounts[name]
         return min((part.limit.amount for part in self._parts_of(name)), default=0)
@@ -224,7 +217,6 @@ class LeaseBook:
         return True
 
     def clear_pause(self) -> None:
-        """Open the gate."""
         self._pause = None
 
     def end_pause(self, now: float, reason: str) -> None:

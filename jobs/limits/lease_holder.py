@@ -20,11 +20,11 @@ class LeaseHolder:
     takes effect at once, whether an answer arrives or not.
     """
 
-    limits: Mapping[str, Limit]  # those declared, by name
+    limits: Mapping[str, Limit]
     until: float = -math.inf  # the end of the leases, by the owner's clock
-    shares: dict[str, Share] = field(default_factory=dict)  # the owner's parts, by limit
-    gate: str = OPEN  # in the last answer
-    reason: str = ""  # for which it is not open
+    shares: dict[str, Share] = field(default_factory=dict)
+    gate: str = OPEN
+    reason: str = ""
 
     def ask(self, in_use: Mapping[str, int], wants: Mapping[str, int]) -> dict[str, Claim]:
         """The claims of a heartbeat, by limit; reductions take effect at once. in_use: what cannot be returned now."""

@@ -32,12 +32,12 @@ class LeaseKeeper:
     """The keeper of one service. `run` uses the loop of the store; other threads call the other methods."""
 
     declared: ServiceLimits
-    owner: str  # an id of the run, unique among all runs
-    name: str  # of the run, for display
-    store: LimitStore | None  # shared with other runs
-    clock: Callable[[], float]  # s, monotonic
-    on_change: Callable[[], None] = lambda: None  # called when the tasks should send a heartbeat at once
-    lost_since: float | None = None  # when the store was lost; None while it answers
+    owner: str  # unique among all runs
+    name: str
+    store: LimitStore | None
+    clock: Callable[[], float]
+    on_change: Callable[[], None] = lambda: None  # the tasks should send a heartbeat
+    lost_since: float | None = None
     holder: LeaseHolder = field(init=False)
     tasks: LeaseBook = field(init=False)
 
@@ -103,7 +103,6 @@ class LeaseKeeper:
         return answer
 
     def leave(self, task: str) -> None:
-        """Remove a task that ended, without calls in flight."""
         with self._lock:
             self.tasks.leave(task, now=self.clock())
             urgent = self._is_urgent()
@@ -126,7 +125,6 @@ class LeaseKeeper:
         self.hurry()
 
     def probed(self, task: str) -> None:
-        """Record the successful probe of a task."""
         with self._lock:
             opened = self.tasks.open_gate(task)
             self._opened = opened

@@ -16,20 +16,18 @@ class Reserved:
     """The use of a limit per window by calls."""
 
     unit: str
-    of_a_call: int  # units that are reserved before each call
-    each: Fraction = Fraction(1)  # amount of the limit per unit
-    budget: str = ""  # the user's text of a limit that stops the run when it is used up; empty: calls wait for it
+    of_a_call: int  # reserved before each call
+    each: Fraction = Fraction(1)  # of the limit per unit
+    budget: str = ""  # as the user wrote it, if the limit stops the run; empty: calls wait
 
 
 @dataclass(frozen=True)
 class ServiceLimits:
-    """The limits of one service."""
-
     service: str
-    limits: Mapping[str, Limit]  # by name
+    limits: Mapping[str, Limit]
     longest_call: float  # s
-    reserved: Mapping[str, Reserved] = field(default_factory=dict)  # what a call reserves, by limit per window
-    at_least: int | None = None  # the calls in flight with which the search for those that it bears begins
+    reserved: Mapping[str, Reserved] = field(default_factory=dict)  # by limit per window
+    at_least: int | None = None  # calls in flight with which the search begins
 
     def least(self, name: str) -> int:
         """The amount of a limit that a call needs to start."""

@@ -46,7 +46,6 @@ class PostgresStore:
         self._one_at_a_time = asyncio.Lock()  # a connection serves one statement at a time
 
     async def step(self, service: str, decide: Callable[[LeaseBook, float], Found]) -> Found:
-        """See LimitStore."""
 
         async def do(connection: asyncpg.Connection) -> Found:
             while True:
@@ -60,7 +59,6 @@ class PostgresStore:
         return await self._on_connection(do)
 
     async def books(self) -> tuple[dict[str, LeaseBook], float]:
-        """See LimitStore."""
 
         async def do(connection: asyncpg.Connection) -> tuple[dict[str, LeaseBook], float]:
             rows = await connection.fetch("SELECT service, book FROM tidegate.limit_books ORDER BY service")
@@ -83,7 +81,6 @@ class PostgresStore:
         raise StoreLost("the connection to the store of the limits ended")
 
     async def tell(self, service: str) -> None:
-        """See LimitStore."""
         await self._on_connection(lambda connection: connection.execute("SELECT pg_notify($1, $2)", CHANNEL, service))
 
     async def close(self) -> None:
@@ -104,7 +101,8 @@ class PostgresStore:
                 if self._connection is not None:
                     self._connection.terminate()
                     self._connection = None
-                raise StoreLost(f"the store of the limits does not answer ({_words_of(error)})") from error
+                # without the error's text, which may contain an address or a password
+                raise StoreLost(f"the store of the limits does not answer ({type(error).__name__})") from error
 
     async def _connect(self) -> asyncpg.Connection:
         import asyncpg
@@ -116,10 +114,5 @@ class PostgresStore:
                 if not await connection.fetchval("SELECT to_regclass('tidegate.limit_books')"):
                     await connection.execute(SCHEMA)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
-            raise StoreLost(f"the store of the limits is not reached ({_words_of(error)})") from error
+            raise StoreLost(f"the store of the limits is not reached ({type(error).__name__})") from error
         return connection
-
-
-def _words_of(error: BaseException) -> str:
-    """The kind of error, without its message, which may contain an address or a password."""
-    return type(error).__name__

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from jobs.schema import DayRecord
+from jobs.schema import DayRecord
 
 PUBLISHED, FAILED, NOT_STARTED = "published", "failed", "not started"
 

@@ -14,8 +14,9 @@ import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jobs.declare.enrichment import Enrichment, Summary
 from jobs.declare.windows import Window
 from jobs.errors import DayTaken, DeclarationError, TidegateError
 from jobs.process.day_events import FAILED, NOT_STARTED, DayEvent, DayOutcome, DayStage, DaysWarning
@@ -28,9 +29,6 @@ from jobs.schema import DayRecord, UnwrittenRun
 from jobs.tables import run_records
 from jobs.tables.leases import WAIT, Lease, leased
 from jobs.wording import one_line
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment, Summary
 
 LOOK_EVERY = 0.05  # s; between two looks at what the Spark program says
 LAST_WORDS = ("checked", "stopped", "failed")  # kinds of the event after which the program says no more of the day

@@ -16,8 +16,9 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jobs.declare.enrichment import Enrichment
 from jobs.declare.loading import load
 from jobs.errors import DayTaken, DeclarationError, RowFailed, RunStopped, TidegateError
 from jobs.input.stream_files import query_id
@@ -28,12 +29,9 @@ from jobs.run.day import named
 from jobs.run.enrich_day import FAILED, STOPPED, WRONG, WROTE, tidy_path, with_log
 from jobs.run.spark_failures import sentence_of
 from jobs.run.spark_session import session
+from jobs.schema import DayRecord
 from jobs.tables.leases import WAIT
 from jobs.tables.leftovers import delete_what_crashes_left
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
-    from jobs.schema import DayRecord
 
 BEAT = 5  # s between two signs of life in the health file
 FOR_EVER = "36500d"  # Spark passes over files that are a week older than the newest one: rows would be lost in silence

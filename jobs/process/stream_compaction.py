@@ -5,13 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
+from jobs.declare.enrichment import Enrichment
 from jobs.ledger.compaction import compact
 from jobs.ledger.declared_folder import declared_folder
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
 
 BATCHES = 100  # of two parts or more each; a look-up reads a hundred parts in a tenth of a second
 SHARE = 0.05  # of the time, at most: a compaction writes all answers anew

@@ -6,19 +6,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from jobs.ledger.abandoned import RUNS
+from jobs.ledger.plan import LedgerPlan
+from jobs.ledger.store import LedgerFolder
 from jobs.run.hits import folder_of
-
-if TYPE_CHECKING:
-    from jobs.ledger.plan import LedgerPlan
-    from jobs.ledger.store import LedgerFolder
-    from jobs.run.key_columns import Hashes
+from jobs.run.key_columns import Hashes
 
 DECIDING, LISTED = "deciding", "by_row.arrow"
 _TYPES, _HASH = b"tidegate.key_types", "hash"

@@ -10,28 +10,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.declare.enrichment import Enrichment
 from jobs.errors import TidegateError
-from jobs.input.day import find_input
+from jobs.input.day import InputDay, find_input
 from jobs.input.row_comparison import Flags, Places, differ, matching, repeated
 from jobs.input.row_ids import chosen, ids_of, rows_of
 from jobs.input.staged_files import FOLDER as STAGED
 from jobs.run.preflight import check_columns
 from jobs.run.published_rows import PublishedRows
-from jobs.schema import OUTCOMES, DayMetrics, LookupMetrics, RowChanges
+from jobs.schema import OUTCOMES, DayFacts, DayMetrics, DayRecord, LookupMetrics, RowChanges
 from jobs.storage.work_folders import work_folder
 from jobs.tables.copied_rows import keep_rows
 from jobs.tables.delta_log import table_at
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
-    from jobs.input.day import InputDay
-    from jobs.schema import DayFacts, DayRecord
 
 Clock = Callable[[], int]  # µs since the epoch
 

@@ -16,7 +16,6 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -25,13 +24,10 @@ import pyarrow.compute as pc
 from jobs.ledger.abandoned import RUNS
 from jobs.ledger.answers import ANSWERS
 from jobs.ledger.keys import key_hashes
-from jobs.ledger.store import ForeignFile
+from jobs.ledger.plan import LedgerPlan
+from jobs.ledger.store import ForeignFile, LedgerFolder
 from jobs.run.by_row import DECIDING, LISTED, listed_among
 from jobs.run.hits import BEAT, folder_of, run_of_keys
-
-if TYPE_CHECKING:
-    from jobs.ledger.plan import LedgerPlan
-    from jobs.ledger.store import LedgerFolder
 
 SHARES = 256
 DEAD_AFTER = 30.0  # s without a beat, by the clock of the ledger's filesystem

@@ -12,12 +12,14 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.errors import BudgetExhausted, RunStopped
+from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.limits.store_url import LIMITS_URL
 from jobs.run.call_shares import CallShares
 from jobs.run.link_server import Connection, LinkServer
+from jobs.schema import ShareGiven
 from jobs.task.lease_messages import claims_of, message_of, seen_of
 from jobs.task.link_protocol import (
     AGAIN,
@@ -34,10 +36,6 @@ from jobs.task.link_protocol import (
     STOP,
     DriverAddress,
 )
-
-if TYPE_CHECKING:
-    from jobs.limits.lease_keeper import LeaseKeeper
-    from jobs.schema import ShareGiven
 
 SECRET_BYTES = 32
 LAST_MESSAGES = 1.0  # s to wait for those of an ended job's tasks

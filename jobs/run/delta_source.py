@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.input.day import InputDay, of_table
 from jobs.input.delta import DeltaInput
@@ -22,9 +22,6 @@ from jobs.run.published_sources import PublishedSources
 from jobs.run.stream_sources import Batch, Watched
 from jobs.storage import durable
 from jobs.tables.published_runs import last_published
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
 
 NONE_BEFORE = -1  # version before the first batch
 FOLLOWED = "delta_table.json"  # in the checkpoint: id of the table

@@ -5,21 +5,15 @@ The raw response is stored as any other, so that a corrected declaration maps it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.clients.client import Client
 from jobs.clients.registry import client_for
 from jobs.declare.answer_json import load
-from jobs.declare.ledger_settings import FOR_EVER
-from jobs.ledger.answers import as_answers
-
-if TYPE_CHECKING:
-    from jobs.clients.client import Client
-    from jobs.declare.ledger_settings import Ttl
-    from jobs.declare.lookup import Lookup
-    from jobs.ledger.answers import StoredAnswer
+from jobs.declare.ledger_settings import FOR_EVER, Ttl
+from jobs.declare.lookup import Lookup
+from jobs.ledger.answers import StoredAnswer, as_answers
 
 
 def without_old_errors(lookup: Lookup, answers: pa.Table, *, ttl: Ttl, now_us: int) -> tuple[pa.Table, pa.Array]:

@@ -11,29 +11,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+from pyspark.sql.types import StructType
 
 from jobs import schema
+from jobs.declare.lookup import Lookup
 from jobs.ledger.keyed_file import write_keyed
+from jobs.ledger.plan import CallCap, LedgerPlan
 from jobs.run.enrich import write_keys
 from jobs.run.hits import Hits, run_of_keys, with_index, with_own_answers
 from jobs.run.key_columns import HASH, ROWS, TASK, TEXT
 from jobs.run.prefetch_task import PLACE, SharedKeys, run_prefetch
+from jobs.run.request_metrics import RequestMetricsCollector
 from jobs.task.asked_once import AskedFile
 from jobs.task.outcome_columns import ANSWER
 from jobs.task.plan import PartitionPlan
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
-    from jobs.declare.lookup import Lookup
-    from jobs.ledger.plan import CallCap, LedgerPlan
-    from jobs.run.request_metrics import RequestMetricsCollector
 
 BY_ROW = "row"
 OUTCOME = (schema.status, schema.source, schema.error, schema.attempts, schema.latency_ms, schema.paused_ms)

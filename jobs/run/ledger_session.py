@@ -13,29 +13,23 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 
+from jobs.input.day import InputDay
+from jobs.ledger.plan import CallCap, LedgerPlan
 from jobs.ledger.stored_request import write_request
 from jobs.run.by_row import begin_deciding, decided
 from jobs.run.caps import divided_by_need
 from jobs.run.day_keys import KeySource
-from jobs.run.hits import Found, find_hits, folder_of, heartbeats, register_run, unregister_run, with_index
-from jobs.run.key_columns import HASH, ROWS, TASK
+from jobs.run.hits import Found, Hits, find_hits, folder_of, heartbeats, register_run, unregister_run, with_index
+from jobs.run.key_columns import HASH, ROWS, TASK, Hashes
 from jobs.run.key_prefetch import BY_ROW, First, prefetch_keys, types_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
-
-    from jobs.input.day import InputDay
-    from jobs.ledger.plan import CallCap, LedgerPlan
-    from jobs.run.hits import Hits
-    from jobs.run.key_columns import Hashes
-    from jobs.run.request_metrics import RequestMetricsCollector
-    from jobs.task.plan import PartitionPlan
+from jobs.run.request_metrics import RequestMetricsCollector
+from jobs.task.plan import PartitionPlan
 
 FEW_KEYS = 10_000  # of one lookup
 

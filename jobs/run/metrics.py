@@ -10,28 +10,25 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from jobs import schema
 from jobs.declare.prices import SENT, cost_of, in_force
 from jobs.input.arrow_keys import keys_of
 from jobs.ledger.answers import ANSWERS
 from jobs.ledger.keys import joined, key_hashes, texts_in
+from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.scan import read_parts
 from jobs.run.hits import folder_of, run_of_keys
 from jobs.schema import Billed, DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-    from pyarrow import fs
-
-    from jobs.ledger.plan import LedgerPlan
-    from jobs.task.plan import PartitionPlan
+from jobs.task.plan import PartitionPlan
 
 FILES_AT_ONCE = min(8, os.cpu_count() or 1)
 ANSWERED = pa.array(["ok", "miss"])

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from jobs.declare.enrichment import Enrichment
 from jobs.declare.ledger_settings import FOR_EVER
+from jobs.declare.lookup import Lookup
 from jobs.declare.prices import read_money
 from jobs.errors import DeclarationError
 from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.plan import LedgerPlan
 from jobs.storage.urls import is_url
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
-    from jobs.declare.lookup import Lookup
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from jobs.ledger.plan import LedgerPlan
 from jobs.run.claims import Claims
 from jobs.run.key_columns import HASH, TEXT
+from jobs.task.plan import PartitionPlan
 from jobs.task.runner import run_partition
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from jobs.ledger.plan import LedgerPlan
-    from jobs.task.plan import PartitionPlan
 
 PLACE = "__key_place"  # int: of the lookup in the plan
 

@@ -7,13 +7,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from jobs.run.coordinator import DriverCoordinator
 from jobs.run.limiting_factor import TaskLoad
 from jobs.task.progress import EVERY, STEP, TaskProgress
-
-if TYPE_CHECKING:
-    from jobs.run.coordinator import DriverCoordinator
 
 
 class RunProgress:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -12,23 +12,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs import schema
-from jobs.declare.enrichment import written_columns
+from jobs.declare.enrichment import Enrichment, written_columns
 from jobs.declare.fingerprint import fields
+from jobs.declare.lookup import Lookup
 from jobs.input.row_comparison import Flags, ParquetRows
 from jobs.ledger.answers import ANSWERS
 from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.expired_marks import expired_marks
 from jobs.run.key_columns import key_texts
+from jobs.schema import DayRecord
 from jobs.storage.stored_files import parquet_source
 from jobs.tables import run_records
 from jobs.tables.asked_keys import ROWS_AT_ONCE, files_of_days
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from jobs.declare.enrichment import Enrichment
-    from jobs.declare.lookup import Lookup
-    from jobs.schema import DayRecord
 
 
 @dataclass(frozen=True)

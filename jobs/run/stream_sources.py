@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from jobs.declare.enrichment import Enrichment
 from jobs.input.day import InputDay, of_files
 from jobs.input.stream_files import by_day, files_of_batch
 from jobs.run.published_sources import PublishedSources
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
 
 
 @dataclass(frozen=True)

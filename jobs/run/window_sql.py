@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812  # Spark's own name for it
 
 from jobs import schema
-from jobs.declare.enrichment import written_columns
+from jobs.declare.enrichment import Enrichment, written_columns
 from jobs.errors import DeclarationError
 from jobs.run.keyed_rows import written_schema
 from jobs.run.windows import END, FIRED, RANK, START, aggregated
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from jobs.declare.enrichment import Enrichment
-    from jobs.schema import WindowFacts
-    from jobs.task.arrow_batches import BatchLayout
+from jobs.schema import WindowFacts
+from jobs.task.arrow_batches import BatchLayout
 
 
 def check_windows(prepared: DataFrame, enrichment: Enrichment, layout: BatchLayout) -> None:

@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +18,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812
@@ -31,9 +31,6 @@ from jobs.run.windowless_rows import Flags, dropped_of, starts_of, write_windowl
 from jobs.schema import DayFacts, DeclaredFacts, WindowFacts, WrittenWindows
 from jobs.tables.publishing import published_columns
 from jobs.task.session_windows import SessionsOfKey
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 TIME, START, END, FIRED, RANK = "__time", "__start", "__end", "__fired", "__rank"  # ms; RANK: of a late row
 WATERMARK, DROPPED, PLACE = "__watermark", "__dropped", "__place"

@@ -11,11 +11,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 
+from jobs.declare.enrichment import Enrichment
 from jobs.errors import PublishConflict
 from jobs.schema import DayRecord
 from jobs.tables import audit, dead_letters, run_records, shown_elsewhere
@@ -27,9 +27,6 @@ from jobs.tables.leases import Lease
 from jobs.tables.published_runs import last_published
 from jobs.tables.publishers import alone_with, storing
 from jobs.tables.publishing import COMMIT_TRIES, add_actions, add_columns, beside, created, delta_schema, transaction_of
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
 
 Clock = Callable[[], dt.datetime]
 _UNKNOWN: Mapping[str, str] = {}

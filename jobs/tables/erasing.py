@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,9 +15,7 @@ from jobs.storage.work_folders import work_folder
 from jobs.tables import publishing
 from jobs.tables.asked_keys import KeysOf, asked
 from jobs.tables.copied_rows import copy_rows
-
-if TYPE_CHECKING:
-    from jobs.tables.leases import Lease
+from jobs.tables.leases import Lease
 
 
 def without_rows(record: DayRecord, sources: Iterable[str], keys: KeysOf, *, run_id: str, lease: Lease) -> int:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import Field, Schema
 
+from jobs.declare.enrichment import Enrichment
 from jobs.declare.extras import require_extra
+from jobs.input.day import InputDay
 from jobs.schema import DeclaredFacts
 from jobs.tables import shown_as_parquet
 from jobs.tables.delta_log import day_type, table_at
 from jobs.tables.published_files import changed_since
 from jobs.tables.publishers import alone_with
 from jobs.tables.type_check import answer_fields
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
-    from jobs.input.day import InputDay
 
 
 def show(declared: DeclaredFacts) -> None:

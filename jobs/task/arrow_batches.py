@@ -59,7 +59,6 @@ class InputBatch:
 
     @cached_property
     def order_keys(self) -> list[Any]:
-        """The order key of each row, for key_ordered mode."""
         return keys_of(self._order_key, self._order_key.schema.names, nulls=True)
 
     def source_of(self, number: int) -> tuple[str | None, int | None]:
@@ -232,7 +231,6 @@ def _chosen(columns: Any, positions: np.ndarray) -> Any:
 
 
 def _with_called(known: Any, answers: Sequence[AnswerColumn], states: list[LookupState], places: np.ndarray) -> Any:
-    """The known outcomes, merged with those of the called rows."""
     if known is None:
         return outcomes_of(states, answers)
     are_open = np.fromiter((not state.is_settled for state in states), np.bool_, len(states))

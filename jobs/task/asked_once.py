@@ -44,9 +44,6 @@ class AskedOnce:
         """Map the file. Raises LedgerError if it is missing or torn."""
         return cls(KeyedFile.open(file.path), hidden=file.hidden)
 
-    def __len__(self) -> int:
-        return len(self._file)
-
     def find(
         self, texts: pa.StringArray, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch]:

@@ -22,10 +22,7 @@ class CallTable:
     joined share an error too, and use their own retries: the first one to retry calls, the others join.
 
     A row that joins a call, or waits for its retry, uses no slot: the operator's concurrency counts only calls at the
-    service.
-
-    in_flight: key -> the row that makes the call. kept: key -> the cached answer. Its LookupFunction reads and writes
-    both for each row.
+    service. Its LookupFunction reads and writes in_flight and kept for each row.
     """
 
     def __init__(self, lookup: Lookup, caller: Client, cache: Cache, now_us: Callable[[], int]) -> None:

@@ -67,7 +67,6 @@ class CircuitBreaker:
         return self._down_since_us is not None
 
     def succeeded(self) -> None:
-        """Record any answer of the service."""
         if self._rule.failing is not None and not self.is_down:
             self._note(failed=False)
         else:

@@ -167,7 +167,6 @@ class DriverLink:
             self.send(ENDED, ended=self._run.now_us())
 
     def send(self, kind: str, **facts: Any) -> None:
-        """Send a message, without blocking."""
         self._send(line_of(kind, **facts))
 
     def _send(self, line: bytes = b"") -> None:

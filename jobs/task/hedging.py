@@ -110,7 +110,6 @@ class Hedging:
             raise
 
     async def close(self) -> None:
-        """Wait for the cancelled second calls."""
         if self._running:
             await asyncio.wait(self._running)
 

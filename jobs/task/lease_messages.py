@@ -28,7 +28,6 @@ def seen_of(message: Mapping[str, Any]) -> Seen | None:
 
 
 def message_of(answer: Answer) -> dict[str, Any]:
-    """The book's answer for the driver link."""
     shares = {name: [share.has, share.target, share.free] for name, share in answer.shares.items()}
     return {
         "shares": shares,

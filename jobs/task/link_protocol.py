@@ -56,7 +56,6 @@ class DriverAddress:
 
 
 def line_of(kind: str, **facts: Any) -> bytes:
-    """A message as a line."""
     return json.dumps({"kind": kind, **facts}).encode() + b"\n"
 
 
@@ -84,7 +83,6 @@ class Lines:
 
 
 def _message(line: bytes) -> dict[str, Any]:
-    """Parse a message. Raises ValueError for an invalid one."""
     message = json.loads(line)
     if not isinstance(message, dict) or message.get("kind") not in FROM_DRIVER:
         raise ValueError(line)

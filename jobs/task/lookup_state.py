@@ -49,7 +49,6 @@ class LookupState:
             self.paused = closed_seconds
 
     def end_attempt(self, now: int, *, throttled: bool = False) -> None:
-        """The attempt that runs has ended, in whatever way."""
         assert self.started is not None
         self.attempts = (*self.attempts, (self.started, now, throttled))
         self.started = None

@@ -42,8 +42,6 @@ BYTES_PER_GROUP = 16 << 20  # of Arrow data in a task before it writes
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What a task returns to the driver."""
-
     path: str  # of its file
     task: int
     requests: Mapping[str, RequestCounts]  # that it sent, by lookup

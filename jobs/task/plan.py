@@ -16,8 +16,6 @@ from jobs.task.link_protocol import DriverAddress
 
 @dataclass(frozen=True)
 class PartitionPlan:
-    """The plan of a task; plain data, sent to the executors."""
-
     lookups: tuple[Lookup, ...]
     shares: tuple[tuple[int, ...], ...]  # per lookup: calls in flight of each partition, by number
     mode: str

@@ -68,7 +68,6 @@ class TaskProgress:
         self.retries, self.timeouts = attempts.retries, attempts.timeouts
 
     def answered(self, latencies_us: Sequence[int]) -> None:
-        """Count answered calls by their latency in µs."""
         buckets = np.log(np.array(latencies_us) / 1e3 + 1) / STEP
         for bucket, count in zip(*np.unique(buckets.astype(int), return_counts=True), strict=True):
             self.latencies[int(bucket)] = self.latencies.get(int(bucket), 0) + int(count)

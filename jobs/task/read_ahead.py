@@ -46,7 +46,6 @@ class InputWindow:
             self._changed.notify()
 
     def grow(self, rows: int) -> None:
-        """Set the bound in rows."""
         with self._changed:
             self._max_rows = rows
             self._changed.notify()

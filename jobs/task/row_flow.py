@@ -133,7 +133,6 @@ class RowOutput:
         self.collect(element)
 
     def flush(self) -> None:
-        """Make a batch of the rows that are ready."""
         if self._ready:
             self.rows += self._rows_ready
             stored = [ledger.durability_mark() for ledger in self._ledgers]

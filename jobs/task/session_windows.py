@@ -41,9 +41,7 @@ class Firing:
 
 
 class SessionWindows:
-    """The sessions of one key. Times and watermarks in ms; rows are numbers. each: called for every firing; with
-    all_panes=False once per window, when it is closed.
-    """
+    """The sessions of one key. Times in ms. each: called for all firings; without all_panes when a window is closed."""
 
     def __init__(self, gap: int, lateness: int, each: Callable[[Firing], None], *, all_panes: bool) -> None:
         self._gap, self._lateness, self._each, self._all_panes = gap, lateness, each, all_panes

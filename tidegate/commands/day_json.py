@@ -6,17 +6,15 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from jobs.errors import DeclarationError, RunStopped, TidegateError
 from jobs.process.day_events import DayEvent, DayOutcome, DayStage, DaysWarning
+from jobs.process.day_pipeline import DayPipeline
 from orchestration.common.day_results import EXIT_CODES, result, result_of
 from orchestration.common.states import FAILED, UNCHANGED, WRONG
 from tidegate.commands.days import tell
 from tidegate.commands.stages import Stages
-
-if TYPE_CHECKING:
-    from jobs.process.day_pipeline import DayPipeline
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from data_quality.day_quality import REPORTS, DayQuality
 from jobs.declare.discovery import beside
+from jobs.declare.enrichment import Enrichment
 from jobs.declare.table_conflicts import find_conflict
 from jobs.errors import DeclarationError
 from jobs.process import day_events
@@ -17,14 +17,11 @@ from jobs.process.day_pipeline import DayPipeline
 from jobs.process.spark_submit import spark_submit_from_environment
 from jobs.run.enrich_day import STOPPED as STOPPED_BY_SERVICE
 from jobs.run.enrich_day import WRONG as WRONG_DECLARATION
+from jobs.schema import DayRecord
 from jobs.tables.leases import WAIT
 from jobs.wording import counted
 from tidegate.commands.command import FAILED, RIGHT, STOPPED, WRONG, named
 from tidegate.commands.stages import Stages
-
-if TYPE_CHECKING:
-    from jobs.declare.enrichment import Enrichment
-    from jobs.schema import DayRecord
 
 
 def pipeline_of(options: argparse.Namespace) -> DayPipeline:
