@@ -21,7 +21,6 @@ import argparse
 import os
 import random
 import statistics
-import sys
 import tempfile
 import time
 import uuid
@@ -37,7 +36,7 @@ import contenders
 import pyarrow as pa
 import pyarrow.parquet as pq
 import uneven_service
-from whole_run import write_enriched
+from whole_run import session, write_enriched
 
 from demo import data, weather_service
 from demo.draws import latency
@@ -111,12 +110,9 @@ class Workload:
 
 class Bench:
     def __init__(self, root: Path, share: float, *, limits: bool = False) -> None:
-        from jobs.run.spark_session import session
-
         self.root, self.share, self.limits = root, share, limits
         data.prepare(root, days=[])
         self.spark = session("bench")
-        self.spark.sparkContext.setLogLevel("ERROR")
         self.number = 0
 
     # -- works ---------------------------------------------------------------------------------------------------------
@@ -281,10 +277,6 @@ def main() -> None:
     parser.add_argument("--limits", action="store_true", help="tidegate alone, with limits and without")
     parser.add_argument("--share", type=float, default=1.0, help="of the rows")
     options = parser.parse_args()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        (str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))
-    )  # workers'
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
         bench = Bench(Path(folder), options.share, limits=options.limits)
         print(f"{IN_FLIGHT} calls in flight, {TASKS} tasks, the median of {options.runs}", flush=True)

@@ -16,20 +16,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import os
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from cpu_watch import CpuWatch
+import uneven_service
+from usage import CpuWatch
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -77,26 +76,8 @@ class Service(asyncio.Protocol):
 
 
 async def serve() -> None:
-    ended = asyncio.Event()  # set when the process that started this one closes its standard input
-    loop = asyncio.get_running_loop()
-    loop.add_reader(sys.stdin.fileno(), ended.set)
-    server = await loop.create_server(Service, "127.0.0.1", 0, backlog=4096)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await ended.wait()
-
-
-@contextlib.contextmanager
-def service() -> Iterator[str]:
-    """Its address, while it runs as a process of its own."""
-    with subprocess.Popen(
-        [sys.executable, __file__, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-        finally:
-            process.stdin.close()
+    server = await asyncio.get_running_loop().create_server(Service, "127.0.0.1", 0, backlog=4096)
+    await uneven_service.until_closed(server.sockets[0].getsockname()[1])
 
 
 def asked(url: str) -> int:
@@ -138,15 +119,15 @@ class Bench:
             [sys.executable, "-m", "tidegate", "run", "customers", "--package", "declared"],
             cwd=self.folder, env=os.environ | {"PYTHONPATH": f"{ROOT}:{self.folder}", "TTL": str(ttl)} | JAVA,
         )  # fmt: skip
-        watch = CpuWatch(process, every=0.2)
-        status = process.wait()
-        cpu = watch.end()
+        with CpuWatch(process.pid, every=0.2) as watch:
+            status = process.wait()
         if status:
             sys.exit(f"the run ended with status {status}")
+        cpu = watch.by_kind()
         spent = sum(cpu.values())
         calls = asked(self.url) - before
         print(f"{name:<10}{calls:>10,} calls {time.monotonic() - began:8.1f} s {spent:8.1f} s CPU", flush=True)
-        for kind, seconds in sorted(cpu.items(), key=lambda one: -one[1]):
+        for kind, seconds in cpu.items():
             print(f"{'':<10}{seconds:8.1f} s CPU  {kind}", flush=True)
         return spent
 
@@ -160,7 +141,7 @@ def main() -> None:
         asyncio.run(serve())
         return
     rows, changed, expired = options.rows, round(options.rows * CHANGED), round(options.rows * EXPIRED)
-    with tempfile.TemporaryDirectory() as temporary, service() as url:
+    with tempfile.TemporaryDirectory() as temporary, uneven_service.running("--serve", program=__file__) as url:
         bench = Bench(Path(temporary), url)
         bench.give(customers(expired))
         bench.run("before")

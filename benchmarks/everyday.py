@@ -18,11 +18,8 @@ that of the driver, Spark's JVM and its workers together; on a machine with othe
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime as dt
-import os
 import statistics
-import sys
 import tempfile
 import time
 import uuid
@@ -31,12 +28,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import uneven_service
-from whole_run import write_enriched
+from usage import MemoryWatch, cpu_s
+from whole_run import session, write_enriched
 
 from jobs.declare.answer_json import dump
 from jobs.input.day import InputDay, of_files
@@ -116,8 +113,6 @@ def store_answers(root: Path, lookup: Lookup, keys: int) -> None:
 
 class Bench:
     def __init__(self, root: Path, options: argparse.Namespace) -> None:
-        from jobs.run.spark_session import session
-
         self.root, self.rows, self.keys = root, options.rows, options.keys
         self.event_time = EventTime("g", max_out_of_orderness=dt.timedelta(seconds=10)) if options.event_time else None
         for name in ("rows", "rows-few-unknown"):
@@ -128,7 +123,6 @@ class Bench:
         pq.write_table(table.append_column("f_answered_at", times), root / "answers.parquet")
         store_answers(root / "ledger", function_lookup(), self.keys)
         self.spark = session("everyday")
-        self.spark.sparkContext.setLogLevel("ERROR")
 
     def day(self, name: str = "rows") -> InputDay:
         return of_files(sorted((self.root / name).glob("*.parquet")))
@@ -199,40 +193,15 @@ class Bench:
     def few_unknown(self, mode: str, lookup: Lookup) -> None:
         fresh = self.root / f"ledger-{uuid.uuid4().hex}"
         store_answers(fresh, lookup, self.keys)
-        self.begun = spent()  # without filling the ledger
+        self.begun = time.monotonic(), cpu_s()  # without filling the ledger
         declared = self.enrichment(lookup, mode, fresh)
         self.enrich(declared, self.out(), "rows-few-unknown")
 
     def measure(self, work: Callable[[], None]) -> tuple[float, float]:
         """Seconds of wall and of CPU."""
-        self.begun = spent()
+        self.begun = time.monotonic(), cpu_s()
         work()
-        wall, cpu = (now - then for now, then in zip(spent(), self.begun, strict=True))
-        return wall, cpu
-
-
-def spent() -> tuple[float, float]:
-    """The clock, and the CPU time of this process and all below it that still live; Spark's workers do."""
-    me = psutil.Process()
-    cpu = 0.0
-    for process in (me, *me.children(recursive=True)):
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        cpu += times.user + times.system
-    return time.monotonic(), cpu
-
-
-def worker_peak() -> int:
-    """MB: the high-water mark of the resident memory (VmHWM) of the largest Python worker below this process."""
-    peaks = [0]
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error, OSError):
-            if "pyspark.daemon" in " ".join(process.cmdline()):
-                lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-                peaks += [int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM:")]
-    return max(peaks)
+        return time.monotonic() - self.begun[0], cpu_s() - self.begun[1]
 
 
 def contenders(bench: Bench, options: argparse.Namespace, url: str) -> dict[str, Callable[[], None]]:
@@ -258,8 +227,6 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=["stored", "first-night", "few-unknown"])
     parser.add_argument("--event-time", action="store_true", help="with watermarks: one after nearly every row")
     options = parser.parse_args()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ["PYTHONPATH"] = os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
     with (
         tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder,
         uneven_service.running(CALL_S, 0.0, 0.0) as url,
@@ -274,7 +241,9 @@ def main() -> None:
             for name, work in chosen.items():
                 figures[name].append(bench.measure(work))
         report(figures, options.rows)
-        print(f"peak memory of a Python worker: {worker_peak():,} MB")
+        with MemoryWatch() as memory:
+            pass
+        print(f"peak memory of a Python worker: {memory.peaks['worker']:,} MB")
         bench.spark.stop()
 
 

@@ -20,7 +20,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-import psutil
+from usage import cpu_s
 
 ROOT = Path(__file__).resolve().parent.parent
 AT_MOST = 300.0  # s
@@ -79,7 +79,7 @@ def start() -> tuple[float, float, float]:
             html = seconds_until(lambda: b"<html" in answer(address).lower(), page, started)
             query = json.dumps({"query": LOADED}).encode()
             definitions = seconds_until(lambda: has_jobs(answer(f"{address}/graphql", query)), page, started)
-            return html, definitions, cpu_s(page)
+            return html, definitions, cpu_s(page.pid)
         finally:
             page.send_signal(signal.SIGINT)
             page.wait()
@@ -91,15 +91,6 @@ def seconds_until(condition, page: subprocess.Popen, started: float) -> float:
             sys.exit("Dagster's page did not come up")
         time.sleep(0.05)
     return time.monotonic() - started
-
-
-def cpu_s(process: subprocess.Popen) -> float:
-    """Of the process and all that it started."""
-    root, total = psutil.Process(process.pid), 0.0
-    for one in (root, *root.children(recursive=True)):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            total += sum(one.cpu_times()[:4])  # that of its ended children too
-    return total
 
 
 def answer(url: str, body: bytes | None = None) -> bytes:

@@ -11,7 +11,6 @@ the same ledger after that, compacted and not.
 
 import argparse
 import statistics
-import sys
 import tempfile
 import time
 import uuid
@@ -21,10 +20,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from ledger import keys_of, store  # the path is set above
+from ledger import keys_of, store
+from whole_run import session
 
 from jobs.input.day import of_files
 from jobs.ledger.compaction import compact
@@ -32,7 +29,6 @@ from jobs.run import day_keys, options
 from jobs.run.day_keys import KeySource
 from jobs.run.hits import find_hits, folder_of
 from jobs.run.planner import plan_tasks
-from jobs.run.spark_session import session
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Ledger, Output
 
 ROWS_PER_PART = 10_000  # as a task with many answers writes them
@@ -95,7 +91,6 @@ def main():
     parser.add_argument("--way", choices=WAYS, action="append")
     asked = parser.parse_args()
     spark = session("hits")
-    spark.sparkContext.setLogLevel("ERROR")
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         (root / "day").mkdir()

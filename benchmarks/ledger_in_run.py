@@ -8,39 +8,18 @@ CPU is that of the driver, Spark's JVM and its workers together; on a machine wi
 """
 
 import argparse
-import os
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-import psutil
+from throughput import enrichment, write_input
+from usage import cpu_s
+from whole_run import session, write_enriched
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-os.environ["PYTHONPATH"] = f"{ROOT}:{ROOT}/benchmarks"
-
-from throughput import enrichment, write_input  # noqa: E402  # the path is set above, for the workers too
-from whole_run import write_enriched  # noqa: E402
-
-from jobs.input.day import of_files  # noqa: E402
-from jobs.run.spark_session import session  # noqa: E402
-from tidegate import Ledger  # noqa: E402
-
-
-def cpu_s():
-    """Of this process and all below it that still live; Spark's workers do, from one job to the next."""
-    me = psutil.Process()
-    spent = 0.0
-    for process in (me, *me.children(recursive=True)):
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        spent += times.user + times.system
-    return spent
+from jobs.input.day import of_files
+from tidegate import Ledger
 
 
 def run(spark, folder, *, cache, ledger):
@@ -85,7 +64,6 @@ def main():
     parser.add_argument("--turns", type=int, default=3)
     options = parser.parse_args()
     spark = session("ledger in a run")
-    spark.sparkContext.setLogLevel("ERROR")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         write_input(folder / "rows", options.rows)

@@ -14,16 +14,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from pathlib import Path
 from typing import Any
 
+from usage import MemoryWatch
+from whole_run import session
+
+from jobs.run.enrich import write_out
+from jobs.run.planner import plan_tasks
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
 SLOW_S = 0.001
@@ -44,27 +45,9 @@ class Slow(AtOnce):
 FUNCTIONS = {"at once": AtOnce, "slower than Spark": Slow}
 
 
-def high_water_mark(spark: int) -> int:
-    """MB, of the largest Python worker below this process."""
-    most = 0
-    for status in Path("/proc").glob("[0-9]*/status"):
-        with contextlib.suppress(OSError):
-            if f"TIDEGATE_BENCH={spark}\0".encode() in (status.parent / "environ").read_bytes():
-                command = (status.parent / "cmdline").read_bytes()
-                if b"pyspark.daemon" in command or b"pyspark/daemon" in command:
-                    facts = dict(line.split(":", 1) for line in status.read_text().splitlines())
-                    most = max(most, int(facts["VmHWM"].split()[0]) // 1024)
-    return most
-
-
 def one_line(name: str, rows: int, jobs: int) -> None:
     """Runs in a process of its own: rows through the bridge, and what its largest worker needed in any of the jobs."""
-    from jobs.run.enrich import write_out
-    from jobs.run.planner import plan_tasks
-    from jobs.run.spark_session import session
-
     spark = session("bench")
-    spark.sparkContext.setLogLevel("ERROR")
     lookup = AsyncFunctionLookup(
         name="f", function=FUNCTIONS[name], keys={"id": "id"}, returns="x DOUBLE", timeout=60.0, max_concurrency=100
     )
@@ -72,25 +55,12 @@ def one_line(name: str, rows: int, jobs: int) -> None:
         name="bench", input=Input(path="in", row_id=["id"]), lookups=[lookup], output=Output(path="out"), ledger=None
     )
     frame = spark.range(0, rows, 1, 2).selectExpr("id", "repeat(string(id), 10) AS payload")
-    most, ended = 0, threading.Event()
-
-    def watch() -> None:
-        nonlocal most
-        over = False
-        while not over:
-            over = ended.wait(0.5)  # then once more: workers outlive their task
-            most = max(most, high_water_mark(int(os.environ["TIDEGATE_BENCH"])))
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder, MemoryWatch() as watch:
         for job in range(jobs):
             write_out(*plan_tasks(frame, declared), f"{folder}/{job}")
-    ended.set()
-    watcher.join()
     seconds = time.monotonic() - started
-    print(f"{name:20} {jobs} x {rows:12,} rows {seconds:8.1f} s {most:6} MB", flush=True)
+    print(f"{name:20} {jobs} x {rows:12,} rows {seconds:8.1f} s {watch.peaks['worker']:6} MB", flush=True)
 
 
 def main() -> None:
@@ -105,10 +75,8 @@ def main() -> None:
     print(f"{'':20}     {'':12}      {'':8}   peak of a worker", flush=True)
     for name in FUNCTIONS:
         for jobs, rows in ((1, options.small), (JOBS, options.small), (1, options.large)):
-            mark = f"{os.getpid()}{jobs}{rows}"
-            environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "TIDEGATE_BENCH": mark}
             command = [sys.executable, __file__, "--one", name, str(rows), str(jobs)]
-            subprocess.run(command, env=environment, stderr=subprocess.DEVNULL, check=True)
+            subprocess.run(command, stderr=subprocess.DEVNULL, check=True)
 
 
 if __name__ == "__main__":

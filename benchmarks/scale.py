@@ -10,26 +10,23 @@ Java has 4 GB. Memory: the high-water mark of the resident memory of a process (
 
 import argparse
 import os
-import sys
 import tempfile
-import threading
 import time
 from contextlib import chdir
 from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from ledger import keys_of, store  # the path is set above
+from ledger import keys_of, store
+from usage import MemoryWatch
+from whole_run import session
 
 from jobs.ledger.compaction import compact
 from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.store import LedgerFolder
+from jobs.run.day import run_day
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Ledger, Output
 
 DAY = "2024-05-01"
@@ -72,36 +69,6 @@ def write_day(folder, *, rows, keys, stored):
         pq.write_table(pa.table(table), folder / f"{start:012d}.parquet")
 
 
-class MemoryWatch:
-    """The peak of each kind of process, in MB."""
-
-    def __init__(self):
-        self.peaks = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-
-    def _watch(self):
-        me = psutil.Process()
-        while not self._ended.wait(0.5):
-            for process in (me, *me.children(recursive=True)):
-                try:
-                    words = " ".join(process.cmdline())
-                    marks = dict(
-                        line.split(":", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines()
-                    )
-                except (psutil.Error, OSError):
-                    continue
-                kind = "worker" if "pyspark.daemon" in words else "Java" if "java" in words else "driver"
-                if "VmHWM" in marks:
-                    mb = int(marks["VmHWM"].split()[0]) // 1024
-                    self.peaks[kind] = max(mb, self.peaks.get(kind, 0))
-
-    def end(self):
-        self._ended.set()
-        self._thread.join()
-
-
 class Stages:
     """Prints what each stage took: wall, and CPU of the driver's Python."""
 
@@ -130,12 +97,7 @@ def main():
     parser.add_argument("--rows", type=int, default=10_000_000)
     options = parser.parse_args()
     rows, keys, stored = options.rows, options.rows // 20, options.rows // 2
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ["PYTHONPATH"] = os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
     os.environ["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 4g pyspark-shell"
-    from jobs.run.day import run_day
-    from jobs.run.spark_session import session
-
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder, chdir(folder):
         root = Path(folder)
         declared = enrichment(root)
@@ -149,11 +111,9 @@ def main():
         write_day(root / "in" / f"date={DAY}", rows=rows, keys=keys, stored=stored)
         stages.tell(f"{rows:,} rows over {keys:,} keys written")
         spark = session("large")
-        spark.sparkContext.setLogLevel("ERROR")
         stages.tell("Spark started")
-        watch = MemoryWatch()
-        record = run_day(declared, DAY, "r1", checks="data_quality.day:check", report=stages.report)
-        watch.end()
+        with MemoryWatch() as watch:
+            record = run_day(declared, DAY, "r1", checks="data_quality.day:check", report=stages.report)
         (counted,) = record.figures.lookups
         print(
             f"{counted.from_ledger:,} rows from the ledger, {counted.calls:,} calls; job {record.figures.job_s:.1f} s"

@@ -20,13 +20,11 @@ import time
 from datetime import date, timedelta
 from pathlib import Path
 
-from cpu_watch import CpuWatch
+from usage import CpuWatch
+
+from demo import data, surroundings, weather_service
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from demo import data, surroundings, weather_service  # noqa: E402  # the path is set above
-
 DAY = "2013-01-10"
 
 
@@ -47,13 +45,12 @@ def run(folder, environment, days, by_dagster):
     variables.pop("PYTHONDONTWRITEBYTECODE", None)  # each of the Pythons would compile every module anew
     began = time.time()
     process = subprocess.Popen(command_of(days, by_dagster), cwd=folder, env=variables)
-    watch = CpuWatch(process)
-    status = process.wait()
-    wall = time.time() - began
-    cpu = watch.end()
+    with CpuWatch(process.pid, every=0.02) as watch:
+        status = process.wait()
+        wall = time.time() - began
     if status:
         sys.exit(f"the run ended with status {status}")
-    return began, wall, cpu, [json.loads(line) for line in log.read_text().splitlines()]
+    return began, wall, watch.by_kind(), [json.loads(line) for line in log.read_text().splitlines()]
 
 
 def tell(began, wall, cpu, noted):
@@ -66,7 +63,7 @@ def tell(began, wall, cpu, noted):
         print(f"{one['began'] - began:7.2f} {one['ended'] - one['began']:6.2f}  {'  ' * len(around)}{one['name']}")
         around.append(one)
     print(f"{wall:7.2f}         the end\n")
-    for kind, seconds in sorted(cpu.items(), key=lambda one: -one[1]):
+    for kind, seconds in cpu.items():
         print(f"{seconds:7.2f} s CPU  {kind}")
     print(f"{sum(cpu.values()):7.2f} s CPU in all, {wall:.2f} s wall", flush=True)
 

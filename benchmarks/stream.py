@@ -21,7 +21,6 @@ import asyncio
 import json
 import os
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -35,6 +34,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import uneven_service
+from whole_run import session
 
 from data_quality.day_quality import DayQuality
 from jobs.process.enrich_stream import Stream, Trigger
@@ -102,11 +102,8 @@ class Gather:
 
 class Bench:
     def __init__(self, root: Path, url: str) -> None:
-        from jobs.run.spark_session import session
-
         self.root, self.url = root, url
         self.spark = session("stream bench")
-        self.spark.sparkContext.setLogLevel("ERROR")
 
     def times(self, name: str, batches: int, turn: int) -> list[float]:
         """Seconds of each micro-batch of one turn."""
@@ -226,8 +223,6 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=2.0, metavar="S", help="between two files")
     parser.add_argument("--trigger", type=float, default=1.0, metavar="S")
     options = parser.parse_args()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ["PYTHONPATH"] = os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
     with (
         tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder,
         uneven_service.running(0.0, 0.0, 0.0) as url,

@@ -16,7 +16,6 @@ import cProfile
 import os
 import pstats
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from whole_run import write_enriched
+from whole_run import session, write_enriched
 
 from jobs.input.day import InputDay, of_files
 from jobs.limits.store_url import LIMITS_URL
@@ -104,12 +103,9 @@ def constants(schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterato
 
 class Bench:
     def __init__(self, root: Path, rows: int) -> None:
-        from jobs.run.spark_session import session
-
         self.root, self.rows = root, rows
         write_input(root / "in", rows)
         self.spark = session("bench")
-        self.spark.sparkContext.setLogLevel("ERROR")
         self.number = 0
 
     @property
@@ -190,7 +186,6 @@ def main() -> None:
     if options.profile:
         profile(options.rows, shared=options.shared)
         return
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
         bench = Bench(Path(folder), options.rows)
         contenders: dict[str, Callable[[], None]] = {

@@ -48,21 +48,26 @@ def application(mean: float, slow_share: float, slow: float) -> web.Application:
     return app
 
 
-async def main(mean: float, slow_share: float, slow: float) -> None:
-    ended = asyncio.Event()  # set when the process that started this one closes its standard input
+async def until_closed(port: int) -> None:
+    """Tell the process that started this one the port, and wait until it closes our standard input."""
+    ended = asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), ended.set)
+    print(port, flush=True)
+    await ended.wait()
+
+
+async def main(mean: float, slow_share: float, slow: float) -> None:
     runner = web.AppRunner(application(mean, slow_share, slow), access_log=None, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, backlog=4096).start()
-    print(runner.addresses[0][1], flush=True)
-    await ended.wait()
+    await until_closed(runner.addresses[0][1])
     await runner.cleanup()
 
 
 @contextlib.contextmanager
-def running(mean: float, slow_share: float, slow: float) -> Iterator[str]:
-    """Its address, while it runs as a process of its own."""
-    command = [sys.executable, __file__, str(mean), str(slow_share), str(slow)]
+def running(*arguments: object, program: str = __file__) -> Iterator[str]:
+    """Its address, while it runs as a process of its own. program: of a service that ends until_closed."""
+    command = [sys.executable, program, *map(str, arguments)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdin is not None

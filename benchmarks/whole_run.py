@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobs.run import spark_session
 from jobs.run.enrich import write_out
 from jobs.run.ledger_session import prepare_ledger
 from jobs.run.planner import plan_tasks
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from jobs.input.day import InputDay
     from tidegate import Enrichment
+
+
+def session(name: str) -> SparkSession:
+    """The session of a run, whose workers find the modules of benchmarks/ too."""
+    os.environ["PYTHONPATH"] = os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
+    spark = spark_session.session(name)
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
 
 
 def write_enriched(frame: DataFrame, declared: Enrichment, out: Path, *, day: InputDay | None = None) -> None:

@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+from whole_run import session
 
 from jobs import schema
 from jobs.run.arrival import arrival_of
-from jobs.run.spark_session import session
 from jobs.run.windows import WindowedDay
 from jobs.schema import DeclaredFacts, EventTimeFacts, WindowFacts
 
@@ -98,7 +98,6 @@ def main() -> None:
         "w", options.kind, size, every, 0, ("action",), "count(*) AS n, avg(price) AS mean", "last"
     )  # fmt: skip
     spark = session("benchmark of windows")
-    spark.sparkContext.setLogLevel("ERROR")
     ratios = []
     with tempfile.TemporaryDirectory(prefix="tidegate-") as name:
         root = Path(name)
