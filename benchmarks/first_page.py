@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import statistics
@@ -69,6 +70,7 @@ def start() -> tuple[float, float, float]:
     ports = {f"TIDEGATE_{name}_PORT": free_port() for name in ("UI", "REPORTS")}
     address = f"http://127.0.0.1:{ports['TIDEGATE_UI_PORT']}"
     with tempfile.TemporaryDirectory(prefix="tidegate-first-page-") as folder:
+        shutil.copy(ROOT / "workspace.yaml", folder)
         started = time.monotonic()
         page = subprocess.Popen(
             [sys.executable, "-m", "orchestration.dagster.web.ui"],
