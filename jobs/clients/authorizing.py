@@ -134,11 +134,6 @@ class _Token:
 _TOKENS: dict[tuple[str, ...], _Token] = {}  # by client, address and scope; only in this process's memory
 
 
-def forget_tokens() -> None:
-    """Forget all tokens, so that the next task fetches its own."""
-    _TOKENS.clear()
-
-
 class TokenHeaders(Authorizer):
     """OAuth 2 client credentials: a token for all requests of a partition, and of later ones in this process.
 

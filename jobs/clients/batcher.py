@@ -239,8 +239,6 @@ class Batching:
 
 
 class BatchingClient:
-    """What clients share that may collect keys into requests."""
-
     _batching: Batching | None
     _counts: RequestCounts
 

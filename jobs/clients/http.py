@@ -227,7 +227,6 @@ def _picked(lookup: HttpLookup, column: str, spark_type: str) -> Callable[[Any],
 
 
 def _keyed_segments(path: Sequence[tuple[str, str | None]]) -> list[int]:
-    """The indexes of the path's segments that contain a key."""
     marked = "".join(text if name is None else f"{text}\0" for text, name in path)
     return [place for place, segment in enumerate(marked.partition("?")[0].split("/")) if "\0" in segment]
 

@@ -45,7 +45,6 @@ class RequestCounts:
         self.repeated += 1
 
     def not_now(self) -> None:
-        """Count an answer that throttles by its content."""
         self.answered -= 1
         self.throttled += 1
 

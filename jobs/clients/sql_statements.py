@@ -42,7 +42,6 @@ def one_key(lookup: SqlLookup) -> sa.Select[Any]:
 
 
 def _of_select(lookup: SqlLookup, wanted: Sequence[str]) -> sa.Select[Any]:
-    """The user's SELECT in parentheses, with generated parameter names."""
     numbers = {name: f":key_{number} " for number, name in enumerate(lookup.keys)}  # the space: x::type may follow
     statement = lookup.statement
     text = statement.pieces[0].replace(":", r"\:")

@@ -37,7 +37,6 @@ class Transport:
         return self._address(named[address.scheme])
 
     def options_for(self, url: str) -> dict[str, Any]:
-        """The options of an aiohttp session for this address."""
         proxy = self.proxy_for(url)
         return {} if proxy is None else {"proxy": proxy}
 

@@ -89,7 +89,6 @@ def _checked(trees: list[exp.Expr], names: list[str]) -> tuple[str, ...]:
 
 
 def _pieces(text: str, dialect: str) -> tuple[list[str], list[str]]:
-    """The texts before, between and after the parameters, and the parameters' names."""
     pieces, names, after = [], [], 0
     for start, name in _parameters(sqlglot.tokenize(text, read=dialect)):
         pieces.append(text[after:start])

@@ -37,8 +37,6 @@ class Shown(Protocol):
 
 
 class Writer(Protocol):
-    """The tables of an enrichment."""
-
     @property
     def name(self) -> str: ...
 
@@ -50,7 +48,6 @@ class Writer(Protocol):
 
 
 def tables_beside(path: str, *, summaries: Iterable[str], windows: Iterable[str]) -> list[TablePath]:
-    """The table at `path` and all tables beside it, with the names of summaries and windows."""
     table = plain(path)
     return [
         TablePath(table, "table"),

@@ -132,7 +132,6 @@ def _parts(where: str, value: Any, kind: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _names(kind: Any) -> list[str]:
-    """The required type in words."""
     names = []
     for one in members_of(kind):
         wanted = typing.get_origin(one) or one

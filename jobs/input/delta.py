@@ -73,11 +73,9 @@ class DeltaInput:
 
     @property
     def last_day(self) -> str | None:
-        """The last day with files; None without any."""
         return max(self.days(), default=None)
 
     def days(self) -> list[str]:
-        """The days with files, in order."""
         if self._is_whole:
             name = only_name(self.every)
             return [name] if name and self.table.file_uris() else []

@@ -36,7 +36,6 @@ class ParquetRows:
         return pa.concat_tables([types.empty_table(), *(_read(file, types) for file in self.files)])
 
     def chosen(self, types: pa.Schema, wanted: Flags) -> Iterator[pa.Table]:
-        """The wanted rows with these columns, file by file."""
         for file, of_file in self.by_file(wanted):
             if of_file.any():
                 yield _read(file, types, of_file)

@@ -89,7 +89,6 @@ class _Forgetting:
         return True
 
     def _without(self, table: pa.Table) -> pa.Table | None:
-        """The table without the keys; None if it has none of them."""
         places = self._wanted.places(table["key"])
         found = places.drop_null().to_pylist()
         if not found:

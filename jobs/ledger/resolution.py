@@ -54,7 +54,6 @@ def newest_rows(keys: Ints, table: pa.Table, now_us: int) -> Ints:
 
 
 def times_of(table: pa.Table) -> Ints:
-    """answered_at in µs since the epoch."""
     times: Ints = table["answered_at"].cast(pa.int64()).to_numpy()
     return times
 

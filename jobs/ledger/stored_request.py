@@ -33,11 +33,6 @@ def read_request(folder: LedgerFolder) -> dict[str, Any] | None:
     return noted if isinstance(noted, dict) else None
 
 
-def siblings(folder: LedgerFolder) -> list[LedgerFolder]:
-    """The folders of the same lookup under other fingerprints. Raises LedgerError."""
-    return [found for found in versions(folder) if found.fingerprint != folder.fingerprint]
-
-
 def versions(folder: LedgerFolder) -> list[LedgerFolder]:
     """The folders of the lookup for all its requests so far. Raises LedgerError."""
     try:

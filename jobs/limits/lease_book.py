@@ -242,7 +242,6 @@ class LeaseBook:
     # -- display -------------------------------------------------------------------------------------------------------
 
     def rows(self, now: float) -> list[dict[str, Any]]:
-        """The part of each owner and the use of ended ones, one row per owner and limit, for display."""
         gone = [
             {
                 "owner": "ended runs",

@@ -109,7 +109,6 @@ class WindowUse:
             sent.amount = 0
 
     def amount_of(self, units: int) -> int:
-        """What so many units take."""
         return units if self._is_one else math.ceil(units * self.each)
 
     def _pace(self, now: float) -> None:

@@ -19,7 +19,7 @@ from jobs.declare.prices import SENT, cost_of, in_force
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.day import find_input
 from jobs.ledger.selection import select
-from jobs.ledger.stored_request import read_request, siblings, what_changed
+from jobs.ledger.stored_request import read_request, versions, what_changed
 from jobs.run.changed_rows import find_changes
 from jobs.run.hits import folder_of
 from jobs.run.judged_answers import without_old_errors
@@ -200,7 +200,8 @@ def _asked_before(lookup: Lookup, plan: LedgerPlan, texts: pa.ChunkedArray, now_
     """Keys that only an earlier request was called for, by the change since."""
     because: dict[str, int] = {}
     now = plain(lookup.request_facts())
-    for sibling in siblings(folder_of(plan)):
+    folder = folder_of(plan)
+    for sibling in (found for found in versions(folder) if found.fingerprint != folder.fingerprint):
         if not len(texts):
             break
         known = select(sibling, texts, now_us=now_us, ttl=FOR_EVER).answers["key"]

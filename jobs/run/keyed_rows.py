@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812
 
 from jobs import schema
+from jobs.declare.enrichment import Enrichment
 from jobs.declare.key_expressions import named_column
 from jobs.errors import DeclarationError
 from jobs.task.arrow_batches import BatchLayout
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from jobs.declare.enrichment import Enrichment
 
 KEY_TYPES = (
     T.NumericType, T.StringType, T.BinaryType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType,

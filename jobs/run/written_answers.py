@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,26 +21,22 @@ import pyarrow.parquet as pq
 
 from jobs import schema
 from jobs.clients.registry import client_for
+from jobs.declare.lookup import Lookup
 from jobs.errors import LedgerError
 from jobs.ledger.answers import ANSWERS, StoredAnswer
 from jobs.ledger.generations import contents, newest_generation
 from jobs.ledger.keys import key_hashes
-from jobs.ledger.resolution import NEVER, times_of
+from jobs.ledger.plan import LedgerPlan
+from jobs.ledger.resolution import NEVER, Ints, times_of
 from jobs.ledger.scan import KeySet, matches
 from jobs.ledger.selection import VANISHED_AT_MOST
+from jobs.ledger.store import LedgerFolder
 from jobs.run.hits import folder_of
 from jobs.run.key_columns import TEXT, key_texts
-from jobs.schema import GONE, NONE
+from jobs.schema import GONE, NONE, DayFacts
 from jobs.tables.old_files import KEYS
 from jobs.task.ledger_hits import reply_of
 from jobs.task.outcome_columns import TIMESTAMP
-
-if TYPE_CHECKING:
-    from jobs.declare.lookup import Lookup
-    from jobs.ledger.plan import LedgerPlan
-    from jobs.ledger.resolution import Ints
-    from jobs.ledger.store import LedgerFolder
-    from jobs.schema import DayFacts
 
 CLOCKS = dt.timedelta(minutes=5)  # by which the clocks of a cluster's hosts may differ
 AT, BY_LEDGER, PAIR = "__at", "__by_ledger", "__pair"

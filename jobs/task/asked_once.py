@@ -74,7 +74,6 @@ class AskedOnce:
 
 
 def _is_source(asked: pa.RecordBatch, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Whether each row is the one with its key's audit."""
     same_row = pc.equal(asked["source_row"], rows[schema.SOURCE_ROW])
     found = np.flatnonzero(pc.fill_null(same_row, fill_value=False))  # few, so that only these compare long file names
     same_file = pc.equal(asked["source_file"].take(found), rows[schema.SOURCE_FILE].take(found))
@@ -84,7 +83,6 @@ def _is_source(asked: pa.RecordBatch, rows: pa.RecordBatch) -> npt.NDArray[np.bo
 
 
 def _attempts(attempts: pa.ListArray, is_here: npt.NDArray[np.bool_]) -> pa.ListArray:
-    """The attempts of rows with the audit, and none of others."""
     shown = attempts.filter(pa.array(is_here))
     counts = np.zeros(len(attempts), np.int32)
     counts[is_here] = pc.list_value_length(shown).to_numpy(zero_copy_only=False)

@@ -33,7 +33,6 @@ class CallTable:
         self._left_behind: set[SharedCall] = set()  # calls that continue after their rows have left
 
     async def finish(self) -> None:
-        """Wait for calls without a waiting row, to store their answers."""
         while self._left_behind:
             await next(iter(self._left_behind)).over()
 
@@ -71,7 +70,6 @@ class CallTable:
             asked.call = None
 
     def drop(self, keys: Sequence[Key]) -> None:
-        """Remove these answers, so that equal rows do not get them."""
         for key in keys:
             self.kept.pop(hashable(key), None)
 

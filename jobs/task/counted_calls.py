@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jobs.declare.lookup import Key
+from jobs.limits.lease_holder import LeaseHolder
+from jobs.limits.window_use import WindowUse
 from jobs.task.leased_call import Lease, within_lease
-
-if TYPE_CHECKING:
-    from jobs.declare.lookup import Key
-    from jobs.limits.lease_holder import LeaseHolder
-    from jobs.limits.window_use import WindowUse
 
 Ask = Callable[["Key"], Awaitable[Any]]
 BLOCK = 100  # calls

@@ -70,7 +70,6 @@ def outcomes_of(states: Sequence[LookupState], answers: Sequence[AnswerColumn]) 
 def without_attempts(
     rows: int, *, status: Any, answered_at: Any, source: Any, error: Any, answers: Sequence[Any], schema: pa.Schema
 ) -> pa.RecordBatch:
-    """Outcomes of this many rows without a call."""
     none = pa.nulls(rows, pa.float64())
     no_attempts = attempts_of(np.zeros(rows + 1, np.int32), [pa.nulls(0, field.type) for field in ATTEMPT])
     arrays = [status, answered_at, source, no_attempts, none, none, error, *answers]
@@ -99,7 +98,6 @@ def few_texts(texts: list[str | None]) -> pa.Array:
 
 
 def answer_columns(name: str, answers: Sequence[AnswerColumn], outcomes: Any) -> dict[str, Any]:
-    """The published columns by their written names."""
     columns = {answer.name: outcomes.column(f"{ANSWER}{number}") for number, answer in enumerate(answers)}
     columns[schema.published_status(name)] = outcomes.column("status")
     columns[schema.published_answered_at(name)] = outcomes.column("answered_at")

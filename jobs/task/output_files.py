@@ -131,7 +131,6 @@ def _remembering(batches: Iterator[pa.RecordBatch], errors: list[OSError]) -> It
 
 
 def nullable(types: StructType) -> StructType:
-    """The schema with everything nullable, as Spark writes it."""
     text = types.json()
     for word in ("nullable", "containsNull", "valueContainsNull"):
         text = text.replace(f'"{word}":false', f'"{word}":true')

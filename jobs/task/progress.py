@@ -61,7 +61,6 @@ class TaskProgress:
         )
 
     def take(self, attempts: AttemptCounts) -> None:
-        """All attempts so far; removes and returns the latencies since the last call."""
         self.answered(attempts.answered_us)
         attempts.answered_us.clear()
         self.calls = sum(self.latencies.values()) + attempts.unanswered

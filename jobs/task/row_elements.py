@@ -34,7 +34,6 @@ class RowElements:
         self._under_way: Counter[Any] = Counter()  # key_ordered: rows by themselves, by their order key
 
     def of(self, batch: InputBatch, keys: Sequence[Sequence[Key | None]]) -> Iterator[StreamElement]:
-        """The elements of a batch. keys: of its rows, per lookup."""
         if all(outcomes is None for outcomes in batch.known):
             elements = self._all_alone(batch, keys)
         elif self._mode == "ordered":

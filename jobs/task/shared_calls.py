@@ -101,7 +101,6 @@ class SharedCall:
         self._result: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
     async def over(self) -> None:
-        """Wait until the call ended in any way."""
         await asyncio.wait([self._result])
 
     async def reply(self) -> Reply:

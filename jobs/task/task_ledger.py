@@ -100,7 +100,6 @@ class TaskLedger:
     # -- what is known -------------------------------------------------------------------------------------------------
     @property
     def hidden(self) -> bool:
-        """Whether keys are stored as digests."""
         return self._plan.hidden
 
     @property

@@ -15,7 +15,7 @@ from aiohttp import web
 from pyspark import cloudpickle
 
 from jobs.clients import authorizing
-from jobs.clients.authorizing import TokenHeaders, authorizer, forget_tokens
+from jobs.clients.authorizing import _TOKENS, TokenHeaders, authorizer
 from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.http import HttpClient
 from jobs.declare.fingerprint import plain
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.process
 @pytest.fixture(autouse=True)
 def _a_process_of_its_own():
     """Ports come again: a test is to find no token of another one."""
-    forget_tokens()
+    _TOKENS.clear()
 
 
 class Api:

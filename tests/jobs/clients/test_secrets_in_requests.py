@@ -7,7 +7,7 @@ import json
 import pytest
 from aiohttp import web
 
-from jobs.clients.authorizing import forget_tokens
+from jobs.clients.authorizing import _TOKENS
 from jobs.clients.registry import client_for
 from jobs.commands.preview_text import mask
 from jobs.declare.fingerprint import fingerprint
@@ -25,7 +25,7 @@ SECRET = "s3cr3t/of+ours&=é"
 @pytest.fixture(autouse=True)
 def secret(monkeypatch):
     monkeypatch.setenv("THE_KEY", SECRET)
-    forget_tokens()
+    _TOKENS.clear()
 
 
 def in_query(service, **fields):
@@ -121,7 +121,7 @@ def test_a_token_url_may_be_in_the_environment_and_only_its_host_is_shown(servic
     service.answer = answer
     assert ask(with_token(service, monkeypatch), ("JFK",)) == [(1.0, None)]
     assert service.log == ["/t0k3n-path/token", "/v1/JFK"]
-    forget_tokens()
+    _TOKENS.clear()
 
     async def refuses(request):
         return web.json_response({"error": "invalid_client"}, status=401)

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from jobs.clients.authorizing import forget_tokens
+from jobs.clients.authorizing import _TOKENS
 from jobs.clients.client import CallFailed
 from jobs.declare.fingerprint import fingerprint
 from jobs.errors import AccessRefused, DeclarationError
@@ -167,7 +167,7 @@ def without_proxies(monkeypatch):
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
-    forget_tokens()
+    _TOKENS.clear()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from jobs.clients import request_counter
-from jobs.clients.authorizing import forget_tokens
+from jobs.clients.authorizing import _TOKENS
 from jobs.declare.ledger_settings import FOR_EVER, Ttl
 from jobs.errors import DeclarationError, TidegateError
 from jobs.ledger.answers import as_answers
@@ -348,7 +348,7 @@ def test_no_token_is_sent_that_came_with_a_response_too_many(folder, monkeypatch
     """Both misbehave: the service of the tokens, which are renewed all the time, and the one that is asked."""
     monkeypatch.setenv("CLIENT", "me")
     monkeypatch.setenv("SECRET", "s3cr3t")
-    forget_tokens()
+    _TOKENS.clear()
     tokens = Tokens(seed)
 
     def declared(service, server):
