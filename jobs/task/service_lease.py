@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 CLOSED_FOR = 0.6  # s; renewed with each heartbeat, four times a second, while no call may start
 FIRST = 1000  # such a part of a limit in a window is asked for at once, so that a high one costs no time to find
 WAKE_EVERY = 0.02  # s, at least, between two looks for what is free again of a window
-ASK_AGAIN = 0.1  # s after an answer without enough, where there is more: the driver has asked the store meanwhile
+# s after an answer without enough, where there is more: the driver asks the store meanwhile. The last one stays
+ASK_AGAIN = (0.01, 0.03, 0.1)
 GIVEN_BACK_WITHIN = 2.5  # s for others to give back money that they reserved and do not use
 UNLIMITED = 1 << 30  # calls in flight
 
@@ -74,6 +75,7 @@ class ServiceLease:
         self.clock = monotonic if type(self.loop).time is asyncio.BaseEventLoop.time else self.loop.time
         self._waiting: dict[asyncio.Future[None], asyncio.Task[Any] | None] = {}  # and who waits
         self._counted: CountedCalls | None = None
+        self._unserved = 0  # answers without enough in a row
         self._closed = False  # the gate, by this lease
         self._others_close_until = 0.0  # the gate, by the loop's time
         self._probing = False  # a probe call is running
@@ -316,11 +318,13 @@ class ServiceLease:
         self._adapted = answer.adapted
         self._note_used_up()
         if self.may_start():
+            self._unserved = 0
             self._open()
         elif self._waiting:
             self._hold_back()
             if any(share.free and share.has == share.target for share in answer.shares.values()):
-                self.loop.call_later(ASK_AGAIN, self._ask_if_waiting)
+                self.loop.call_later(ASK_AGAIN[min(self._unserved, len(ASK_AGAIN) - 1)], self._ask_if_waiting)
+                self._unserved += 1
 
     def _ask_if_waiting(self) -> None:
         if self._waiting:
