@@ -22,7 +22,7 @@ from jobs.tables import audit, dead_letters, run_records, shown_elsewhere
 from jobs.tables.asked_keys import runs_in_table
 from jobs.tables.day_so_far import after_run, together
 from jobs.tables.delivery import deliver
-from jobs.tables.delta_log import lasting, table_at
+from jobs.tables.delta_log import hooks_of, lasting, table_at
 from jobs.tables.leases import Lease
 from jobs.tables.published_runs import last_published
 from jobs.tables.publishers import alone_with, storing
@@ -145,6 +145,7 @@ def _append(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) 
             table.create_write_transaction(
                 [*actions], mode="append", schema=table.schema(), partition_by=[declared.partition],
                 commit_properties=_properties(table, records, batch),
+                post_commithook_properties=hooks_of(declared.table, table),
             )  # fmt: skip
         except CommitFailedError:
             table.update_incremental()

@@ -24,6 +24,7 @@ LOG = "_delta_log"
 FORMAT = 1  # of a table of ours: what its rows, its columns and its commits mean (docs/upgrading.md)
 FORMAT_NAME = "tidegate.format"
 ENTRIES = 10  # of a log on a store until it is summed up
+ENTRIES_ON_DISK = 100  # which is Delta's own default
 
 _kept: ContextVar[dict[str, DeltaTable] | None] = ContextVar("tables that are kept open", default=None)
 
@@ -34,12 +35,11 @@ def checkpoints_of(table: str) -> dict[str, str]:
 
 
 def hooks_of(table: str, over: DeltaTable | None) -> PostCommitHookProperties:
-    """What Delta does after a commit over this version. It looks for old entries of the log each time, which on a store
-    is a request that lists them all: there it does so when it sums them up.
+    """What Delta does after a commit over this version. By itself it looks for old entries of the log each time, by a
+    list of them all: here only when it sums them up, before which it could delete none.
     """
-    return PostCommitHookProperties(
-        cleanup_expired_logs=not is_url(table) or (over is not None and (over.version() + 1) % ENTRIES == 0)
-    )
+    entries = ENTRIES if is_url(table) else ENTRIES_ON_DISK
+    return PostCommitHookProperties(cleanup_expired_logs=over is not None and (over.version() + 1) % entries == 0)
 
 
 def format_mark() -> Transaction:
