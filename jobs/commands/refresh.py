@@ -49,12 +49,15 @@ def find(kept: Kept, where: str, *, first: str | None = None, last: str | None =
     Raises DeclarationError for an invalid condition, LedgerError if the ledger cannot be read.
     """
     condition = Condition(kept.lookup, where)
-    since, until = _start_of(first), _end_of(last)
+    since = 0 if first is None else _us(first)
+    until = 1 << 62 if last is None else _us(last, dt.timedelta(days=1))
     candidates: set[str] = set()
     for answers in _answers(kept, since, until):
         holds = condition.holds_for(as_answers(answers))
         candidates.update(key for key, true in zip(answers["key"].to_pylist(), holds, strict=True) if true)
-    selected = select(kept.folder, pa.array(sorted(candidates), pa.string()), now_us=_now(), ttl=FOR_EVER)
+    selected = select(
+        kept.folder, pa.array(sorted(candidates), pa.string()), now_us=time.time_ns() // 1000, ttl=FOR_EVER
+    )
     newest = _between(_answered(selected.answers), since, until)
     holds = condition.holds_for(as_answers(newest))  # a newer answer may not meet it
     keys = tuple(key for key, true in zip(newest["key"].to_pylist(), holds, strict=True) if true)
@@ -106,17 +109,6 @@ def _between(answers: pa.Table, since: int, until: int) -> pa.Table:
     return answers.filter(pc.and_(pc.greater_equal(at, since), pc.less(at, until)))
 
 
-def _start_of(day: str | None) -> int:
-    return 0 if day is None else _us(dt.date.fromisoformat(day))
-
-
-def _end_of(day: str | None) -> int:
-    return 1 << 62 if day is None else _us(dt.date.fromisoformat(day) + dt.timedelta(days=1))
-
-
-def _us(day: dt.date) -> int:
-    return int(dt.datetime.combine(day, dt.time(), dt.UTC).timestamp()) * 1_000_000
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
+def _us(day: str, more: dt.timedelta = dt.timedelta()) -> int:
+    midnight = dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC)
+    return int((midnight + more).timestamp()) * 1_000_000

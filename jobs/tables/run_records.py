@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import overload
+from typing import TypeVar
 
 from jobs.errors import TidegateError
 from jobs.schema import DayRecord, UnwrittenRun
@@ -19,6 +19,8 @@ from jobs.tables import record_copies
 
 ROOT = Path("data/runs")
 UNWRITTEN = ".unwritten"  # suffix of the file of a run that wrote no files
+
+Record = TypeVar("Record", DayRecord, UnwrittenRun)
 
 _log = logging.getLogger("tidegate.records")
 _reported: set[Path] = set()  # torn records of which this process has warned
@@ -91,14 +93,14 @@ def remove(enrichment: str, table: str, path: Path) -> None:
 
 def load(enrichment: str, day: str | None = None) -> list[DayRecord]:
     """All records of an enrichment, or of one day of it, oldest first; none whose figures are in another one."""
-    found = [record for path in _files(enrichment, day) if (record := _read(path)) is not None]
+    found = [record for path in _files(enrichment, day) if (record := _read(path, DayRecord)) is not None]
     added = {record.adds_to for record in found}  # a kill may have left them
     records = [record for record in found if record.facts.run_id not in added]
     return sorted(records, key=lambda record: (record.facts.day, record.facts.started_at))
 
 
 def torn(enrichment: str) -> list[Path]:
-    records = [path for path in _files(enrichment) if durable.is_there(path) and _read(path) is None]
+    records = [path for path in _files(enrichment) if durable.is_there(path) and _read(path, DayRecord) is None]
     ends = [path for path in _ends(enrichment) if durable.is_there(path) and _read(path, UnwrittenRun) is None]
     return sorted([*records, *ends])
 
@@ -113,11 +115,7 @@ def _ends(enrichment: str, day: str | None = None) -> Iterator[Path]:
     return (path for path in (ROOT / enrichment).glob(f"{day or '*'}/*{UNWRITTEN}") if path.name[0] != ".")
 
 
-@overload
-def _read(path: Path) -> DayRecord | None: ...
-@overload
-def _read(path: Path, kind: type[UnwrittenRun]) -> UnwrittenRun | None: ...
-def _read(path: Path, kind: type[DayRecord | UnwrittenRun] = DayRecord) -> DayRecord | UnwrittenRun | None:
+def _read(path: Path, kind: type[Record]) -> Record | None:
     """The record; None if it is torn or missing. Raises TidegateError if it cannot be read."""
     try:
         return kind.from_json(path.read_text())
@@ -133,7 +131,7 @@ def _read(path: Path, kind: type[DayRecord | UnwrittenRun] = DayRecord) -> DayRe
 
 
 def of_run(enrichment: str, day: str, run_id: str) -> DayRecord | None:
-    return _read(folder(enrichment, day) / f"{run_id}.json")
+    return _read(folder(enrichment, day) / f"{run_id}.json", DayRecord)
 
 
 def latest(enrichment: str) -> list[DayRecord]:

@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 
 import dagster as dg
 
@@ -15,32 +15,13 @@ from orchestration.dagster.schedules import PUBLISHED_IN_TIME
 from orchestration.dagster.sensors.starts_days import Clock, utc_now
 
 
-@dataclass(frozen=True)
-class FreshnessResult:
-    """passed is True, too, where nothing is due."""
-
-    passed: bool
-    sentence: str
-    day: str = ""
-    deadline: str = ""
-    checks: str = ""  # of the day's last run that wrote files: a later backfill hides them nowhere here
-
-    def evaluation(self, declared: Declared) -> dg.AssetCheckEvaluation:
-        return dg.AssetCheckEvaluation(
-            asset_key=declared.key,
-            check_name=PUBLISHED_IN_TIME,
-            passed=self.passed,
-            severity=dg.AssetCheckSeverity.WARN,
-            description=self.sentence,
-            metadata={"day": self.day, "deadline": self.deadline, "checks": self.checks} if self.day else {},
-        )
-
-
-def freshness(declared: Declared, now: dt.datetime) -> FreshnessResult:
+def freshness(declared: Declared, now: dt.datetime) -> dg.AssetCheckEvaluation:
+    """Passed, and without metadata, where nothing is due."""
+    evaluation = partial(dg.AssetCheckEvaluation, declared.key, PUBLISHED_IN_TIME, severity=dg.AssetCheckSeverity.WARN)
     day = day_due(declared.enrichment, now)
     until = deadline(declared.enrichment, day) if day else None
     if day is None or until is None:
-        return FreshnessResult(True, f"No day of {declared.name} is due.")
+        return evaluation(passed=True, description=f"No day of {declared.name} is due.")
     first = min(published_times(declared, day), default=None)
     by = f"{local_time(declared.enrichment, until)}, its deadline"
     if first is None:
@@ -49,9 +30,11 @@ def freshness(declared: Declared, now: dt.datetime) -> FreshnessResult:
         late = f"{(first - until) // dt.timedelta(minutes=1)} min after" if first > until else "before"
         sentence = f"{day} was published at {local_time(declared.enrichment, first, '%F %H:%M')}, {late} {by}."
     written = run_records.load(declared.name, day)
-    checks = checks_in_words(written[-1]) if written else "none ran"
-    return FreshnessResult(
-        first is not None and first <= until, sentence, day, until.isoformat(timespec="minutes"), checks
+    checks = checks_in_words(written[-1]) if written else "none ran"  # of the last run that wrote files
+    return evaluation(
+        passed=first is not None and first <= until,
+        description=sentence,
+        metadata={"day": day, "deadline": until.isoformat(timespec="minutes"), "checks": checks},
     )
 
 
@@ -68,12 +51,8 @@ def freshness_check(declared: Declared, now: Clock = utc_now) -> dg.AssetChecksD
     )
     def check() -> dg.AssetCheckResult:
         found = freshness(declared, now())
-        reported = found.evaluation(declared)
         return dg.AssetCheckResult(
-            passed=reported.passed,
-            severity=reported.severity,
-            description=reported.description,
-            metadata=reported.metadata,
+            passed=found.passed, severity=found.severity, description=found.description, metadata=found.metadata
         )
 
     return check
@@ -85,6 +64,6 @@ def changed(
     """What is new of the days that are due. reported: the last sentence on each enrichment, which this updates."""
     for declared in all_declared:
         found = freshness(declared, now)
-        if found.day and reported.get(declared.name) != found.sentence:
-            reported[declared.name] = found.sentence
-            yield found.evaluation(declared)
+        if found.metadata and found.description and reported.get(declared.name) != found.description:
+            reported[declared.name] = found.description
+            yield found
