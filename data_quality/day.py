@@ -55,7 +55,6 @@ def judge(day: WrittenDay) -> QualityResult:
 
 
 def _frame(day: WrittenDay) -> DataFrame:
-    """The rows as a Spark DataFrame for the user's expectations; None if there are none."""
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructType
 

@@ -87,7 +87,6 @@ def _as_bytes(texts: pa.Array) -> pa.Array:
 
 
 def _of_items(column: pa.Array) -> Numbers:
-    """The digest of a list or a map: its items with their places, and their number."""
     if pa.types.is_map(column.type):
         entry = pa.struct([pa.field("key", column.type.key_type), pa.field("value", column.type.item_type)])
         column = column.cast(pa.list_(entry))

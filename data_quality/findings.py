@@ -31,12 +31,12 @@ class Finding:
 
     @classmethod
     def judged(cls, holds: str, wrong: str, unexpected_count: int, element_count: int, expected: str) -> Self:
-        """Green with the sentence `holds` if nothing is unexpected, otherwise red with the sentence `wrong`."""
+        """Green, saying `holds`, if nothing is unexpected; otherwise red."""
         success = unexpected_count == 0
         return cls(success, holds if success else wrong, unexpected_count, element_count, expected)
 
     def with_evidence(self, rows: Iterable[dict[str, Any]], first: str = "first") -> Finding:
-        """The same finding with the rows at fault; the sentence names the first of them."""
+        """The sentence names the first of the rows."""
         evidence = tuple(rows)
         if not evidence:
             return replace(self, evidence=())

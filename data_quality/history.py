@@ -38,7 +38,7 @@ def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, DayM
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A record; empty for a record that a power cut tore, so that only this day is missing from the comparison."""
+    """Empty for a record that a power cut tore: only this day is missing from the comparison."""
     try:
         record = json.loads(path.read_text())
         DayMetrics.from_dict(record["figures"])

@@ -61,7 +61,7 @@ class InputRows:
         return arrow_schema(self.spark_types)
 
     def read(self, path: str, first: int, last: int) -> pa.Table:
-        """The rows of a file from `first` to `last`, both inclusive, in their order."""
+        """Rows `first` to `last`, both inclusive, in their order."""
         if self._facts.input_types:
             try:
                 return self._by_arrow(path, first, last)

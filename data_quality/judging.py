@@ -53,7 +53,7 @@ class Judging:
         self.pictures: dict[str, Any] = {}
 
     def findings(self) -> dict[str, Finding]:
-        """Findings by check name. A check that cannot run reports the reason and does not stop the others."""
+        """By check name. A check that cannot run reports the reason."""
         day, pictures = self._day, Pictures(self._day.facts)
         with _side_by_side(day) as mapped:
             why_not = list(mapped(self._why_not, self._checks))
@@ -103,7 +103,7 @@ def _side_by_side(day: WrittenDay) -> Iterator[Mapped]:
 
 
 def _guarded(work: Callable[[], Any]) -> Any:
-    """The result, or any error of files, ledger or Spark as a value: then the check did not run."""
+    """An error of files, ledger or Spark becomes a value: the check did not run."""
     try:
         return work()
     except Exception as error:  # noqa: BLE001

@@ -243,7 +243,7 @@ class RunOutput:
 
     @classmethod
     def of_files(cls, declared: DeclaredFacts, files: Iterable[str]) -> RunOutput:
-        """The output of files: a task writes one file, or several in sequence, in the order of its rows."""
+        """A task writes one file, or several in sequence, in the order of its rows."""
         ordered = sorted(files, key=_in_order_of_writing)
         footers = [pq.read_metadata(file) for file in ordered]
         columns = pa.unify_schemas(
@@ -304,7 +304,7 @@ def _in_order_of_writing(file: str) -> tuple[str, int, str]:
 
 
 def _only_task(footer: pq.FileMetaData) -> int | None:
-    """The task of all rows of a file by its statistics; None if there are several, or if statistics are missing."""
+    """By statistics; None if there are several tasks, or if statistics are missing."""
     names = footer.schema.names
     if PARTITION not in names:
         return 0

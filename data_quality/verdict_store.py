@@ -78,7 +78,7 @@ def save(record: DayRecord, url: str | None = None) -> int:
 
 @contextlib.contextmanager
 def _transaction(url: str | None) -> Iterator[sa.Connection]:
-    """One transaction on the database, with its table. Raises VerdictsRefused for any error of it or its driver."""
+    """Raises VerdictsRefused for any error of the database or its driver."""
     url = url or os.environ.get(URL) or DEFAULT_URL
     try:
         path = sa.make_url(url).database

@@ -64,7 +64,7 @@ class OrderHeld(Check):
         )
 
     def _among(self, rows: TaskRows) -> Places | None:
-        """A number per row that is equal for rows of one order; None if all rows share one order."""
+        """Equal for rows of one order; None if all rows share one."""
         if not self.key:
             return None
         numbers = digest([rows.column(SEGMENT), *(rows.column(name) for name in self.key)])

@@ -55,7 +55,7 @@ class ToleranceCheck(LookupCheck):
 
 
 def commonest_errors(check: ToleranceCheck, day: WrittenDay) -> str:
-    """The commonest errors, without numbers and ids, so that '500 for key 1717' and '500 for key 1818' are one."""
+    """Without numbers and ids, so that '500 for key 1717' and '500 for key 1818' are one."""
     causes: Counter[str] = Counter()
     for read in day.output.parts():
         task = read()

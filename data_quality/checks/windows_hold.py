@@ -135,7 +135,7 @@ class WindowsHold(Check):
         return round(self.declared.event_time.max_out_of_orderness * 1000)
 
     def _differing(self, arrived: Arrived, keys: pa.Table, made: WrittenWindows) -> Iterator[dict[str, Any]]:
-        """The windows, or firings, that only the rows make or only the files have."""
+        """Windows, or firings, that only the rows make or only the files have."""
         found = windows_of(arrived, self.window)
         columns = [*self.window.key, WINDOW_START, WINDOW_END, WINDOW_ROWS]
         true = {name: keys[name].take(pa.array(found.first)) for name in self.window.key}

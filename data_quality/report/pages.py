@@ -62,7 +62,7 @@ class Day:
 
     @property
     def is_published(self) -> bool:
-        """Whether readers see the recorded run, regardless of a later run without files."""
+        """Whether readers see the recorded run, whatever came later without files."""
         return self.record is not None and self.record.state == "published"
 
 
@@ -191,7 +191,7 @@ def _weekday(day: str) -> str:
 
 
 def _groups(days: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Days under their month, hours under their day, names without a heading: the heading, name and label of each."""
+    """Days under their month, hours under their day, names without a heading; each with a label."""
     read = [(day, DayName.read(day)) for day in days]
     groups = [("", [(day, day) for day, name in read if name is None])]
     named = [(day, name) for day, name in read if name is not None]

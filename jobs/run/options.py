@@ -39,7 +39,6 @@ class RunOptions:
 
 
 def ledger_of(enrichment: Enrichment, lookup: Lookup, run_id: str, rules: RunOptions) -> LedgerPlan | None:
-    """Where a lookup's answers are stored, and their times to live; None without a ledger."""
     declared = enrichment.ledger
     if declared is None:
         return None

@@ -125,7 +125,7 @@ def _columns_twice(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator
 
 
 def _known_columns(enrichment: Enrichment, columns: Iterable[str]) -> dict[str, str]:
-    """The columns by their names in lower case. Raises DeclarationError for names that Spark cannot tell apart."""
+    """By their names in lower case. Raises DeclarationError for names that Spark cannot tell apart."""
     known: dict[str, str] = {}
     wrong = []
     for column in columns:

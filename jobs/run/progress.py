@@ -79,7 +79,7 @@ class RunProgress:
             self._report(self.figures())
 
     def figures(self) -> dict[str, Any]:
-        """The event that reporters get: rows or keys (`unit`), rate, calls in flight, latencies in ms, s left."""
+        """What reporters get: rows or keys (`unit`), rate, calls in flight, latencies in ms, s left."""
         with self._changing:
             tasks = list(self._tasks.values())
             calling = [*self._before, *tasks]

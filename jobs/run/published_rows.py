@@ -110,7 +110,7 @@ def _but_ttl(declared: Mapping[str, str]) -> dict[str, str]:
 
 
 def _outlived(lookup: Lookup, status: pa.ChunkedArray, ages: object) -> Flags:
-    """Where an answer is past its time to live, by the rule of the ledger. ages: in µs."""
+    """By the rule of the ledger. ages: in µs."""
     found = np.zeros(len(status), np.bool_)
     for outcome, limit in lookup.ttl.max_age_us().items():
         if outcome in ANSWERS and limit is not None:

@@ -84,7 +84,7 @@ class RunLeases:
         await self._store.close()
 
     def keepers(self, declared: Iterable[ServiceLimits]) -> dict[str, LeaseKeeper]:
-        """The keeper of each service, renewed from now on while tasks want some of it."""
+        """Of each service, renewed from now on while tasks want some of it."""
         found = {}
         for limits in declared:
             with self._lock:

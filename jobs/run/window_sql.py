@@ -18,7 +18,7 @@ from jobs.task.arrow_batches import BatchLayout
 
 
 def check_windows(prepared: DataFrame, enrichment: Enrichment, layout: BatchLayout) -> None:
-    """Every window has its columns and SQL that Spark can carry out. Raises DeclarationError."""
+    """Raises DeclarationError unless Spark can carry out the SQL of every window."""
     windows = enrichment.facts().windows
     if not windows:
         return

@@ -115,7 +115,7 @@ class WindowedDay:
         return write_windowless(self.files, columns, window, zip(self.arrival, dropped, strict=True), target)
 
     def _fixed(self, timed: DataFrame, window: WindowFacts) -> DataFrame:
-        """Tumbling or sliding: each row once for every window that is open to it."""
+        """Each row once for every window that is open to it."""
         marks = marks_of(window, self.arrival)
         size, every = (F.lit(number).cast("bigint") for number in (window.size_ms, window.every_ms))
         last = F.col(TIME) - F.pmod(F.col(TIME), every)

@@ -220,7 +220,7 @@ class Mapped:
 
 
 def _find(plan: LedgerPlan, table: pa.Table, facts: DayFacts, path: Path) -> Mapping[int, str]:
-    """Write what is stored of each pair to a file; gives what counts instead for some of them. Raises LedgerError."""
+    """Writes what is stored of each pair; gives what counts instead for some of them."""
     folder = folder_of(plan)
     started = dt.datetime.fromisoformat(facts.started_at) - CLOCKS
     begun = round(started.timestamp() * 1e6)

@@ -72,7 +72,7 @@ def asked(file: str, keys: KeysOf) -> Iterator[list[bool]]:
 
 
 def names_keys(file: str, lookup: str) -> bool:
-    """Whether the file has the keys of its rows; files of an older version do not."""
+    """Not those of an older version."""
     return schema.key(lookup) in pq.read_schema(parquet_source(file)).names
 
 

@@ -100,7 +100,7 @@ def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[st
 
 
 def _remove_run(folder: Path, needed: set[Path], before: float) -> bool:
-    """Remove a run's folder; True if it had rows that were never published. before: the age limit, s."""
+    """True if it had rows that were never published. before: the age limit, s."""
     with storing(str(folder)):  # a failed listing must not count as empty
         files = {path: path.stat().st_mtime for path in _files(folder)}
     if any(path.resolve() in needed for path in files):
@@ -120,7 +120,7 @@ def _remove_inputs(folder: Path, days: set[str], before: float) -> None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Every file below a folder. Raises OSError for a folder that cannot be listed, which `rglob` would skip."""
+    """Raises OSError for a folder that cannot be listed, which `rglob` would skip."""
 
     def refuse(error: OSError) -> NoReturn:
         raise error

@@ -116,7 +116,7 @@ def _ends(enrichment: str, day: str | None = None) -> Iterator[Path]:
 
 
 def _read(path: Path, kind: type[Record]) -> Record | None:
-    """The record; None if it is torn or missing. Raises TidegateError if it cannot be read."""
+    """None if it is torn or missing. Raises TidegateError if it cannot be read."""
     try:
         return kind.from_json(path.read_text())
     except FileNotFoundError:

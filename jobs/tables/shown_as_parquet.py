@@ -71,7 +71,7 @@ def refuse_foreign(enrichment: Enrichment) -> None:
 
 
 def _write(folder: Path, files: Iterable[PublishedFile], columns: pa.Schema) -> None:
-    """Write a file for each, with these columns. No two versions of a day share a name, so that no reader mixes two."""
+    """No two versions of a day share a name, so that no reader mixes two."""
     durable.make_folder(folder)
     for number, file in enumerate(sorted(files, key=lambda file: file.place)):
         with pq.ParquetFile(parquet_source(file.place)) as opened:

@@ -74,7 +74,7 @@ def _check(empty: DeltaTable, enrichment: Enrichment, summary: Summary, day: str
 
 
 def _result(source: DeltaTable, enrichment: Enrichment, summary: Summary, day: str) -> pa.RecordBatchReader:
-    """The result of the SQL over the rows of one day, under the enrichment's name; computed lazily."""
+    """The rows of one day are under the enrichment's name. Computed lazily."""
     cast = "date " if is_day(day) else ""
     day_only = f"SELECT * FROM __all WHERE \"{enrichment.input.partition}\" = {cast}'{day}'"  # noqa: S608  # our own names
     query = QueryBuilder().register("__all", source)

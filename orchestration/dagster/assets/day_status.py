@@ -75,7 +75,7 @@ def published_times(declared: Declared, day: str) -> list[dt.datetime]:
 
 
 def unfinished_runs(instance: DagsterInstance, declared: Declared, day: str) -> list[dg.DagsterRun]:
-    """Runs of this day, alone or with others, by a job of the enrichment or by hand, that wait or are at work."""
+    """That wait or are at work, for this day alone or with others."""
     return _runs(instance, declared, day, RunsFilter(statuses=UNFINISHED))
 
 
@@ -86,7 +86,7 @@ def failed_runs(instance: DagsterInstance, declared: Declared, day: str) -> list
 
 
 def days_of_run(declared: Declared, run: dg.DagsterRun) -> list[str]:
-    """The days of the enrichment that a run of Dagster is of: one, a range, or none."""
+    """One, a range, or none."""
     if run.tags.get(ENRICHMENT) != declared.name and declared.key not in (run.asset_selection or ()):
         return []
     day = run.tags.get(PARTITION_NAME_TAG, "")

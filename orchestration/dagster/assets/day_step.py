@@ -234,7 +234,7 @@ class DaysRun:
         self._warn(outcome)
 
     def _materialized(self, record: DayRecord, figures: Mapping[str, Any]) -> Iterator[Event]:
-        """The materialization of a published day, then its check results: Dagster takes them for those of it."""
+        """Then its check results: Dagster takes them for those of this materialization."""
         day = record.facts.day
         self._tally.published.append(day)
         values = self._events(day).published(record, figures)
