@@ -1,6 +1,6 @@
 """The rows of a day's files read by Arrow in a Spark task, value for value as Spark reads them.
 
-Spark reads Parquet into rows, and writes these as Arrow for Python: two thirds of the CPU of a day whose answers are
+Spark reads Parquet into rows, and writes these as Arrow for Python: a quarter of the CPU of a day whose answers are
 known. Which days may be read so is decided in the driver.
 """
 
