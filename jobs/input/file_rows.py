@@ -72,28 +72,34 @@ class FileRows:
                 group = file.metadata.row_group(number)
                 if part.start <= middle_of(group) < part.end:
                     read = partial(file.iter_batches, row_groups=[number], columns=wanted, use_threads=False)
-                    for batch in read(self._rows_at_once(read)):
+                    for batch in read(self._rows_at_once(read, own)):
                         yield self._as_spark(batch, own, url, row)
                         row += batch.num_rows
                 else:
                     row += group.num_rows
 
-    def _rows_at_once(self, read: Callable[[int], Iterator[pa.RecordBatch]]) -> int:
+    def _rows_at_once(self, read: Callable[[int], Iterator[pa.RecordBatch]], own: Sequence[str | None]) -> int:
         """Of a row group; fewer where rows are long. The footer does not know the length of texts that repeat."""
-        row_bytes = max([self.row_bytes, *(few.nbytes / few.num_rows for few in islice(read(PROBED), 1))])
+        row_bytes = self.row_bytes
+        for few in islice(read(PROBED), 1):
+            columns = self._columns(few, own).values()  # in Spark's types: Arrow has all categories in each batch
+            row_bytes = max(row_bytes, sum(column.nbytes for column in columns) / few.num_rows)
         return max(1, min(ROWS_AT_ONCE, int(BYTES_AT_ONCE / max(row_bytes, 1))))
+
+    def _columns(self, batch: pa.RecordBatch, own: Sequence[str | None]) -> dict[str, pa.Array]:
+        columns: dict[str, pa.Array] = {}
+        for name, field in zip(own, self.types, strict=True):
+            if name is None:
+                columns[field.name] = pa.nulls(batch.num_rows, field.type)
+            else:
+                read = batch.column(name)
+                columns[field.name] = read if read.type == field.type else read.cast(field.type)
+        return columns
 
     def _as_spark(
         self, batch: pa.RecordBatch, own: Sequence[str | None], url: pa.StringArray, row: int
     ) -> pa.RecordBatch:
-        count = batch.num_rows
-        columns: dict[str, pa.Array] = {}
-        for name, field in zip(own, self.types, strict=True):
-            if name is None:
-                columns[field.name] = pa.nulls(count, field.type)
-            else:
-                read = batch.column(name)
-                columns[field.name] = read if read.type == field.type else read.cast(field.type)
+        count, columns = batch.num_rows, self._columns(batch, own)
         if SOURCE_FILE not in columns:  # the changed rows of a day bring their own
             columns[SOURCE_FILE] = url.slice(0, count)
             columns[SOURCE_ROW] = pa.array(np.arange(row, row + count))

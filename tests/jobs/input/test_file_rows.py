@@ -1,0 +1,20 @@
+"""The rows of files as tasks read them by Arrow, without Spark."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.input.day import of_files
+from jobs.input.file_rows import ROWS_AT_ONCE, FilePart, FileRows
+
+
+def test_a_column_of_categories_does_not_make_batches_small(tmp_path):
+    """Arrow reads it with all its categories in each batch, which are as large as thousands of rows."""
+    names = pa.array(f"customer {number:06}" for number in range(20_000))
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"k": range(len(names)), "name": names.dictionary_encode()}), path)
+    day = of_files([path])
+    assert day.same_in_arrow
+    part = FilePart(str(path), path.as_uri(), 0, path.stat().st_size)
+    batches = list(FileRows(((part,),), day.schema, {}, day.row_bytes).of(0))
+    assert {batch.num_rows for batch in batches} == {ROWS_AT_ONCE}
+    assert pa.Table.from_batches(batches)["name"].combine_chunks() == names
