@@ -233,7 +233,7 @@ class Calls:
                 await next_turn()
             finally:
                 self._pool.looking -= 1
-            if self.backlog:
+            if self.backlog or self._due:
                 return
         await self._pool.park()
 

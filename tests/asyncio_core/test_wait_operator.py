@@ -423,3 +423,35 @@ def test_statistics_after_close_tell_emitted_from_dropped(opened):
 
     end = run_virtual(main)
     assert (end.records, end.watermarks, end.emitted, end.queued, end.attempts, end.cancelled) == (3, 1, 1, 0, 3, 1)
+
+
+def test_a_retry_that_comes_due_while_an_idle_worker_looks_for_records_is_made():
+    class Function(AsyncFunction):
+        def __init__(self):
+            self.go, self.called = asyncio.Event(), []
+
+        async def async_invoke(self, value):
+            self.called.append(value)
+            await self.go.wait()
+            if value == "second":
+                asyncio.get_running_loop()._clock.now += 0.002  # its own work
+                await asyncio.sleep(0)
+            elif self.called.count(value) == 1:
+                raise ValueError
+            return [value]
+
+    async def main():
+        function, emitted = Function(), []
+        retry = fixed_delay(max_retries=1, delay=0.001, on_exception=lambda _error: True)
+        operator = AsyncWaitOperator(
+            function, emitted.append, mode=OutputMode.UNORDERED, timeout=None, capacity=2, retry_strategy=retry
+        )
+        await operator.open()
+        asyncio.get_running_loop().call_later(1.0, function.go.set)
+        for element in (StreamRecord("first"), StreamRecord("second"), Watermark(1)):  # the last one finds it full
+            await operator.process_element(element)
+        await operator.end_input()
+        await operator.close()
+        return [element.value for element in emitted[:2]]
+
+    assert run_virtual(main) == ["second", "first"]
