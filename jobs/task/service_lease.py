@@ -79,6 +79,7 @@ class ServiceLease:
         self._closed = False  # the gate, by this lease
         self._others_close_until = 0.0  # the gate, by the loop's time
         self._probing = False  # a probe call is running
+        self._probe_ended = -math.inf  # by the loop's time; what the driver said before is out of date
         self.probed = False  # the probe was answered, and the driver does not know yet
 
     @property
@@ -171,8 +172,10 @@ class ServiceLease:
         if self._seen is not None and call.tells:
             self._note(call.began, answered=answered, known=known)
         if call.probes:
-            self._probing = False
+            self._probing, self._probe_ended = False, self.clock()
             self.probed = self.probed or answered
+            if self._holder.gate == PROBE:
+                self._holder.gate = CLOSED  # the driver, which learns of the end first, says what comes next
             self._ask_soon()
         if self._waiting:
             self._wake()
@@ -203,9 +206,9 @@ class ServiceLease:
     def may_start(self, *, asking: int = 0) -> bool:
         """Whether a call may start now. asking: calls among those of the operator that ask for it."""
         now, holder = self.clock(), self._holder
-        if now + self._longest_call > holder.until or holder.gate == CLOSED:
+        if now + self._longest_call > holder.until or holder.gate == CLOSED or now < self._others_close_until:
             return False
-        if holder.gate == PROBE and (self._probing or self.probed):
+        if holder.gate == PROBE and self._probing:
             return False
         running = len(self._calls) if self._counted is None else self.running - asking
         if self._counts_calls and running >= holder.may_use(CALLS, now):
@@ -257,8 +260,9 @@ class ServiceLease:
         self._wake()
 
     def others_close(self, seconds: float) -> None:
-        """Note that the gate is closed for this long, regardless of this lease."""
+        """Note that the gate is closed for this long, regardless of this lease. No call that waits starts meanwhile."""
         self._others_close_until = max(self._others_close_until, self.clock() + seconds)
+        self.loop.call_at(self._others_close_until, self._look_again)
 
     def _wake(self) -> None:
         """Wake waiting calls; each checks again whether it may start."""
@@ -312,6 +316,8 @@ class ServiceLease:
     def take(self, answer: Answer, *, asked_at: float) -> None:
         """The driver's answer. asked_at: this task's clock before it asked."""
         self._holder.take(answer, asked_at=asked_at)
+        if answer.gate == PROBE and asked_at <= self._probe_ended:
+            self._holder.gate = CLOSED
         if self._counted is not None:
             self._let_start()
             self._counted.lasts_until(self._holder.until)

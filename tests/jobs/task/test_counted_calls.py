@@ -7,6 +7,7 @@ import pytest
 
 from asyncio_core import AsyncFunction, StreamRecord
 from asyncio_core.testing import run_virtual
+from jobs.clients.client import Throttled
 from jobs.declare.lookup import service_of
 from jobs.limits.lease_book import CLOSED, OPEN, PROBE, Answer, Limit, Share
 from jobs.limits.lease_keeper import LeaseKeeper
@@ -255,3 +256,46 @@ def test_a_high_rate_is_used_in_blocks_while_there_is_plenty_and_any_rate_exactl
     assert most_in_a_window([(when, 1) for when in began], 1.0) <= rate
     assert len([when for when in began if when >= 1.0]) >= used * rate
     assert len(asked) <= asking * len(began)
+
+
+def test_after_a_probe_that_fails_no_waiting_call_starts_before_the_driver_knows_of_it():
+    async def main():
+        task = Task(Function(lambda key: 0.3))
+        loop = asyncio.get_running_loop()
+        answered = task.function.async_invoke
+
+        async def at_first_throttled(value):
+            answer = await answered(value)
+            if loop.time() < 9.0:
+                raise Throttled("429", 5.0)
+            return answer
+
+        task.function.async_invoke = at_first_throttled
+        task.answer(gate=CLOSED)
+        loop.call_later(2.0, task.answer, 4, PROBE)
+        stale = Answer({CALLS: Share(4, 4)}, TTL, PROBE)
+        loop.call_later(2.31, lambda: task.lease.take(stale, asked_at=2.29))  # the driver knew of no end
+        loop.call_later(9.0, task.answer, 4, PROBE)
+        loop.call_later(9.4, task.answer)
+        await task.ask(range(8))
+        return task, [round(start, 1) for start in task.function.began]
+
+    task, starts = run_virtual(main)
+    assert starts[:6] == [2.0, 9.0, 9.4, 9.4, 9.4, 9.4]
+    assert task.outcomes == ["ok"] * 8
+
+
+def test_calls_that_wait_for_a_rate_wait_for_the_end_of_a_pause_too():
+    async def main():
+        loop = asyncio.get_running_loop()
+        limits = {CALLS: Limit(40), "r": Limit(10, 1.0)}
+        declared = ServiceLimits("function first", limits, LONGEST, {"r": Reserved("request", 1)})
+        task = Task(Function(lambda key: 0.05), share=40, limits=declared)
+        shares = {CALLS: Share(40, 40), "r": Share(10, 10)}
+        task.lease.take(Answer(shares, 60.0), asked_at=0.0)
+        task.limits._resize()
+        loop.call_later(0.5, task.limits._note_pause, task.lease.service, 5.0)
+        await task.ask(range(40), cut_at=5.6)
+        return [round(start, 2) for start in task.function.began]
+
+    assert run_virtual(main) == [0.0] * 10 + [5.5] * 10
