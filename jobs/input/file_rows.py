@@ -57,6 +57,8 @@ class FileRows:
         for part in self.parts[task]:
             try:
                 yield from self._of_part(part)
+            except MemoryError:  # Arrow's own is an ArrowException too, and the file is sound
+                raise
             except (pa.ArrowException, OSError) as error:
                 cause = one_line(str(error)).rstrip(".")
                 raise TidegateError(f"input: {part.path} cannot be read: {cause}. Write the file again.") from error

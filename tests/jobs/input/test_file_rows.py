@@ -2,9 +2,17 @@
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from jobs.input.day import of_files
 from jobs.input.file_rows import ROWS_AT_ONCE, FilePart, FileRows
+
+
+def rows_of(path):
+    day = of_files([path])
+    assert day.same_in_arrow
+    part = FilePart(str(path), path.as_uri(), 0, path.stat().st_size)
+    return FileRows(((part,),), day.schema, {}, day.row_bytes)
 
 
 def test_a_column_of_categories_does_not_make_batches_small(tmp_path):
@@ -12,9 +20,19 @@ def test_a_column_of_categories_does_not_make_batches_small(tmp_path):
     names = pa.array(f"customer {number:06}" for number in range(20_000))
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"k": range(len(names)), "name": names.dictionary_encode()}), path)
-    day = of_files([path])
-    assert day.same_in_arrow
-    part = FilePart(str(path), path.as_uri(), 0, path.stat().st_size)
-    batches = list(FileRows(((part,),), day.schema, {}, day.row_bytes).of(0))
+    batches = list(rows_of(path).of(0))
     assert {batch.num_rows for batch in batches} == {ROWS_AT_ONCE}
     assert pa.Table.from_batches(batches)["name"].combine_chunks() == names
+
+
+def test_a_task_without_memory_does_not_blame_the_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"k": [1]}), path)
+    rows = rows_of(path)
+
+    def full(*_arguments, **_options):
+        raise pa.ArrowMemoryError("malloc of size 64 failed")
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", full)
+    with pytest.raises(MemoryError, match="malloc"):
+        list(rows.of(0))
