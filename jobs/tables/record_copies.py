@@ -21,13 +21,18 @@ KNOWN = ".copies.json"  # etag of each copy that this folder has
 AT_ONCE = 8
 
 
-def send(table: str, folder: Path, record: Path) -> None:
-    """Copy a record below `folder` to the table's store; nothing for a table in a folder. Raises TidegateError."""
-    if is_url(table):
-        name = record.relative_to(folder).as_posix()
-        with _at_store(table):
-            tag = objects.write(below(table, FOLDER, name), record.read_bytes())
-        _remember(folder, {name: tag.get("e_tag", "")})
+def save(table: str, folder: Path, record: Path, data: bytes) -> None:
+    """Write a record below `folder`, and before it its copy at the table's store, if that is one: after a kill between
+    the two the record is as it was, and is fetched. Raises TidegateError, and OSError.
+    """
+    if not is_url(table):
+        durable.write(record, data)
+        return
+    name = record.relative_to(folder).as_posix()
+    with _at_store(table):
+        tag = objects.write(below(table, FOLDER, name), data)
+    durable.write(record, data)
+    _remember(folder, {name: tag.get("e_tag", "")})
 
 
 def fetch(table: str, folder: Path) -> None:

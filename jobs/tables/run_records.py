@@ -73,10 +73,8 @@ def path_of(record: DayRecord) -> Path:
 def save(record: DayRecord) -> DayRecord:
     """Save the record in place of an earlier one of the run, durably; once it is decided, at the table's store too."""
     facts = record.facts
-    path = path_of(record)
-    durable.write(path, record.to_json().encode())
-    if record.state != "written":
-        record_copies.send(facts.declared.table, ROOT / facts.declared.enrichment, path)
+    table = facts.declared.table if record.state != "written" else ""
+    record_copies.save(table, ROOT / facts.declared.enrichment, path_of(record), record.to_json().encode())
     return record
 
 
@@ -146,8 +144,7 @@ def hold_back(record: DayRecord, reason: str) -> DayRecord:
 def save_unwritten(run: UnwrittenRun, table: str = "") -> None:
     """Save the end of a run without files in place of an earlier record of it, at the table's store too."""
     path = folder(run.enrichment, run.day) / f"{run.run_id}{UNWRITTEN}"
-    durable.write(path, run.to_json().encode())
-    record_copies.send(table, ROOT / run.enrichment, path)
+    record_copies.save(table, ROOT / run.enrichment, path, run.to_json().encode())
 
 
 def unwritten(enrichment: str, day: str | None = None) -> list[UnwrittenRun]:
