@@ -224,8 +224,10 @@ class ServiceLease:
 
     def _hold_back(self) -> None:
         """Stop the records' clocks if the wait is not for this task's own calls."""
-        rates_wait = self._windows and not self._may_reserve(self.clock())
-        if self._holder.gate == CLOSED or self._probing or not self.running or rates_wait:
+        now = self.clock()
+        rates_wait = self._windows and not self._may_reserve(now)
+        ends = now + self._longest_call > self._holder.until
+        if ends or self._holder.gate == CLOSED or self._probing or not self.running or rates_wait:
             self._closed = True
             self._gate.close(CLOSED_FOR)
         if rates_wait:

@@ -299,3 +299,23 @@ def test_calls_that_wait_for_a_rate_wait_for_the_end_of_a_pause_too():
         return [round(start, 2) for start in task.function.began]
 
     assert run_virtual(main) == [0.0] * 10 + [5.5] * 10
+
+
+def test_the_clock_of_a_call_that_waits_for_a_new_lease_stands_still_though_other_calls_run():
+    async def main():
+        task = Task(Function(lambda key: 9.0))
+        loop = asyncio.get_running_loop()
+        task.answer()
+        for quarter in range(1, 56):  # heartbeats of a driver that has lost its store
+            loop.call_at(quarter / 4, task.answer, 4, OPEN, TTL - quarter / 4)
+        for second in range(14, 30):
+            loop.call_at(second, task.answer)
+        await task.operator.open()
+        for at, key in ((4.9, 0), (5.5, 1)):
+            await asyncio.sleep(at - loop.time())
+            await task.operator.process_element(StreamRecord(Row(None, key, (LookupState((key,)),))))
+        await task.operator.end_input()
+        await task.operator.close()
+        return task.outcomes
+
+    assert run_virtual(main) == ["ok", "ok"]
