@@ -12,8 +12,6 @@ unchanged  the same input again
 CPU is of all processes of a run, without the service.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

@@ -1,7 +1,5 @@
 """What one would write by hand in place of Tidegate: each asks the same service for the same keys."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

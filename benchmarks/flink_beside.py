@@ -10,8 +10,6 @@ Parquet files with the same columns, the audit ones as constants like those of i
 the job to its end, without the JVM's start and three whole runs before it. What was written is read and checked.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import subprocess

@@ -10,8 +10,6 @@ worker, of a Spark of its own for each line, and the rows are written as a day's
 10,000,000, gone at the end. Spark makes the rows as they are wanted.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import subprocess

@@ -7,8 +7,6 @@ time, CPU time of the JVM and of Python, best of the rounds after the first; the
 in use and the largest memory of Python. Imports and making the day are left out.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import resource

@@ -7,8 +7,6 @@ Each script is a job of its own in a mini cluster: a watermark follows each row,
 event-time trigger, allowed lateness, and the side output for late data (benchmarks/flink/WindowTraces.java).
 """
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

@@ -5,8 +5,6 @@
 Every request takes MEAN_S, and the first one of that share of the keys SLOW_S. Ends when its standard input closes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import subprocess

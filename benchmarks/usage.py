@@ -1,7 +1,5 @@
 """The CPU and the memory of a process and of all below it."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from pathlib import Path

@@ -7,8 +7,6 @@ Ours: reading the event times to know the watermarks, the windows to Parquet, an
 its window() or session_window(), whose result has the late rows too. Rounds alternate; the ratio of each is printed.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import tempfile

@@ -1,7 +1,5 @@
 """Spark's names of types in the files and in declarations."""
 
-from __future__ import annotations
-
 import re
 
 import pyarrow as pa

@@ -3,8 +3,6 @@
 Loads without Great Expectations, Spark or pandas, so that Dagster can build its definitions from it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, replace
 

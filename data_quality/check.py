@@ -1,7 +1,5 @@
 """The base of all checks: the promise about a day, the rule and the texts."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable

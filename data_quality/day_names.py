@@ -1,7 +1,5 @@
 """The names of partitions: a day, 2013-01-10; an hour, 2013-01-10T05Z; or a name of the user's, which is no time."""
 
-from __future__ import annotations
-
 import datetime as dt
 from dataclasses import dataclass
 from typing import Self

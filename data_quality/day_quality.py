@@ -1,7 +1,5 @@
 """The interface of the checks for runs: their module, the verdict store and the report."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A 64-bit digest for each value of an Arrow array of any type: different values have different digests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

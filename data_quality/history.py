@@ -1,7 +1,5 @@
 """Metrics of earlier days, read from their run records, to compare a day with."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

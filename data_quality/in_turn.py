@@ -1,7 +1,5 @@
 """Finds where a column that must grow along the files decreases, and the rows at fault."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

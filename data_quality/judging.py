@@ -1,7 +1,5 @@
 """All checks of a day, with only a few parts of its tasks in memory at a time."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Evaluates the declared key expressions again for the rows of the input."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ Within a task the rows of one input file are consecutive, so the nearest followi
 preceding one, determines task and input_seq: after the last row of a task there is always room, before its first none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

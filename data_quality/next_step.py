@@ -1,7 +1,5 @@
 """The next step for a held-back day, chosen by its failed checks."""
 
-from __future__ import annotations
-
 from data_quality import catalogue
 from data_quality.check import Cure
 from jobs.schema import DayRecord, DeclaredFacts

@@ -1,7 +1,5 @@
 """Imports Great Expectations without its messages, and without plotting and statistics: half of its import time."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import logging

@@ -1,7 +1,5 @@
 """Stores each verdict of each day as a row of a SQL table, in any database that SQLAlchemy supports."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

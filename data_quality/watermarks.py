@@ -1,7 +1,5 @@
 """Segments and late rows computed from the event times, task by task."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

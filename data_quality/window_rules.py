@@ -1,7 +1,5 @@
 """Windows by the plain rule, over rows in their order of arrival: what the check of a table of windows holds it to."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Self

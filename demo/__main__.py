@@ -8,8 +8,6 @@ The second day is killed with -9 at half of its rows and started again, and a fi
 ledger's answers. The demo can be repeated: after a successful one, the next begins with an empty ledger.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

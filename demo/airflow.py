@@ -3,8 +3,6 @@
 python -m demo.airflow        make airflow; ports: TIDEGATE_AIRFLOW_PORT, TIDEGATE_REPORTS_PORT, TIDEGATE_WEATHER_PORT
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

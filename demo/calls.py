@@ -1,7 +1,5 @@
 """The weather service's log of its calls, and reference counts from it."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable

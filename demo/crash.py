@@ -1,7 +1,5 @@
 """The demo's crash: a day killed with -9 in the middle and started again, and the same for a hand-written gather."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

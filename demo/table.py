@@ -1,7 +1,5 @@
 """The table at the end of the demo, and the calls by two counts: the service's log and Tidegate's audit columns."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime

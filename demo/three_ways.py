@@ -8,8 +8,6 @@ asyncio_core, which Spark tasks run too. Each lookup waits in the database: SQLi
 none, PostgreSQL's by pg_sleep.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import sys

@@ -3,8 +3,6 @@
 python -m demo.ui        make ui; the port of the weather service: TIDEGATE_WEATHER_PORT
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """The progress line of a running day, and the kill of the service or the run in the middle."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field

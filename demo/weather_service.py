@@ -10,8 +10,6 @@ written when it ends and before its answer leaves: so every received answer is i
 service is killed with -9 were not answered and are not in the log. `running` starts the service for a test or a demo.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

@@ -1,7 +1,5 @@
 """Errors, grouped by who can act on them. Every message is one sentence or two: the rule, the value, the cure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 LOG_SAYS_MORE = " Spark's log: "  # and its path, at the end of a reason whose cause only Spark's log has

@@ -1,7 +1,5 @@
 """Counts and foreign texts in a sentence, a column or a terminal."""
 
-from __future__ import annotations
-
 LONGEST = 2_000  # characters of an error
 
 

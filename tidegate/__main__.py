@@ -1,7 +1,5 @@
 """The command line: `python -m tidegate <command>`; the commands are in `tidegate/commands`."""
 
-from __future__ import annotations
-
 import argparse
 import errno
 import os

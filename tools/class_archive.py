@@ -7,8 +7,6 @@ maps them as they are (Java's class data sharing). Java looks by itself whether 
 Spark's jars, and goes on without it when not; nothing but time is lost.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import os

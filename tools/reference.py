@@ -3,8 +3,6 @@
 python -m tools.reference writes it (`make reference`).
 """
 
-from __future__ import annotations
-
 import collections.abc
 import dataclasses
 import inspect

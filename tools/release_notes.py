@@ -1,7 +1,5 @@
 """What changed in a version, out of CHANGELOG.md: python -m tools.release_notes 0.2.0"""
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

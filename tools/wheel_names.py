@@ -5,8 +5,6 @@ of the folders: there `jobs` is `jobs`; in the wheel it is `tidegate._jobs`, so 
 module (docs/adr/0009-names-in-the-wheel.md).
 """
 
-from __future__ import annotations
-
 import ast
 import shutil
 from pathlib import Path

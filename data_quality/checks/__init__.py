@@ -1,7 +1,5 @@
 """The checks, one file each, in display order."""
 
-from __future__ import annotations
-
 from data_quality.check import Check, LookupCheck
 from data_quality.checks.answers_in_range import AnswersInRange
 from data_quality.checks.answers_match import AnswersMatch

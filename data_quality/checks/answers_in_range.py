@@ -1,7 +1,5 @@
 """Checks that answers have the declared columns, types and ranges, and at most the declared nulls."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any

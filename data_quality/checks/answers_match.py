@@ -1,7 +1,5 @@
 """Follows an answer back: the key that the declaration gives for the row, the answer of that key, and its time."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections import Counter
 from dataclasses import dataclass, replace

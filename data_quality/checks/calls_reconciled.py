@@ -1,7 +1,5 @@
 """Checks that each distinct key was called once, and that the ledger has every answer of a call."""
 
-from __future__ import annotations
-
 from data_quality.check import LookupCheck
 from data_quality.findings import Finding
 from data_quality.run_output import TaskRows

@@ -1,7 +1,5 @@
 """Checks that errors are within the tolerance."""
 
-from __future__ import annotations
-
 from data_quality.check import Cure
 from data_quality.checks.tolerance import ToleranceCheck, commonest_errors
 from data_quality.written_day import WrittenDay

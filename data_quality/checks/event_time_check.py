@@ -1,7 +1,5 @@
 """The common base of the two checks that compare the rows' marks with their event times."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import Protocol, TypeVar
 

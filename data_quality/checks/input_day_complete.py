@@ -1,7 +1,5 @@
 """Compares the number of input rows with the same weekday of the weeks before."""
 
-from __future__ import annotations
-
 import statistics
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checks that every carried value is that of the input, bit for bit."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

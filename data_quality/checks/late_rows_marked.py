@@ -1,7 +1,5 @@
 """Checks that exactly the late rows by event time are marked late."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

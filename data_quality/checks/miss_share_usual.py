@@ -1,7 +1,5 @@
 """Compares the share of misses with earlier published days."""
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """Checks, by the tasks' counts, that each connection brought one response per request."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from data_quality.check import LookupCheck

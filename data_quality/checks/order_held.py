@@ -1,7 +1,5 @@
 """Checks the order that the mode promises, by each row's place in the input of its task."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

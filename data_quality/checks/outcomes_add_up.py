@@ -1,7 +1,5 @@
 """Checks that each row has one known outcome per lookup, consistent with its calls and the run's counts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

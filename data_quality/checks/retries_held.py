@@ -2,8 +2,6 @@
 the declaration, sets the pause after it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from data_quality.check import LookupCheck

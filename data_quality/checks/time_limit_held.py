@@ -1,7 +1,5 @@
 """Checks the time limit on each row's clock, which stands still while its gate is closed, and by its attempts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

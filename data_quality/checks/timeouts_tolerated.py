@@ -1,7 +1,5 @@
 """Checks that timeouts are within the tolerance."""
 
-from __future__ import annotations
-
 from data_quality.checks.tolerance import ToleranceCheck
 
 

@@ -1,7 +1,5 @@
 """The common base of the checks that compare a share of rows with a tolerance."""
 
-from __future__ import annotations
-
 import re
 from abc import abstractmethod
 from collections import Counter

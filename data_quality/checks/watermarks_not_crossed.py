@@ -1,7 +1,5 @@
 """Checks that no row crosses a watermark, and that the watermarks are where the event times put them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

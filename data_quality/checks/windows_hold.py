@@ -4,8 +4,6 @@ The rows stand in the order of arrival again, by input file and row. A window is
 rows; for all panes, with each of its firings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

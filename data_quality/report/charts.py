@@ -3,8 +3,6 @@
 Colours are CSS variables of the page, such as var(--ok), which the browser resolves, light or dark, when it draws.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Loads without Great Expectations and Spark: the run records contain all its data.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import functools
 import importlib.resources

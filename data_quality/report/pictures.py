@@ -1,7 +1,5 @@
 """The data of a day's charts, small enough for the run record."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """The body of an answer, as JSON in the service's charset, and the displayed part of an error's body."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

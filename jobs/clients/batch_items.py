@@ -1,7 +1,5 @@
 """Batches on the wire: keys become items of one request, and its answer an outcome for each key."""
 
-from __future__ import annotations
-
 import decimal
 import json
 from collections.abc import Callable, Sequence

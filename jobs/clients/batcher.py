@@ -1,7 +1,5 @@
 """Collects keys into requests: callers wait until a batch is full or has waited long enough."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """The executor's side of a lookup: one client per partition, and the errors of calls."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, runtime_checkable

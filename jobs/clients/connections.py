@@ -7,8 +7,6 @@ not used again after data without an open request, is watched for a while after 
 answers.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import functools

@@ -1,7 +1,5 @@
 """Records requests and responses for `tidegate try`; disabled in jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass

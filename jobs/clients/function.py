@@ -1,7 +1,5 @@
 """AsyncFunctionLookup on an executor: a user's AsyncFunction, Flink's included, called with a dict of keys."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from typing import Any

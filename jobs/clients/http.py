@@ -1,7 +1,5 @@
 """HttpLookup on an executor: sends requests through a ServiceSession and maps answers to columns by JSON paths."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

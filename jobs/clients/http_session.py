@@ -1,7 +1,5 @@
 """Requests to an HTTP service from one partition through aiohttp, with JSON or Tidegate's errors as results."""
 
-from __future__ import annotations
-
 import datetime as dt
 import email.utils
 import math

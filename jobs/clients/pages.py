@@ -1,7 +1,5 @@
 """Reads an answer in pages, requested one after the other, and joins them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Maps kinds of lookups to their clients, so that declarations load without a client."""
 
-from __future__ import annotations
-
 from jobs.clients.client import Client
 from jobs.declare.coroutine_lookup import CoroutineLookup
 from jobs.declare.function_lookup import AsyncFunctionLookup

@@ -1,7 +1,5 @@
 """What clients over a ServiceSession share: it is opened and closed with them, and asked for them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from jobs.clients.http_session import ServiceSession

@@ -1,7 +1,5 @@
 """SqlLookup on an executor: a connection pool, with one query per key or per batch."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence

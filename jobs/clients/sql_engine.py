@@ -1,7 +1,5 @@
 """Connections to a database, and the translation of SQLAlchemy's and the drivers' errors."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

@@ -1,7 +1,5 @@
 """Checks a database against a SqlLookup before Spark starts, without a call for a row."""
 
-from __future__ import annotations
-
 import warnings
 
 import sqlalchemy as sa

@@ -1,7 +1,5 @@
 """The statements of a SqlLookup: for one key, or for many keys of a table, with the key's number in each row."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 import ipaddress

@@ -1,7 +1,5 @@
 """The transport to a service: its proxy, trusted authorities, and client certificate."""
 
-from __future__ import annotations
-
 import ipaddress
 import ssl
 from typing import Any

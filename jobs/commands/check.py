@@ -1,7 +1,5 @@
 """Checks every declaration of a package against its input, table, secrets and services, without a call."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

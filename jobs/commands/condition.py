@@ -4,8 +4,6 @@
 as text) and run_id. So "stored.outcome = 'miss'" and "json_extract(stored.response, '$.status') = 'OVER'" work too.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 import json

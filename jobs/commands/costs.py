@@ -1,7 +1,5 @@
 """What the services billed in a month, from the records of runs: by service, enrichment and lookup."""
 
-from __future__ import annotations
-
 import csv
 import datetime as dt
 import io

@@ -1,7 +1,5 @@
 """The days of a range, for commands and jobs."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 from jobs.declare.calendar import begin_of, hours_between, is_day, require_day

@@ -4,8 +4,6 @@ Rows with a forgotten key are deleted from the published days, not only their an
 its source. The input is not changed: a row that stays there returns when its day is run again.
 """
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Collection, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Reads the keys to forget from a file, and lists their possible forms in the ledger."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import itertools

@@ -1,7 +1,5 @@
 """Makes windows again from the remaining rows of a published day, after others were removed."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from jobs.declare.enrichment import Enrichment

@@ -1,7 +1,5 @@
 """The ledger folders of declared lookups, each once, with the enrichments that read it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The current holders of each limit over runs, and the paused services, from the store of the limits."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass

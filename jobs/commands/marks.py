@@ -1,7 +1,5 @@
 """Marks in the ledger that expire stored answers."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Counts the calls that days of an enrichment would make, with reasons and cost, without making them."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Sequence

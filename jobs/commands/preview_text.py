@@ -1,7 +1,5 @@
 """The text of previewed rows: request and answer side by side."""
 
-from __future__ import annotations
-
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator

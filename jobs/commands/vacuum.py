@@ -1,7 +1,5 @@
 """`vacuum`: removes files that no reader needs from an enrichment's tables."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """Adaptive: the calls in flight that a service bears are found by their latencies."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from jobs.errors import DeclarationError

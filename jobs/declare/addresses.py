@@ -1,7 +1,5 @@
 """Keeps requests below the declared address, whichever way a server decodes the path."""
 
-from __future__ import annotations
-
 import re
 from urllib.parse import quote, unquote, unquote_plus
 

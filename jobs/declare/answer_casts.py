@@ -1,7 +1,5 @@
 """The columns that a lookup returns, with one strict cast per value."""
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import decimal

@@ -5,8 +5,6 @@ that starts with $ becomes {"$object": [[name, value], ...]}. A UUID becomes its
 else is unchanged, so that people can query it.
 """
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import decimal

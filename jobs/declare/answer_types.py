@@ -1,7 +1,5 @@
 """Spark DDL of the columns that a lookup returns, read without Spark."""
 
-from __future__ import annotations
-
 import re
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Authentication at services: names of environment variables, never a secret itself. Free of aiohttp."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal

@@ -1,7 +1,5 @@
 """Declarations of many keys in one request, and of an answer in pages."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args

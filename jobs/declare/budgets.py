@@ -1,7 +1,5 @@
 """Budgets of a service or an enrichment: money that its runs together may spend in a day or a month."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The days, hours, named partitions, times and time zones of a declaration."""
 
-from __future__ import annotations
-
 import datetime as dt
 import difflib
 import re

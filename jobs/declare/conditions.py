@@ -1,7 +1,5 @@
 """Conditions on an answer: an HTTP status, or a filter over the answer's JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

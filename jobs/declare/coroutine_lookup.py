@@ -1,7 +1,5 @@
 """A lookup from a user's coroutine, declared with @lookup: its arguments and its result."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import math

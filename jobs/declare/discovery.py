@@ -1,7 +1,5 @@
 """Finds the enrichments in the modules of a package. One with several names is found once."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import pkgutil

@@ -1,7 +1,5 @@
 """The declaration of an enrichment, from which jobs, assets, checks, schedule and report are derived. Free of Spark."""
 
-from __future__ import annotations
-
 import datetime as dt
 import importlib
 import re

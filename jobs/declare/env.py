@@ -1,7 +1,5 @@
 """Names of environment variables, for values that are secret or differ between deployments."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields

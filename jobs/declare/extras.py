@@ -1,7 +1,5 @@
 """Optional dependencies: pip install "tidegate[spark]"."""
 
-from __future__ import annotations
-
 import importlib.util
 
 from jobs.errors import DeclarationError

@@ -1,7 +1,5 @@
 """A declaration as 16 hex digits: the same in every process, different after any change."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import functools

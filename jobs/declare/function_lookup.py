@@ -1,7 +1,5 @@
 """The declaration of a lookup by a user's function."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The declaration of a lookup over HTTP."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The declaration of an input: the files, or the table, of each day. Free of Spark."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """JSON paths, compiled once. Paths to one place are walked step by step, because every answer of a day passes here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

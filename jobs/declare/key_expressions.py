@@ -1,7 +1,5 @@
 """The Spark SQL of a key, read without Spark."""
 
-from __future__ import annotations
-
 import sqlglot
 from sqlglot import expressions as exp
 

@@ -1,7 +1,5 @@
 """The declared settings of a ledger: its place, its flush interval, and times to live."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from datetime import timedelta

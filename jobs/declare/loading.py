@@ -1,7 +1,5 @@
 """An enrichment by its reference: `module:name` for one in Python, `path/defs.yaml:attributes` for one in YAML."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

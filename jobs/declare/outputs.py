@@ -1,7 +1,5 @@
 """The declaration of an output: the published table, and where else it is shown."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from jobs.declare.fingerprint import WHERE_DECLARED

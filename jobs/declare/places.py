@@ -1,7 +1,5 @@
 """The declared places of files: folders, and URLs of object stores, which contain no secret."""
 
-from __future__ import annotations
-
 import re
 from urllib.parse import unquote
 

@@ -4,8 +4,6 @@ Durations may be written `200ms`, `30s`, `2h`, `180d`, shares `0.5%`; a variable
 may stand, as for `auth`, the class is the key: `{oauth2_client_credentials: {...}}`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import difflib

@@ -1,7 +1,5 @@
 """Prices of a service: decimal money per item, request or the service's unit, from a given day."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field

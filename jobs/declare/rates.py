@@ -1,7 +1,5 @@
 """Rates of a service: so many requests, or units of its own, in any period of a length."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field

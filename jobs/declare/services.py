@@ -1,7 +1,5 @@
 """Services, with their limits, retries and outages."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """SQL in a declaration, checked before anything runs: a table's name, and a SELECT with named parameters."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Request templates: a path, or any JSON with "{key}" in its strings."""
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import decimal

@@ -1,7 +1,5 @@
 """Checks the fields of a declaration against their annotations, so that a wrong type is reported at once."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import functools

@@ -1,7 +1,5 @@
 """Windows over the enriched table, as in Flink: which there are, and what is computed in each. Free of Spark."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from collections.abc import Sequence

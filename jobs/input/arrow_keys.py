@@ -1,7 +1,5 @@
 """Key values of Arrow columns as Python objects."""
 
-from __future__ import annotations
-
 import datetime as dt
 import zoneinfo
 from collections.abc import Sequence

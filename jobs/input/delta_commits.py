@@ -1,7 +1,5 @@
 """What each commit of a Delta table did to its days, from the table's log."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Spark reads Parquet into rows, and writes these as Arrow for Python: a quarter o
 known. Which days may be read so is decided in the driver.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -102,8 +100,7 @@ class FileRows:
         self, batch: pa.RecordBatch, own: Sequence[str | None], url: pa.StringArray, row: int
     ) -> pa.RecordBatch:
         count, columns = batch.num_rows, self._columns(batch, own)
-        if SOURCE_FILE not in columns:  # the changed rows of a day bring their own
-            columns[SOURCE_FILE] = url.slice(0, count)
-            columns[SOURCE_ROW] = pa.array(np.arange(row, row + count))
+        columns[SOURCE_FILE] = url.slice(0, count)
+        columns[SOURCE_ROW] = pa.array(np.arange(row, row + count))
         columns |= {name: columns[column] for name, column in self.copies.items()}
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

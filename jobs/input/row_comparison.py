@@ -3,8 +3,6 @@
 One column at a time is in memory, beside the columns that identify a row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property

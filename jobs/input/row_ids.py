@@ -1,7 +1,5 @@
 """The ids of an input's rows, and files of some of its rows."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Whether Arrow reads from Parquet files the values that Spark reads, told by their footers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 import pyarrow as pa

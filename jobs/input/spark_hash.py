@@ -1,7 +1,5 @@
 """Spark's xxhash64 of Arrow columns, without Spark: what the driver hashes equals what a Spark job hashes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Detects table formats, whose log decides which files and rows of a folder are live."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

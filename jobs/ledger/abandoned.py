@@ -1,7 +1,5 @@
 """Removes the working folders that killed runs left in the ledger."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """A record of the ledger: an event of one key at one time."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, get_args

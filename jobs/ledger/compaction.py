@@ -5,8 +5,6 @@ readers use the old files; afterwards the compacted parts stay for a grace perio
 A crash leaves files that no generation names; a later compaction removes them. Of two at once one or both give up.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable, Sequence

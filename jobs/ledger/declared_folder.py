@@ -2,8 +2,6 @@
 calls.
 """
 
-from __future__ import annotations
-
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.fingerprint import fingerprint
 from jobs.declare.lookup import Lookup

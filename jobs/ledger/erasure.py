@@ -1,7 +1,5 @@
 """Removes keys from the ledger, so that no file contains a byte of them or of their answers."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """The marks by which stored answers were declared expired, as by `tidegate refresh`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pyarrow as pa

@@ -8,8 +8,6 @@ generation may have the only copy of answers. Readers use the newest generation 
 unchanged file stays in the folder of an older generation.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import secrets

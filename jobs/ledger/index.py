@@ -1,7 +1,5 @@
 """The index file of a run: the answers that it needs, which every task maps into memory and searches by key."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa

@@ -6,8 +6,6 @@ An Arrow stream, which the part of the same name replaces. After a kill it is re
 local disk can append; elsewhere a kill loses the answers since the last part.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path

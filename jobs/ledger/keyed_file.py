@@ -1,7 +1,5 @@
 """A table with one line per key, as a file that every task maps into memory and searches by key."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The key of an answer as text, the same in every process, and a hash of it that a binary search can use."""
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import decimal

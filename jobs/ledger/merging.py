@@ -1,7 +1,5 @@
 """Merges sorted files of answers into sorted tables of bounded size, with the newest of each key and outcome only."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """What a task needs to know of the ledger and of the calls it may make: plain data that travels to the executors."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from jobs.declare.ledger_settings import Ttl

@@ -1,7 +1,5 @@
 """The small parts that this process has read last: a stream looks into the same ones with each micro-batch, twice."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections import OrderedDict

@@ -5,8 +5,6 @@ memory allocation would cost as much as all other work of storing them. The writ
 bulk.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterator, Sequence
 

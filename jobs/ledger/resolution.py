@@ -7,8 +7,6 @@ A time in the future comes from a wrong clock. Such a record counts as older tha
 and refreshes count. Its age is unknown, so it is never within a limited time to live.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Finds rows of wanted keys in the ledger's files, and reads as little as the footers allow."""
 
-from __future__ import annotations
-
 import bisect
 from collections import deque
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,6 @@ of a compacted file locates the row groups that may contain a wanted key; their 
 only of row groups with a hit.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

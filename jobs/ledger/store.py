@@ -7,8 +7,6 @@ A part that a crash or a full disk tore, and a foreign file, are skipped with a 
 error, because skipping it would pay for its answers again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import logging

@@ -1,7 +1,5 @@
 """The request behind a fingerprint, stored beside its answers to explain why a key is called again."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Writes answers to the ledger: the event loop enqueues them without waiting, and a thread writes them in batches."""
 
-from __future__ import annotations
-
 import logging
 import secrets
 import threading

@@ -1,7 +1,5 @@
 """Shares in whole numbers: max-min fair, and even ones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

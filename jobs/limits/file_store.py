@@ -4,8 +4,6 @@ SQLite's locks end with the process that holds them. No write is synced to disk,
 machine. The clock counts from the start of the machine; of an earlier start only what was spent for good counts.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

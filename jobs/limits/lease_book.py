@@ -12,8 +12,6 @@ reserved for one window after its lease expired.
 The tasks of a run divide its part by another book, which belongs to the run.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field

@@ -1,7 +1,5 @@
 """An owner's side of the book: the parts that it may use, by its own clock. Plain data, without I/O."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -4,8 +4,6 @@ In the store's book the run is one owner, regardless of its number of tasks. Its
 book, which divides the run's part. Without a store, the run's own book divides the whole limit.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

@@ -1,7 +1,5 @@
 """The limits of one service as one run declares them: plain data, which is sent to its tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction

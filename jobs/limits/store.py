@@ -1,7 +1,5 @@
 """The interface of stores of the books, which all runs share: atomic steps on one book, and one clock."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol, TypeVar
 

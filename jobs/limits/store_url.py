@@ -1,7 +1,5 @@
 """The store of the limits, named by an environment variable."""
 
-from __future__ import annotations
-
 from urllib.parse import urlsplit
 
 from jobs.declare.extras import require_extra

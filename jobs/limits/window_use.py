@@ -6,8 +6,6 @@ arrive. So a holder of N of a limit never uses more than N in any window, and al
 the limit.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import insort
 from collections import deque

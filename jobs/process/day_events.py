@@ -1,7 +1,5 @@
 """What happens to days while they are run, as plain data: stages, outcomes and warnings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """How days are run, beyond what is declared: what a command or a job asks for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

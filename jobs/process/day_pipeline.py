@@ -4,8 +4,6 @@ The commands and Dagster run every day through here: one, or several in one Spar
 the next begins. What happens comes as events, which are plain data. Checks and reports come from outside, as `Quality`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import json

@@ -8,8 +8,6 @@ stopped because a service is down or denies access, 1 anything else, as a batch 
 stderr is the reason, in one sentence.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import sys

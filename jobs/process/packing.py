@@ -4,8 +4,6 @@ Executors import it without unpacking. What these packages import from outside (
 like) must be in the executors' Python already, or travel as an archive.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import zipfile
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Whether a checked day is published or held back; and what is stored beside the table: verdicts, the report."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol

@@ -1,7 +1,5 @@
 """The Spark program as a process: started with spark-submit under a guard, and never left behind."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Compacts the ledger of a stream as it goes: each batch adds parts, and look-ups read whole what is not compacted."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """A stream as a process of its own, under a guard. What it does comes as events, batch by batch."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Iterator, Sequence

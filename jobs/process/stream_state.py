@@ -1,7 +1,5 @@
 """The health file of a stream: what it has done, and that it lives; plain JSON for monitors."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from collections.abc import Callable

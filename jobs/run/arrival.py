@@ -4,8 +4,6 @@ The rows of a task leave in no fixed order, and tasks differ from run to run; so
 files' names, and of the rows in each. 16 bytes a row in the driver, while it lasts.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 <folder>/runs/<run_id>/by_row.arrow  the hashes of these keys; never changed
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa

@@ -5,8 +5,6 @@ would be that task's share, and a last row that hangs would occupy its task's wh
 still use, keeps no more than that, and gets what others leave.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

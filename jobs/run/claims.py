@@ -8,8 +8,6 @@ has claimed come last; what that run has answered by then is not asked. So do si
     <folder>/runs/<run_id>/claims/<share>-<task>
 """
 
-from __future__ import annotations
-
 import random
 import threading
 from collections import Counter, deque

@@ -4,8 +4,6 @@ Spark's file source watches the table's log, where a file is a commit. It orders
 so a batch goes from the last version of the batches before it to its own last one, and leaves none out.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

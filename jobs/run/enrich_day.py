@@ -11,8 +11,6 @@ wrong, 3 stopped because a service is down or denies access, 1 anything else; of
 was not written. The last line on stderr is the reason, in one sentence.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

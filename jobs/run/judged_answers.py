@@ -3,8 +3,6 @@
 The raw response is stored as any other, so that a corrected declaration maps it again without a call.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pyarrow.compute as pc
 

@@ -4,8 +4,6 @@ An ordinary task shares calls only within its partition. Here the keys of all pa
 row finds its answer, and one row of a key has the audit of its call.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

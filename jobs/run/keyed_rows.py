@@ -1,7 +1,5 @@
 """The rows as the tasks read them: with the identity of each, and the keys of every lookup; and as they write them."""
 
-from __future__ import annotations
-
 import functools
 
 from pyspark.errors import AnalysisException

@@ -4,8 +4,6 @@ A key that occurs in several rows is prefetched once for the whole run; a key th
 row, or prefetched with the others where there are few.
 """
 
-from __future__ import annotations
-
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,6 @@ A connection counts as a task's once its first message is accepted. Until then i
 oldest ones give way to new ones; so nothing that connects can keep a task out, or end the thread.
 """
 
-from __future__ import annotations
-
 import errno
 import hmac
 import json

@@ -1,7 +1,5 @@
 """A Spark of one machine: it listens on loopback only, knows its own by a secret, and tries a failed task again."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import re

@@ -1,7 +1,5 @@
 """The options of a run about calls and stored answers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

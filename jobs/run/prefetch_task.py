@@ -1,7 +1,5 @@
 """The key prefetch inside a task. Executors import this module, so it loads nothing that only the driver has."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Checks before Spark starts: declaration against input, secrets, services, table."""
 
-from __future__ import annotations
-
 import asyncio
 import difflib
 import functools

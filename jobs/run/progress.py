@@ -1,7 +1,5 @@
 """Live progress: the sum of the tasks' reports, which arrive four times a second over the driver link."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

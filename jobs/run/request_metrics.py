@@ -1,7 +1,5 @@
 """The requests sent to services, in the day's metrics. A dead task attempt reports none, as no file has its rows."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections import Counter
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """This driver's leases over runs, if TIDEGATE_LIMITS_URL is set: one keeper per service, on a separate thread."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import math

@@ -1,7 +1,5 @@
 """The cause of a failed Spark job in one sentence: a task's own error, or a summary of Java's errors."""
 
-from __future__ import annotations
-
 import re
 
 from jobs import errors

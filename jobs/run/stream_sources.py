@@ -1,7 +1,5 @@
 """The inputs of streams: what Spark's file source watches, and the new files of each day of a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Events of a run as a person reads them in its log: a line now and then."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The SQL of the declared windows against the columns that the run will write, before anything is called."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pyspark.errors import AnalysisException, ParseException

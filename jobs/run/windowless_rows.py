@@ -3,8 +3,6 @@
 A Spark job of its own would read all rows a second time, for a few.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 

@@ -5,8 +5,6 @@ arrived (jobs/run/arrival.py). Tumbling and sliding windows are columns; only th
 anything are looked up. Sessions depend on the order of arrival, key by key.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

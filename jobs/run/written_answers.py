@@ -4,8 +4,6 @@ The driver does all of it with Arrow. It holds each key and time of an answer on
 the key; what is stored of them goes from the ledger to a file beside the run's own, and is mapped to columns.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence

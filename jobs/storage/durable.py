@@ -1,7 +1,5 @@
 """Durable writes: files on a local disk that survive a power cut, if the disk honours fsync."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

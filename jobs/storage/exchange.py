@@ -1,7 +1,5 @@
 """Puts a new folder in the place of another, where the kernel can in one step."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

@@ -5,8 +5,6 @@ These seconds are of the waiting process's own clock, so it does not matter how 
 apart. A holder that was paused for longer learns from `confirm` that it has lost the lock.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import secrets

@@ -1,7 +1,5 @@
 """The folder in which the files of a table are written and checked, before readers see them."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Made from the run's files, without calls.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pyarrow as pa

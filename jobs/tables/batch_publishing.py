@@ -3,8 +3,6 @@
 The commit has Spark's query id and batch number as its transaction, by which the batch is known if it comes again.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import json

@@ -4,8 +4,6 @@ Removing a run touches no file of another run. A run's rows are written before i
 rows of other runs of the day are removed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Copies rows of published files to new files, with all their columns: of a table, and those that only files have."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

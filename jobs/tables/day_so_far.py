@@ -1,7 +1,5 @@
 """The figures of a day that came in several micro-batches: their sums."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import fields, replace
 from decimal import Decimal

@@ -5,8 +5,6 @@ made from the run's files, without calls. It has only letters of published runs;
 its record and its files.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable, Iterator
 from itertools import chain

@@ -3,8 +3,6 @@
 A copy that is broken off leaves files that are in no version of the table; `vacuum` removes them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import shutil

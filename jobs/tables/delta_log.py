@@ -1,7 +1,5 @@
 """The log of a Delta table: opens it, reports damage in one sentence, and syncs it to disk."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Tables that are made of a published day, its windows and summaries: one commit replaces what they have of the day."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Removes rows from a published day: writes the day again without them and publishes the result."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Iterator
 from pathlib import Path

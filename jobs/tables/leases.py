@@ -5,8 +5,6 @@ of them has ended in any way: no clock decides, and a kill leaves no lease behin
 an object (store_leases.py).
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

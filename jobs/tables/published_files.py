@@ -1,7 +1,5 @@
 """The files of each published day, and the days that changed since a state of the table."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass

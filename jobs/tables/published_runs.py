@@ -1,7 +1,5 @@
 """The run that readers of a published day see, by the records of runs and by the table itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from urllib.parse import unquote
 

@@ -1,7 +1,5 @@
 """One publisher of a table at a time, across machines that share its place; and errors of the disk or the store."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import math

@@ -4,8 +4,6 @@ Readers see the old day or the new one. The files are those that the checks judg
 table. `vacuum` removes the files of runs that were never published.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Each machine works on the records in its own folder: what it saves is copied to 
 fetched before a run or a command reads records.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterator

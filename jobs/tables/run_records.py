@@ -3,8 +3,6 @@
 A torn record, as after a power cut, is skipped with a warning; `torn` lists it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import os

@@ -5,8 +5,6 @@ it shows. It changes with the snapshot: a commit whose answer was lost is known,
 by the next publication.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable, Collection, Iterator

@@ -4,8 +4,6 @@ Delta decides what is published; the folders follow it. The file `_tidegate` nam
 show. A day that a kill left unshown is made up for by the next publication.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where else the published table is shown (Output.iceberg, .parquet): after each commit, and before old files go."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 

@@ -4,8 +4,6 @@ A run that is killed writes no more, and after `object_lock.EXPIRES` s another t
 longer may publish no more.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping

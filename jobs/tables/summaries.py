@@ -1,7 +1,5 @@
 """Summaries: one SQL query over a published day, run in process and published by one Delta commit."""
 
-from __future__ import annotations
-
 from jobs.declare.enrichment import Enrichment, Summary
 from jobs.storage.urls import beside
 from jobs.tables import derived_tables

@@ -1,7 +1,5 @@
 """Runs the SQL of a summary over a published day, and checks it over an empty one before any call."""
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Checks, from the input's footers and before Spark starts, that the table can store the day."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The tables of windows, and of the rows that are in none: made by a run, published after its day, a commit each."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Sequence
 

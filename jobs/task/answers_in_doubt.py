@@ -1,7 +1,5 @@
 """Answers that may be another key's, where no check sees the rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pyarrow as pa

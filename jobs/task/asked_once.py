@@ -4,8 +4,6 @@ It has the answer's mapped columns, so that a prefetch also works without a ledg
 cannot store.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Self
 

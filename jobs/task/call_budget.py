@@ -1,7 +1,5 @@
 """A cap on the calls of a run: each task has a part of it, and waits for the others once its part is used."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Awaitable, Callable

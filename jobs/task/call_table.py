@@ -1,7 +1,5 @@
 """Single-flight and cache: equal requests of a partition make one call, and its answer is reused while cached."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any

@@ -1,7 +1,5 @@
 """Decides when a service is down and how long to wait: one breaker per service and partition."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections import deque
 from collections.abc import Callable

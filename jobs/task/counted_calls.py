@@ -4,8 +4,6 @@ An operator's concurrency is never above the leased calls in flight (jobs/task/t
 and the service's gate is open, the operator alone keeps the limit; a call only looks at the clock.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,7 +1,5 @@
 """Yields finished batches once the ledger has stored the answers of their rows."""
 
-from __future__ import annotations
-
 import queue
 from collections import deque
 from collections.abc import Iterator, Sequence

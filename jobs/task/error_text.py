@@ -1,7 +1,5 @@
 """A task's errors, as its user and Spark get them."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ At the end of a task's rows a few slow calls would be all that runs. While every
 would only take the place of another row's first one.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable

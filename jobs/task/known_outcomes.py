@@ -1,7 +1,5 @@
 """The outcomes of a batch's keys known before any call, as columns: from the ledger or a prefetch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a task and its driver tell each other of the run's leases, as plain data for the driver link."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

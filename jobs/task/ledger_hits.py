@@ -1,7 +1,5 @@
 """Outcomes of rows from the ledger's answers, each mapped to columns once while in use."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Sequence
 

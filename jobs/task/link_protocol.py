@@ -25,8 +25,6 @@ The first line of a connection is the run's secret, compared before anything is 
 Times are those of the task's clock, so that its shares can be compared with its calls, independent of other hosts.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """A row in the operators and its state at each lookup: plain data."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The operators of one task: one per lookup, with its client, gate, ledger, and link to the next one."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 They come from called rows, or from outcomes known before any call, and are written under the lookup's names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any

@@ -1,7 +1,5 @@
 """The plan of a task: plain data for the executors."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from jobs.declare.budgets import Budget

@@ -1,7 +1,5 @@
 """Counts what a task reports to the driver."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 

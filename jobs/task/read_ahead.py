@@ -1,7 +1,5 @@
 """Bounds the read-ahead of a partition, and so a task's memory."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import deque

@@ -1,7 +1,5 @@
 """The result of one attempt, and its report to the circuit breaker."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

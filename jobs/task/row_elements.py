@@ -5,8 +5,6 @@ the rows in front of them, in the other modes for the watermarks. Watermarks tha
 out, as are those of ordered mode: they hold nothing apart.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any

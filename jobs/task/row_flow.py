@@ -1,7 +1,5 @@
 """The rows of one task in the event loop: fed into the first operator, collected from the last one."""
 
-from __future__ import annotations
-
 import asyncio
 import queue
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Three threads. The reader pulls Spark's input, bounded in rows and bytes. The lo
 chained. The generator, Spark's own thread, only yields. The window slides over the whole partition, across batches.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import threading

@@ -5,8 +5,6 @@ watermark reaches its last millisecond, and again at once for each row after tha
 lateness further; then it is closed. A row whose window is closed from the beginning is dropped.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

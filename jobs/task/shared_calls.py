@@ -1,7 +1,5 @@
 """Shared state of equal requests of one partition: calls in flight and cached answers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable

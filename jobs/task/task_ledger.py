@@ -1,7 +1,5 @@
 """The ledger of one lookup in one task attempt: known answers before calls, and new answers."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import tempfile

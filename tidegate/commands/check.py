@@ -1,7 +1,5 @@
 """`tidegate check`: every declaration against its input, table, secrets and services; nothing is asked of a service."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -1,7 +1,5 @@
 """The base of the commands, and arguments of several commands."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass

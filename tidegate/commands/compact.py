@@ -1,7 +1,5 @@
 """`tidegate compact`: the many small parts of the ledgers become a few sorted files."""
 
-from __future__ import annotations
-
 import argparse
 
 from jobs.declare.discovery import discover

@@ -1,7 +1,5 @@
 """`tidegate costs`: what the services billed in a month."""
 
-from __future__ import annotations
-
 import argparse
 from decimal import Decimal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The output for programs: with --json a command prints an object per day, and its exit status is the state."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

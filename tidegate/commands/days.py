@@ -1,7 +1,5 @@
 """The shared part of commands that run days: with the checks of the nightly job, and one line per day."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterable

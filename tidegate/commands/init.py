@@ -1,7 +1,5 @@
 """`tidegate init`: a project of one's own, with one enrichment that runs."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from importlib import resources

@@ -1,7 +1,5 @@
 """`tidegate limits`: the parts that runs hold of each limit over runs, and the runs that wait."""
 
-from __future__ import annotations
-
 import argparse
 import os
 

@@ -1,7 +1,5 @@
 """`tidegate manifest`: what Airflow must know of the enrichments, as JSON; made at deploy."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

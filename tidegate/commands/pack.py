@@ -1,7 +1,5 @@
 """`tidegate pack`: what the executors of a cluster need, in one zip."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

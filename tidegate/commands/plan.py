@@ -1,7 +1,5 @@
 """`tidegate plan`: what days would ask, why a key is asked again, what that costs and how long it takes; no call."""
 
-from __future__ import annotations
-
 import argparse
 
 from tidegate.commands.command import RIGHT, Command, add_days, add_enrichment, days_of, named

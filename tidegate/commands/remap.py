@@ -1,7 +1,5 @@
 """`tidegate remap`: publishes days again from stored responses, with the current columns and paths; no call."""
 
-from __future__ import annotations
-
 import argparse
 
 from jobs.commands.day_range import require_end

@@ -1,7 +1,5 @@
 """`tidegate replay`: calls again for the dead letters of a day, and nothing else."""
 
-from __future__ import annotations
-
 import argparse
 
 from jobs.declare.calendar import require_day

@@ -1,7 +1,5 @@
 """`tidegate reports`: the reports and Spark's logs, served to the browser of this machine."""
 
-from __future__ import annotations
-
 import argparse
 
 from tidegate.commands.command import Command, no_arguments

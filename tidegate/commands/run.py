@@ -1,7 +1,5 @@
 """`tidegate run`: runs days of an enrichment with the rules of the nightly job, without Dagster."""
 
-from __future__ import annotations
-
 import argparse
 
 from jobs.process.day_options import DayOptions

@@ -1,7 +1,5 @@
 """The progress of a running day: one updated line in a terminal; elsewhere a line per stage."""
 
-from __future__ import annotations
-
 import sys
 import time
 from typing import Any

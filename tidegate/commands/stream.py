@@ -1,7 +1,5 @@
 """`tidegate stream`: enriches files as they come, each once: what is new now, or for ever."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

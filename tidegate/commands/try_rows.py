@@ -1,7 +1,5 @@
 """`tidegate try`: the first rows of a day, with real calls: request and answer side by side. No ledger."""
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """`tidegate ui`: Dagster and the reports on the workspace of the current folder, until Ctrl-C."""
 
-from __future__ import annotations
-
 import argparse
 
 from tidegate.commands.command import Command, no_arguments

@@ -1,7 +1,5 @@
 """`tidegate vacuum`: old versions of the tables and runs that were never published."""
 
-from __future__ import annotations
-
 import argparse
 from datetime import timedelta
 
