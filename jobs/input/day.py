@@ -120,7 +120,6 @@ def find_input(enrichment: Enrichment, day: str) -> InputDay:
             files = staged(found, declared, folder, hidden=bool(enrichment.pii))
         else:
             files = [Path(file.place) for file in found]
-        _refuse_patterns(files)
         return of_files(files) if table is None else _with_rows(of_table(files, table), table, day)
     except DeclarationError as error:
         raise type(error)(f"{enrichment.name}: {error}") from error.__cause__
@@ -222,15 +221,6 @@ def _in_folder(declared: Input, day: str) -> list[StoredFile]:
             f"input: {colon.place} has a ':' in its name, which Spark takes for an address. Rename the file."
         )
     return files
-
-
-def _refuse_patterns(files: Sequence[Path]) -> None:
-    for file in files:
-        if pattern := re.search(r"[*?{}\[\]\\]", str(file.resolve())):
-            raise DeclarationError(
-                f"input: {file} has a {pattern[0]!r} in its path, which Spark takes for a pattern of several files. "
-                "Rename the file or the folder."
-            )
 
 
 def nearest_to(declared: Input, day: str) -> str:

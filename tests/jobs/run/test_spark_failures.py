@@ -57,20 +57,12 @@ def run(mark, master="local[1]"):
     return ended(code, LOG)
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("part:0.parquet", r"part:0\.parquet has a ':' in its name.*Rename the file\."),
-        ("part*.parquet", r"part\*\.parquet has a '\*' in its path.*Rename the file or the folder\."),
-        ("[eu].parquet", r"\[eu\]\.parquet has a '\[' in its path.*Rename the file or the folder\."),
-    ],
-)
-def test_a_name_that_spark_takes_for_an_address_or_several_files_is_refused_before_spark_starts(raw, name, says):
-    raw.rename(raw.with_name(name))
+def test_a_colon_in_the_name_of_a_file_is_refused_before_spark_starts(raw):
+    raw.rename(raw.with_name("part:0.parquet"))
     geo = Service(name="geo", url="http://127.0.0.1:1", max_concurrency=2)
     one = HttpLookup(name="one", service=geo, request="GET /{k}", keys={"k": "k"}, returns="x INT", timeout=1.0)
     scored = Enrichment(name="scored", input=Input(path="raw"), lookups=[one], output=Output(path="out"))
-    with pytest.raises(DeclarationError, match=says):
+    with pytest.raises(DeclarationError, match=r"part:0\.parquet has a ':' in its name.*Rename the file\."):
         find_input(scored, DAY)
 
 
