@@ -75,16 +75,21 @@ class Chain:
         leaving = caller.leaving() if isinstance(caller, Requesting) else 0
         return self.functions[place].calls_of_a_row * rows + leaving
 
-    def wants(self, shares: Sequence[int]) -> dict[str, int]:
+    def started(self) -> list[int]:
+        """Per lookup: the calls that have started."""
+        return [operator.statistics().attempts for operator in self.operators]
+
+    def wants(self, shares: Sequence[int], began: Sequence[int]) -> dict[str, int]:
         """For each service with leased limits: the possible calls in flight within these shares, all of them where a
-        full operator hides how many rows wait.
+        full operator hides how many rows wait. began: per lookup, calls of the last moments, because those that end at
+        once are in flight at no moment at which anybody looks.
         """
         found: dict[str, int] = {}
         for place, (operator, lease, share) in enumerate(zip(self.operators, self.leases, shares, strict=True)):
             if lease is not None:
                 figures = operator.statistics()
                 hides_rows = figures.queued >= figures.capacity and figures.outstanding >= figures.concurrency
-                could = share if hides_rows else min(share, self._calls(place, figures.outstanding))
+                could = share if hides_rows else min(share, max(began[place], self._calls(place, figures.outstanding)))
                 found[lease.service] = found.get(lease.service, 0) + could
         return found
 

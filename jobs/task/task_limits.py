@@ -59,6 +59,7 @@ class TaskLimits:
             self.given.set()
         self._chain: Chain | None = None
         self._asking_soon = False
+        self._started = [0] * len(plan.lookups)  # calls, until the last heartbeat
         self._wanted: dict[str, tuple[float, int]] = {}  # by service: when so many calls were possible
         self._heartbeats = 0  # so many were sent
         self._sent_at: dict[int, float] = {}  # by the loop's time: the latest ones
@@ -100,9 +101,11 @@ class TaskLimits:
 
     def _could_use(self, chain: Chain) -> dict[str, int]:
         """The possible calls in flight: while rows come, the most of the last second."""
-        now, found = asyncio.get_running_loop().time(), chain.wants(self.share)
+        before, self._started = self._started, chain.started()
         if self.all_rows_came.is_set():
-            return found
+            return chain.wants(self.share, [0] * len(before))
+        began = [now - then for now, then in zip(self._started, before, strict=True)]
+        now, found = asyncio.get_running_loop().time(), chain.wants(self.share, began)
         for service, many in found.items():
             at, most = self._wanted.get(service, (now, 0))
             if many >= most or now > at + WANTED_FOR:

@@ -319,3 +319,24 @@ def test_the_clock_of_a_call_that_waits_for_a_new_lease_stands_still_though_othe
         return task.outcomes
 
     assert run_virtual(main) == ["ok", "ok"]
+
+
+def test_calls_that_end_at_once_keep_their_lease_while_rows_come():
+    async def main():
+        loop = asyncio.get_running_loop()
+        declared = ServiceLimits("function first", {CALLS: Limit(4)}, LONGEST)
+        keeper = LeaseKeeper(declared, "", "", None, loop.time)
+        function = Function(lambda key: 0.0)
+        task = Task(function, driver=Driver(keeper), limits=declared)
+        held = []
+        await task.operator.open()
+        for key in range(300):
+            await task.operator.process_element(StreamRecord(Row(None, key, (LookupState((key,)),))))
+            await asyncio.sleep(0.01)
+            held.append(task.lease.calls)
+        await task.operator.close()
+        return held, function.began
+
+    held, began = run_virtual(main)
+    assert set(held[100:]) == {4}
+    assert len(began) == 300
