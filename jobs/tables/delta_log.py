@@ -33,8 +33,8 @@ def checkpoints_of(table: str) -> dict[str, str]:
 
 
 def hooks_of(table: str, over: DeltaTable | None) -> PostCommitHookProperties:
-    """What Delta does after a commit over this version. By itself it looks for old entries of the log each time, by a
-    list of them all: here only when it sums them up, before which it could delete none.
+    """The hooks of a commit on top of this version. Delta would list the whole log after each commit, to delete old
+    entries. It can delete none before it has summed the log up, so it looks only then.
     """
     entries = ENTRIES if is_url(table) else ENTRIES_ON_DISK
     return PostCommitHookProperties(cleanup_expired_logs=over is not None and (over.version() + 1) % entries == 0)

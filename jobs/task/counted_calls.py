@@ -17,7 +17,7 @@ from jobs.task.leased_call import Lease, within_lease
 Ask = Callable[["Key"], Awaitable[Any]]
 BLOCK = 100  # calls
 HIGH = 100 * BLOCK  # a limit in a window for which the cost of its counting shows
-PLENTY = 0.2  # of a limit, at least, nobody has; otherwise each request counts by itself, so that none is lost
+PLENTY = 0.2  # the free part of a limit, below which requests are counted one by one, so that blocks waste none
 ASKS, FULL = 0.5, 0.9  # of a task's part in use: it asks for more, and for no block
 AGAIN_AFTER = 0.05  # s
 

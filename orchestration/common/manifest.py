@@ -16,7 +16,7 @@ from orchestration.common.deadlines import AGAIN_AFTER
 
 
 def manifest(package: str, found: Sequence[Discovered]) -> dict[str, Any]:
-    """All enrichments of a package by name, for whoever starts its command. Raises DeclarationError for a conflict."""
+    """All enrichments of a package by name, as its command needs them. Raises DeclarationError for a conflict."""
     for number, one in enumerate(found):
         if message := find_conflict(one, found[:number]):
             raise DeclarationError(message)
