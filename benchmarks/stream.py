@@ -34,6 +34,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import uneven_service
+from usage import cpu_s
 from whole_run import session
 
 from data_quality.day_quality import DayQuality
@@ -209,10 +210,8 @@ def megabytes() -> tuple[float, float, float]:
 
 def cpu_seconds() -> float:
     """Of this process, Spark's JVM and its Python workers so far, without the service's."""
-    me = psutil.Process()
-    java = [child for child in me.children() if child.name() == "java"]
-    spark = [*java, *(worker for one in java for worker in one.children(recursive=True))]
-    return sum(sum(one.cpu_times()[:4]) for one in (me, *spark))  # with those of children that have ended
+    java = [child.pid for child in psutil.Process().children() if child.name() == "java"]
+    return time.process_time() + sum(map(cpu_s, java))
 
 
 def main() -> None:

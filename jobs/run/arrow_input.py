@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from jobs.declare.key_expressions import named_column
 from jobs.input.file_rows import FileRows
 from jobs.run.file_splits import parts_of, splits_of
-from jobs.run.spark_facts import is_remote
+from jobs.run.spark_facts import is_remote, partitions_of
 from jobs.schema import arrow_schema
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ def file_rows(prepared: DataFrame, enrichment: Enrichment, layout: BatchLayout, 
     splits = splits_of(prepared)
     if {split.path for split in splits} != {path.resolve() for path in day.files}:  # a plan of another kind
         return None
-    parts = parts_of(splits, prepared._jdf.queryExecution().toRdd().getNumPartitions())  # noqa: SLF001
-    return FileRows(parts, day.schema, copies, day.row_bytes)
+    return FileRows(parts_of(splits, partitions_of(prepared)), day.schema, copies, day.row_bytes)
 
 
 def _is_plain(prepared: DataFrame, day: InputDay) -> bool:

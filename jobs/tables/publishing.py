@@ -66,13 +66,13 @@ def publish(
         return saved
 
 
-def _committed(record: DayRecord, there: DeltaTable | None) -> int:
+def _committed(record: DayRecord, published: DeltaTable | None) -> int:
     """Commit audit and dead letters, then the day, then remove rows of other runs. Returns the day's version."""
     facts = record.facts
     remove_other_runs = audit.write(facts), dead_letters.write(facts)
     try:
         before = facts.changes.over if facts.changes else None
-        version = first_day(record) if there is None else replace_day(there, record, before=before)
+        version = first_day(record) if published is None else replace_day(published, record, before=before)
     except PublishConflict:
         for table in beside(facts):
             by_run.remove(table, facts)
@@ -135,7 +135,8 @@ def _create(facts: DayFacts) -> DeltaTable:
 
 def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = None) -> int:
     """Commit on top of the loaded `table`: remove the day's files and add this run's, if any. Returns the version.
-    before: the mark of the publication that this one may replace; by default that in the loaded table.
+    before: the mark of the publication that this one may replace; by default that in the loaded table, which is read
+    only when the table moves on, because it costs a request for each commit on a store.
 
     Raises PublishConflict if another run published the day since then, or a column changed its type. Publications of
     other days do not conflict.
@@ -143,13 +144,11 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
     facts = record.facts
     partition = facts.declared.partition
     columns = delta_schema(facts) if facts.files else table.schema()
-    is_loaded = before is None  # this very version; to read the mark costs a request for each commit on a store
     for _ in range(COMMIT_TRIES):
         if missing_columns(table, columns):
-            before = mark_of(table, facts) if is_loaded else before
-            is_loaded = False
+            before = mark_of(table, facts) if before is None else before
             add_columns(table, columns)
-        if not is_loaded and mark_of(table, facts) != before:
+        if before is not None and mark_of(table, facts) != before:
             break
         try:
             table.create_write_transaction(
@@ -159,8 +158,7 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
                 post_commithook_properties=hooks_of(facts.declared.table, table),
             )  # fmt: skip
         except CommitFailedError:
-            before = mark_of(table, facts) if is_loaded else before
-            is_loaded = False
+            before = mark_of(table, facts) if before is None else before
             table.update_incremental()
         else:
             return table.version() + 1

@@ -104,7 +104,7 @@ class TaskLimits:
         before, self._started = self._started, chain.started()
         if self.all_rows_came.is_set():
             return chain.wants(self.share, [0] * len(before))
-        began = [now - then for now, then in zip(self._started, before, strict=True)]
+        began = [total - earlier for total, earlier in zip(self._started, before, strict=True)]
         now, found = asyncio.get_running_loop().time(), chain.wants(self.share, began)
         for service, many in found.items():
             at, most = self._wanted.get(service, (now, 0))
