@@ -3,7 +3,8 @@
 python benchmarks/small_day.py                  the first night: all keys are asked
 python benchmarks/small_day.py --again          and the same day once more: all answers are known
 python benchmarks/small_day.py --plain          without the demo's options for Java
-python benchmarks/small_day.py --days 30        a month of such days in one command: seconds per day
+python benchmarks/small_day.py --days 30        a month of such days in one command: each beside what the service takes
+python benchmarks/small_day.py --days 30 --faults        and one call in a hundred of the weather fails, as in the demo
 python benchmarks/small_day.py --dagster        the same by a run of Dagster, as the nightly schedule starts it
 
 The services are the demo's, and a stage that is indented is part of the one above. "before" is what the process did up
@@ -11,8 +12,10 @@ to its first stage: interpreter, imports, Java.
 """
 
 import argparse
+import itertools
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,6 +29,7 @@ from demo import data, surroundings, weather_service
 
 ROOT = Path(__file__).resolve().parents[1]
 DAY = "2013-01-10"
+IN_FLIGHT = 10  # calls of the weather, as enrichments/flights.py declares
 
 
 def command_of(days, by_dagster):
@@ -68,11 +72,32 @@ def tell(began, wall, cpu, noted):
     print(f"{sum(cpu.values()):7.2f} s CPU in all, {wall:.2f} s wall", flush=True)
 
 
+def tell_days(noted, ended, calls):
+    """Each day's seconds from preflight to preflight: up to its first call to the weather, to its last, after that.
+
+    least: what the service takes, the sum of its latencies over the calls in flight.
+    """
+    starts = [one["began"] for one in noted if one["name"] == "jobs.run.preflight.preflight"]
+    line = "{:>7} {:>7} {:>7} {:>7} {:>7}".format
+    print("\n" + line("day", "least", "before", "called", "after"))
+    days = []
+    for began, end in itertools.pairwise([*starts, ended]):
+        if own := [call for call in calls if began <= call.t_start < end]:
+            first, last = min(call.t_start for call in own), max(call.t_end for call in own)
+            least = sum(call.t_end - call.t_start for call in own) / IN_FLIGHT
+            days.append((end - began, least, first - began, last - first, end - last))
+            print(line(*(f"{seconds:.2f}" for seconds in days[-1])))
+    if between := days[1:-1]:  # the first starts Spark, and the last ends it
+        medians = (statistics.median(column) for column in zip(*between, strict=True))
+        print(line(*(f"{seconds:.2f}" for seconds in medians)), " medians, without the first and the last")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--days", type=int, default=1)
+    parser.add_argument("--faults", action="store_true")
     parser.add_argument("--dagster", action="store_true")
     options = parser.parse_args()
     first = date.fromisoformat(DAY)
@@ -80,7 +105,8 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         data.prepare(folder / "data", days)
-        with weather_service.running(folder / "data" / "demo", folder / "calls.jsonl") as service:
+        faults = surroundings.FAULT_SHARES if options.faults else "none"
+        with weather_service.running(folder / "data" / "demo", folder / "calls.jsonl", faults=faults) as service:
             environment = surroundings.environment(service.url) | {"DAGSTER_HOME": str(folder / "dagster")}
             (folder / "dagster").mkdir()
             if options.plain:
@@ -88,6 +114,8 @@ def main():
             for _ in range(1 + options.again):
                 began, wall, cpu, noted = run(folder, environment, [str(day) for day in days], options.dagster)
                 tell(began, wall, cpu, noted if len(days) == 1 else [])
+                if len(days) > 1:
+                    tell_days(noted, began + wall, service.calls())
                 print(f"{wall / len(days):.2f} s a day", flush=True)
 
 

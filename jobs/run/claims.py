@@ -30,7 +30,7 @@ from jobs.run.hits import BEAT, folder_of, run_of_keys
 SHARES = 256
 DEAD_AFTER = 30.0  # s without a beat, by the clock of the ledger's filesystem
 ROWS_PER_BATCH = 1000
-FEWEST_AHEAD = 200  # keys that are claimed and not stored yet
+FEWEST_AHEAD = 200  # keys per lookup that are claimed and not stored yet
 AHEAD_GROWS = 4  # times, each half a second or so that a task waits for its ledger
 PART_TOGETHER = 4  # of those ahead: claimed in one look at the other runs' claims, which lists a folder
 
@@ -154,7 +154,7 @@ class Claims:
         self._every = min(plan.flush_seconds for plan in plans.values())
         self._changed = threading.Condition()
         self._open: Counter[tuple[int, int]] = Counter()  # rows of each claimed share that are not stored yet
-        self._ahead = FEWEST_AHEAD
+        self._ahead = FEWEST_AHEAD * len(plans)  # a fast lookup's keys wait to be stored, and leave the slow one's room
         self._waits = self._ended = False
 
     def take(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

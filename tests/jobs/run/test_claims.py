@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +22,7 @@ from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.keys import key_hashes
 from jobs.ledger.plan import LedgerPlan
 from jobs.run.by_row import begin_deciding, decided
-from jobs.run.claims import Claims
+from jobs.run.claims import FEWEST_AHEAD, Claims
 from jobs.run.hits import folder_of, register_run, run_of_keys, unregister_run
 from tests.support.failing_storage import ERRORS, FailingStorage, put_under
 from tests.support.places import everywhere, place_of
@@ -106,6 +108,27 @@ def test_keys_in_common_are_asked_by_one_of_two_runs_and_both_ask_something(plan
     assert len(first) + len(second) == 2800
     assert min(len(first), len(second)) > 900
     assert folder_of(one).names("runs/one/claims") == folder_of(two).names("runs/two/claims") == []
+
+
+def test_a_task_runs_as_far_ahead_of_the_stored_answers_with_each_of_its_lookups(plan):
+    keys = 4 * FEWEST_AHEAD  # of each lookup
+    plans = {0: plan("one"), 1: replace(plan("one"), lookup="other")}
+    claims = Claims(
+        plans, {}, 0, text="text", place="place", hashed="hash", types=dict.fromkeys(plans, "bigint"), seed=1
+    )
+    table = pa.table(
+        {"text": [f"[{key}]" for key in range(2 * keys)], "place": [0] * keys + [1] * keys, "hash": range(2 * keys)}
+    )
+    taken = queue.Queue()
+    reader = threading.Thread(target=lambda: [taken.put(batch) for batch in claims.take(iter(table.to_batches()))])
+    reader.start()
+    places = Counter()
+    while places.total() < 2 * FEWEST_AHEAD:  # nothing is stored meanwhile
+        places.update(taken.get(timeout=20)["place"].to_pylist())
+    claims.end()
+    reader.join()
+    assert min(places.values()) > FEWEST_AHEAD / 2
+    assert places.total() < 3 * FEWEST_AHEAD
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
