@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from data_quality.catalogue import CheckSpec, checks
 from data_quality.findings import Finding, plain
 from data_quality.judging import LONGEST, Judging, QualityResult, verdict_of
-from data_quality.slow_imports import OF_GREAT_EXPECTATIONS, import_when_used, quiet
+from data_quality.slow_imports import NOT_FOR_CHECKS, OF_GREAT_EXPECTATIONS, import_when_used, quiet, without
 from data_quality.written_day import Stored, WrittenDay
 from jobs import schema
 from jobs.schema import DayFacts, DayMetrics, Verdict
 from jobs.wording import one_line
 
 import_when_used(*OF_GREAT_EXPECTATIONS)
-with quiet():
+with quiet(), without(*NOT_FOR_CHECKS):
     from data_quality.suite import validate
 
 if TYPE_CHECKING:
