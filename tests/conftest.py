@@ -1,5 +1,6 @@
 """What several folders of tests stand on: one Spark session, the demo's real day, its services, small tables."""
 
+import atexit
 import datetime as dt
 import gc
 import os
@@ -47,6 +48,8 @@ def pytest_configure(config):
     """In `make quick` a test that starts something after all fails, and says which marker it lacks."""
     if config.getoption("--quick"):
         sys.addaudithook(_refuse_to_start)
+        if hasattr(config, "workerinput"):
+            atexit.register(os._exit, 0)  # freeing all that was loaded takes a second
 
 
 def _refuse_to_start(event, _arguments):
@@ -70,6 +73,7 @@ def pytest_collection_finish(session):
     if session.config.getoption("--quick"):
         gc.enable()
         gc.freeze()
+        gc.set_threshold(50_000, 20, 100)  # jobs.task.runner thaws all: no full collection by itself
 
 
 def pytest_collection_modifyitems(config, items):

@@ -4,6 +4,7 @@ No module of jobs/ below process/ reads a clock, sleeps or draws but through an 
 """
 
 import ast
+import re
 
 from tests.support.sources import ROOT, modules
 
@@ -14,11 +15,14 @@ NAMES = {
     *("time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.perf_counter", "time.sleep"),
     *("uuid.uuid4", "datetime.now", "dt.datetime.now"),
 }
+SPELLED = re.compile("|".join([*(rf"\b{name}\." for name in MODULES), *map(re.escape, NAMES)]))
 ABOVE = {"process", "commands"}
 
 
 def reached_for(text):
     """The clocks and the randomness that a module names, but for defaults of arguments: those can be given."""
+    if not SPELLED.search(text):
+        return set()
     tree = ast.parse(text)
     defaults = {
         id(part)
