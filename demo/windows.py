@@ -79,9 +79,15 @@ def _day(spark: SparkSession, folder: Path) -> WindowedDay:
     identity = {schema.SOURCE_FILE: [f"file:{source}"] * len(EVENTS), schema.SOURCE_ROW: places}
     pq.write_table(pa.table(columns | identity), written)
     declared = DeclaredFacts(
-        enrichment="events", table="", input_path="", partition="date", mode="unordered", lookups=(),
-        row_id=("event",), event_time=EventTimeFacts("at", 0.0),
-    )  # fmt: skip
+        enrichment="events",
+        table="",
+        input_path="",
+        partition="date",
+        mode="unordered",
+        lookups=(),
+        row_id=("event",),
+        event_time=EventTimeFacts("at", 0.0),
+    )
     arrival = arrival_of([written], {source: len(EVENTS)}, "at", 0)
     return WindowedDay(spark.read.parquet(written), [written], declared, arrival, folder / "windows")
 

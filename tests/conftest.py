@@ -34,6 +34,19 @@ STARTING = {
     "new_cluster",
     "page",
 }
+# files whose proofs take over three minutes each, the longest first
+LONG = (
+    "data_quality/test_planted_faults.py",
+    "jobs/run/test_runs_on_failing_storage.py",
+    "orchestration/test_hard_stops.py",
+    "jobs/run/test_ledger_runs.py",
+    "jobs/limits/test_rates_of_processes.py",
+    "orchestration/airflow/test_real_scheduler.py",
+    "orchestration/airflow/test_deadline.py",
+    "package/test_ranges.py",
+    "orchestration/test_backfill.py",
+    "demo/test_run.py",
+)
 NOT_QUICK = re.compile(r"^pytestmark = .*pytest\.mark\.(spark|process|slow|proof|ui)\b", re.MULTILINE)
 STARTED_BY = {"subprocess.Popen": "a process", "os.fork": "a process", "socket.bind": "a server"}
 
@@ -77,11 +90,13 @@ def pytest_collection_finish(session):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Files that start Spark come first: of two processes none is left alone with a long one at the end."""
+    """Files of long proofs come first, then those that start Spark: of two processes none is left alone at the end."""
     if config.getoption("--quick"):
         items[:] = [item for item in items if not _is_not_quick(item)]
     with_spark = {item.path for item in items if item.get_closest_marker("spark")}
-    items.sort(key=lambda item: item.path not in with_spark)
+    long = [] if "not proof" in config.option.markexpr else [config.rootpath / "tests" / name for name in LONG]
+    turn = {path: number for number, path in enumerate(long)}
+    items.sort(key=lambda item: (turn.get(item.path, len(turn)), item.path not in with_spark))
 
 
 def _is_not_quick(item):

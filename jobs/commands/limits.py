@@ -49,6 +49,12 @@ def _holders(service: str, book: LeaseBook, now: float) -> Iterator[Holder]:
     for row in book.rows(now):
         if row["holds"] or row["wants"]:
             yield Holder(
-                service, row["limit"], row["amount"], row["owner"], row["holds"], row["due"], row["wants"],
+                service,
+                row["limit"],
+                row["amount"],
+                row["owner"],
+                row["holds"],
+                row["due"],
+                row["wants"],
                 row["expires_in_s"],
-            )  # fmt: skip
+            )

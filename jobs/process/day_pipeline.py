@@ -74,9 +74,15 @@ class DayPipeline:
         began: when the run began, ISO 8601.
         """
         run = UnwrittenRun(
-            self.enrichment.name, outcome.day, outcome.run_id,
-            outcome.state, outcome.reason, outcome.next_step, began, now(),
-        )  # fmt: skip
+            self.enrichment.name,
+            outcome.day,
+            outcome.run_id,
+            outcome.state,
+            outcome.reason,
+            outcome.next_step,
+            began,
+            now(),
+        )
         table = self.enrichment.output.path
         warning = or_warning(lambda: run_records.save_unwritten(run, table), "how it ended is not kept")
         return replace(outcome, warnings=(*outcome.warnings, warning)) if warning else outcome
@@ -153,9 +159,13 @@ class _Run:
             run_records.progress_file(self._name, day).unlink(missing_ok=True)  # that of an earlier run
         yield DayStage(days[0], self._ids[days[0]], "starting", {"log": str(log)})
         with self._pipeline.submit.started(
-            self._pipeline.reference, days=days, run_id=self._run_id, log=log,
-            options=self._program_options(), leases=list(self._leases.values()),
-        ) as wait:  # fmt: skip
+            self._pipeline.reference,
+            days=days,
+            run_id=self._run_id,
+            log=log,
+            options=self._program_options(),
+            leases=list(self._leases.values()),
+        ) as wait:
             from jobs.tables import publishing  # noqa: F401  # loads Delta while Spark starts, not once a day is checked
 
             named_cause = False  # whether Spark's last word was of a day that it did not write
