@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
@@ -22,6 +21,7 @@ from jobs.run.spark_coordinator import coordinator_of
 from jobs.run.spark_facts import setting
 from jobs.task.answers_in_doubt import without_doubt
 from jobs.task.arrow_batches import BatchLayout
+from jobs.task.input_files import read_rows
 from jobs.task.link_protocol import PARTITION_OF_FRAME
 from jobs.task.output_files import RESULT, TaskFiles
 from jobs.task.plan import PartitionPlan
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from jobs.declare.enrichment import Enrichment
-    from jobs.input.file_rows import FileRows
     from jobs.run.request_metrics import RequestMetricsCollector
     from jobs.schema import ShareGiven
 
@@ -99,7 +98,7 @@ def write_out(
     files = TaskFiles.of(folder, written_schema(prepared.schema, plan.layout), distinct_columns(plan.layout))
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = batches if plan.reads is None else _read(plan.reads, batches)
+        rows = batches if plan.reads is None else read_rows(plan.reads, batches)
         return files.written(run_partition(plan, rows))
 
     tasks = len(plan.shares[0])
@@ -160,14 +159,6 @@ def _with_address(prepared: DataFrame, plan: PartitionPlan, *, divides: bool = F
     keepers = keepers_of(limits, setting(prepared.sparkSession, "spark.app.name"))
     address = coordinator.register(once=not stored, totals=totals, tasks=tasks, progress=plan.progress, keepers=keepers)
     return replace(plan, driver=address, limits=limits)
-
-
-def _read(reads: FileRows, tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """tasks: one row, with the number of the task."""
-    for batch in tasks:
-        for number in batch[PARTITION_OF_FRAME].to_pylist():
-            for rows in reads.of(number):
-                yield rows.append_column(PARTITION_OF_FRAME, pa.array(np.full(rows.num_rows, number, np.int32)))
 
 
 def _by_tasks(prepared: DataFrame, task: Task, gives: T.StructType) -> DataFrame:

@@ -4,14 +4,22 @@ import pickle
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyspark import cloudpickle
 
+from asyncio_core import AsyncFunction
+from jobs.input.day import of_files
+from jobs.run import enrich
 from jobs.run.key_columns import key_texts
+from jobs.run.planner import plan_tasks
 from jobs.run.prefetch_task import run_prefetch
 from jobs.task.answers_in_doubt import without_doubt
 from jobs.task.output_files import TaskFiles
 from jobs.task.runner import run_partition
 from jobs.task.session_windows import SessionWindows
+from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
 NOT_THERE = ("deltalake", "pyiceberg", "obstore", "sqlglot", "great_expectations", "dagster")
 PROGRAM = f"""
@@ -24,6 +32,25 @@ print([name for name in {NOT_THERE} if name in sys.modules])
 
 @pytest.mark.process
 def test_what_tasks_run_loads_nothing_that_only_the_driver_has():
-    sent = pickle.dumps([run_partition, run_prefetch, without_doubt, key_texts, TaskFiles, SessionWindows])
+    require_light(pickle.dumps([run_partition, run_prefetch, without_doubt, key_texts, TaskFiles, SessionWindows]))
+
+
+@pytest.mark.spark
+def test_a_task_that_reads_the_days_files_loads_nothing_that_only_the_driver_has(spark, tmp_path, monkeypatch):
+    pq.write_table(pa.table({"k": [1]}), tmp_path / "day.parquet")
+    day = of_files([tmp_path / "day.parquet"])
+    lookup = AsyncFunctionLookup(
+        name="f", function=AsyncFunction, keys={"k": "k"}, returns="x INT", timeout=1.0, max_concurrency=1
+    )
+    declared = Enrichment(name="e", input=Input(path="in"), lookups=[lookup], output=Output(path="out"), ledger=None)
+    prepared, plan = plan_tasks(day.read(spark), declared, day=day)
+    assert plan.reads is not None
+    sent = []
+    monkeypatch.setattr(enrich, "_by_tasks", lambda frame, task, gives: sent.append(task) or frame.limit(0))
+    enrich.write_out(prepared, plan, str(tmp_path / "out"))
+    require_light(cloudpickle.dumps(sent))
+
+
+def require_light(sent):
     loaded = subprocess.run([sys.executable, "-c", PROGRAM], input=sent, capture_output=True, check=True)
     assert loaded.stdout.decode().strip() == "[]"
