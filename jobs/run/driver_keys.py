@@ -49,7 +49,7 @@ class KeyRows:
         lines = np.argsort(drawn)[counted[f"{_DRAWN}_min"].to_numpy()]
         keys = self.rows.take(pa.array(lines)).combine_chunks()
         texts = _texts(keys, self.names, hidden=hidden)
-        for name, values in ((ROWS, counted[f"{_DRAWN}_count"]), (HASH, self.hashes[lines]), (TEXT, texts)):
+        for name, values in ((ROWS, counted[f"{_DRAWN}_count"]), (HASH, _hashes(keys, self.names)), (TEXT, texts)):
             keys = keys.append_column(name, values if isinstance(values, pa.ChunkedArray) else pa.array(values))
         return DriverKeys(self, keys)
 

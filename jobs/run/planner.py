@@ -139,10 +139,13 @@ def plan_tasks(
     prepared, layout = with_keys(with_identity(df, enrichment), enrichment)
     lookups = tuple(enrichment.lookups)
     concurrency = concurrencies(lookups)
-    partitions, slots = (1, 1) if in_one_task else (partitions_of(prepared), slots_of(df.sparkSession))
-    tasks = max(1, min(partitions, slots, *concurrency))
+    at_most = 1 if in_one_task else max(1, min(slots_of(df.sparkSession), *concurrency))
+    narrowed = prepared.coalesce(at_most)  # first, because Spark plans anew for each frame that is asked for its parts
+    partitions = 1 if in_one_task else partitions_of(narrowed)
+    tasks = max(1, partitions)
     if partitions:  # one share per task, whichever of them run at once: Spark may find more slots than it said, and
-        prepared = prepared.coalesce(tasks)  # files are divided by these anew each time that they are read
+        # files are divided by these anew each time that they are read
+        prepared = narrowed if partitions == at_most else prepared.coalesce(partitions)
     return prepared, PartitionPlan(
         lookups=lookups,
         shares=tuple(even_shares(total, tasks) for total in concurrency),
