@@ -6,6 +6,7 @@ Each fault, in faults.toml, is one edit of the source. A fault that no test noti
 makes this fail: the first asks for a test, the second for a fault that does the same to the new source.
 """
 
+import itertools
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,9 +72,7 @@ def run_tests(copy: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def fresh_copy(folder: Path) -> Path:
-    copy = folder / "copy"
-    shutil.rmtree(copy, ignore_errors=True)
-    copy.mkdir()
+    copy = Path(tempfile.mkdtemp(dir=folder))
     unwanted = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "asyncio_core", copy / "asyncio_core", ignore=unwanted)
     shutil.copytree(ROOT / TESTS, copy / TESTS, ignore=unwanted)
@@ -83,18 +83,23 @@ def fresh_copy(folder: Path) -> Path:
     return copy
 
 
+def planted(fault: Fault, folder: Path) -> str:
+    copy = fresh_copy(folder)
+    plant(fault, copy)
+    return noticed_by(copy)
+
+
 def main(names: list[str]) -> int:
     unnoticed = []
     started = time.monotonic()
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(os.cpu_count()) as processes:
         folder = Path(name)
         if not names and (failure := noticed_by(fresh_copy(folder))):
             print(f"The tests fail without any fault: {failure}")
             return 1
-        for fault_name in names or FAULTS:
-            copy = fresh_copy(folder)
-            plant(FAULTS[fault_name], copy)
-            test = noticed_by(copy)
+        faults = [FAULTS[name] for name in names or FAULTS]
+        tests = processes.map(planted, faults, itertools.repeat(folder))
+        for fault_name, test in zip(names or FAULTS, tests, strict=True):
             print(f"{fault_name:32} {FAULTS[fault_name].promise:58} {test or 'NOTICED BY NO TEST'}", flush=True)
             if not test:
                 unnoticed.append(fault_name)
