@@ -21,7 +21,7 @@ from jobs.run.preflight import preflight, require_new_run
 from jobs.run.progress import RunProgress
 from jobs.run.spark_coordinator import coordinator_of
 from jobs.run.spark_failures import own_words
-from jobs.run.spark_session import session
+from jobs.run.spark_session import interpreted, session
 from jobs.schema import DayFacts, DayRecord
 from jobs.tables import run_records
 
@@ -108,7 +108,10 @@ def run_input(
     _import_meanwhile(checks)
     began, sent = clock(), RequestMetricsCollector()
     try:
-        with RunProgress(coordinator_of(spark), input_day.rows, report) as progress:
+        with (
+            RunProgress(coordinator_of(spark), input_day.rows, report) as progress,
+            interpreted(spark, rows=input_day.rows) if whole_day else contextlib.nullcontext(),  # batches repeat plans
+        ):
             run = RunOfDay(
                 day, run_id, started_at, rules or RunOptions(), progress.number,
                 in_one_task=not whole_day and len(input_day.files) == 1 and input_day.rows <= ROWS_OF_ONE_TASK,
@@ -127,7 +130,8 @@ def run_input(
     record = replace(record, figures=with_limits(record.figures, progress.load()))
     _show(report, "written", record)
     if checks:
-        record = _judged(spark, plan, record, checks)
+        with interpreted(spark, rows=record.rows_published) if whole_day else contextlib.nullcontext():
+            record = _judged(spark, plan, record, checks)
     run_records.save(record)  # before it is reported, because the receiver decides about the day at once
     if checks:
         _show(report, "checked", record)

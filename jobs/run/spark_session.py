@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from jobs.run import local_master
@@ -19,6 +21,8 @@ OF_SESSION = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.shuffle.partitions": "8",
 }
+FEW_ROWS = 20_000
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 # processes give back what a batch took, else their memory grows with the rows, and a stream's with its batches: Arrow's
 # own allocator has a heap for each thread, and batches go from one to the next; glibc keeps ever larger blocks where it
 # has no bound
@@ -36,6 +40,21 @@ def session(name: str) -> SparkSession:
     spark = builder.getOrCreate()
     keep_tasks(spark)
     return spark
+
+
+@contextlib.contextmanager
+def interpreted(spark: SparkSession, *, rows: int) -> Iterator[None]:
+    """Let Spark interpret the body's plans where they are of few rows: to write Java for them, and to compile it, costs
+    a tenth of Java's CPU of such a run.
+    """
+    before = {key: str(spark.conf.get(key)) for key in INTERPRETED} if rows <= FEW_ROWS else {}
+    for key in before:
+        spark.conf.set(key, INTERPRETED[key])
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, value)
 
 
 def _of_application() -> dict[str, str]:
