@@ -37,7 +37,7 @@ RESULT = StructType(  # of a task: one row
     ]
 )
 ROWS_PER_GROUP = 50_000
-BYTES_PER_GROUP = 16 << 20  # of Arrow data in a task before it writes
+BYTES_PER_GROUP = 8 << 20  # of Arrow data in a task before it writes: 16 take 20 MB more of a worker, and no less CPU
 
 
 @dataclass(frozen=True)
