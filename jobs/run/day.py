@@ -144,14 +144,17 @@ def _show(report: Report, kind: str, record: DayRecord) -> None:
 
 
 def _written(plan: DayPlan, input_day: InputDay, progress: RunProgress, sent: RequestMetricsCollector) -> DayFacts:
-    from jobs.run.enrich import write_out
+    from jobs.run.enrich import may_run_here, write_here, write_out
     from jobs.run.ledger_session import prepare_ledger
     from jobs.tables.old_files import KEYS
 
     scratch = Path(f"{plan.facts.folder}{KEYS}")
     asking = progress.prefetching_keys
     with prepare_ledger(plan.rows, plan.tasks, scratch=scratch, day=input_day, asking=asking, sent=sent) as run:
-        written = write_out(plan.rows, run.plan, plan.facts.folder, sent)
+        if run.all_known and input_day.rows <= ROWS_OF_ONE_TASK and may_run_here(run.plan):
+            written = write_here(run.plan, plan.facts.folder, plan.rows.schema, progress.heard, sent)
+        else:
+            written = write_out(plan.rows, run.plan, plan.facts.folder, sent)
     return replace(
         plan.facts,
         files=written.files,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812
 
 from jobs import schema
+from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.errors import DeclarationError
 from jobs.run.keyed_rows import written_schema
 from jobs.run.planner import plan_tasks
@@ -21,11 +22,12 @@ from jobs.run.spark_coordinator import coordinator_of
 from jobs.run.spark_facts import setting
 from jobs.task.answers_in_doubt import without_doubt
 from jobs.task.arrow_batches import BatchLayout
+from jobs.task.driver_link import LocalLink
 from jobs.task.input_files import read_rows
 from jobs.task.link_protocol import PARTITION_OF_FRAME
 from jobs.task.output_files import RESULT, TaskFiles
 from jobs.task.plan import PartitionPlan
-from jobs.task.runner import run_partition
+from jobs.task.runner import PartitionRun, run_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -111,6 +113,37 @@ def write_out(
     given = coordinator.shares_given(plan.driver)
     coordinator.release(plan.driver)
     return WrittenRows(tuple(result.path for result in results), tuple(given))
+
+
+def may_run_here(plan: PartitionPlan) -> bool:
+    """Whether it is one task that reads its files itself. Not with limits over runs or a cap, because the lost answer
+    of a call that may be repeated by now is asked again; nor with a user's function, which may open only where it is
+    called.
+    """
+    is_limited = plan.cap is not None or any(limits_of(plan.lookups, plan.budgets))
+    has_function = any(isinstance(lookup, AsyncFunctionLookup) for lookup in plan.lookups)
+    return plan.reads is not None and len(plan.shares[0]) == 1 and not is_limited and not has_function
+
+
+def write_here(
+    plan: PartitionPlan,
+    folder: str,
+    columns: T.StructType,
+    report: Callable[[dict[str, Any]], None],
+    sent: RequestMetricsCollector,
+) -> WrittenRows:
+    """Run the one task of the plan in this process, as `write_out` has Spark run it. For few rows without a call: to
+    start a worker takes as long as the rest of their run.
+
+    columns: of the prepared rows. report: told of the progress.
+    """
+    files = TaskFiles.of(folder, written_schema(columns, plan.layout), distinct_columns(plan.layout))
+    assert plan.reads is not None
+    run = PartitionRun(plan, 0, 0, driver=LocalLink(report))
+    rows = read_rows(plan.reads, iter([pa.record_batch({PARTITION_OF_FRAME: pa.array([0], pa.int32())})]))
+    results = files.results(row for batch in files.written(run.run(rows)) for row in batch.to_pylist())
+    sent.add(results)
+    return WrittenRows(tuple(result.path for result in results), ())
 
 
 def write_keys(

@@ -34,10 +34,13 @@ FEW_KEYS = 10_000  # of one lookup
 
 @dataclass(frozen=True)
 class LedgerSession:
-    """The plan for the rows, and how each lookup's keys were called, in order, for the record."""
+    """The plan for the rows, and how each lookup's keys were called, in order, for the record. all_known: no row of the
+    day needs a call.
+    """
 
     plan: PartitionPlan
     asked_by: tuple[str, ...]
+    all_known: bool
 
 
 @contextmanager
@@ -79,7 +82,8 @@ def prepare_ledger(
             asking(sum(one.keys.num_rows for one in first.values()))
             found = prefetch_keys(found, first, seed=seed, scratch=scratch, sent=sent)
             asking(None)
-        yield LedgerSession(found, tuple(BY_ROW if look.first is None else look.first.message for look in looks))
+        asked_by = tuple(BY_ROW if look.first is None else look.first.message for look in looks)
+        yield LedgerSession(found, asked_by, all(look.leaves_none for look in looks))
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,12 @@ class _Look:
     hits: Hits | None = None  # None: no search was needed
     first: First | None = None  # None: all keys are called by row
     distinct: bool = False  # no two rows have the same key
+
+    @property
+    def leaves_none(self) -> bool:
+        """Whether each key is known once those that are asked first have been asked."""
+        first = 0 if self.first is None else self.first.keys.num_rows
+        return self.hits is not None and self.hits.missing.num_rows == first
 
 
 def _look(

@@ -229,6 +229,17 @@ class DriverLink:
         return not messages
 
 
+class LocalLink(DriverLink):
+    """The link of a task in the driver's own process, which ends with it. report: told of its progress."""
+
+    def __init__(self, report: Callable[[dict[str, Any]], None]) -> None:
+        super().__init__()
+        self._report = report
+
+    def send_progress(self, progress: TaskProgress) -> None:
+        self._report(vars(progress))
+
+
 def _refusal(message: dict[str, Any]) -> TidegateError:
     """The reason for which the task must not go on."""
     if message["kind"] == AGAIN:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -107,13 +108,17 @@ class TaskFiles:
         """
         names: set[str] = set()
         try:
-            rows = results.collect()
+            rows = [row.asDict() for row in results.collect()]
             names = {row["file"] for row in rows}
         finally:
             for path in Path(self.folder).glob("part-*.parquet"):
                 if path.name not in names:
                     with suppress(OSError):
                         path.unlink(missing_ok=True)
+        return self.results(rows)
+
+    def results(self, rows: Iterable[Mapping[str, Any]]) -> list[TaskResult]:
+        """Rows of RESULT, in task order."""
         found = [
             TaskResult(str(Path(self.folder, row["file"])), row["task"], pickle.loads(row["requests"]))  # noqa: S301  # ours
             for row in rows
