@@ -5,16 +5,18 @@ import pytest
 from jobs.run.spark_session import FEW_ROWS, interpreted
 
 pytestmark = pytest.mark.spark
-WHOLE_STAGE = "spark.sql.codegen.wholeStage"
+GENERATING = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}  # Spark's defaults
 
 
 @pytest.fixture
 def generating(spark):
-    """A session that generates code, as Spark's own default is."""
-    before = spark.conf.get(WHOLE_STAGE)
-    spark.conf.set(WHOLE_STAGE, "true")
+    """A session that generates code, which that of `make test` does not."""
+    before = {key: spark.conf.get(key) for key in GENERATING}
+    for key, value in GENERATING.items():
+        spark.conf.set(key, value)
     yield spark
-    spark.conf.set(WHOLE_STAGE, before)
+    for key, value in before.items():
+        spark.conf.set(key, value)
 
 
 def is_generated(spark):
