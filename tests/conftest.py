@@ -36,10 +36,12 @@ STARTING = {
 }
 # files whose proofs take over three minutes each, the longest first
 LONG = (
+    "jobs/tables/test_kills_at_a_store.py",
     "data_quality/test_planted_faults.py",
     "jobs/run/test_runs_on_failing_storage.py",
     "orchestration/test_hard_stops.py",
     "jobs/run/test_ledger_runs.py",
+    "jobs/tables/test_holders_of_leases.py",
     "jobs/limits/test_rates_of_processes.py",
     "orchestration/airflow/test_real_scheduler.py",
     "orchestration/airflow/test_deadline.py",
