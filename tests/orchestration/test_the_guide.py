@@ -42,6 +42,7 @@ def message(folder):
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(folder)}
+    environment["COLUMNS"] = "120"  # where it is 80, as it is for pytest's workers, requests wrap
     environment |= {"WEATHER_URL": f"http://127.0.0.1:{port}", "PLANES_URL": "sqlite+aiosqlite:///:memory:"}
     printed = {}
     with contextlib.ExitStack() as ends:

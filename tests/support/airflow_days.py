@@ -20,6 +20,7 @@ from sqlalchemy import select
 
 
 def main(dag_file, runs, days):
+    # each result begins a line: Airflow's threads print too, and not always whole lines
     spec = importlib.util.spec_from_file_location("enrichments", dag_file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -34,8 +35,8 @@ def main(dag_file, runs, days):
                 .where(AssetEvent.source_run_id == run.run_id)
             )
             events = {name: [day, extra] for name, day, extra in found}
-            print("RESULT", json.dumps({"state": task.state, "tries": task.try_number, "events": events}))
-    print("RESULT", json.dumps({day: deadline(run, day) for day in json.loads(days)}))
+            print("\nRESULT", json.dumps({"state": task.state, "tries": task.try_number, "events": events}))
+    print("\nRESULT", json.dumps({day: deadline(run, day) for day in json.loads(days)}))
 
 
 def deadline(run, day):
