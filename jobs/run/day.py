@@ -110,7 +110,7 @@ def run_input(
     try:
         with (
             RunProgress(coordinator_of(spark), input_day.rows, report) as progress,
-            interpreted(spark, rows=input_day.rows) if whole_day else contextlib.nullcontext(),  # batches repeat plans
+            interpreted(spark, rows=input_day.rows, repeated=not whole_day),
         ):
             run = RunOfDay(
                 day, run_id, started_at, rules or RunOptions(), progress.number,
@@ -130,7 +130,7 @@ def run_input(
     record = replace(record, figures=with_limits(record.figures, progress.load()))
     _show(report, "written", record)
     if checks:
-        with interpreted(spark, rows=record.rows_published) if whole_day else contextlib.nullcontext():
+        with interpreted(spark, rows=record.rows_published, repeated=not whole_day):
             record = _judged(spark, plan, record, checks)
     run_records.save(record)  # before it is reported, because the receiver decides about the day at once
     if checks:

@@ -43,11 +43,12 @@ def session(name: str) -> SparkSession:
 
 
 @contextlib.contextmanager
-def interpreted(spark: SparkSession, *, rows: int) -> Iterator[None]:
+def interpreted(spark: SparkSession, *, rows: int, repeated: bool = False) -> Iterator[None]:
     """Let Spark interpret the body's plans where they are of few rows: to write Java for them, and to compile it, costs
-    a tenth of Java's CPU of such a run.
+    a tenth of Java's CPU of such a run. repeated: later bodies have the same plans, so that compiled code pays.
     """
-    before = {key: str(spark.conf.get(key)) for key in INTERPRETED} if rows <= FEW_ROWS else {}
+    is_worth_it = rows <= FEW_ROWS and not repeated
+    before = {key: str(spark.conf.get(key)) for key in INTERPRETED} if is_worth_it else {}
     for key in before:
         spark.conf.set(key, INTERPRETED[key])
     try:
