@@ -1,5 +1,6 @@
 """Documents name only files, commands and tests that exist."""
 
+import ast
 import functools
 import re
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from jobs.declare.enrichment import load
 from jobs.run.preflight import check_columns
+from tests.support.sources import statements
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -16,14 +18,18 @@ PATHS = re.compile(rf"\b((?:{OURS})/[\w/.-]*\w\.(?:py|md|yaml|toml|jsonl))\b")
 TARGETS = re.compile(r"\bmake ([a-z][a-z-]*)\b")
 LINKS = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 TESTS = re.compile(r"\b(test_\w+)\b(?!\.py|/)")
-DEFINED = re.compile(r"^\s*(?:async )?(?:def|class) (\w+)", re.MULTILINE)
 MAKEFILE = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
 @functools.cache
 def names_in_tests():
-    files = list((ROOT / "tests").rglob("*.py"))
-    return {path.stem for path in files} | {name for path in files for name in DEFINED.findall(path.read_text())}
+    found = set()
+    for path in (ROOT / "tests").rglob("*.py"):
+        found.add(path.stem)
+        for node in statements(ast.parse(path.read_text()).body):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                found.add(node.name)
+    return found
 
 
 def code_of(text):

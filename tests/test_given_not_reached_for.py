@@ -15,7 +15,8 @@ NAMES = {
     *("time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.perf_counter", "time.sleep"),
     *("uuid.uuid4", "datetime.now", "dt.datetime.now"),
 }
-SPELLED = re.compile("|".join([*(rf"\b{name}\." for name in MODULES), *map(re.escape, NAMES)]))
+# any file that names one has such a word, however its lines are broken
+SPELLED = re.compile(rf"\b(?:{'|'.join(MODULES)})\b|\.\s*(?:{'|'.join(name.rpartition('.')[2] for name in NAMES)})\b")
 ABOVE = {"process", "commands"}
 
 
