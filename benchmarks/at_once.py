@@ -1,4 +1,4 @@
-"""The function of benchmarks/everyday.py, by itself: tasks load its module, and all that the module imports."""
+"""The function of benchmarks/everyday.py. Its module imports nothing else, because every task loads the module."""
 
 from typing import Any
 

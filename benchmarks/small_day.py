@@ -26,10 +26,10 @@ from pathlib import Path
 from usage import CpuWatch
 
 from demo import data, surroundings, weather_service
+from enrichments.flights import weather
 
 ROOT = Path(__file__).resolve().parents[1]
 DAY = "2013-01-10"
-IN_FLIGHT = 10  # calls of the weather, as enrichments/flights.py declares
 
 
 def command_of(days, by_dagster):
@@ -84,7 +84,7 @@ def tell_days(noted, ended, calls):
     for began, end in itertools.pairwise([*starts, ended]):
         if own := [call for call in calls if began <= call.t_start < end]:
             first, last = min(call.t_start for call in own), max(call.t_end for call in own)
-            least = sum(call.t_end - call.t_start for call in own) / IN_FLIGHT
+            least = sum(call.t_end - call.t_start for call in own) / weather.service.max_concurrency
             days.append((end - began, least, first - began, last - first, end - last))
             print(line(*(f"{seconds:.2f}" for seconds in days[-1])))
     if between := days[1:-1]:  # the first starts Spark, and the last ends it

@@ -88,7 +88,7 @@ def pytest_collection_finish(session):
     if session.config.getoption("--quick"):
         gc.enable()
         gc.freeze()
-        gc.set_threshold(50_000, 20, 100)  # jobs.task.runner thaws all: no full collection by itself
+        gc.set_threshold(50_000, 20, 100)  # a full one would visit all that jobs.task.runner unfreezes
 
 
 def pytest_collection_modifyitems(config, items):

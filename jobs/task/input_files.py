@@ -1,4 +1,4 @@
-"""A task's rows, read from the day's files by itself instead of by Spark."""
+"""Reads a task's part of the day's files, where Spark does not read it."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from jobs.task.link_protocol import PARTITION_OF_FRAME
 def read_rows(reads: FileRows, tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of a task, with its number beside each. tasks: one row, with that number.
 
-    Not in the module of the driver's side: a task would load that too, with libraries that executors do not have.
+    The driver's modules do not define it, because a task would load them, with libraries that executors do not have.
     """
     for batch in tasks:
         for number in batch[PARTITION_OF_FRAME].to_pylist():
