@@ -20,7 +20,7 @@ STAGES = {
     "pyspark.sql.session": ["SparkSession.Builder.getOrCreate"],
     "jobs.input.day": ["InputDay.read"],
     "jobs.run.planner": ["plan_tasks"],
-    "jobs.run.enrich": ["write_out", "write_here"],
+    "jobs.run.enrich": ["write_out"],
     "jobs.run.ledger_session": ["prepare_ledger"],
     "jobs.run.hits": ["find_hits"],
     "jobs.run.key_prefetch": ["prefetch_keys"],

@@ -6,7 +6,6 @@ import contextlib
 import datetime as dt
 import importlib
 import json
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -99,13 +98,14 @@ def run_input(
     changed: where they are the changed rows of the day.
     """
     started_at = _now()
-    from jobs.run.planner import RunOfDay, plan_day  # import Spark only after the declaration is checked
+    from jobs.run.driver_task import is_for_driver  # import Spark only after the declaration is checked
+    from jobs.run.planner import RunOfDay, plan_day
     from jobs.run.request_metrics import RequestMetricsCollector
     from jobs.run.windows import write_windows
 
     report({"kind": "started", "day": day, "run_id": run_id, "rows_total": input_day.rows})
     spark = spark or session(f"{enrichment.name} {day}")
-    _import_meanwhile(checks)
+    importing = _import_meanwhile(checks)
     began, sent = clock(), RequestMetricsCollector()
     try:
         with (
@@ -117,6 +117,8 @@ def run_input(
                 in_one_task=not whole_day and len(input_day.files) == 1 and input_day.rows <= ROWS_OF_ONE_TASK,
             )  # fmt: skip
             plan = plan_day(input_day.read(spark), enrichment, input_day, run)
+            if is_for_driver(spark, plan.tasks, rows=input_day.rows, calls=True):
+                importing.join()  # an import stops the clocks of calls in this process for tenths of a second
             facts = _written(plan, input_day, progress, sent)
     except Exception as error:
         raise own_words(error) from error
@@ -144,17 +146,16 @@ def _show(report: Report, kind: str, record: DayRecord) -> None:
 
 
 def _written(plan: DayPlan, input_day: InputDay, progress: RunProgress, sent: RequestMetricsCollector) -> DayFacts:
-    from jobs.run.enrich import may_run_here, write_here, write_out
+    from jobs.run.driver_task import is_for_driver
+    from jobs.run.enrich import write_out
     from jobs.run.ledger_session import prepare_ledger
     from jobs.tables.old_files import KEYS
 
     scratch = Path(f"{plan.facts.folder}{KEYS}")
     asking = progress.prefetching_keys
     with prepare_ledger(plan.rows, plan.tasks, scratch=scratch, day=input_day, asking=asking, sent=sent) as run:
-        if run.all_known and input_day.rows <= ROWS_OF_ONE_TASK and may_run_here(run.plan):
-            written = write_here(run.plan, plan.facts.folder, plan.rows.schema, progress.heard, sent)
-        else:
-            written = write_out(plan.rows, run.plan, plan.facts.folder, sent)
+        here = is_for_driver(plan.rows.sparkSession, run.plan, rows=input_day.rows, calls=not run.all_known)
+        written = write_out(plan.rows, run.plan, plan.facts.folder, sent, here=here)
     return replace(
         plan.facts,
         files=written.files,
@@ -186,16 +187,18 @@ def _now(now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> st
     return now().isoformat(timespec="milliseconds")
 
 
-def _import_meanwhile(checks: str | None) -> None:
+def _import_meanwhile(checks: str | None) -> threading.Thread:
     """Import the checks while Spark works, as that takes long. An error is raised where the checks are used."""
     module = (checks or "").partition(":")[0]
-    if module and module not in sys.modules:
-        threading.Thread(target=_import, args=(module,), name="tidegate-checks", daemon=True).start()
+    importing = threading.Thread(target=_import, args=(module,), name="tidegate-checks", daemon=True)
+    importing.start()
+    return importing
 
 
 def _import(module: str) -> None:
     with contextlib.suppress(Exception):
-        importlib.import_module(module)
+        if module:
+            importlib.import_module(module)
 
 
 def named(reference: str) -> Any:

@@ -24,6 +24,7 @@ from jobs.schema import SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from jobs.declare.lookup import Lookup
     from jobs.input.day import InputDay
@@ -112,6 +113,11 @@ class SparkKeys:
     def of(cls, prepared: DataFrame, names: Sequence[str], *, hidden: bool, seed: int) -> SparkKeys:
         kept = day_keys(prepared, names, hidden=hidden, seed=seed).persist()
         return cls(kept, kept.select(TEXT, ROWS, HASH, TASK).toArrow())
+
+    @property
+    def types(self) -> StructType:
+        """Of the columns of `frame`."""
+        return self.kept.schema
 
     def located(self, keys: pa.Table) -> pa.Table:
         """Lines of `wanted` with TASK."""

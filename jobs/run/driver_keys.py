@@ -16,7 +16,7 @@ from jobs.input.key_columns import FILE, ROW, read_key_columns
 from jobs.input.spark_hash import xxhash64
 from jobs.run.file_splits import places_in, splits_of
 from jobs.run.key_columns import HASH, ROWS, TASK, TEXT, is_whole, key_texts
-from jobs.schema import SOURCE_FILE, SOURCE_ROW
+from jobs.schema import SOURCE_FILE, SOURCE_ROW, arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -93,13 +93,20 @@ class DriverKeys:
         located = keys.append_column(TASK, pa.array(tasks)).append_column(SOURCE_FILE, sources)
         return located.append_column(SOURCE_ROW, keys[ROW])
 
-    def frame(self, keys: pa.Table) -> DataFrame:
-        """Lines of `wanted` as Spark has them."""
+    @functools.cached_property
+    def types(self) -> T.StructType:
+        """Of the columns of `table` and `frame`."""
         types = {name: self.of.prepared.schema[name].dataType for name in self.of.names}
         types |= {ROWS: T.LongType(), HASH: T.LongType(), TEXT: T.StringType()} | _LOCATION
-        fields = [T.StructField(name, kind) for name, kind in types.items()]
-        table = self.located(keys).select(list(types))
-        return self.of.prepared.sparkSession.createDataFrame(table, T.StructType(fields))
+        return T.StructType([T.StructField(name, kind) for name, kind in types.items()])
+
+    def table(self, keys: pa.Table) -> pa.Table:
+        """Lines of `wanted` as Arrow gets them from Spark."""
+        return self.located(keys).select(self.types.names).cast(arrow_schema(self.types))
+
+    def frame(self, keys: pa.Table) -> DataFrame:
+        """Lines of `wanted` as Spark has them."""
+        return self.of.prepared.sparkSession.createDataFrame(self.table(keys), self.types)
 
     def drop(self) -> None:
         """Nothing is kept outside of the driver."""

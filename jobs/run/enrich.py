@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812
 
 from jobs import schema
-from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.errors import DeclarationError
+from jobs.run.driver_task import results_here
 from jobs.run.keyed_rows import written_schema
 from jobs.run.planner import plan_tasks
 from jobs.run.preflight import check_columns
@@ -22,20 +22,23 @@ from jobs.run.spark_coordinator import coordinator_of
 from jobs.run.spark_facts import setting
 from jobs.task.answers_in_doubt import without_doubt
 from jobs.task.arrow_batches import BatchLayout
-from jobs.task.driver_link import LocalLink
 from jobs.task.input_files import read_rows
 from jobs.task.link_protocol import PARTITION_OF_FRAME
 from jobs.task.output_files import RESULT, TaskFiles
 from jobs.task.plan import PartitionPlan
-from jobs.task.runner import PartitionRun, run_partition
+from jobs.task.runner import run_partition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from jobs.declare.enrichment import Enrichment
     from jobs.run.request_metrics import RequestMetricsCollector
     from jobs.schema import ShareGiven
+    from jobs.task.driver_link import TaskFacts
 
+    RunOfKeys = Callable[
+        [PartitionPlan, Iterator[pa.RecordBatch], TaskFacts | None], Iterator[pa.RecordBatch]
+    ]  # as run_partition
     Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # what mapInArrow runs
 
 
@@ -74,7 +77,7 @@ def carry_out(prepared: DataFrame, plan: PartitionPlan) -> DataFrame:
     A user of the DataFrame may compute several partitions in one task, or some never, so each keeps its share of the
     calls in flight.
     """
-    plan = _with_address(prepared, plan)
+    plan = _with_address(prepared.sparkSession, plan)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return without_doubt(run_partition(plan, batches))
@@ -89,88 +92,72 @@ class WrittenRows:
 
 
 def write_out(
-    prepared: DataFrame, plan: PartitionPlan, folder: str, sent: RequestMetricsCollector | None = None
+    prepared: DataFrame,
+    plan: PartitionPlan,
+    folder: str,
+    sent: RequestMetricsCollector | None = None,
+    *,
+    here: bool = False,
 ) -> WrittenRows:
     """Run the plan, with tasks that write Parquet files into `folder`. Other tasks get the calls in flight of an ended
     one.
 
+    here: in this process, where `is_for_driver` has it so.
     Raises the tasks' errors; their files are then in no list.
     """
-    plan = _with_address(prepared, plan, divides=True)
+    spark, tasks = prepared.sparkSession, len(plan.shares[0])
+    plan = _with_address(spark, plan, divides=True)
     files = TaskFiles.of(folder, written_schema(prepared.schema, plan.layout), distinct_columns(plan.layout))
 
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def task(batches: Iterator[pa.RecordBatch], facts: TaskFacts | None = None) -> Iterator[pa.RecordBatch]:
         rows = batches if plan.reads is None else read_rows(plan.reads, batches)
-        return files.written(run_partition(plan, rows))
+        return files.written(run_partition(plan, rows, facts))
 
-    tasks = len(plan.shares[0])
-    frame = prepared if plan.reads is None else prepared.sparkSession.range(0, tasks, 1, tasks)
-    assert plan.driver is not None
-    results = files.taken(_by_tasks(frame, task, RESULT))
+    if here:
+        results = files.results(results_here(spark, task, pa.table({"id": [0]})))
+    else:
+        frame = prepared if plan.reads is None else spark.range(0, tasks, 1, tasks)
+        results = files.taken(_by_tasks(frame, task, RESULT))
     if sent is not None:
         sent.add(results)
-    coordinator = coordinator_of(prepared.sparkSession)
+    coordinator = coordinator_of(spark)
+    assert plan.driver is not None
     given = coordinator.shares_given(plan.driver)
     coordinator.release(plan.driver)
     return WrittenRows(tuple(result.path for result in results), tuple(given))
 
 
-def may_run_here(plan: PartitionPlan) -> bool:
-    """Whether it is one task that reads its files itself. Not with limits over runs or a cap, because the lost answer
-    of a call that may be repeated by now is asked again; nor with a user's function, which may open only where it is
-    called.
-    """
-    is_limited = plan.cap is not None or any(limits_of(plan.lookups, plan.budgets))
-    has_function = any(isinstance(lookup, AsyncFunctionLookup) for lookup in plan.lookups)
-    return plan.reads is not None and len(plan.shares[0]) == 1 and not is_limited and not has_function
-
-
-def write_here(
-    plan: PartitionPlan,
-    folder: str,
-    columns: T.StructType,
-    report: Callable[[dict[str, Any]], None],
-    sent: RequestMetricsCollector,
-) -> WrittenRows:
-    """Run the one task of the plan in this process, as `write_out` has Spark run it. For few rows without a call: to
-    start a worker takes as long as the rest of their run.
-
-    columns: of the prepared rows. report: told of the progress.
-    """
-    files = TaskFiles.of(folder, written_schema(columns, plan.layout), distinct_columns(plan.layout))
-    assert plan.reads is not None
-    run = PartitionRun(plan, 0, 0, driver=LocalLink(report))
-    rows = read_rows(plan.reads, iter([pa.record_batch({PARTITION_OF_FRAME: pa.array([0], pa.int32())})]))
-    results = files.results(row for batch in files.written(run.run(rows)) for row in batch.to_pylist())
-    sent.add(results)
-    return WrittenRows(tuple(result.path for result in results), ())
-
-
 def write_keys(
-    prepared: DataFrame,
+    keys: DataFrame | pa.Table,
+    types: T.StructType,
     plan: PartitionPlan,
     folder: str,
     columns: Sequence[str],
     *,
-    run: Callable[[PartitionPlan, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    spark: SparkSession,
+    run: RunOfKeys,
     sent: RequestMetricsCollector | None = None,
 ) -> pa.Table:
-    """Run the plan over prepared keys. Returns these columns of all keys, which the tasks write into `folder`.
+    """Run the plan over keys of these types: a table in this process, where `is_for_driver` has it so. Returns these
+    columns of all keys, which the tasks write into `folder`.
 
     Each task keeps its share of the calls in flight, which is the share of the rows that show its calls. Raises the
     tasks' errors.
     """
-    plan = _with_address(prepared, plan)
-    types = written_schema(prepared.schema, plan.layout)
-    files = TaskFiles.of(folder, T.StructType([types[name] for name in columns]), ())
+    plan = _with_address(spark, plan)
+    written = written_schema(types, plan.layout)
+    files = TaskFiles.of(folder, T.StructType([written[name] for name in columns]), ())
 
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keys = run(plan, batches)
-        return files.written(batch.select(columns) for batch in (without_doubt(keys) if sent is None else keys))
+    def task(batches: Iterator[pa.RecordBatch], facts: TaskFacts | None = None) -> Iterator[pa.RecordBatch]:
+        done = run(plan, batches, facts)
+        return files.written(batch.select(columns) for batch in (without_doubt(done) if sent is None else done))
 
+    if isinstance(keys, pa.Table):
+        results = files.results(results_here(spark, task, keys))
+    else:
+        results = files.taken(_by_tasks(keys, task, RESULT))
     assert plan.driver is not None
-    results = files.taken(_by_tasks(prepared, task, RESULT))
-    coordinator_of(prepared.sparkSession).release(plan.driver)
+    coordinator_of(spark).release(plan.driver)
     if sent is not None:
         sent.add(results)
     return pa.concat_tables([pq.read_table(result.path, partitioning=None) for result in results])
@@ -183,13 +170,13 @@ def distinct_columns(layout: BatchLayout) -> Iterator[str]:
         yield from (schema.published_answered_at(lookup), schema.attempts(lookup), schema.latency_ms(lookup))
 
 
-def _with_address(prepared: DataFrame, plan: PartitionPlan, *, divides: bool = False) -> PartitionPlan:
+def _with_address(spark: SparkSession, plan: PartitionPlan, *, divides: bool = False) -> PartitionPlan:
     stored = bool(plan.ledgers) and all(ledger is not None for ledger in plan.ledgers)
     tasks = len(plan.shares[0])
     totals = [sum(of_lookup) for of_lookup in plan.shares] if divides and tasks > 1 else ()
-    coordinator = coordinator_of(prepared.sparkSession)
+    coordinator = coordinator_of(spark)
     limits = limits_of(plan.lookups, plan.budgets)
-    keepers = keepers_of(limits, setting(prepared.sparkSession, "spark.app.name"))
+    keepers = keepers_of(limits, setting(spark, "spark.app.name"))
     address = coordinator.register(once=not stored, totals=totals, tasks=tasks, progress=plan.progress, keepers=keepers)
     return replace(plan, driver=address, limits=limits)
 

@@ -12,19 +12,21 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from jobs import schema
 from jobs.declare.lookup import Lookup
 from jobs.ledger.keyed_file import write_keyed
 from jobs.ledger.plan import CallCap, LedgerPlan
+from jobs.run.driver_keys import DriverKeys
 from jobs.run.enrich import write_keys
 from jobs.run.hits import Hits, run_of_keys, with_index, with_own_answers
 from jobs.run.key_columns import HASH, ROWS, TASK, TEXT
 from jobs.run.prefetch_task import PLACE, SharedKeys, run_prefetch
 from jobs.run.request_metrics import RequestMetricsCollector
+from jobs.schema import arrow_schema
 from jobs.task.asked_once import AskedFile
 from jobs.task.outcome_columns import ANSWER
 from jobs.task.plan import PartitionPlan
@@ -46,11 +48,6 @@ class First:
         rest = "" if self.keys.num_rows == self.hits.missing.num_rows else ", the other keys by row"
         return f"distinct keys: {self.keys.num_rows:,} of {pc.sum(self.keys[ROWS]).as_py():,} rows{rest}"
 
-    @functools.cached_property
-    def frame(self) -> DataFrame:
-        """Its keys, possibly with others that need no call."""
-        return self.hits.keys.frame(self.keys)
-
 
 def types_of(types: StructType, names: Sequence[str]) -> str:
     return ", ".join(types[name].dataType.simpleString() for name in names)
@@ -60,6 +57,8 @@ def prefetch_keys(
     plan: PartitionPlan,
     first: Mapping[int, First],
     *,
+    spark: SparkSession,
+    here: bool,
     seed: int,
     scratch: Path,
     sent: RequestMetricsCollector | None = None,
@@ -67,8 +66,9 @@ def prefetch_keys(
     """Call for these keys once, all lookups side by side; returns the plan for the rows, which repeats none of the
     calls.
 
-    first: by the lookup's place in the plan. seed: of this run, which asks in an order of its own. scratch: a folder
-    for what became of the keys; the rows need it. sent: told of the requests.
+    first: by the lookup's place in the plan. here: in this process, where `is_for_driver` has it so. seed: of this
+    run, which asks in an order of its own. scratch: a folder for what became of the keys; the rows need it. sent: told
+    of the requests.
     Raises what the tasks raise: RunStopped, RowFailed, LedgerError. What was answered until then is in the ledger.
     """
     places = sorted(first)
@@ -76,7 +76,7 @@ def prefetch_keys(
     shared = SharedKeys(
         sharing={place: one.plan for place, one in hits.items() if one.plan is not None},
         others={place: first[place].others for place in places},
-        types={place: types_of(one.frame.schema, one.hits.names) for place, one in first.items()},
+        types={place: types_of(one.hits.keys.types, one.hits.names) for place, one in first.items()},
         seed=seed,
     )
     wanted = [TEXT, PLACE, *schema.SOURCE_IDENTITY, schema.PARTITION]
@@ -84,8 +84,13 @@ def prefetch_keys(
         name = plan.lookups[place].name
         wanted += [column(name) for column in (*OUTCOME, schema.published_answered_at)]
         wanted += [answer.name for answer in plan.layout.answers[place]]
-    frame, run = _frame(first, tasks=len(plan.shares[0])), functools.partial(run_prefetch, shared)
-    asked = write_keys(frame, _plan_of_keys(plan, places), str(scratch / "keys"), wanted, run=run, sent=sent)
+    in_driver = {place: one.hits.keys for place, one in first.items() if isinstance(one.hits.keys, DriverKeys)}
+    is_here = here and len(in_driver) == len(first)
+    keys = _table(first, in_driver) if is_here else _frame(first, tasks=len(plan.shares[0]))
+    asked = write_keys(
+        keys, _types(first), _plan_of_keys(plan, places), str(scratch / "keys"), wanted,
+        spark=spark, run=functools.partial(run_prefetch, shared), sent=sent,
+    )  # fmt: skip
     ledgers, files = list(plan.ledgers), list(plan.asked_first or (None,) * len(plan.lookups))
     for place in places:
         own = _called(asked, plan.lookups[place], place)
@@ -127,17 +132,36 @@ def _of_phase(ledger: LedgerPlan | None) -> LedgerPlan | None:
     return ledger and replace(ledger, run_id=run_of_keys(ledger.run_id))
 
 
+def _types(first: Mapping[int, First]) -> StructType:
+    """Of the columns in which the keys of all lookups stand: each has its own, which are null at the others."""
+    names = {name: one.hits.keys.types[name].dataType for one in first.values() for name in one.hits.names}
+    one = next(iter(first.values())).hits.keys.types
+    types = {name: one[name].dataType for name in (TEXT, HASH, *schema.SOURCE_IDENTITY)}
+    types |= {PLACE: IntegerType()} | names
+    return StructType([StructField(name, kind) for name, kind in types.items()])
+
+
+def _table(first: Mapping[int, First], keys: Mapping[int, DriverKeys]) -> pa.Table:
+    """All keys, where they are in the driver."""
+    tables = []
+    for place, own in keys.items():
+        table = own.table(first[place].keys)
+        tables.append(table.append_column(PLACE, pa.array([place] * table.num_rows, pa.int32())))
+    types = arrow_schema(_types(first))
+    return pa.concat_tables(tables, promote_options="default").select(types.names).cast(types)
+
+
 def _frame(first: Mapping[int, First], *, tasks: int) -> DataFrame:
     """All keys, each in the partition of the row that will show its call, so that both count in one task's share."""
-    types = {name: one.frame.schema[name].dataType for one in first.values() for name in one.hits.names}
-    frames = []
+    types, frames = _types(first), []
     for place, one in first.items():
-        keys = [
-            F.col(name) if name in one.hits.names else F.lit(None).cast(kind).alias(name)
-            for name, kind in types.items()
+        keys = one.hits.keys.frame(one.keys)  # possibly with others that need no call
+        columns = [
+            F.col(name) if name in keys.columns else F.lit(None).cast(types[name].dataType).alias(name)
+            for name in types.names
+            if name != PLACE
         ]
-        identity = (TEXT, HASH, F.lit(place).alias(PLACE), *schema.SOURCE_IDENTITY, TASK)
-        frames.append(one.frame.select(*identity, *keys))
+        frames.append(keys.select(*columns, F.lit(place).alias(PLACE), TASK))
     return _by_task(reduce(DataFrame.unionByName, frames), tasks).drop(TASK)
 
 

@@ -23,6 +23,7 @@ from jobs.ledger.stored_request import write_request
 from jobs.run.by_row import begin_deciding, decided
 from jobs.run.caps import divided_by_need
 from jobs.run.day_keys import KeySource
+from jobs.run.driver_task import is_for_driver
 from jobs.run.hits import Found, Hits, find_hits, folder_of, heartbeats, register_run, unregister_run, with_index
 from jobs.run.key_columns import HASH, ROWS, TASK, Hashes
 from jobs.run.key_prefetch import BY_ROW, First, prefetch_keys, types_of
@@ -80,7 +81,9 @@ def prepare_ledger(
         )
         if first:
             asking(sum(one.keys.num_rows for one in first.values()))
-            found = prefetch_keys(found, first, seed=seed, scratch=scratch, sent=sent)
+            spark = prepared.sparkSession
+            here = day is not None and is_for_driver(spark, plan, rows=day.rows, calls=True)
+            found = prefetch_keys(found, first, spark=spark, here=here, seed=seed, scratch=scratch, sent=sent)
             asking(None)
         asked_by = tuple(BY_ROW if look.first is None else look.first.message for look in looks)
         yield LedgerSession(found, asked_by, all(look.leaves_none for look in looks))

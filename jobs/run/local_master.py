@@ -20,6 +20,12 @@ def with_attempts(master: str) -> str:
     return master if threads is None else f"local[{threads[1] or 1},{ATTEMPTS}]"
 
 
+def attempts_of(master: str) -> int:
+    """The attempts of a task that a local master allows."""
+    allowed = re.fullmatch(r"local\[[^,]*,\s*([0-9]+)\s*\]", master)
+    return 1 if allowed is None else int(allowed[1])
+
+
 def settings_of(master: str) -> dict[str, str]:
     """What Spark is to be started with, beside `environment`; nothing where the master is not local."""
     if not is_local(master):

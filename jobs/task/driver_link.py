@@ -39,8 +39,6 @@ from jobs.task.link_protocol import (
 from jobs.wording import one_line
 
 if TYPE_CHECKING:
-    from pyspark import TaskContext
-
     from jobs.task.progress import TaskProgress
 
 PATIENCE = 5.0  # s for the driver's first answer
@@ -49,6 +47,16 @@ TRY_EVERY = 0.1  # s
 FLUSH_TIMEOUT = 2.0  # s for the driver to take the last messages
 NOT_WANTED = "Spark wants this stage no more"
 DRIVER_GONE = "the connection to the driver ended"
+
+
+class TaskFacts(Protocol):
+    """What a task asks of its TaskContext: Spark's, or that of a task in the driver."""
+
+    def stageId(self) -> int: ...  # noqa: N802  # Spark's names
+
+    def partitionId(self) -> int: ...  # noqa: N802
+
+    def attemptNumber(self) -> int: ...  # noqa: N802
 
 
 class Controlled(Protocol):
@@ -229,17 +237,6 @@ class DriverLink:
         return not messages
 
 
-class LocalLink(DriverLink):
-    """The link of a task in the driver's own process, which ends with it. report: told of its progress."""
-
-    def __init__(self, report: Callable[[dict[str, Any]], None]) -> None:
-        super().__init__()
-        self._report = report
-
-    def send_progress(self, progress: TaskProgress) -> None:
-        self._report(vars(progress))
-
-
 def _refusal(message: dict[str, Any]) -> TidegateError:
     """The reason for which the task must not go on."""
     if message["kind"] == AGAIN:
@@ -254,7 +251,7 @@ def _refusal(message: dict[str, Any]) -> TidegateError:
 
 
 def with_driver(
-    run: Controlled, batches: Iterator[pa.RecordBatch], address: DriverAddress, task: TaskContext
+    run: Controlled, batches: Iterator[pa.RecordBatch], address: DriverAddress, task: TaskFacts
 ) -> Iterator[pa.RecordBatch]:
     """The run's output. The task registers at the driver with its first row, stops on its order, and reports its end,
     also without rows, if others may use its share.

@@ -20,7 +20,7 @@ from jobs.declare.lookup import Lookup
 from jobs.errors import BudgetExhausted, LedgerError, RunCancelled
 from jobs.task.call_budget import CallBudget
 from jobs.task.chain import raise_failure
-from jobs.task.driver_link import DriverLink, with_driver
+from jobs.task.driver_link import DriverLink, TaskFacts, with_driver
 from jobs.task.durable_output import ROWS_HELD, durable_batches
 from jobs.task.error_text import user_facing_error, with_encodable_errors
 from jobs.task.operators import CAPACITY_PER_CALL, Surroundings, chain, rows_at_once
@@ -37,11 +37,13 @@ PREFETCH_ROWS = 4000  # beyond what the operators hold
 PREFETCH_BYTES = 64 << 20
 
 
-def run_partition(plan: PartitionPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The function for mapInArrow: every input row leaves once, in the order of the mode."""
+def run_partition(
+    plan: PartitionPlan, batches: Iterator[pa.RecordBatch], task: TaskFacts | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The function for mapInArrow: every input row leaves once, in the order of the mode. task: None: Spark's."""
     from pyspark import TaskContext
 
-    task = TaskContext.get()
+    task = task or TaskContext.get()
     if task is None:
         return PartitionRun(plan, 0, 0).run(batches)
     run = PartitionRun(plan, task.partitionId(), task.attemptNumber())

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.proof]
 ROOT = Path(__file__).parents[3]
 DAY = "2026-11-01"
 IN_FLIGHT, FLUSH_ROWS = 10, 50
-KEYS = [400, 10_000]
+DAYS = [(400, 1), (400, 2), (10_000, 2)]  # keys, files: one goes through the driver, two through tasks of Spark's
 ROWS_PER_KEY = 4
 DECLARATION = """
 import os
@@ -66,10 +66,10 @@ def place(tmp_path, request):
     return place_of(request, str(tmp_path))
 
 
-@pytest.fixture(params=KEYS)
+@pytest.fixture(params=DAYS)
 def keys(request, place, tmp_path, monkeypatch, service):
-    """How many keys the day has, in two files and so in two tasks."""
-    keys = request.param
+    """How many keys the day has, in files of a task each."""
+    keys, files = request.param
     monkeypatch.chdir(tmp_path)
     text = DECLARATION.format(
         url=service.url, in_flight=IN_FLIGHT, flush_rows=FLUSH_ROWS, dies_at=keys * 9 // 20, place=place
@@ -77,8 +77,8 @@ def keys(request, place, tmp_path, monkeypatch, service):
     (tmp_path / "scoring.py").write_text(text)
     folder = tmp_path / "raw" / f"date={DAY}"
     folder.mkdir(parents=True)
-    for file in range(2):
-        rows = range(file, keys * ROWS_PER_KEY, 2)
+    for file in range(files):
+        rows = range(file, keys * ROWS_PER_KEY, files)
         pq.write_table(pa.table({"k": [row % keys for row in rows]}), folder / f"part-{file}.parquet")
 
     async def answer(request):

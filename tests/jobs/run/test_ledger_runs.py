@@ -34,11 +34,13 @@ DAY = "2024-05-01"
 IN_FLIGHT = 16
 FLUSH_S = 0.2
 A_WRITE = 0.5  # s that writing a part may take on a busy machine
-KILLED_AT = [
-    (700, 0.5),
-    pytest.param(2_000, 0.1, marks=pytest.mark.proof),
-    pytest.param(2_000, 0.9, marks=pytest.mark.proof),
-    pytest.param(12_000, 0.5, marks=pytest.mark.proof),
+KILLED_AT = [  # rows, share of the calls, files: one goes through the driver, two through tasks of Spark's
+    (700, 0.5, 2),
+    pytest.param(700, 0.5, 1, marks=pytest.mark.proof),
+    pytest.param(2_000, 0.1, 1, marks=pytest.mark.proof),
+    pytest.param(2_000, 0.1, 2, marks=pytest.mark.proof),
+    pytest.param(2_000, 0.9, 2, marks=pytest.mark.proof),
+    pytest.param(12_000, 0.5, 2, marks=pytest.mark.proof),
 ]
 DIES_AT = [
     (1_000, 0.9),
@@ -192,11 +194,11 @@ def figures_of(record, name="answer"):
 
 
 @everywhere("night", on_store=pytest.mark.proof)
-@pytest.mark.parametrize(("rows", "share"), KILLED_AT)
+@pytest.mark.parametrize(("rows", "share", "files"), KILLED_AT)
 def test_a_run_killed_with_9_in_the_middle_repeats_few_calls_and_a_finished_day_none(
-    night, service, spark, rows, share
+    night, service, rows, share, files
 ):
-    given(rows)
+    given(rows, files)
     service.answer = answers = Answers(0.1)
     killed = killed_in_the_middle("both", service, "answer", rows * share)
     lost, unsettled = (answers.lost_by_a_kill(killed, lookup) for lookup in ("answer", "order"))
@@ -227,10 +229,11 @@ def test_a_run_killed_with_9_in_the_middle_repeats_few_calls_and_a_finished_day_
 
 
 @everywhere("night")
+@pytest.mark.parametrize("files", [1, 2])
 @pytest.mark.proof
-def test_a_day_killed_three_times_on_its_way_ends_row_for_row_as_one_that_nothing_disturbed(night, service, spark):
+def test_a_day_killed_three_times_on_its_way_ends_row_for_row_as_one_that_nothing_disturbed(night, service, files):
     rows = 2_000
-    given(rows)
+    given(rows, files)
     service.answer = answers = Answers(0.05)
     lost = 0
     for share in (0.2, 0.5, 0.8):

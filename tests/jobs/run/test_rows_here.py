@@ -1,25 +1,49 @@
-"""The rows of a small day that need no call are written by the driver itself, as a task of Spark's would write them."""
+"""The keys and rows of a small day go through the driver itself, calls included, as through a task of Spark's."""
 
+import asyncio
+import dataclasses
 import datetime as dt
+import threading
+from collections import Counter
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
 
-from jobs.errors import RowFailed
-from jobs.run import day as day_of_run
+from asyncio_core import AsyncFunction
+from jobs import schema
+from jobs.errors import BudgetExhausted, LedgerError, RowFailed
+from jobs.run import driver_task
 from jobs.run.day import run_day
-from tidegate import Enrichment, EventTime, HttpLookup, Input, Output, Retry, Service, Tolerance, Ttl
+from jobs.run.options import RunOptions
+from tidegate import (
+    AsyncFunctionLookup,
+    Enrichment,
+    EventTime,
+    HttpLookup,
+    Input,
+    Ledger,
+    Output,
+    Rate,
+    Retry,
+    Service,
+    Tolerance,
+    Ttl,
+    lookup,
+)
 
 pytestmark = pytest.mark.spark
 DAY = "2026-11-01"
 NOON = dt.datetime(2026, 11, 1, 12, tzinfo=dt.UTC)
+MISSED, REFUSED, BROKEN, SLOW = 3, 4, 5, 6  # keys
 
 
 @pytest.fixture
 def project(tmp_path, monkeypatch, service):
-    """A day of one file: 300 rows over 40 keys, of which one is missed and one refused; some rows have none."""
+    """A day of one file: 300 rows over 40 keys, of which one is missed, one refused, one fails each time, and those of
+    `service.hung` are never answered; some rows have none.
+    """
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "raw" / f"date={DAY}"
     folder.mkdir(parents=True)
@@ -29,21 +53,24 @@ def project(tmp_path, monkeypatch, service):
 
     async def answer(request):
         key = int(request.path.rpartition("/")[2])
-        return {3: web.Response(status=404), 4: web.Response(status=400)}.get(key) or web.json_response({"t": key / 2})
+        if key in service.hung:
+            await asyncio.sleep(30)
+        status = {MISSED: 404, REFUSED: 400, BROKEN: 500}.get(key, 200)
+        return web.json_response({"t": key / 2}) if status == 200 else web.Response(status=status)
 
-    service.answer = answer
+    service.answer, service.hung = answer, {SLOW}
     return lambda **fields: declare(service, **fields)
 
 
-def declare(service, *, mode="ordered", **fields):
-    lookup = HttpLookup(
-        name="score", service=Service(name="s", url=service.url, max_concurrency=5), request="GET /score/{k}",
-        keys={"k": "k"}, timeout=20.0, retry=Retry(retries=0), on_null_key="skip",
-        returns="t DOUBLE", ttl=Ttl(error=dt.timedelta(days=1)), **fields,
+def declare(service, *, mode="ordered", ledger="data/ledger", rate=(), **fields):
+    score = HttpLookup(
+        name="score", service=Service(name="s", url=service.url, max_concurrency=5, rate=rate), keys={"k": "k"},
+        request="GET /score/{k}", timeout=0.6, on_null_key="skip", returns="t DOUBLE",
+        **{"retry": Retry(retries=1, initial_delay=0.01), "ttl": Ttl(error=dt.timedelta(days=1))} | fields,
     )  # fmt: skip
     return Enrichment(
-        name="scored", input=Input(path="raw"), lookups=[lookup], output=Output(path="published"), mode=mode,
-        key=["n"] if mode == "key_ordered" else (),
+        name="scored", input=Input(path="raw"), lookups=[score], output=Output(path="published"), mode=mode,
+        key=["n"] if mode == "key_ordered" else (), ledger=Ledger(ledger),
         event_time=EventTime("at", max_out_of_orderness=dt.timedelta(seconds=5)),
         tolerance=Tolerance(timeout=1.0, error=1.0),
     )  # fmt: skip
@@ -57,37 +84,169 @@ def written(record):
     return pa.concat_tables(pq.ParquetFile(file).read() for file in record.facts.files)
 
 
+def by_spark(monkeypatch):
+    monkeypatch.setattr(driver_task, "ROWS", 0)
+
+
+OF_TIME = (schema.published_answered_at, schema.latency_ms, schema.paused_ms)
+OF_CALLS = (schema.source, schema.attempts)
+
+
+def outcomes(record):
+    """The written rows without what time decides, and without what only one row of a key has that is asked first."""
+    rows = written(record).drop_columns([column("score") for column in (*OF_TIME, *OF_CALLS)])
+    return rows if record.facts.declared.mode == "ordered" else rows.drop_columns([schema.OUTPUT_SEQ]).sort_by("n")
+
+
+def calls(record):
+    """How often each key has which source and so many attempts."""
+    rows = written(record)
+    sources, attempts = (rows[column("score")].to_pylist() for column in OF_CALLS)
+    tries = [len(one or ()) for one in attempts]
+    return Counter(zip(rows["k"].to_pylist(), sources, tries, strict=True))
+
+
 @pytest.mark.parametrize("mode", ["ordered", "unordered", "key_ordered"])
 def test_rows_without_a_call_are_written_as_spark_writes_them_without_a_job_of_it(
     project, spark, service, monkeypatch, mode
 ):
     declared, heard = project(mode=mode), []
+    service.hung.clear()
     run_day(declared, DAY, "first")
-    assert sorted(service.log) == sorted(f"/score/{key}" for key in range(40))
+    asked = len(service.log)
     before = jobs_of(spark)
     here = run_day(declared, DAY, "here", report=heard.append)
     assert jobs_of(spark) == before
     assert [event["rows"] for event in heard if event["kind"] == "progress"][-1] == 300
-    monkeypatch.setattr(day_of_run, "ROWS_OF_ONE_TASK", 0)
-    by_spark = run_day(declared, DAY, "by_spark")
+    by_spark(monkeypatch)
+    there = run_day(declared, DAY, "by_spark")
     assert jobs_of(spark) != before
-    assert written(here).equals(written(by_spark))
-    assert here.figures.lookups == by_spark.figures.lookups
-    assert len(service.log) == 40
+    assert written(here).equals(written(there))
+    assert here.figures.lookups == there.figures.lookups
+    assert len(service.log) == asked
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"mode": "ordered"},
+        {"mode": "unordered", "cache": None},
+        {"mode": "key_ordered", "cache": None},
+        {"mode": "ordered", "idempotent": False, "retry": Retry(retries=0)},
+    ],
+    ids=["keys first", "by row", "by row in the order of keys", "marked first"],
+)
+def test_calls_misses_errors_timeouts_and_retries_are_those_of_a_run_by_spark(
+    project, spark, service, monkeypatch, fields
+):
+    before = jobs_of(spark)
+    here = run_day(project(**fields, ledger="here"), DAY, "here")
+    assert jobs_of(spark) == before
+    asked = Counter(service.log)
+    service.log.clear()
+    by_spark(monkeypatch)
+    there = run_day(project(**fields, ledger="there"), DAY, "there")
+    assert jobs_of(spark) != before
+    assert asked == Counter(service.log)
+    assert outcomes(here).equals(outcomes(there))
+    assert calls(here) == calls(there)
+    figures = [record.figures.lookups[0] for record in (here, there)]
+    assert [figures[0].outcomes[status] > 0 for status in ("ok", "miss", "error", "timeout", "skipped")] == [True] * 5
+    assert figures[0].requests.sent == figures[1].requests.sent == asked.total()
+    assert (figures[0].retried, figures[0].stored) == (figures[1].retried, figures[1].stored)
+    assert here.facts.asked_by == there.facts.asked_by
 
 
 def test_a_first_night_whose_keys_are_asked_first_has_all_outcomes_and_passes_its_checks(project, service):
     record = run_day(project(), DAY, "first", checks="data_quality.day:check")
-    assert len(service.log) == 40
-    outcomes = record.figures.lookups[0].outcomes
-    assert [outcomes[status] for status in ("ok", "miss", "error", "skipped")] == [278, 8, 8, 6]
+    assert {one.rpartition("/")[2] for one in service.log} == {str(key) for key in range(40)}
+    found = record.figures.lookups[0].outcomes
+    assert [found[status] for status in ("ok", "miss", "error", "timeout", "skipped")] == [262, 8, 16, 8, 6]
     assert record.verdicts
     assert [verdict.check for verdict in record.verdicts if verdict.holds_back] == []
 
 
-def test_a_policy_that_fails_the_run_names_the_row_and_leaves_no_file(project, tmp_path):
-    declared = project()
-    run_day(declared, DAY, "first")
-    with pytest.raises(RowFailed, match=r"a row ended as miss .*on_miss is 'fail'"):
+@pytest.mark.parametrize("known", [True, False])
+def test_a_policy_that_fails_the_run_names_the_row_and_leaves_no_file(project, service, tmp_path, known):
+    service.hung.clear()
+    if known:
+        run_day(project(), DAY, "first")
+        service.log.clear()
+    with pytest.raises(RowFailed, match=r"a row ended as miss .*on_miss is 'fail'.*row \d+ of .*part-0.parquet"):
         run_day(project(on_miss="fail"), DAY, "second")
+    assert service.log.count(f"/score/{MISSED}") <= (0 if known else 1)
     assert list(tmp_path.glob("published/runs/second/*")) == []
+
+
+def test_a_cap_ends_the_calls_and_the_next_run_asks_the_rest(project, service, spark):
+    before = jobs_of(spark)
+    service.hung.clear()
+    with pytest.raises(BudgetExhausted, match="max_calls 20 is used up"):
+        run_day(project(), DAY, "first", rules=RunOptions(max_calls=20))
+    assert len(service.log) == 20
+    run_day(project(), DAY, "second", rules=RunOptions(max_calls=60))
+    asked = Counter(service.log)
+    assert set(asked) == {f"/score/{key}" for key in range(40)}
+    assert [key for key, many in asked.items() if many > 1 and key != f"/score/{BROKEN}"] == []
+    assert jobs_of(spark) == before
+
+
+def test_a_rate_is_leased_to_the_driver_as_to_a_task(project, service, spark):
+    before = jobs_of(spark)
+    service.hung.clear()
+    record = run_day(project(rate=[Rate(1000, per="second")]), DAY, "rated")
+    assert jobs_of(spark) == before
+    assert record.figures.lookups[0].outcomes["ok"] == 270
+
+
+async def by_coroutine(row, http):
+    return {"t": row.k / 2}
+
+
+class ByFunction(AsyncFunction):
+    async def async_invoke(self, value):
+        return [{"t": value["k"] / 2}]
+
+
+def test_a_users_code_runs_in_a_worker_of_spark(project, spark, service):
+    by_kind = [
+        lookup(name="score", service=Service(name="s", url=service.url, max_concurrency=5), keys={"k": "k"},
+               returns="t DOUBLE", timeout=20.0)(by_coroutine),
+        AsyncFunctionLookup(name="score", function=ByFunction, keys={"k": "k"}, returns="t DOUBLE", timeout=20.0,
+                            max_concurrency=5),
+    ]  # fmt: skip
+    for number, one in enumerate(by_kind):
+        before = jobs_of(spark)
+        run_day(dataclasses.replace(project(), lookups=[one]), DAY, f"run-{number}")
+        assert jobs_of(spark) != before
+
+
+def test_a_driver_of_many_days_keeps_no_thread_and_no_connection_of_a_day(project, service):
+    service.hung.clear()
+    run_day(project(ledger="first"), DAY, "first")
+    threads = {thread.name for thread in threading.enumerate()}
+    for number in range(3):
+        run_day(project(ledger=f"ledger-{number}"), DAY, f"run-{number}")
+    assert {thread.name for thread in threading.enumerate()} <= threads
+    assert [name for name in threads if name in ("tidegate-loop", "tidegate-reader", "tidegate-driver-link")] == []
+    assert service.open_connections == 0
+
+
+def test_a_task_that_failed_is_tried_again_as_often_as_the_master_says(spark, monkeypatch):
+    monkeypatch.setattr(driver_task, "setting", lambda _spark, _name: "local[2,3]")
+    attempts = []
+
+    def fails(rows, task):
+        attempts.append((task.attemptNumber(), task.partitionId(), sum(batch.num_rows for batch in rows)))
+        if len(attempts) < succeeds:
+            raise LedgerError("the disk is full")
+        yield pa.record_batch({"file": ["part-0"]})
+
+    succeeds = 3
+    assert driver_task.results_here(spark, fails, pa.table({"k": [1, 2]})) == [{"file": "part-0"}]
+    assert attempts == [(0, 0, 2), (1, 0, 2), (2, 0, 2)]
+    attempts.clear()
+    succeeds = 4
+    with pytest.raises(LedgerError, match="the disk is full"):
+        driver_task.results_here(spark, fails, pa.table({"k": [1, 2]}))
+    assert len(attempts) == 3

@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
 from pyspark import InheritableThread
@@ -151,3 +153,39 @@ def test_a_driver_or_an_executor_that_is_ended_leaves_no_call_and_no_process(slo
             os.kill(left, signal.SIGKILL)
         driver.wait(60)
     assert more < A_SECOND_OF_CALLS
+
+
+SMALL_DAY = """
+import sys
+sys.path.insert(0, {tests!r})
+from dataclasses import replace
+from jobs.run.day import run_day
+from test_stopping import declared
+from tidegate import Ledger
+day = replace(declared({url!r}), ledger=Ledger("ledger"))
+run_day(day, "2026-11-01", sys.argv[1])
+"""
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_small_day_in_the_driver_that_is_ended_stops_calling_and_keeps_what_was_answered(
+    slow, wait_for, number, tmp_path
+):
+    rows, kept = 2_000, 500
+    (tmp_path / "in/date=2026-11-01").mkdir(parents=True)
+    pq.write_table(pa.table({"id": range(rows)}), tmp_path / "in/date=2026-11-01/part-0.parquet")
+    (tmp_path / "day.py").write_text(SMALL_DAY.format(tests=str(Path(__file__).parent), url=slow.url))
+    program = [sys.executable, "day.py"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    first = subprocess.Popen([*program, "first"], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
+    wait_for(lambda: len(slow.log) > kept, 120)
+    first.send_signal(number)
+    stopped = time.monotonic()
+    wait_for(lambda: slow.open_connections == 0, 10)
+    assert time.monotonic() - stopped < 0.5
+    first.wait(60)
+    assert calls_from_now_on(slow) == 0
+    subprocess.run([*program, "second"], cwd=tmp_path, env=environment, check=True, timeout=120)
+    assert len(set(slow.log)) == rows
+    assert len(slow.log) - rows <= 2 * IN_FLIGHT  # in flight, and answered within a write of the journal
