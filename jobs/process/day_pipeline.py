@@ -1,7 +1,7 @@
 """Days from their declaration to their readers: enriched and checked by Spark, then published, or held back.
 
-The commands and Dagster run every day through here: one, or several in one Spark application, each published before
-the next begins. What happens comes as events, which are plain data. Checks and reports come from outside, as `Quality`.
+The commands and Dagster run every day through here: one, or several in one Spark application, published in their
+order. What happens comes as events, which are plain data. Checks and reports come from outside, as `Quality`.
 """
 
 import contextlib

@@ -14,7 +14,7 @@ from jobs.errors import TidegateError
 from jobs.input.stream_files import query_id
 from jobs.process.publish_decision import Quality, held_back_by, kept
 from jobs.process.stream_compaction import StreamCompaction
-from jobs.run.day import run_input
+from jobs.run.day import write_input
 from jobs.run.delta_source import DeltaSource
 from jobs.run.preflight import check_input
 from jobs.run.stream_sources import FolderSource, StreamSource
@@ -112,10 +112,10 @@ class MicroBatches:
 
     def _enriched(self, rows: InputDay, day: str, run_id: str) -> DayRecord:
         """The record of the rows of a day, judged."""
-        return run_input(
+        return write_input(
             self._enrichment, rows, day, run_id,
             spark=self._spark, whole_day=False, checks=self._quality.batch_checks,
-        )  # fmt: skip
+        ).judged()  # fmt: skip
 
     def _keep(self, records: Sequence[DayRecord]) -> list[tuple[str, ...]]:
         """Store the verdicts. Returns the warnings of each record, whose rows are published all the same."""

@@ -1,4 +1,4 @@
-"""One run of one day: preflight, enrich, write, count and judge, without publishing."""
+"""One run of one day: preflight, enrich, write and count; then judge. It publishes nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,39 @@ def unheard(_event: dict[str, Any]) -> None:
     """The report of a run to which nobody listens."""
 
 
-def run_day(
+def proceed(*, here: bool) -> None:
+    """Let a run call at once."""
+
+
+@dataclass(frozen=True)
+class WrittenRun:
+    """A run whose files are written and counted. Its checks are left, which may run beside the next day."""
+
+    spark: SparkSession  # that wrote it
+    plan: DayPlan
+    record: DayRecord  # not saved yet
+    checks: str | None  # module:function
+    report: Report
+    repeated: bool  # later runs have the same plans
+
+    def judged(self, spark: SparkSession | None = None) -> DayRecord:
+        """Check the files and save the record. spark: another session of the application, for another thread."""
+        record, spark = self.record, spark or self.spark
+        if self.checks:
+            with interpreted(spark, rows=record.rows_published, repeated=self.repeated):
+                record = _judged(spark, self.plan, record, self.checks)
+        run_records.save(record)  # before it is reported, because the receiver decides about the day at once
+        if self.checks:
+            _show(self.report, "checked", record)
+        return record
+
+
+def run_day(enrichment: Enrichment, day: str, run_id: str, **options: Any) -> DayRecord:
+    """Run one day up to its verdicts, with the options of `write_day`. Returns the saved record; publishes nothing."""
+    return write_day(enrichment, day, run_id, **options).judged()
+
+
+def write_day(
     enrichment: Enrichment,
     day: str,
     run_id: str,
@@ -50,9 +82,11 @@ def run_day(
     rules: RunOptions | None = None,
     checks: str | None = None,
     report: Report = unheard,
+    before_calls: Callable[..., object] = proceed,
     clock: Callable[[], float] = time.monotonic,
-) -> DayRecord:
-    """Run one day up to its verdicts. Returns the saved record; publishes nothing.
+) -> WrittenRun:
+    """Run one day up to its checks. before_calls: is called when all is planned, and told whether the calls are made
+    `here`, in this process; what it raises ends the run.
 
     Raises DeclarationError before Spark starts, RunStopped if a service is down or denies access or the cap is used
     up, RowFailed for a policy "fail", LedgerError if answers cannot be stored. The ledger then has the answers so far,
@@ -65,7 +99,7 @@ def run_day(
         from jobs.run.changed_rows import find_changes  # takes deltalake, which the definitions load without
 
         changed = find_changes(enrichment, input_day, day, ignore_ttl=rules is not None and rules.ignore_ttl)
-    return run_input(
+    return write_input(
         enrichment,
         input_day if changed is None else changed.input_day,
         day,
@@ -74,11 +108,12 @@ def run_day(
         rules=rules,
         checks=checks,
         report=report,
+        before_calls=before_calls,
         clock=clock,
     )
 
 
-def run_input(
+def write_input(
     enrichment: Enrichment,
     input_day: InputDay,
     day: str,
@@ -90,9 +125,10 @@ def run_input(
     rules: RunOptions | None = None,
     checks: str | None = None,
     report: Report = unheard,
+    before_calls: Callable[..., object] = proceed,
     clock: Callable[[], float] = time.monotonic,
-) -> DayRecord:
-    """Run these files of a day as `run_day` does; their preflight has passed.
+) -> WrittenRun:
+    """Run these files of a day as `write_day` does; their preflight has passed.
 
     spark: by default the session of the process. whole_day: they are all of the day, so that its windows are made.
     changed: where they are the changed rows of the day.
@@ -117,8 +153,12 @@ def run_input(
                 in_one_task=not whole_day and len(input_day.files) == 1 and input_day.rows <= ROWS_OF_ONE_TASK,
             )  # fmt: skip
             plan = plan_day(input_day.read(spark), enrichment, input_day, run)
-            if is_for_driver(spark, plan.tasks, rows=input_day.rows, calls=True):
+            here = is_for_driver(spark, plan.tasks, rows=input_day.rows, calls=True)
+            if here:
                 importing.join()  # an import stops the clocks of calls in this process for tenths of a second
+            waited = clock()
+            before_calls(here=here)
+            began += clock() - waited
             facts = _written(plan, input_day, progress, sent)
     except Exception as error:
         raise own_words(error) from error
@@ -131,13 +171,7 @@ def run_input(
     record = _counted(plan, facts, sent, rows_in=input_day.rows, job_s=clock() - began)
     record = replace(record, figures=with_limits(record.figures, progress.load()))
     _show(report, "written", record)
-    if checks:
-        with interpreted(spark, rows=record.rows_published, repeated=not whole_day):
-            record = _judged(spark, plan, record, checks)
-    run_records.save(record)  # before it is reported, because the receiver decides about the day at once
-    if checks:
-        _show(report, "checked", record)
-    return record
+    return WrittenRun(spark, plan, record, checks, report, repeated=not whole_day)
 
 
 def _show(report: Report, kind: str, record: DayRecord) -> None:

@@ -3,8 +3,8 @@ run it.
 
     python jobs/run/enrich_day.py --enrichment enrichments.flights:flights --day 2013-01-10
 
-Several days after --day share one Spark application, in sequence: a failed day does not stop the next one, but a
-service that is down does.
+Several days after --day share one Spark application: one is written while the one before is checked. A failed day does
+not stop the next one, but a service that is down does.
 
 Exit status: 0 written (and checked: red verdicts are in the record, not here), 2 the declaration or its input is
 wrong, 3 stopped because a service is down or denies access, 1 anything else; of several days, that of the first that
@@ -22,16 +22,18 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jobs.declare.calendar import require_day
 from jobs.declare.loading import load
 from jobs.errors import LOG_SAYS_MORE, DeclarationError, NoInput, RowFailed, RunStopped, TidegateError
-from jobs.run.day import Report, run_day
+from jobs.run.day import Report, WrittenRun, write_day
 from jobs.run.options import RunOptions
 from jobs.run.spark_failures import sentence_of
-from jobs.run.spark_session import session
+from jobs.run.spark_session import session, session_beside
 from jobs.run.terminal import terminal
 from jobs.tables import run_records
 
@@ -41,18 +43,30 @@ LOG_VARIABLE = "TIDEGATE_SPARK_LOG"  # path of the file that takes what the prog
 AGAIN = "once that is fixed, run the same day again; published days stay as they are."
 
 
+@dataclass(frozen=True)
+class DayEnd:
+    """How a day ended for the program: its exit status, and whether to continue with later days."""
+
+    status: int
+    may_go_on: bool = True
+
+
+class _NotItsTurn(Exception):  # noqa: N818  # no error: the day before was the last
+    pass
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the days from the command line. Never lets an exception of ours reach the user as a traceback."""
     options = _options(arguments)
-    status = WROTE
-    for day in options.day:
-        alone = len(options.day) == 1 and not options.in_turn
-        run_id = options.run_id if alone else run_id_of(options.run_id, day)
-        ended, may_go_on = _one_day(options, day, run_id)
-        status = status or ended
-        if not may_go_on:
-            break
-    return status
+    ends: list[Future[DayEnd]] = [_ended(DayEnd(WROTE))]
+    with ThreadPoolExecutor(1, thread_name_prefix="tidegate-checks") as judge:
+        for day in options.day:
+            alone = len(options.day) == 1 and not options.in_turn
+            run_id = options.run_id if alone else run_id_of(options.run_id, day)
+            ends.append(_Day(options, day, run_id, before=ends[-1]).begin(judge))
+            if ends[-1].done() and not ends[-1].result().may_go_on:
+                break
+    return next((end.result().status for end in ends if end.result().status), WROTE)
 
 
 def run_id_of(run_id: str, day: str) -> str:
@@ -60,35 +74,95 @@ def run_id_of(run_id: str, day: str) -> str:
     return f"{run_id}-{day}"
 
 
-def _one_day(options: argparse.Namespace, day: str, run_id: str) -> tuple[int, bool]:
-    """Run a day and report its end. Returns its exit status, and whether to continue with later days."""
-    reports: list[Report] = [terminal]
-    try:
+def _ended(end: DayEnd) -> Future[DayEnd]:
+    future: Future[DayEnd] = Future()
+    future.set_result(end)
+    return future
+
+
+class _Day:
+    """One day. It is written while the one before is checked and decided; its own checks wait for that decision, which
+    they compare with, and so do its calls where a red day is the last.
+    """
+
+    def __init__(self, options: argparse.Namespace, day: str, run_id: str, before: Future[DayEnd]) -> None:
+        self._options, self._day, self._run_id, self._before = options, day, run_id, before
+        self._alone = len(options.day) == 1 or "SPARK_REMOTE" in os.environ
+        self._progress: Path | None = None
+        self._to_file: Report | None = None  # once it is known that there is such a day
+
+    def begin(self, judge: Executor) -> Future[DayEnd]:
+        """Write the day, and leave what follows to `judge`. Returns its end; done where there is nothing to judge."""
+        written: WrittenRun | Exception
+        try:
+            written = self._write()
+        except Exception as error:  # noqa: BLE001  # reported when the day before has been
+            written = error
+        if not self._before.result().may_go_on:
+            if self._progress is not None:
+                self._progress.unlink(missing_ok=True)
+            return _ended(DayEnd(WROTE, may_go_on=False))
+        if isinstance(written, Exception):
+            return _ended(self._failed(written))
+        return judge.submit(self._judge, written)
+
+    def _write(self) -> WrittenRun:
+        options = self._options
         enrichment = load(options.enrichment)
-        require_day(day, every=enrichment.input.every)
-        reports.append(progress_to(run_records.progress_file(enrichment.name, day)))
+        require_day(self._day, every=enrichment.input.every)
+        if self._alone or enrichment.input.only_changed:  # which compares with what is published
+            self._wait_for_turn()
+        self._progress = run_records.progress_file(enrichment.name, self._day)
+        self._to_file = progress_to(self._progress)
         rules = RunOptions(
             max_calls=options.max_calls,
             max_cost=options.max_cost,
             may_call=not options.no_calls,
             ignore_ttl=options.ignore_ttl,
         )
-        with _spark_started_meanwhile(f"{enrichment.name} {day}"):
-            run_day(enrichment, day, run_id, rules=rules, checks=options.checks, report=_all_of(reports))
-        state = _decision(enrichment.name, day, run_id) if options.in_turn else "written"
-    except TidegateError as error:
+        with _spark_started_meanwhile(f"{enrichment.name} {self._day}"):
+            return write_day(
+                enrichment, self._day, self._run_id, rules=rules, checks=options.checks, report=self._report,
+                before_calls=self._before_calls,
+            )  # fmt: skip
+
+    def _before_calls(self, *, here: bool) -> None:
+        if here or self._options.until_red:  # checks would stop the clocks of calls in this process
+            self._wait_for_turn()
+
+    def _wait_for_turn(self) -> None:
+        if not self._before.result().may_go_on:
+            raise _NotItsTurn
+
+    def _judge(self, written: WrittenRun) -> DayEnd:
+        options = self._options
+        try:
+            written.judged(None if self._alone else session_beside(written.spark))
+            name = written.record.facts.declared.enrichment
+            state = _decision(name, self._day, self._run_id) if options.in_turn else "written"
+        except Exception as error:  # noqa: BLE001  # as of one that was not written
+            return self._failed(error)
+        return DayEnd(WROTE, state != "held back" or not options.until_red)
+
+    def _failed(self, error: Exception) -> DayEnd:
+        """Report why the day is not written, or not checked."""
+        if not isinstance(error, TidegateError):
+            logging.getLogger("tidegate").error("unexpected error", exc_info=error)
+            reason = with_log(sentence_of(error))
+            self._report({"kind": "failed", "day": self._day, "reason": reason, "next_step": AGAIN})
+            return DayEnd(FAILED, may_go_on=False)
         stopped = isinstance(error, RunStopped | RowFailed)
         state = error.state if isinstance(error, RunStopped) else "failed"
         status = STOPPED if stopped else WRONG if isinstance(error, DeclarationError) else FAILED
-        message = {"day": day, "state": state, "status": status, "reason": str(error), "next_step": AGAIN}
+        message = {"day": self._day, "state": state, "status": status, "reason": str(error), "next_step": AGAIN}
         message["no_input"] = isinstance(error, NoInput)
-        _all_of(reports)({"kind": "stopped" if stopped else "failed", **message})
-        return status, isinstance(error, DeclarationError | RowFailed) and not options.until_red
-    except Exception as error:
-        logging.getLogger("tidegate").exception("unexpected error")
-        _all_of(reports)({"kind": "failed", "day": day, "reason": with_log(sentence_of(error)), "next_step": AGAIN})
-        return FAILED, False
-    return WROTE, state != "held back" or not options.until_red
+        self._report({"kind": "stopped" if stopped else "failed", **message})
+        return DayEnd(status, isinstance(error, DeclarationError | RowFailed) and not self._options.until_red)
+
+    def _report(self, event: dict[str, Any]) -> None:
+        terminal(event)
+        if self._to_file is not None:
+            self._to_file(event)
 
 
 @contextlib.contextmanager
@@ -148,14 +222,6 @@ def _options(arguments: list[str] | None, new_id: Callable[[], uuid.UUID] = uuid
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", options.run_id):
         parser.error(f"--run-id {options.run_id!r}: letters, digits, '_', '.' and '-' only, as it names a folder.")
     return options
-
-
-def _all_of(reports: list[Report]) -> Report:
-    def report(event: dict[str, Any]) -> None:
-        for one in reports:
-            one(event)
-
-    return report
 
 
 def progress_to(path: Path) -> Report:

@@ -42,6 +42,14 @@ def session(name: str) -> SparkSession:
     return spark
 
 
+def session_beside(spark: SparkSession) -> SparkSession:
+    """Another session of the application, with the same settings: a thread may change its own and disturb no other."""
+    other = spark.newSession()
+    for key in (*OF_SESSION, PARALLELISM):
+        other.conf.set(key, str(spark.conf.get(key)))
+    return other
+
+
 @contextlib.contextmanager
 def interpreted(spark: SparkSession, *, rows: int, repeated: bool = False) -> Iterator[None]:
     """Let Spark interpret the body's plans where they are of few rows: to write Java for them, and to compile it, costs

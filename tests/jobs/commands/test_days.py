@@ -1,7 +1,6 @@
 """The commands that run days, against a real service whose own log counts the calls."""
 
 import asyncio
-import contextlib
 import datetime as dt
 import os
 import subprocess
@@ -13,8 +12,8 @@ from aiohttp import web
 from deltalake import DeltaTable
 
 from jobs.process.spark_submit import SparkSubmit
-from jobs.run import enrich_day
 from jobs.tables.leases import leased
+from tests.support.program_here import in_this_session
 from tidegate.__main__ import main
 
 DAY, NEXT = "2013-01-10", "2013-01-11"
@@ -32,13 +31,6 @@ def asked(towns, monkeypatch, service):
 
 def tidegate(*arguments):
     return main([*arguments, "--package", "declared"])
-
-
-@contextlib.contextmanager
-def in_this_session(_submit, reference, *, days, run_id, options, **_):
-    """The Spark program without a process of its own, in the tests' session; stands for SparkSubmit.started."""
-    code = enrich_day.main(["--enrichment", reference, "--day", *days, "--run-id", run_id, *options])
-    yield lambda _seconds: code
 
 
 def rows_of(day):
