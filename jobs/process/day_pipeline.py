@@ -17,6 +17,7 @@ from typing import Any
 from jobs.declare.enrichment import Enrichment, Summary
 from jobs.declare.windows import Window
 from jobs.errors import DayTaken, DeclarationError, TidegateError
+from jobs.input.sizes import bytes_of
 from jobs.process.day_events import FAILED, NOT_STARTED, DayEvent, DayOutcome, DayStage, DaysWarning
 from jobs.process.day_options import DayOptions
 from jobs.process.publish_decision import Quality, kept, or_warning, publish_or_hold_back, render_report
@@ -158,7 +159,7 @@ class _Run:
         for day in days:
             run_records.progress_file(self._name, day).unlink(missing_ok=True)  # that of an earlier run
         yield DayStage(days[0], self._ids[days[0]], "starting", {"log": str(log)})
-        with self._pipeline.submit.started(
+        with self._pipeline.submit.for_input(bytes_of(self._pipeline.enrichment.input, days)).started(
             self._pipeline.reference,
             days=days,
             run_id=self._run_id,

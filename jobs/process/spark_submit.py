@@ -1,5 +1,7 @@
 """The Spark program as a process: started with spark-submit under a guard, and never left behind."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re
@@ -7,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jobs.errors import LOG_SAYS_MORE
@@ -21,6 +23,9 @@ HERE = Path(__file__).resolve().parent
 LOGGING = HERE / "log4j2.properties"
 PROGRAM = HERE.parent / "run" / "enrich_day.py"
 CLASS_ARCHIVE = Path(sys.prefix, "spark.jsa")
+SMALL_INPUT = 1 << 20  # bytes
+SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # better compiled code pays after many rows, and half the CPU
+JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 NO_WARNINGS = "-Xlog:disable -Xlog:all=error"  # Java goes on without an archive that does not fit
 JAVA = 17
 REMOTE = "sc://"  # begins the address of a server of Spark Connect
@@ -112,6 +117,15 @@ class SparkSubmit:
             while (code := wait(None)) is None:
                 continue
         return code
+
+    def for_input(self, size: int | None) -> SparkSubmit:
+        """The same, with Java's options for a short run where its input is small, and nobody chose others.
+
+        size: bytes; None: nobody knows.
+        """
+        is_small = size is not None and size <= SMALL_INPUT and local_master.is_local(self.master)
+        is_chosen = self.java_options or any(os.environ.get(name) for name in JAVA_VARIABLES)
+        return replace(self, java_options=SHORT_RUN) if is_small and not is_chosen else self
 
     @property
     def is_remote(self) -> bool:
