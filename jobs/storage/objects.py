@@ -140,13 +140,17 @@ def download(place: str, file: Path) -> StoredFile:
     return StoredFile(place, facts["size"], round(facts["last_modified"].timestamp()) * 10**9)
 
 
-def listed(folder: str) -> list[ListedObject]:
-    """All objects below a folder, by name; none without it. Raises OSError, also without the bucket."""
+def listed(folder: str, *, after: str = "") -> list[ListedObject]:
+    """All objects below a folder, by name; none without it. Raises OSError, also without the bucket.
+
+    after: Only those whose names come after this one.
+    """
     import obstore
 
     store, prefix = _opened(folder.rstrip("/"))
+    offset = f"{prefix}/{after}" if after else None
     with _as_os_errors():
-        found = [one for page in obstore.list(store, prefix) for one in page]
+        found = [one for page in obstore.list(store, prefix, offset=offset) for one in page]
     start = len(prefix) + 1 if prefix else 0
     objects = (
         ListedObject(one["path"][start:], one["size"], one["last_modified"], one["e_tag"] or "") for one in found

@@ -29,7 +29,7 @@ def write(facts: DayFacts, *, again: bool = True) -> Callable[[], object]:
     columns = {name: ds.field(name) for name in _columns(facts, dataset.schema)}
     columns[by_run.RUN] = ds.scalar(facts.run_id)
     columns[facts.declared.partition] = ds.scalar(column_value(facts.day))
-    return by_run.write(table, facts, dataset.scanner(columns=columns).to_reader(), again=again)
+    return by_run.write(table, facts, lambda: dataset.scanner(columns=columns).to_reader(), again=again)
 
 
 def _columns(facts: DayFacts, written: pa.Schema) -> list[str]:

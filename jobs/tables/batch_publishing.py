@@ -18,13 +18,14 @@ from jobs.errors import PublishConflict
 from jobs.schema import DayRecord
 from jobs.tables import audit, dead_letters, run_records, shown_elsewhere
 from jobs.tables.asked_keys import runs_in_table
+from jobs.tables.copied_log import COMMIT_TRIES
 from jobs.tables.day_so_far import after_run, together
 from jobs.tables.delivery import deliver
 from jobs.tables.delta_log import hooks_of, lasting, table_at
 from jobs.tables.leases import Lease
 from jobs.tables.published_runs import last_published
 from jobs.tables.publishers import alone_with, storing
-from jobs.tables.publishing import COMMIT_TRIES, add_actions, add_columns, beside, created, delta_schema, transaction_of
+from jobs.tables.publishing import add_actions, add_columns, beside, created, delta_schema, transaction_of
 
 Clock = Callable[[], dt.datetime]
 _UNKNOWN: Mapping[str, str] = {}

@@ -12,44 +12,48 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from jobs.schema import RUN_ID, DayFacts
-from jobs.tables.delta_log import checkpoints_of, hooks_of, opened, saying_format
+from jobs.tables.copied_log import COMMIT_TRIES, pushed
+from jobs.tables.delta_log import checkpoints_of, hooks_of, log_beside, saying_format
+
+Rows = Callable[[], pa.RecordBatchReader]
 
 RUN = RUN_ID
 NO_STATISTICS = {"delta.dataSkippingNumIndexedCols": "0"}  # keeps values out of the table's log
 
 
-def write(
-    table: str, facts: DayFacts, rows: pa.RecordBatchReader | None, *, again: bool = True
-) -> Callable[[], object]:
+def write(table: str, facts: DayFacts, rows: Rows | None, *, again: bool = True) -> Callable[[], object]:
     """Write the rows of this run, if any, beside those of others. Returns what removes those others from the day.
 
-    again: The run may have written before, so that its rows are removed first.
+    rows: For each try anew. again: The run may have written before, so that its rows are removed first.
     """
     if rows is None:
         return partial(keep_only, table, facts)
-    there = remove(table, facts) if again else opened(table)
+    there = remove(table, facts) if again else log_beside(table)
     days_and_runs = [facts.declared.partition, RUN]
-    write_deltalake(
-        there or table, rows, mode="append", partition_by=days_and_runs, schema_mode="merge",
-        configuration=NO_STATISTICS | checkpoints_of(table),
-        commit_properties=saying_format() if there is None else None,
-        post_commithook_properties=hooks_of(table, there),
+    _commit(
+        there,
+        lambda: write_deltalake(
+            there or table, rows(), mode="append", partition_by=days_and_runs, schema_mode="merge",
+            configuration=NO_STATISTICS | checkpoints_of(table),
+            commit_properties=saying_format() if there is None else None,
+            post_commithook_properties=hooks_of(table, there),
+        ),
     )  # fmt: skip
     return partial(_delete, there, facts.declared.partition, facts.day, "<>", facts.run_id)
 
 
 def remove(table: str, facts: DayFacts) -> DeltaTable | None:
     """Remove the rows of this run. Returns the table, if there is one."""
-    return _delete(opened(table), facts.declared.partition, facts.day, "=", facts.run_id)
+    return _delete(log_beside(table), facts.declared.partition, facts.day, "=", facts.run_id)
 
 
 def keep_only(table: str, facts: DayFacts) -> None:
-    _delete(opened(table), facts.declared.partition, facts.day, "<>", facts.run_id)
+    _delete(log_beside(table), facts.declared.partition, facts.day, "<>", facts.run_id)
 
 
 def keep_published(table: str, partition: str, published: Collection[tuple[str, str]]) -> None:
     """Remove all rows but those of these days and runs, as after a crash. Not to be called during a publication."""
-    there = opened(table)
+    there = log_beside(table)
     if there is not None:
         for found in there.partitions():
             day, run = str(found[partition]), str(found[RUN])
@@ -61,9 +65,19 @@ def _delete(table: DeltaTable | None, partition: str, day: str, comparison: str,
     if table is not None:
         run = run_id.replace("'", "''")
         where = f"\"{partition}\" = '{day}' AND {RUN} {comparison} '{run}'"
-        try:
-            table.delete(where)
-        except CommitFailedError:  # an object store took it, and its answer was lost
-            table.update_incremental()
-            table.delete(where)
+        _commit(table, lambda: table.delete(where))
     return table
+
+
+def _commit(table: DeltaTable | None, commit: Callable[[], object]) -> None:
+    """Commit, on top of what others commit to the table meanwhile; None: to make it."""
+    for tries_left in reversed(range(COMMIT_TRIES)):
+        try:
+            with pushed(table):
+                commit()
+        except CommitFailedError:
+            if table is None or not tries_left:
+                raise
+            table.update_incremental()
+        else:
+            return

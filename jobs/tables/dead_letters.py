@@ -7,7 +7,7 @@ its record and its files.
 
 import datetime as dt
 from collections.abc import Callable, Iterator
-from itertools import chain
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -37,10 +37,14 @@ def table_of(table: str) -> str:
 
 def write(facts: DayFacts, *, again: bool = True) -> Callable[[], object]:
     """Write the letters of this run beside those of the published run, as `by_run.write`."""
-    batches = letters(facts)
-    first = next(batches, None)
-    rows = None if first is None else pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
-    return by_run.write(table_of(facts.declared.table), facts, rows, again=again)
+    first = next(letters(facts), None)
+
+    def rows(schema: pa.Schema) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(schema, letters(facts))
+
+    return by_run.write(
+        table_of(facts.declared.table), facts, None if first is None else partial(rows, first.schema), again=again
+    )
 
 
 def of_day(table: str, partition: str, day: str) -> pa.Table:

@@ -2,23 +2,23 @@
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from urllib.parse import unquote
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError
 from deltalake.schema import PrimitiveType
 
 from jobs.declare.calendar import Every
 from jobs.errors import TidegateError
 from jobs.storage import durable
 from jobs.storage.urls import below, is_url
+from jobs.tables.copied_log import LOG, copied, in_place
 from jobs.tables.publishers import delta_errors
 
-LOG = "_delta_log"
 FORMAT = 1  # of a table of ours: what its rows, its columns and its commits mean (docs/upgrading.md)
 FORMAT_NAME = "tidegate.format"
 ENTRIES = 10  # of a log on a store until it is summed up
@@ -28,16 +28,16 @@ _kept: ContextVar[dict[str, DeltaTable] | None] = ContextVar("tables that are ke
 
 
 def checkpoints_of(table: str) -> dict[str, str]:
-    """How often a new table sums up its log. On a store each entry since then costs a reader two requests."""
+    """How often a new table sums up its log. On a store each entry since then costs other readers two requests."""
     return {"delta.checkpointInterval": str(ENTRIES)} if is_url(table) else {}
 
 
 def hooks_of(table: str, over: DeltaTable | None) -> PostCommitHookProperties:
     """The hooks of a commit on top of this version. Delta would list the whole log after each commit, to delete old
-    entries. It can delete none before it has summed the log up, so it looks only then.
+    entries. It can delete none before it has summed the log up, so it looks only then; on a store `vacuum` does.
     """
-    entries = ENTRIES if is_url(table) else ENTRIES_ON_DISK
-    return PostCommitHookProperties(cleanup_expired_logs=over is not None and (over.version() + 1) % entries == 0)
+    sums_up = over is not None and (over.version() + 1) % ENTRIES_ON_DISK == 0
+    return PostCommitHookProperties(cleanup_expired_logs=sums_up and not is_url(table))
 
 
 def format_mark() -> Transaction:
@@ -64,7 +64,15 @@ def table_at(path: str) -> DeltaTable | None:
         TidegateError: Its log exists but cannot be read; the table is then not taken for missing. Or it is of a
             newer format than this Tidegate knows.
     """
-    table = opened(path)
+    return _of_known_format(path, _opened(path))
+
+
+def log_at(path: str) -> DeltaTable | None:
+    """As `table_at`, for what needs the log only, and for commits: of a table on a store a copy of its log."""
+    return _of_known_format(path, log_beside(path))
+
+
+def _of_known_format(path: str, table: DeltaTable | None) -> DeltaTable | None:
     if table is not None and (written := table.transaction_version(FORMAT_NAME) or 1) > FORMAT:
         raise TidegateError(
             f"table {path} has format {written}, and this Tidegate knows up to {FORMAT}: upgrade it, or publish to "
@@ -73,8 +81,12 @@ def table_at(path: str) -> DeltaTable | None:
     return table
 
 
-def opened(path: str) -> DeltaTable | None:
-    """As `table_at`, of a table beside one that was opened by it: both have one format."""
+def log_beside(path: str) -> DeltaTable | None:
+    """As `log_at`, of a table beside one that was opened by it: both have one format."""
+    return _read(path, copied) if is_url(path) else _opened(path)
+
+
+def _opened(path: str) -> DeltaTable | None:
     kept = _kept.get()
     if kept is None or is_url(path):
         return _read(path)
@@ -104,18 +116,16 @@ def kept_open(tables: dict[str, DeltaTable]) -> Iterator[None]:
         _kept.reset(before)
 
 
-def _read(path: str) -> DeltaTable | None:
+def _read(path: str, on_store: Callable[[str], DeltaTable | None] = in_place) -> DeltaTable | None:
     try:
-        if not is_url(path):
-            return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
-        with contextlib.suppress(TableNotFoundError):
-            return DeltaTable(path)
+        if is_url(path):
+            return on_store(path)
+        return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
     except (DeltaError, OSError) as error:
         raise TidegateError(
             f"table {path}: its log, {below(path, LOG)}, cannot be read: {delta_errors(error)}. Restore the log "
             "from a copy; without one move the table away and run its days again, with the ledger's answers."
         ) from error
-    return None
 
 
 @contextmanager

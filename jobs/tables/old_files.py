@@ -93,6 +93,8 @@ def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[st
     with storing(table):
         old = opened.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
         replaced_since = opened.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True)
+        if is_url(table):
+            opened.cleanup_metadata()  # entries of the log, which a commit there does not delete
     named = [uri.removeprefix("file://").removeprefix(f"{table}/") for uri in opened.file_uris()]
     return len(old), {form for name in (*named, *replaced_since) for form in (name, unquote(name))}
 

@@ -22,12 +22,11 @@ from jobs.errors import PublishConflict
 from jobs.schema import DayFacts, DayRecord
 from jobs.storage.work_folders import work_folder
 from jobs.tables import audit, by_run, dead_letters, run_records, shown_elsewhere
+from jobs.tables.copied_log import COMMIT_TRIES, pushed
 from jobs.tables.delivery import deliver, discard_work
-from jobs.tables.delta_log import checkpoints_of, day_type, format_mark, hooks_of, lasting, saying_format, table_at
+from jobs.tables.delta_log import checkpoints_of, day_type, format_mark, hooks_of, lasting, log_at, saying_format
 from jobs.tables.leases import Lease
 from jobs.tables.publishers import alone_with, storing
-
-COMMIT_TRIES = 20  # against concurrent publications of other days
 
 
 def publish(
@@ -49,7 +48,7 @@ def publish(
     if red:
         raise PublishConflict(f"{facts.day} is held back: {red[0].check}: {red[0].sentence}")
     with storing(facts.declared.table), alone_with(facts.declared.table):
-        there = table_at(facts.declared.table)  # first: what a run commits that took the lease later is a conflict
+        there = log_at(facts.declared.table)  # first: what a run commits that took the lease later is a conflict
         if lease is not None:
             lease.confirm()
         delivered = deliver(facts)
@@ -109,7 +108,7 @@ def first_day(record: DayRecord) -> int:
             configuration=checkpoints_of(facts.declared.table), commit_properties=_properties(record, 1, format_mark()),
         )  # fmt: skip
     except DeltaError:
-        if (there := table_at(facts.declared.table)) is None:
+        if (there := log_at(facts.declared.table)) is None:
             raise
         return replace_day(there, record, before=0)
     return 0
@@ -120,7 +119,7 @@ def created(facts: DayFacts) -> DeltaTable:
     try:
         return _create(facts)
     except DeltaError:  # an object store took the commit, and its answer was lost
-        if (there := table_at(facts.declared.table)) is None:
+        if (there := log_at(facts.declared.table)) is None:
             raise
         return there
 
@@ -151,12 +150,13 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
         if before is not None and mark_of(table, facts) != before:
             break
         try:
-            table.create_write_transaction(
-                [*add_actions(facts)], mode="overwrite", schema=table.schema(), partition_by=[partition],
-                partition_filters=[(partition, "=", facts.day)],
-                commit_properties=_properties(record, table.version() + 2),
-                post_commithook_properties=hooks_of(facts.declared.table, table),
-            )  # fmt: skip
+            with pushed(table):
+                table.create_write_transaction(
+                    [*add_actions(facts)], mode="overwrite", schema=table.schema(), partition_by=[partition],
+                    partition_filters=[(partition, "=", facts.day)],
+                    commit_properties=_properties(record, table.version() + 2),
+                    post_commithook_properties=hooks_of(facts.declared.table, table),
+                )  # fmt: skip
         except CommitFailedError:
             before = mark_of(table, facts) if before is None else before
             table.update_incremental()
@@ -244,8 +244,10 @@ def add_columns(table: DeltaTable, wanted: Schema) -> None:
     """Add new columns to the table, null before this day. Refuses a column whose type changed."""
     if new := missing_columns(table, wanted):
         try:
-            table.alter.add_columns(new)
+            with pushed(table):
+                table.alter.add_columns(new)
         except CommitFailedError:  # another run was first, or an object store took it and its answer was lost
             table.update_incremental()
             if new := missing_columns(table, wanted):
-                table.alter.add_columns(new)
+                with pushed(table):
+                    table.alter.add_columns(new)

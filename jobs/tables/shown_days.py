@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from jobs.storage.urls import is_url
 from jobs.tables import run_records
 from jobs.tables.asked_keys import files_of_days
-from jobs.tables.delta_log import LOG, table_at
+from jobs.tables.copied_log import LOG
+from jobs.tables.delta_log import table_at
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment

@@ -11,7 +11,7 @@ from jobs import schema
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.input.day import InputDay
-from jobs.tables.delta_log import day_type, table_at
+from jobs.tables.delta_log import day_type, log_at
 
 
 def check_types(enrichment: Enrichment, day: InputDay) -> None:
@@ -39,7 +39,7 @@ def answer_fields(enrichment: Enrichment) -> Iterator[pa.Field]:
 
 def _published_types(enrichment: Enrichment) -> dict[str, Any]:
     path = enrichment.output.path
-    table = table_at(path)
+    table = log_at(path)
     if table is None:
         return {}
     partitions = table.metadata().partition_columns

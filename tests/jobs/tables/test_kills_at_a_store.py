@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.storage import object_lock
-from jobs.tables import audit, run_records
+from jobs.tables import audit, delta_log, run_records
 from jobs.tables.leases import leased
 from jobs.tables.publishing import publish
 from jobs.tables.summaries import summarize
@@ -25,8 +25,9 @@ WITH_WIND = (("temp_c", "DOUBLE"), ("wind_ms", "DOUBLE"))
 BEAT, EXPIRES = 0.1, 0.4  # s; nobody else is there who could take a lock
 
 
-def run_of(table, run_id, flights, returns=()):
-    """Publish the day with its summary."""
+def run_of(table, run_id, flights, returns=(), entries=delta_log.ENTRIES):
+    """Publish the day with its summary. entries: after so many a new table sums up its log."""
+    delta_log.ENTRIES = entries
     object_lock.BEAT, object_lock.EXPIRES = BEAT, EXPIRES
     days.TABLE = table
     with leased(table, DAY, run_id, wait=20) as lease:
@@ -59,17 +60,19 @@ def flights_of(table):
 
 
 @pytest.mark.parametrize("served", [False, True])
-@pytest.mark.parametrize("old", [[], [1, 2, 3]])
-def test_a_publication_killed_at_any_request_is_whole_or_not_there_and_the_next_run_ends_it(killed, s3, old, served):
+@pytest.mark.parametrize(("old", "entries"), [([], 10), ([1, 2, 3], 10), ([1, 2, 3], 1)])
+def test_a_publication_killed_at_any_request_is_whole_or_not_there_and_the_next_run_ends_it(
+    killed, s3, old, entries, served
+):
     every = int(os.environ.get("EVERY_REQUEST", "1"))
     for at in itertools.count(1, every):
         table = f"{s3.bucket}/{at}/flights"
         if old:
-            run_of(table, f"old-{at}", old)
-        if not killed(table, f"killed-{at}", [4, 5], at=at, served=served):
+            run_of(table, f"old-{at}", old, entries=entries)
+        if not killed(table, f"killed-{at}", [4, 5], (), entries, at=at, served=served):
             break
         assert flights_of(table) in (old, [4, 5])
-        run_of(table, f"next-{at}", [4, 5])
+        run_of(table, f"next-{at}", [4, 5], entries=entries)
         assert flights_of(table) == [4, 5]
         rows = DeltaTable(audit.table_of(table)).to_pyarrow_table().to_pylist()
         assert sorted((row["run_id"], row["flight"]) for row in rows) == [(f"next-{at}", 4), (f"next-{at}", 5)]

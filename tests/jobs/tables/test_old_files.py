@@ -9,9 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 from deltalake.transaction import AddAction
 
+from jobs.storage import objects
 from jobs.tables import old_files
 from jobs.tables.leases import leased
 from jobs.tables.old_files import Removed, vacuum
@@ -139,3 +140,22 @@ def test_the_files_of_a_published_day_stay_where_a_look_at_them_fails(runs_only,
     monkeypatch.setattr(Path, "is_file", lambda _path: False)  # as newer Pythons say of a file whose disk fails
     assert vacuum(runs_only, older_than=AT_ONCE).runs == 0
     assert values(runs_only) == [9]
+
+
+@pytest.mark.process
+def test_entries_of_a_log_on_a_store_that_are_summed_up_go_when_they_are_old_enough(s3):
+    table, hooks = f"{s3.bucket}/table", PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+    log = {"delta.checkpointInterval": "3", "delta.logRetentionDuration": "interval 0 days"}
+    for value in range(4):
+        rows = pa.table({"value": [value]})
+        write_deltalake(
+            table, rows, mode="append", configuration=log if not value else None, post_commithook_properties=hooks
+        )
+    assert {f"{version:020}.json" for version in range(4)} <= names_in_log(table)
+    vacuum(table, older_than=WEEK)
+    assert f"{0:020}.json" not in names_in_log(table)
+    assert sorted(values(table)) == [0, 1, 2, 3]
+
+
+def names_in_log(table):
+    return {one.name for one in objects.listed(f"{table}/_delta_log")}
