@@ -124,13 +124,18 @@ class LedgerWriter:
         """
         if self._stored >= ticket:
             return
+        self.hurry(ticket)
         with self._lock:
-            self._wanted = max(self._wanted, min(ticket, self._taken))
-            self._wake.set()
             while self._stored < min(ticket, self._taken) and self._failure is None:
                 self._stored_more.wait()
             if self._stored < ticket and self._failure is not None:
                 raise self._failure
+
+    def hurry(self, ticket: int) -> None:
+        """Have the answer of this ticket, and all before it, stored at once, from any thread and without waiting."""
+        with self._lock:
+            self._wanted = max(self._wanted, min(ticket, self._taken))
+        self._wake.set()
 
     def close(self) -> None:
         """Store the remaining answers and end the thread; may be called twice. Raises LedgerError if an answer is not

@@ -43,11 +43,13 @@ class KeyRows:
 
     def distinct(self, *, hidden: bool, seed: int) -> DriverKeys:
         """Each key once, with one of its rows, drawn by `seed`."""
-        drawn = np.random.default_rng(seed).permutation(self.rows.num_rows)
+        count = self.rows.num_rows
+        drawn = np.random.default_rng(seed).permutation(count)
+        line_of = np.empty(count, np.int64)  # with this draw
+        line_of[drawn] = np.arange(count)
         grouped = self.rows.select(self.names).append_column(_DRAWN, pa.array(drawn)).group_by(list(self.names))
         counted = grouped.aggregate([(_DRAWN, "min"), (_DRAWN, "count")])
-        lines = np.argsort(drawn)[counted[f"{_DRAWN}_min"].to_numpy()]
-        keys = self.rows.take(pa.array(lines)).combine_chunks()
+        keys = self.rows.take(pa.array(line_of[counted[f"{_DRAWN}_min"].to_numpy()])).combine_chunks()
         texts = _texts(keys, self.names, hidden=hidden)
         for name, values in ((ROWS, counted[f"{_DRAWN}_count"]), (HASH, _hashes(keys, self.names)), (TEXT, texts)):
             keys = keys.append_column(name, values if isinstance(values, pa.ChunkedArray) else pa.array(values))

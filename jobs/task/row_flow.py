@@ -21,7 +21,8 @@ from jobs.task.row_elements import RowElements
 from jobs.task.task_ledger import TaskLedger
 from jobs.task.task_limits import TaskLimits
 
-ROWS_PER_BATCH = 2000  # of output
+ROWS_PER_BATCH = 2000  # of output, as far as they go singly
+KNOWN_PER_BATCH = 4000  # rows that fill a batch where most are known: it costs about the same, whatever it holds
 TURNS_OF_A_CALL = 6  # of the loop, from an answer's bytes to those of the next request
 
 
@@ -114,15 +115,19 @@ class RowOutput:
         self._ledgers = [ledger for ledger in ledgers if ledger is not None]
         self._elements = elements
         self._ready: list[Row | KnownRows] = []
-        self._rows_ready = 0
+        self._rows_ready = self._single_ready = 0
         self.batches: queue.SimpleQueue[Finished | BaseException | None] = queue.SimpleQueue()
         self.rows = 0
 
     def collect(self, element: StreamElement) -> None:
         if isinstance(element, StreamRecord):
             self._ready.append(element.value)
-            self._rows_ready += 1 if type(element.value) is Row else len(element.value.numbers)
-            if self._rows_ready >= ROWS_PER_BATCH:
+            if type(element.value) is Row:
+                self._rows_ready += 1
+                self._single_ready += 1
+            else:
+                self._rows_ready += len(element.value.numbers)
+            if self._single_ready >= ROWS_PER_BATCH or self._rows_ready >= KNOWN_PER_BATCH:
                 self.flush()
 
     def collect_by_key(self, element: StreamElement) -> None:
@@ -130,9 +135,13 @@ class RowOutput:
             self._elements.left(element.value)
         self.collect(element)
 
-    def flush(self) -> None:
+    def flush(self, *, last: bool = False) -> None:
+        """Make a batch of the rows that have left. last: no more rows come, so the ledger stores their answers now."""
         if self._ready:
             self.rows += self._rows_ready
             stored = [ledger.durability_mark() for ledger in self._ledgers]
             self.batches.put((self._assembler.batch(self._ready), stored))
-            self._ready, self._rows_ready = [], 0
+            self._ready, self._rows_ready, self._single_ready = [], 0, 0
+        if last:
+            for ledger in self._ledgers:
+                ledger.hurry()

@@ -215,12 +215,12 @@ class PartitionRun:
                     for link, carrier in zip(chained.links, carriers, strict=True):
                         link.end()
                         await carrier
+                    output.flush(last=True)  # Spark's thread writes these rows while connections prove quiet
                     await chained.finish()
                     for one in until_the_end:
                         one.cancel()
             finally:
                 self._limits.give_back()
-            output.flush()
             self._report(reporter)  # the last one, with all rows
 
     def _surroundings(self, stack: AsyncExitStack) -> Surroundings:

@@ -187,6 +187,12 @@ class TaskLedger:
         self._hand_over()
         return Stored(self._writer, self._ticket)
 
+    def hurry(self) -> None:
+        """Have all answers so far stored at once, without waiting."""
+        assert self._writer is not None
+        self._hand_over()
+        self._writer.hurry(self._ticket)
+
     # -- calls that must not be made twice -----------------------------------------------------------------------------
     def was_asked(self, key: Key) -> bool:
         """Whether this task has marked the key, without taking the mark back."""

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from jobs import schema
+from jobs.clients.function import FunctionClient
 from jobs.declare.answer_json import dump
 from jobs.declare.ledger_settings import Ttl
 from jobs.errors import AccessRefused, BudgetExhausted, LedgerError
@@ -53,6 +54,40 @@ def index_of(folder, *answers):
     path = f"{folder.root}-index.arrow"
     write_index(path, as_table(rows))
     return path
+
+
+class Settling(FunctionClient):
+    """A client whose connections prove quiet only once `seen` is set, from another thread."""
+
+    seen: threading.Event
+
+    def tell_doubt(self, tell):
+        pass
+
+    async def settle(self):
+        await asyncio.to_thread(self.seen.wait)
+
+
+def test_the_last_rows_leave_while_the_connections_still_prove_quiet(folder):
+    seen = threading.Event()
+
+    def client(asked, share):
+        made = Settling(asked, share)
+        made.seen = seen
+        return made
+
+    planned = with_ledger(plan(lookup(Function())), folder, flush_rows=10**6, flush_seconds=3600.0)
+
+    def consume():
+        left = 0
+        for out in PartitionRun(planned, 0, 0, client_for=client).run(iter(batches(100))):
+            left += out.num_rows
+            assert len(kept(folder)) >= left
+            if left == 100:
+                seen.set()
+        return left
+
+    assert in_time(consume) == 100
 
 
 def test_an_answer_is_stored_before_the_batch_that_holds_its_row_leaves(folder):
