@@ -110,7 +110,8 @@ class _Day:
         options = self._options
         enrichment = load(options.enrichment)
         require_day(self._day, every=enrichment.input.every)
-        if self._alone or enrichment.input.only_changed:  # which compares with what is published
+        # changed rows are found by what is published; without a ledger the calls are lost if the run ends
+        if self._alone or enrichment.input.only_changed or enrichment.ledger is None:
             self._wait_for_turn()
         self._progress = run_records.progress_file(enrichment.name, self._day)
         self._to_file = progress_to(self._progress)

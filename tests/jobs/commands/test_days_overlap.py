@@ -138,8 +138,17 @@ def test_a_day_calls_only_when_the_one_before_is_published_where_a_red_day_is_th
     assert not run_records.progress_file("towns", THIRD).exists()
 
 
+def small(nights):
+    in_one_task(SECOND)
+
+
+def without_ledger(nights):
+    nights.towns.declare_too("towns = replace(towns, ledger=None)")
+
+
 @pytest.mark.proof
-def test_a_small_day_calls_only_when_the_one_before_is_decided_as_checks_would_stop_its_clocks(nights):
+@pytest.mark.parametrize("declare", [small, without_ledger])
+def test_a_small_day_and_one_without_a_ledger_call_only_when_the_one_before_is_decided(nights, declare):
     states = []
 
     def answer(day):
@@ -147,7 +156,7 @@ def test_a_small_day_calls_only_when_the_one_before_is_decided_as_checks_would_s
             states.extend(record.state for record in run_records.load("towns", FIRST))
         return web.json_response({"temp_c": 3.5})
 
-    in_one_task(SECOND)
+    declare(nights)
     nights.answer = answer
     nights.check = lambda day: LOST if day == FIRST else None
     assert [one.state for one in nights.run()] == ["held back", "published", "published"]
