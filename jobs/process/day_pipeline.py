@@ -16,8 +16,8 @@ from typing import Any
 
 from jobs.declare.enrichment import Enrichment, Summary
 from jobs.declare.windows import Window
-from jobs.errors import DayTaken, DeclarationError, TidegateError
-from jobs.input.sizes import bytes_of
+from jobs.errors import DayTaken, DeclarationError
+from jobs.process.before_spark import BeforeSpark
 from jobs.process.day_events import FAILED, NOT_STARTED, DayEvent, DayOutcome, DayStage, DaysWarning
 from jobs.process.day_options import DayOptions
 from jobs.process.publish_decision import Quality, kept, or_warning, publish_or_hold_back, render_report
@@ -104,6 +104,7 @@ class _Run:
         self._progress: dict[str, Mapping[str, Any]] = {}  # the last of each day
         self._code: int | None = None  # exit status of the Spark program
         self._began = now()
+        self._before = BeforeSpark(pipeline.enrichment, ignore_ttl="--ignore-ttl" in options.program)
 
     def events(self) -> Iterator[DayEvent]:
         with contextlib.ExitStack() as held:
@@ -140,18 +141,11 @@ class _Run:
 
     def _unchanged(self) -> Iterator[DayOutcome]:
         """What came of the tables without days of which a run would change no row: Spark is not started for them."""
-        if not self._pipeline.enrichment.input.only_changed:
-            return
-        from jobs.run.changed_rows import unchanged_record  # loads Arrow, which other runs do beside Spark's start
-
         for day in [*self._leases]:
-            with contextlib.suppress(TidegateError):  # the Spark program says so
-                record = unchanged_record(
-                    self._pipeline.enrichment, day, ignore_ttl="--ignore-ttl" in self._options.program
-                )
-                if record is not None:
-                    del self._leases[day]  # and held until the end
-                    yield DayOutcome(day, self._ids[day], record.state, "", record)
+            record = self._before.unchanged_record(day)
+            if record is not None:
+                del self._leases[day]  # and held until the end
+                yield DayOutcome(day, self._ids[day], record.state, "", record)
 
     def _with_spark(self) -> Iterator[DayEvent]:
         days = list(self._leases)
@@ -159,14 +153,18 @@ class _Run:
         for day in days:
             run_records.progress_file(self._name, day).unlink(missing_ok=True)  # that of an earlier run
         yield DayStage(days[0], self._ids[days[0]], "starting", {"log": str(log)})
-        with self._pipeline.submit.for_input(bytes_of(self._pipeline.enrichment.input, days)).started(
-            self._pipeline.reference,
-            days=days,
-            run_id=self._run_id,
-            log=log,
-            options=self._program_options(),
-            leases=list(self._leases.values()),
-        ) as wait:
+        submit = self._pipeline.submit.for_short_run() if self._before.is_short(days) else self._pipeline.submit
+        with (
+            self._before.handed_over() as handed_over,
+            submit.started(
+                self._pipeline.reference,
+                days=days,
+                run_id=self._run_id,
+                log=log,
+                options=[*self._program_options(), *handed_over],
+                leases=list(self._leases.values()),
+            ) as wait,
+        ):
             from jobs.tables import publishing  # noqa: F401  # loads Delta while Spark starts, not once a day is checked
 
             named_cause = False  # whether Spark's last word was of a day that it did not write

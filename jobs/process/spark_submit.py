@@ -23,7 +23,6 @@ HERE = Path(__file__).resolve().parent
 LOGGING = HERE / "log4j2.properties"
 PROGRAM = HERE.parent / "run" / "enrich_day.py"
 CLASS_ARCHIVE = Path(sys.prefix, "spark.jsa")
-SMALL_INPUT = 1 << 20  # bytes
 SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # better compiled code pays after many rows, and half the CPU
 JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 NO_WARNINGS = "-Xlog:disable -Xlog:all=error"  # Java goes on without an archive that does not fit
@@ -118,14 +117,11 @@ class SparkSubmit:
                 continue
         return code
 
-    def for_input(self, size: int | None) -> SparkSubmit:
-        """The same, with Java's options for a short run where its input is small, and nobody chose others.
-
-        size: bytes; None: nobody knows.
-        """
-        is_small = size is not None and size <= SMALL_INPUT and local_master.is_local(self.master)
+    def for_short_run(self) -> SparkSubmit:
+        """The same, with Java's options for few rows unless somebody chose others, and on one machine."""
         is_chosen = self.java_options or any(os.environ.get(name) for name in JAVA_VARIABLES)
-        return replace(self, java_options=SHORT_RUN) if is_small and not is_chosen else self
+        is_for_us = local_master.is_local(self.master) and not is_chosen
+        return replace(self, java_options=SHORT_RUN) if is_for_us else self
 
     @property
     def is_remote(self) -> bool:

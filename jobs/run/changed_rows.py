@@ -5,6 +5,7 @@ published rows that stay. Compared by Arrow in the driver, without Spark.
 from __future__ import annotations
 
 import contextlib
+import pickle
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -29,14 +30,19 @@ from jobs.tables.copied_rows import keep_rows
 from jobs.tables.delta_log import table_at
 
 Clock = Callable[[], int]  # µs since the epoch
+FileFacts = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True)
 class ChangedRows:
-    """The rows to enrich of a table without days. stay: the published files, each with its rows that stay."""
+    """The rows to enrich of a table without days.
+
+    compared: size and time of each file of the input. stay: the published files, each with its rows that stay.
+    """
 
     input_day: InputDay
     changes: RowChanges
+    compared: FileFacts
     stay: tuple[tuple[str, pa.BooleanArray], ...] = ()
 
 
@@ -55,11 +61,24 @@ def find_changes(
     Raises:
         DeclarationError: An id of a row is null, or several rows have it; or the rows cannot be written.
     """
-    comparison = Comparison.of(enrichment, input_day, day, ignore_ttl=ignore_ttl, now_us=clock())
-    if comparison.published is not None:
-        with contextlib.suppress(pa.ArrowException):  # of values that do not compare: all count as new
-            return comparison.changes()
-    return comparison.all_new()
+    return Comparison.of(enrichment, input_day, day, ignore_ttl=ignore_ttl, now_us=clock()).found()
+
+
+def hand_over(changed: ChangedRows, path: Path) -> None:
+    """Keep what was found for the program that is started next."""
+    path.write_bytes(pickle.dumps(changed))
+
+
+def taken_over(path: Path, input_day: InputDay) -> ChangedRows | None:
+    """What the starter of this program found; None where it found nothing, or the input is another one by now."""
+    if not path.exists():
+        return None
+    changed: ChangedRows = pickle.loads(path.read_bytes())  # noqa: S301  # ours, in a folder that only we can enter
+    return changed if changed.compared == _facts_of(input_day) else None
+
+
+def _facts_of(input_day: InputDay) -> FileFacts:
+    return tuple((str(file), (stat := file.stat()).st_size, stat.st_mtime_ns) for file in input_day.files)
 
 
 def with_kept_rows(facts: DayFacts, changed: ChangedRows) -> DayFacts:
@@ -71,14 +90,13 @@ def with_kept_rows(facts: DayFacts, changed: ChangedRows) -> DayFacts:
     return replace(facts, changes=changed.changes, kept_files=kept)
 
 
-def unchanged_record(
+def compare(
     enrichment: Enrichment, day: str, *, ignore_ttl: bool = False, clock: Clock = lambda: time.time_ns() // 1000
-) -> DayRecord | None:
-    """The published record, with the figures of a run without rows, if a run would change no row and no verdict; else
-    None.
+) -> ChangedRows | DayRecord:
+    """What a run would enrich; or the published record, with the figures of a run without rows, if a run would change
+    no row and no verdict.
 
-    Looks no further than the first difference, and writes nothing but copies of the input. Raises DeclarationError for
-    a wrong input.
+    Writes nothing but copies of the input. Raises DeclarationError for a wrong input.
     """
     input_day = find_input(enrichment, day)
     check_columns(enrichment, input_day.names)
@@ -89,7 +107,7 @@ def unchanged_record(
             record = published.record
             changes = RowChanges(0, 0, 0, 0, comparison.ids.num_rows, comparison.over)
             return replace(record, facts=replace(record.facts, changes=changes), figures=_nothing_done(record.figures))
-    return None
+    return comparison.found()
 
 
 def _nothing_done(before: DayMetrics) -> DayMetrics:
@@ -111,10 +129,12 @@ class Comparison:
     ignore_ttl: bool
     over: int  # publications so far
     folder: Path  # for copies of the input
+    compared: FileFacts
 
     @classmethod
     def of(cls, enrichment: Enrichment, input_day: InputDay, day: str, *, ignore_ttl: bool, now_us: int) -> Comparison:
         """Raises DeclarationError for ids that are null or repeat."""
+        compared = _facts_of(input_day)  # before they are read
         ids = ids_of(enrichment, input_day)
         partition = f"{enrichment.input.partition}={day}"
         table = table_at(enrichment.output.path)
@@ -125,27 +145,27 @@ class Comparison:
             if repeated(there) or any(column.null_count for column in there.columns):  # by a run of all rows
                 published = None
         folder = Path(work_folder(enrichment.output.path), STAGED, partition)
-        return cls(enrichment, input_day, ids, published, there, now_us, ignore_ttl, over, folder)
+        return cls(enrichment, input_day, ids, published, there, now_us, ignore_ttl, over, folder, compared)
 
     @cached_property
     def pairs(self) -> tuple[Places, Places]:
         return matching(self.ids, self.published_ids)
 
-    def all_new(self) -> ChangedRows:
-        return ChangedRows(self.input_day, RowChanges(self.ids.num_rows, 0, 0, 0, 0, self.over))
+    def found(self) -> ChangedRows:
+        if self.published is not None:
+            with contextlib.suppress(pa.ArrowException):  # of values that do not compare: all count as new
+                return self.changes()
+        return ChangedRows(self.input_day, RowChanges(self.ids.num_rows, 0, 0, 0, 0, self.over), self.compared)
 
     def finds_nothing(self) -> bool:
         known, _ = self.pairs
         if not len(known) == self.ids.num_rows == self.published_ids.num_rows:
             return False
-        return not self._expired().any() and not any(flags.any() for flags in self._differences())
+        return not self._expired.any() and not self._changed.any()
 
     def changes(self) -> ChangedRows:
-        known, there = self.pairs
-        changed = np.zeros(len(known), np.bool_)
-        for differs in self._differences():
-            changed |= differs
-        expired = self._expired() & ~changed
+        (known, there), changed = self.pairs, self._changed
+        expired = self._expired & ~changed
         wanted = np.ones(self.ids.num_rows, np.bool_)
         wanted[known] = changed | expired
         stay = np.zeros(self.published_ids.num_rows, np.bool_)
@@ -160,7 +180,15 @@ class Comparison:
         )
         assert self.published is not None
         by_file = tuple((file, pa.array(flags)) for file, flags in self.published.by_file(stay))
-        return ChangedRows(chosen(self.input_day, wanted, self.folder), counted, by_file)
+        return ChangedRows(chosen(self.input_day, wanted, self.folder), counted, self.compared, by_file)
+
+    @cached_property
+    def _changed(self) -> Flags:
+        """Which of the pairs differ."""
+        changed = np.zeros(len(self.pairs[0]), np.bool_)
+        for differs in self._differences():
+            changed |= differs
+        return changed
 
     def _differences(self) -> Iterator[Flags]:
         assert self.published is not None
@@ -172,6 +200,7 @@ class Comparison:
             one, other = of_input.columns(types).column(0), self.published.columns(types).column(0)
             yield differ(one, self.pairs[0], other, self.pairs[1])
 
+    @cached_property
     def _expired(self) -> Flags:
         assert self.published is not None
         expired = self.published.expired(self.enrichment, now_us=self.now_us, ignore_ttl=self.ignore_ttl)

@@ -81,12 +81,15 @@ def write_day(
     *,
     rules: RunOptions | None = None,
     checks: str | None = None,
+    compared: Path | None = None,
     report: Report = unheard,
     before_calls: Callable[..., object] = proceed,
     clock: Callable[[], float] = time.monotonic,
 ) -> WrittenRun:
-    """Run one day up to its checks. before_calls: is called when all is planned, and told whether the calls are made
-    `here`, in this process; what it raises ends the run.
+    """Run one day up to its checks.
+
+    compared: folder in which the starter of this program left what it found changed. before_calls: is called when all
+    is planned, and told whether the calls are made `here`, in this process; what it raises ends the run.
 
     Raises DeclarationError before Spark starts, RunStopped if a service is down or denies access or the cap is used
     up, RowFailed for a policy "fail", LedgerError if answers cannot be stored. The ledger then has the answers so far,
@@ -96,9 +99,11 @@ def write_day(
     require_new_run(enrichment, run_id)
     changed = None
     if enrichment.input.only_changed:
-        from jobs.run.changed_rows import find_changes  # takes deltalake, which the definitions load without
+        from jobs.run.changed_rows import find_changes, taken_over  # take deltalake: definitions load without it
 
-        changed = find_changes(enrichment, input_day, day, ignore_ttl=rules is not None and rules.ignore_ttl)
+        changed = taken_over(compared / day, input_day) if compared is not None else None
+        if changed is None:
+            changed = find_changes(enrichment, input_day, day, ignore_ttl=rules is not None and rules.ignore_ttl)
     return write_input(
         enrichment,
         input_day if changed is None else changed.input_day,

@@ -123,8 +123,8 @@ class _Day:
         )
         with _spark_started_meanwhile(f"{enrichment.name} {self._day}"):
             return write_day(
-                enrichment, self._day, self._run_id, rules=rules, checks=options.checks, report=self._report,
-                before_calls=self._before_calls,
+                enrichment, self._day, self._run_id, rules=rules, checks=options.checks, compared=options.compared,
+                report=self._report, before_calls=self._before_calls,
             )  # fmt: skip
 
     def _before_calls(self, *, here: bool) -> None:
@@ -218,6 +218,7 @@ def _options(arguments: list[str] | None, new_id: Callable[[], uuid.UUID] = uuid
     parser.add_argument("--max-cost", metavar="MONEY", help="the same for what they cost, as '5 USD'")
     parser.add_argument("--no-calls", action="store_true", help="answers out of the ledger only")
     parser.add_argument("--ignore-ttl", action="store_true", help="use answers of any age; only errors are asked again")
+    parser.add_argument("--compared", type=Path, metavar="FOLDER", help="of files that say which rows changed, by day")
     options = parser.parse_args(arguments)
     options.run_id = options.run_id or new_id().hex
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", options.run_id):

@@ -1,13 +1,15 @@
 """The Spark program is started where it can be, and what is missing is said in a sentence."""
 
+import dataclasses
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from jobs.commands.plan import plan
 from jobs.errors import SparkFailed
-from jobs.input.sizes import bytes_of
-from jobs.process.spark_submit import SHORT_RUN, SMALL_INPUT, SparkSubmit, ended, java_missing
+from jobs.process.before_spark import SMALL_INPUT, BeforeSpark
+from jobs.process.spark_submit import SHORT_RUN, SparkSubmit, ended, java_missing
 from tidegate import Enrichment, HttpLookup, Input, Output, Service
 
 DAY = "2013-01-10"
@@ -52,21 +54,20 @@ def test_a_machine_without_java_is_told_so_by_runs_and_by_plans(tmp_path, monkey
 
 
 def test_java_is_started_for_a_short_run_where_the_input_is_small_and_nobody_chose_options(tmp_path, monkeypatch):
-    for number in range(2):
-        folder = tmp_path / f"raw/date=2013-01-0{number + 1}"
-        folder.mkdir(parents=True)
-        (folder / "part-0.parquet").write_bytes(bytes(SMALL_INPUT // 2 + number))
+    enrichment = enrichment_with_a_key_for_spark(tmp_path)
+    before, other = BeforeSpark(enrichment, ignore_ttl=False), "2013-01-11"
+    file = tmp_path / f"raw/date={other}/part-0.parquet"
+    file.parent.mkdir()
+    file.write_bytes(bytes(SMALL_INPUT))
+    assert [before.is_short(days) for days in ([DAY], [other], [DAY, other])] == [True, True, False]
+    on_store = dataclasses.replace(enrichment, input=Input(path="s3://bucket/raw"))
+    assert not BeforeSpark(on_store, ignore_ttl=False).is_short([DAY])
     monkeypatch.delenv("SPARK_SUBMIT_OPTS")  # of tests/conftest.py
-    declared, days = Input(path=str(tmp_path / "raw")), ["2013-01-01", "2013-01-02"]
-    assert [bytes_of(declared, [*days[:many], "2013-01-03"]) for many in (1, 2)] == [SMALL_INPUT // 2, SMALL_INPUT + 1]
-    assert bytes_of(Input(path="s3://bucket/raw"), days) is None
-    assert SparkSubmit().for_input(SMALL_INPUT).java_options == SHORT_RUN
-    assert SparkSubmit().for_input(SMALL_INPUT + 1).java_options == ""
-    assert SparkSubmit().for_input(None).java_options == ""
-    assert SparkSubmit(master="yarn").for_input(1).java_options == ""
-    assert SparkSubmit(java_options="-Xss2m").for_input(1).java_options == "-Xss2m"
+    assert SparkSubmit().for_short_run().java_options == SHORT_RUN
+    assert SparkSubmit(master="yarn").for_short_run().java_options == ""
+    assert SparkSubmit(java_options="-Xss2m").for_short_run().java_options == "-Xss2m"
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseZGC")  # of two collectors Java chooses none, and does not start
-    assert SparkSubmit().for_input(1).java_options == ""
+    assert SparkSubmit().for_short_run().java_options == ""
 
 
 @pytest.mark.process

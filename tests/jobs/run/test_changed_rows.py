@@ -19,7 +19,7 @@ from jobs.input.day import find_input
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.compaction import compact
 from jobs.process.day_pipeline import DayPipeline
-from jobs.run.changed_rows import find_changes, unchanged_record, with_kept_rows
+from jobs.run.changed_rows import compare, find_changes, hand_over, taken_over, with_kept_rows
 from jobs.run.day import run_day
 from jobs.run.estimate import estimate
 from jobs.tables import audit, copied_rows, run_records
@@ -267,7 +267,20 @@ def test_where_nothing_changed_no_spark_starts_and_nothing_is_committed(towns):
     )
     assert result_of("towns", outcome)["figures"]["changes"]["kept"] == 2
     assert DeltaTable("data/published/towns").version() == record.published_version
-    assert unchanged_record(dataclasses.replace(towns.enrichment, tolerance=Tolerance(error=0.1)), "all") is None
+    judged_otherwise = compare(dataclasses.replace(towns.enrichment, tolerance=Tolerance(error=0.1)), "all")
+    assert (judged_otherwise.changes.kept, judged_otherwise.input_day.rows) == (2, 0)
+
+
+def test_what_the_command_compared_is_taken_over_by_the_program_unless_the_input_changed_since(towns, tmp_path):
+    show(towns, {1: 0, 2: 0, 3: 0})
+    give(towns, [1, 2, 4])
+    changed, handed = compare(towns.enrichment, "all", clock=lambda: NOW), tmp_path / "all"
+    assert taken_over(handed, find_input(towns.enrichment, "all")) is None
+    hand_over(changed, handed)
+    assert taken_over(handed, find_input(towns.enrichment, "all")) == changed
+    assert changed == find_changes(towns.enrichment, find_input(towns.enrichment, "all"), "all", clock=lambda: NOW)
+    give(towns, [1, 2, 5])
+    assert taken_over(handed, find_input(towns.enrichment, "all")) is None
 
 
 def test_a_plan_counts_the_rows_and_asks_only_theirs(towns):
