@@ -7,10 +7,13 @@ from typing import Self
 
 import psutil
 
+from jobs.run.local_master import DAEMON
+
+WORKERS = f"-m {DAEMON}"
 KINDS = {
     "org.apache.spark.launcher.Main": "Java that writes Spark's command line",
     "org.apache.spark.deploy.SparkSubmit": "Spark's Java",
-    "pyspark.daemon": "Spark's Python workers",
+    WORKERS: "Spark's Python workers",
     "enrich_day.py": "the Spark program's Python",
     "process_guard": "the guard",
     "run_days": "Dagster",
@@ -87,7 +90,7 @@ class MemoryWatch(_Watch):
         return super().__enter__()
 
     def look(self, process: psutil.Process, command: str) -> None:
-        kind = "worker" if "pyspark.daemon" in command else "Java" if "java" in command else "driver"
+        kind = "worker" if WORKERS in command else "Java" if "java" in command else "driver"
         lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
         marks = [int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM:")]
         self.peaks[kind] = max(self.peaks[kind], *marks)

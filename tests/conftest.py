@@ -88,7 +88,6 @@ def pytest_collection_finish(session):
     if session.config.getoption("--quick"):
         gc.enable()
         gc.freeze()
-        gc.set_threshold(50_000, 20, 100)  # a full one would visit all that jobs.task.runner unfreezes
 
 
 def pytest_collection_modifyitems(config, items):

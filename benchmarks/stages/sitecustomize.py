@@ -93,7 +93,7 @@ class Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-if LOG and "pyspark.daemon" not in sys.orig_argv:
+if LOG and "jobs.task.worker_daemon" not in sys.orig_argv:
     BEGAN = time.time()
     sys.meta_path.insert(0, Finder())
     atexit.register(lambda: note(" ".join(sys.orig_argv[1:4]), BEGAN, time.time()))

@@ -36,6 +36,7 @@ from jobs.run.spark_failures import sentence_of
 from jobs.run.spark_session import session, session_beside
 from jobs.run.terminal import terminal
 from jobs.tables import run_records
+from jobs.task.worker_daemon import prefer_compiled_spark
 
 WROTE, FAILED, WRONG, STOPPED = 0, 1, 2, 3
 LOOK_EVERY = 0.05  # s
@@ -245,9 +246,7 @@ def tidy_path(program: str) -> None:
     """Take from Python's path what a start as a program put there."""
     # Python puts the folder of a program first on its path, where our files would stand for libraries of their names
     sys.path[:] = [path for path in sys.path if path != str(Path(program).resolve().parent)]
-    if str((spark := Path(os.environ.get("SPARK_HOME", ""))).parent) in sys.path:
-        # pip installed this Spark, and has compiled the modules that spark-submit takes from an archive
-        sys.path[:] = [path for path in sys.path if path != str(spark / "python" / "lib" / "pyspark.zip")]
+    prefer_compiled_spark()
 
 
 if __name__ == "__main__":

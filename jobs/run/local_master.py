@@ -8,6 +8,7 @@ import tempfile
 
 LOOPBACK = "127.0.0.1"
 ATTEMPTS = 4  # of a task, as on a cluster
+DAEMON = "jobs.task.worker_daemon"  # not on a cluster, where our modules reach the workers only
 
 
 def is_local(master: str) -> bool:
@@ -32,6 +33,7 @@ def settings_of(master: str) -> dict[str, str]:
         return {}
     return {
         "spark.master": with_attempts(master),
+        "spark.python.daemon.module": DAEMON,
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
         # other users of the machine reach loopback too. Spark makes a secret by itself; but its server of accumulators

@@ -271,11 +271,13 @@ def rare_collections() -> Iterator[None]:
     all that the window holds, which took a third of the loop's time. What was there before is not looked at:
     all that Spark and Arrow import is a hundred thousand objects, and the loop stands still meanwhile.
     """
-    before = gc.get_threshold()
+    before, is_frozen = gc.get_threshold(), gc.get_freeze_count() > 0  # by the daemon of workers
     gc.set_threshold(50_000, 20, 100)
-    gc.freeze()
+    if not is_frozen:
+        gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not is_frozen:
+            gc.unfreeze()
         gc.set_threshold(*before)

@@ -95,7 +95,7 @@ def workers_of(mark):
     """Those that run tasks: children of Spark's Python daemon."""
     for process in processes_of(mark):
         with contextlib.suppress(psutil.Error):
-            if "pyspark.daemon" in process.cmdline() and "pyspark.daemon" in process.parent().cmdline():
+            if local_master.DAEMON in process.cmdline() and local_master.DAEMON in process.parent().cmdline():
                 yield process
 
 

@@ -1,0 +1,35 @@
+"""Spark's daemon of Python workers, as a Spark of one machine starts it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+TWO_TASKS = """
+import json
+from jobs.run.spark_session import session
+
+def look(_):
+    import gc, os, sys
+    has_loaded = {"pandas", "pyarrow.parquet", "jobs.task.runner"} <= {*sys.modules}
+    import numpy, pyspark
+    from pyspark import BarrierTaskContext
+    BarrierTaskContext.get().barrier()  # both tasks at once, so in two workers
+    yield os.getpid(), has_loaded, gc.get_freeze_count() > 0, pyspark.__file__, numpy.random.random()
+
+print(json.dumps(session("workers").sparkContext.parallelize(range(2), 2).barrier().mapPartitions(look).collect()))
+"""
+
+
+@pytest.mark.process
+@pytest.mark.spark
+def test_workers_of_one_machine_share_what_their_daemon_loaded_and_draw_different_random_numbers():
+    done = subprocess.run([sys.executable, "-c", TWO_TASKS], check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    processes, has_loaded, are_frozen, spark_files, drawn = zip(*json.loads(done.stdout), strict=True)
+    assert len({*processes}) == 2
+    assert all(has_loaded)
+    assert all(are_frozen)  # else a worker's garbage collections would copy what it shares
+    assert not any(".zip" in file for file in spark_files)  # an archive has no bytecode
+    assert len({*drawn}) == 2
