@@ -1,12 +1,13 @@
 """Parts, selection, compaction and forgetting, in any order, against the plainest model: a list."""
 
-import tempfile
 from datetime import timedelta
+from itertools import count
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from jobs.declare.ledger_settings import Ttl
 from jobs.ledger.answers import OUTCOMES, StoredAnswer, as_answers
@@ -15,6 +16,7 @@ from jobs.ledger.erasure import forget
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from tests.support.examples import examples
+from tests.support.places import everywhere, place_of
 
 KEYS = ["", "a", "b", "ä", "𝒳", '["x"]']
 US = timedelta(microseconds=1)
@@ -45,10 +47,9 @@ def speaks(records, key, now, ttl):
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    @initialize()
-    def begin(self):
-        self.temporary = tempfile.TemporaryDirectory()
-        self.folder = LedgerFolder(self.temporary.name, "lookup", "f")
+    def __init__(self, root):
+        super().__init__()
+        self.folder = LedgerFolder(root, "lookup", "f")
         self.records = []
         self.parts = 0
         self.clock = 100
@@ -98,18 +99,21 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_ledger_says_what_the_list_says(self):
-        if hasattr(self, "folder"):
-            self.check(KEYS, self.clock, Ttl(ok=None, miss=None, error=None))
+        self.check(KEYS, self.clock, Ttl(ok=None, miss=None, error=None))
 
     def check(self, keys, now, ttl):
         found = as_answers(select(self.folder, pa.array(keys, pa.string()), now_us=now, ttl=ttl).answers)
         expected = [speaks(self.records, key, now, ttl) for key in sorted(set(keys), key=str.encode)]
         assert found == [record for record in expected if record is not None]
 
-    def teardown(self):
-        if hasattr(self, "temporary"):
-            self.temporary.cleanup()
+
+@pytest.fixture
+def place(request, tmp_path):
+    return place_of(request, str(tmp_path))
 
 
-TestLedger = LedgerMachine.TestCase
-TestLedger.settings = examples(25, stateful_step_count=12, suppress_health_check=[HealthCheck.too_slow])
+@everywhere("place", on_store=pytest.mark.proof)
+def test_a_ledger_says_what_a_list_says_in_whatever_order_it_is_written_compacted_and_erased(place):
+    of_settings = examples(25, stateful_step_count=12, suppress_health_check=[HealthCheck.too_slow])
+    ledgers = count()
+    run_state_machine_as_test(lambda: LedgerMachine(f"{place}/{next(ledgers)}"), settings=of_settings)

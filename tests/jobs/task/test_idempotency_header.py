@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import multiprocessing
+import os
 import random
 from collections import Counter
 
@@ -16,6 +17,7 @@ from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.plan import LedgerPlan
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import batch, batches, collected, plan
+from tests.support.places import everywhere, place_of
 from tidegate import Batch, HttpLookup, Pages, Retry, Service, Ttl
 
 HEADER = "Idempotency-Key"
@@ -40,11 +42,12 @@ def planned(lookup, folder, run_id):
     return dataclasses.replace(plan(lookup, share=8), ledgers=(ledger,))
 
 
-def attempt(url, folder, run, number):
+def attempt(url, run, number, *, ledger, rows_file, environment):
     """One attempt of one task, in a process of its own; its rows are in a file once it has ended."""
+    os.environ.update(environment)
     given = iter([batch(run * ROWS + start, 50) for start in range(0, ROWS, 50)])
-    task = PartitionRun(planned(charged(url), folder, f"r{run}"), 0, number)
-    with pq.ParquetWriter(f"{folder}/rows-{run}.parquet", (first := next(rows := task.run(given))).schema) as file:
+    task = PartitionRun(planned(charged(url), ledger, f"r{run}"), 0, number)
+    with pq.ParquetWriter(rows_file, (first := next(rows := task.run(given))).schema) as file:
         file.write_batch(first)
         for one in rows:
             file.write_batch(one)
@@ -68,8 +71,10 @@ class Shop:
         return web.json_response({"first_x": self.answers[sent]})
 
 
-def charge_through(kills, service, folder):
-    """Let task after task run and be killed while it calls, until so many were and the last one has ended."""
+def charge_through(kills, service, ledger, folder):
+    """Let task after task run and be killed while it calls, until so many were and the last one has ended. folder: for
+    their rows.
+    """
     draw = random.Random(kills)
     service.answer = shop = Shop(draw)
     context = multiprocessing.get_context("forkserver")
@@ -77,7 +82,9 @@ def charge_through(kills, service, folder):
     killed = run = 0
     while killed < kills or run == 0:
         for number in range(1000):
-            process = context.Process(target=attempt, args=(service.url, folder, run, number))
+            # the server of forks keeps the environment that it began with
+            more = {"ledger": ledger, "rows_file": folder / f"rows-{run}.parquet", "environment": dict(os.environ)}
+            process = context.Process(target=attempt, args=(service.url, run, number), kwargs=more)
             before = len(service.log)
             process.start()
             while killed < kills and len(service.log) == before and process.is_alive():
@@ -92,7 +99,7 @@ def charge_through(kills, service, folder):
         run += 1
     statuses = Counter()
     for number in range(run):
-        for row in pq.read_table(f"{folder}/rows-{number}.parquet").to_pylist():
+        for row in pq.read_table(folder / f"rows-{number}.parquet").to_pylist():
             statuses[row["first_status"], row["first_x"] == row["k"]] += 1
     print(f"{killed} kills, {run} runs, {sum(shop.heard.values())} requests, {sum(shop.charges.values())} charges")
     assert statuses == {("ok", True): run * ROWS}
@@ -100,15 +107,22 @@ def charge_through(kills, service, folder):
     assert sum(shop.heard.values()) > run * ROWS
 
 
+@pytest.fixture
+def ledger(request, tmp_path):
+    return f"{place_of(request, str(tmp_path))}/ledger"
+
+
 @pytest.mark.process
-def test_a_task_killed_at_random_instants_is_charged_once_for_each_key(service, tmp_path):
-    charge_through(4, service, str(tmp_path))
+@everywhere("ledger", on_store=pytest.mark.proof)
+def test_a_task_killed_at_random_instants_is_charged_once_for_each_key(service, ledger, tmp_path):
+    charge_through(4, service, ledger, tmp_path)
 
 
 @pytest.mark.proof
 @pytest.mark.process
-def test_two_hundred_kills_are_charged_once_for_each_key(service, tmp_path):
-    charge_through(200, service, str(tmp_path))
+@everywhere("ledger")
+def test_two_hundred_kills_are_charged_once_for_each_key(service, ledger, tmp_path):
+    charge_through(200, service, ledger, tmp_path)
 
 
 @pytest.mark.process

@@ -24,15 +24,19 @@ from jobs.ledger.plan import CallCap, LedgerPlan
 from jobs.ledger.store import LedgerFolder
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import Function, batch, batches, collected, in_time, lookup, plan
+from tests.support.places import everywhere, place_of
 from tidegate import HttpLookup, Retry, Service
 
 RUN = "r1"
 NO_RETRY = Retry(retries=0)
 
 
+EVERYWHERE = everywhere("folder", on_store=pytest.mark.proof)
+
+
 @pytest.fixture
-def folder(tmp_path):
-    return LedgerFolder(str(tmp_path / "ledger"), "first", "f" * 16)
+def folder(request, tmp_path):
+    return LedgerFolder(f"{place_of(request, str(tmp_path))}/ledger", "first", "f" * 16)
 
 
 def kept(folder, *, run=RUN):
@@ -68,6 +72,7 @@ class Settling(FunctionClient):
         await asyncio.to_thread(self.seen.wait)
 
 
+@EVERYWHERE
 def test_the_last_rows_leave_while_the_connections_still_prove_quiet(folder):
     seen = threading.Event()
 
@@ -90,6 +95,7 @@ def test_the_last_rows_leave_while_the_connections_still_prove_quiet(folder):
     assert in_time(consume) == 100
 
 
+@EVERYWHERE
 def test_an_answer_is_stored_before_the_batch_that_holds_its_row_leaves(folder):
     function = Function(answer=lambda key: [{"first_x": key}] if key % 3 else [])
     planned = with_ledger(plan(lookup(function)), folder)
@@ -104,6 +110,7 @@ def test_an_answer_is_stored_before_the_batch_that_holds_its_row_leaves(folder):
     assert left == 2500 == len(kept(folder)) == function.calls
 
 
+@EVERYWHERE
 @pytest.mark.parametrize("mode", ["ordered", "unordered", "key_ordered"])
 @pytest.mark.parametrize("shared", [True, False])
 def test_known_keys_are_not_asked_and_leave_in_their_place(folder, mode, shared):
@@ -134,6 +141,7 @@ def test_known_keys_are_not_asked_and_leave_in_their_place(folder, mode, shared)
     assert function.calls == 400 - len(known) == len(kept(folder))
 
 
+@EVERYWHERE
 def test_a_stored_answer_that_no_longer_fits_is_an_error_that_says_so_and_is_not_asked_again(folder):
     function = Function()
     path = index_of(folder, (0, "ok", {"first_x": "green"}, 5), (1, "ok", ["a", "list"], 5), (2, "ok", {}, 5))
@@ -144,6 +152,7 @@ def test_a_stored_answer_that_no_longer_fits_is_an_error_that_says_so_and_is_not
     assert function.calls == 0
 
 
+@EVERYWHERE
 @pytest.mark.slow
 def test_what_an_attempt_stored_is_not_asked_by_the_next_attempt_of_its_task(folder):
     function = Function(seconds=lambda key: 0.002)
@@ -164,6 +173,7 @@ def test_what_an_attempt_stored_is_not_asked_by_the_next_attempt_of_its_task(fol
     assert other.calls == 10
 
 
+@EVERYWHERE
 @pytest.mark.slow
 def test_errors_are_stored_for_their_time_to_live_only_and_fallbacks_never(folder):
     class Failing(Function):
@@ -210,6 +220,7 @@ def test_rows_whose_answers_cannot_be_stored_do_not_leave_and_the_writer_ends(fo
     assert "ledger writer" not in {thread.name for thread in threading.enumerate()}
 
 
+@EVERYWHERE
 def test_keys_from_personal_columns_stand_hashed_in_the_ledger_and_are_found_again(folder):
     planned = plan(lookup(Function()))
     collected(with_ledger(planned, folder, hidden=True), [batch(0, 5)])
@@ -220,6 +231,7 @@ def test_keys_from_personal_columns_stand_hashed_in_the_ledger_and_are_found_aga
     assert {row[schema.source("first")] for row in rows} == {"ledger"}
 
 
+@EVERYWHERE
 def test_with_calls_forbidden_a_key_without_an_answer_leaves_as_not_asked(folder):
     for cache in ({}, {"cache": None}):
         function = Function()
@@ -233,6 +245,7 @@ def test_with_calls_forbidden_a_key_without_an_answer_leaves_as_not_asked(folder
         assert function.calls == 0
 
 
+@EVERYWHERE
 @pytest.mark.parametrize("cache", [{}, {"cache": None}])
 def test_a_cap_on_calls_stops_the_run_and_keeps_what_was_answered(folder, cache):
     function = Function(seconds=lambda key: 0.01)
@@ -249,6 +262,7 @@ def test_a_cap_on_calls_stops_the_run_and_keeps_what_was_answered(folder, cache)
 # -- calls that must not be made twice ---------------------------------------------------------------------------------
 
 
+@EVERYWHERE
 def test_a_call_that_must_not_be_made_twice_is_marked_before_it_is_made(folder):
     seen = []
 
@@ -296,6 +310,7 @@ def test_a_mark_is_on_the_disk_before_its_call_is_made_and_answers_alone_are_not
     assert synced == []
 
 
+@EVERYWHERE
 def test_a_mark_without_an_answer_is_unknown_is_not_asked_and_says_who_asked(folder):
     once = Function()
     asked = lookup(once, retry=NO_RETRY, idempotent=False)
@@ -307,6 +322,7 @@ def test_a_mark_without_an_answer_is_unknown_is_not_asked_and_says_who_asked(fol
     assert once.calls == 1
 
 
+@EVERYWHERE
 def test_an_equal_row_of_a_call_that_failed_and_must_not_be_made_twice_is_unknown(folder):
     def fail(key):
         raise ValueError("the line is dead")
@@ -329,6 +345,7 @@ def http(service, **fields):
     return HttpLookup(**{"name": "first", "service": geo, "request": "GET /{k}"} | standard | fields)
 
 
+@EVERYWHERE
 def test_an_answer_that_comes_after_its_row_left_is_kept_also_at_the_end_of_the_task(folder, service):
     async def slow(request):
         await asyncio.sleep(2.5 if request.path == "/1" else 0.0)
@@ -344,6 +361,7 @@ def test_an_answer_that_comes_after_its_row_left_is_kept_also_at_the_end_of_the_
     assert len(service.log) == 2
 
 
+@EVERYWHERE
 def test_a_refusal_of_us_and_a_not_now_are_never_stored(folder, service):
     turns = itertools.count()
 
@@ -360,6 +378,7 @@ def test_a_refusal_of_us_and_a_not_now_are_never_stored(folder, service):
     assert len(kept(folder)) == 9
 
 
+@EVERYWHERE
 def test_not_now_takes_the_mark_back_and_the_call_is_made(folder, service):
     turns = itertools.count()
 
