@@ -6,9 +6,11 @@ import re
 import shutil
 import tempfile
 
+from jobs.task import worker_daemon
+
 LOOPBACK = "127.0.0.1"
 ATTEMPTS = 4  # of a task, as on a cluster
-DAEMON = "jobs.task.worker_daemon"  # not on a cluster, where our modules reach the workers only
+DAEMON = worker_daemon.__name__  # not on a cluster, where our modules reach the workers only
 
 
 def is_local(master: str) -> bool:
