@@ -32,6 +32,7 @@ scored = Enrichment(
 )
 """
 LOG = Path("data/runs/scored/r.spark.log")
+ROWS = 20_000  # too many for the driver, so that workers run them
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def raw(tmp_path, monkeypatch, service):
     Path("scoring.py").write_text(DECLARATION.format(url=service.url))
     path = Path(f"raw/date={DAY}/part-0.parquet")
     path.parent.mkdir(parents=True)
-    pq.write_table(pa.table({"k": pa.array(range(5_000), pa.int64())}), path, use_dictionary=False)
+    pq.write_table(pa.table({"k": pa.array(range(ROWS), pa.int64())}), path, use_dictionary=False)
     return path
 
 
