@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jobs.run.key_columns import Hashes
 
 _DRAWN = "__key_drawn"
+LINE_BITS = 32  # the lower ones of a draw are the line that drew it
 _LOCATION = {TASK: T.IntegerType(), SOURCE_FILE: T.StringType(), SOURCE_ROW: T.LongType()}
 
 
@@ -43,13 +44,12 @@ class KeyRows:
 
     def distinct(self, *, hidden: bool, seed: int) -> DriverKeys:
         """Each key once, with one of its rows, drawn by `seed`."""
-        count = self.rows.num_rows
-        drawn = np.random.default_rng(seed).permutation(count)
-        line_of = np.empty(count, np.int64)  # with this draw
-        line_of[drawn] = np.arange(count)
+        lines = np.arange(self.rows.num_rows)
+        drawn = np.random.default_rng(seed).integers(0, 1 << 31, len(lines)) << LINE_BITS | lines
         grouped = self.rows.select(self.names).append_column(_DRAWN, pa.array(drawn)).group_by(list(self.names))
         counted = grouped.aggregate([(_DRAWN, "min"), (_DRAWN, "count")])
-        keys = self.rows.take(pa.array(line_of[counted[f"{_DRAWN}_min"].to_numpy()])).combine_chunks()
+        least = counted[f"{_DRAWN}_min"].to_numpy() & (1 << LINE_BITS) - 1
+        keys = self.rows.take(pa.array(least)).combine_chunks()
         texts = _texts(keys, self.names, hidden=hidden)
         for name, values in ((ROWS, counted[f"{_DRAWN}_count"]), (HASH, _hashes(keys, self.names)), (TEXT, texts)):
             keys = keys.append_column(name, values if isinstance(values, pa.ChunkedArray) else pa.array(values))
