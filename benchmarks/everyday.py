@@ -10,6 +10,7 @@
     stored              ours, every answer in the ledger
     first-night         ours, an empty ledger and a function that returns at once; its calls are counted
     few-unknown         ours over HTTP at 50 ms, 100 calls in flight: the key of every hundredth row is new
+    calls alone         the calls of few-unknown by bare aiohttp, in as many processes, without a row
 
 The wall is from planning to the end of the files, with looking for hits. 2 tasks; the audit columns are written. CPU is
 that of the driver, Spark's JVM and its workers together; on a machine with other work trust it and not the wall.
@@ -24,6 +25,9 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +37,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import uneven_service
 from at_once import AtOnce, answer_of
+from contenders import bare_asyncio
 from usage import MemoryWatch, cpu_s
 from whole_run import session, write_enriched
 
@@ -187,6 +192,11 @@ class Bench:
         declared = self.enrichment(lookup, mode, fresh)
         self.enrich(declared, self.out(), "rows-few-unknown")
 
+    def calls_alone(self, url: str, processes: ProcessPoolExecutor) -> None:
+        calls = range(self.rows // UNKNOWN_EACH)
+        keys = [[(f"NEW-{number}", "now") for number in calls[task::TASKS]] for task in range(TASKS)]
+        list(processes.map(bare_asyncio, keys, [url] * TASKS, [IN_FLIGHT // TASKS] * TASKS))
+
     def measure(self, work: Callable[[], None]) -> tuple[float, float]:
         """Seconds of wall and of CPU."""
         self.begun = time.monotonic(), cpu_s()
@@ -194,7 +204,9 @@ class Bench:
         return time.monotonic() - self.begun[0], cpu_s() - self.begun[1]
 
 
-def contenders(bench: Bench, options: argparse.Namespace, url: str) -> dict[str, Callable[[], None]]:
+def contenders(
+    bench: Bench, options: argparse.Namespace, url: str, processes: ProcessPoolExecutor
+) -> dict[str, Callable[[], None]]:
     found: dict[str, Callable[[], None]] = {"join": bench.join, "join, same columns": bench.join_same_columns}
     lookup = http_lookup(url)
     ours: dict[str, Callable[[str], None]] = {
@@ -205,6 +217,8 @@ def contenders(bench: Bench, options: argparse.Namespace, url: str) -> dict[str,
     for name, work in ours.items():
         if not options.only or name in options.only:
             found |= {f"{name}, {mode}": lambda work=work, mode=mode: work(mode) for mode in options.modes}
+    if not options.only or "few-unknown" in options.only:
+        found["calls alone"] = partial(bench.calls_alone, url, processes)
     return found
 
 
@@ -220,9 +234,10 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder,
         uneven_service.running(CALL_S, 0.0, 0.0) as url,
+        ProcessPoolExecutor(TASKS, get_context("spawn")) as processes,
     ):
         bench = Bench(Path(folder), options)
-        chosen = contenders(bench, options, url)
+        chosen = contenders(bench, options, url, processes)
         print(f"{options.rows:,} rows, {options.keys:,} keys, {TASKS} tasks, medians of {options.runs}", flush=True)
         for work in chosen.values():  # warms the JVM and Spark's Python workers
             work()
@@ -231,6 +246,9 @@ def main() -> None:
             for name, work in chosen.items():
                 figures[name].append(bench.measure(work))
         report(figures, options.rows)
+        if "calls alone" in chosen:
+            took = statistics.median(end - start for start, end in uneven_service.calls_of(url))
+            print(f"a call took {took * 1000:.1f} ms at the service (median)")
         with MemoryWatch() as memory:
             pass
         print(f"peak memory of a Python worker: {memory.peaks['worker']:,} MB")
