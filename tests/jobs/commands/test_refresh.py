@@ -10,6 +10,7 @@ from jobs.commands import ledgers, refresh
 from jobs.errors import DeclarationError
 from jobs.ledger.compaction import compact
 from jobs.ledger.keys import key_text
+from tests.support.places import everywhere
 from tidegate.__main__ import main
 
 FIRST, SECOND = "2013-01-10", "2013-01-11"
@@ -64,11 +65,13 @@ def test_an_answer_may_have_a_column_called_rowid(towns):
     assert found(towns, "answer.rowid = 7") == ([key(1)], [])
 
 
+@everywhere("towns", on_store=pytest.mark.proof)
 def test_a_newer_answer_that_does_not_meet_the_condition_counts(stored):
     stored.store({1: {"temp_c": 7.0}}, at="2013-01-12T03:00:00+00:00")
     assert found(stored, "answer.temp_c = 0") == ([key(4)], [SECOND])
 
 
+@everywhere("towns", on_store=pytest.mark.proof)
 def test_marked_answers_are_marked_once_and_their_days_are_still_told_after_a_crash(stored):
     matched = refresh.find(kept(stored), "answer.temp_c = 0")
     assert refresh.expire(kept(stored), matched) == 2

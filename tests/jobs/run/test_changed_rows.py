@@ -27,6 +27,7 @@ from jobs.tables.copied_rows import keep_rows
 from jobs.tables.publishing import publish
 from orchestration.common.day_results import result_of
 from tests.jobs.commands.conftest import as_written, key, towns_in
+from tests.support.places import everywhere, place_of
 from tests.support.scripted_spark import ScriptedSubmit
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service, Tolerance, Ttl
 from tidegate.__main__ import main
@@ -109,8 +110,8 @@ towns = replace(
 
 
 @pytest.fixture
-def towns(tmp_path, monkeypatch):
-    project = towns_in(tmp_path, monkeypatch)
+def towns(tmp_path, monkeypatch, request):
+    project = towns_in(tmp_path, monkeypatch, place_of(request, "data/published"))
     declare(project)
     return project
 
@@ -187,6 +188,7 @@ def test_a_lookup_that_is_declared_otherwise_makes_all_rows_new_and_another_ttl_
     assert found(towns) == ((0, 0, 0, 0, 2), [])
 
 
+@everywhere("towns", on_store=pytest.mark.proof)
 def test_the_rows_of_a_run_that_was_killed_after_its_commit_are_compared_too(towns):
     record = show(towns, {1: 0, 2: 0})
     run_records.save(dataclasses.replace(record, state="written", published_version=None))
@@ -238,6 +240,7 @@ def test_changed_rows_need_ids_and_a_table_without_days(fields):
         Input(**{"path": "raw", "every": ["all"], "row_id": ["id"], "rows": "changed"} | fields)
 
 
+@everywhere("towns", on_store=pytest.mark.proof)
 def test_a_day_published_since_the_comparison_is_not_replaced(towns):
     show(towns, {1: 0})
     give(towns, [1, 2])

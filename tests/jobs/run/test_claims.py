@@ -110,6 +110,7 @@ def test_keys_in_common_are_asked_by_one_of_two_runs_and_both_ask_something(plan
     assert folder_of(one).names("runs/one/claims") == folder_of(two).names("runs/two/claims") == []
 
 
+@everywhere("plan", on_store=pytest.mark.proof)
 def test_a_task_runs_as_far_ahead_of_the_stored_answers_with_each_of_its_lookups(plan):
     keys = 4 * FEWEST_AHEAD  # of each lookup
     plans = {0: plan("one"), 1: replace(plan("one"), lookup="other")}
@@ -263,6 +264,7 @@ def test_a_run_whose_keys_have_other_types_is_waited_for_as_nobody_can_compare_t
     assert sorted(asked) == sorted(f"[{key}]" for key in range(10, 20))
 
 
+@everywhere("plan", on_store=pytest.mark.proof)
 def test_answers_that_hold_for_no_time_are_not_waited_for(plan):
     rows, keys = plan("rows", ttl=Ttl(ok=dt.timedelta(0))), plan("keys", ttl=Ttl(ok=dt.timedelta(0)))
     register_run(rows)

@@ -11,6 +11,7 @@ from jobs.process.publish_decision import publish_or_hold_back
 from jobs.run.day import run_day
 from jobs.tables.leases import leased
 from tests.support.disorderly_service import DisorderlyService
+from tests.support.places import everywhere, place_of
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service
 
 pytestmark = pytest.mark.spark
@@ -28,8 +29,9 @@ def service():
 
 
 @pytest.fixture
-def shop(tmp_path, monkeypatch, service):
+def shop(tmp_path, monkeypatch, service, request):
     monkeypatch.chdir(tmp_path)
+    place = place_of(request, "data", in_spark=True)
     folder = Path(f"data/raw/date={DAY}")
     folder.mkdir(parents=True)
     for part in range(2):
@@ -40,8 +42,8 @@ def shop(tmp_path, monkeypatch, service):
         keys={"k": "k"}, returns="x BIGINT", timeout=20.0,
     )  # fmt: skip
     return Enrichment(
-        name="stocked", input=Input(path="data/raw", row_id=["k"]), output=Output(path="data/published/stocked"),
-        lookups=[asked], mode="ordered", ledger=Ledger("data/ledger"),
+        name="stocked", input=Input(path="data/raw", row_id=["k"]), output=Output(path=f"{place}/published/stocked"),
+        lookups=[asked], mode="ordered", ledger=Ledger(f"{place}/ledger"),
     )  # fmt: skip
 
 
@@ -51,6 +53,7 @@ def night(enrichment, run_id):
         return publish_or_hold_back(record, lambda _: None, lease)
 
 
+@everywhere("shop", on_store=pytest.mark.proof)
 def test_a_day_in_doubt_is_held_back_and_the_next_run_asks_again_and_publishes_it_right(spark, shop, service):
     record = night(shop, "first")
     in_doubt = record.figures.lookups[0].requests.in_doubt

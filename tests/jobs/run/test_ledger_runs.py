@@ -299,6 +299,7 @@ def test_a_task_whose_worker_dies_makes_no_call_twice_that_must_not_be(night, se
     print(f"{len(unknown)} rows unknown of {lost}")
 
 
+@everywhere("night", on_store=pytest.mark.proof)
 def test_a_new_version_or_an_old_answer_is_asked_again_and_changed_columns_and_limits_are_not(night, service, spark):
     given(40)
     run_day(night.night, DAY, "first")
@@ -323,6 +324,7 @@ def test_a_new_version_or_an_old_answer_is_asked_again_and_changed_columns_and_l
     assert len(service.log) == 116
 
 
+@everywhere("night", on_store=pytest.mark.proof)
 def test_a_night_with_an_expired_credential_leaves_nothing_in_the_ledger(night, service, spark):
     async def refuse(request):
         return web.Response(status=401)
@@ -335,6 +337,7 @@ def test_a_night_with_an_expired_credential_leaves_nothing_in_the_ledger(night, 
     assert LedgerFolder(ledger.root, ledger.lookup, ledger.fingerprint).parts() == []
 
 
+@everywhere("night", on_store=pytest.mark.proof)
 def test_a_cap_stops_the_day_with_its_answers_kept_and_without_calls_the_rest_is_not_asked(night, service, spark):
     given(100)
     with pytest.raises(BudgetExhausted, match="max_calls 30 is used up"):

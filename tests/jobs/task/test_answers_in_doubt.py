@@ -24,6 +24,7 @@ from jobs.task.answers_in_doubt import without_doubt
 from jobs.task.runner import PartitionRun, run_partition
 from tests.jobs.task.test_runner import batches, collected, plan
 from tests.support.disorderly_service import DROPPED, FAULTS, GREETING, HARMLESS, SHIFTING, DisorderlyService
+from tests.support.places import everywhere, place_of
 from tidegate import Batch, Env, HttpLookup, OAuth2ClientCredentials, Pages, Retry, Service
 
 pytestmark = pytest.mark.process
@@ -47,8 +48,8 @@ def asked(url, **fields):
 
 
 @pytest.fixture
-def folder(tmp_path):
-    return LedgerFolder(str(tmp_path / "ledger"), "first", "f" * 16)
+def folder(request, tmp_path):
+    return LedgerFolder(f"{place_of(request, str(tmp_path))}/ledger", "first", "f" * 16)
 
 
 def run(folder, lookup, rows, *, run_id, mode="unordered", share=8):
@@ -88,6 +89,7 @@ def once(fault, at):
     return lambda number: fault if number == at else None
 
 
+@everywhere("folder", on_store=pytest.mark.proof)
 @pytest.mark.parametrize("fault", SHIFTING)
 def test_answers_of_a_connection_with_a_response_too_many_are_in_doubt_and_are_asked_again(folder, fault):
     lookup = WITH_BODY if fault == "early, body unread" else {}
@@ -256,6 +258,7 @@ def test_30_mixtures_through_batches_and_pages_publish_no_other_keys_answer_unno
         assert wrong(written) == []
 
 
+@everywhere("folder", on_store=pytest.mark.proof)
 def test_a_retried_task_asks_again_for_what_its_dead_attempt_had_in_doubt(folder):
     """An attempt that dies tells nobody, but its marks stand in the ledger."""
     ledger = LedgerPlan(folder.root, folder.lookup, folder.fingerprint, "r1", Ttl(), 200, 0.05)
@@ -273,6 +276,7 @@ def test_a_retried_task_asks_again_for_what_its_dead_attempt_had_in_doubt(folder
     assert wrong(rows) == []
 
 
+@everywhere("folder", on_store=pytest.mark.proof)
 def test_a_call_that_must_not_be_made_twice_is_unknown_once_its_answer_is_in_doubt(folder):
     once_only = {"idempotent": False, "retry": Retry(retries=0)}
     ledger = LedgerPlan(folder.root, folder.lookup, folder.fingerprint, "r1", Ttl(), 200, 0.05, idempotent=False)
