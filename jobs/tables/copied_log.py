@@ -115,7 +115,7 @@ def copied(place: str) -> DeltaTable | None:
     """
     log = _listed(place)
     if all(ENTRY.fullmatch(one.name) or CHECKPOINT.fullmatch(one.name) for one in log):
-        with contextlib.suppress(DeltaError):  # whatever it is, opening it at its place says more
+        with contextlib.suppress(DeltaError, FileNotFoundError):  # whatever it is, opening it at its place says more
             return CopiedTable(place, log) if log else None
     return in_place(place)
 

@@ -13,17 +13,18 @@ LOADED_LATE = ["obstore", "obstore.store", "pandas", "pyarrow.dataset", "pyarrow
 @contextlib.contextmanager
 def behind_a_proxy(s3, *, preload):
     """Gives `run(function, *arguments, at=, served=)`, which returns whether the process sent so many requests. Without
-    `served` it is not killed: the answer to the request is lost. preload: the module that has the functions.
+    `served` it is not killed: the answer to the request is lost; with `cuts` the connection ends.
+    preload: the module that has the functions.
     """
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload([preload, *LOADED_LATE])
     with KillingProxy.running(s3.url) as proxy:
         environment = s3.environment(AWS_ENDPOINT_URL=proxy.url)
 
-        def run(function, *arguments, at, served=None):
+        def run(function, *arguments, at, served=None, cuts=False):
             process = processes.Process(target=_in_environment, args=(environment, function, arguments))
             if served is None:
-                proxy.lose_answer_of(at)
+                proxy.lose_answer_of(at, cuts=cuts)
             else:
                 proxy.kill_at(at, served=served)
             process.start()

@@ -20,16 +20,18 @@ class KillingProxy:
         self.behind = urlsplit(behind).netloc
         self.victim = None
         self._left = 0
-        self._served = self._answers = False
+        self._served = self._answers = self._cuts = False
         self._lock = threading.Lock()
 
     def kill_at(self, request, *, served):
         """The next victim is killed at its request of this number, from 1. served: after the store has done it."""
         self.victim, self._left, self._served, self._answers = None, request, served, False
 
-    def lose_answer_of(self, request):
-        """The store does the request of this number, from 1, and seems to be overloaded: 503 SlowDown."""
-        self._left, self._served, self._answers = request, True, True
+    def lose_answer_of(self, request, *, cuts=False):
+        """The store does the request of this number, from 1, and seems to be overloaded: 503 SlowDown. cuts: the
+        connection ends without an answer.
+        """
+        self._left, self._served, self._answers, self._cuts = request, True, True, cuts
 
     @property
     def reached(self):
@@ -70,7 +72,7 @@ class KillingProxy:
                 data = answer.read()
                 connection.close()
                 if at_its_end and proxy._answers:
-                    return self.slow_down()
+                    return self.cut() if proxy._cuts else self.slow_down()
                 if at_its_end:
                     return self.kill()
                 self.send_response_only(answer.status)
@@ -101,6 +103,9 @@ class KillingProxy:
                     time.sleep(0.001)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(proxy.victim, signal.SIGKILL)
+                self.close_connection = True
+
+            def cut(self):
                 self.close_connection = True
 
             def slow_down(self):

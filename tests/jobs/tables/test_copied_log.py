@@ -16,10 +16,12 @@ from jobs.tables.copied_log import CopiedTable, copied, pushed
 from jobs.tables.delta_log import log_at
 from jobs.tables.publishing import publish
 from tests.jobs.tables import test_publishing as days
+from tests.support.killed_processes import behind_a_proxy
 
 pytestmark = pytest.mark.process
 
 DAYS = ["2013-01-10", "2013-01-11", "2013-01-12"]
+ROOT = Path(__file__).parents[3]
 EVERY_TWO = {"delta.checkpointInterval": "2"}
 
 
@@ -91,6 +93,23 @@ def test_a_commit_that_another_program_was_before_leaves_the_table_as_it_was_and
     with pushed(table):
         append(table, DAYS[1], 3)
     assert numbers_at(place) == [1, 2, 3]
+
+
+def append_once(place):
+    table = copied(place)
+    with pushed(table):
+        append(table, DAYS[1], 2)
+    assert table.version() == 1
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("cuts", [False, True])
+def test_a_commit_that_the_store_took_is_made_once_though_its_answer_was_lost(place, s3, monkeypatch, cuts):
+    make(place)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with behind_a_proxy(s3, preload=__name__) as run:
+        assert run(append_once, place, at=5, cuts=cuts)  # three to open the table, one for the file
+    assert numbers_at(place) == [1, 2]
 
 
 @pytest.mark.parametrize("versions", [1, 2, 6])
