@@ -21,7 +21,7 @@ from jobs.tables.publishers import delta_errors
 
 FORMAT = 1  # of a table of ours: what its rows, its columns and its commits mean (docs/upgrading.md)
 FORMAT_NAME = "tidegate.format"
-ENTRIES = 10  # of a log on a store until it is summed up
+ENTRIES = 5  # of a log on a store until it is summed up
 ENTRIES_ON_DISK = 100  # which is Delta's own default
 
 _kept: ContextVar[dict[str, DeltaTable] | None] = ContextVar("tables that are kept open", default=None)

@@ -60,7 +60,7 @@ def flights_of(table):
 
 
 @pytest.mark.parametrize("served", [False, True])
-@pytest.mark.parametrize(("old", "entries"), [([], 10), ([1, 2, 3], 10), ([1, 2, 3], 1)])
+@pytest.mark.parametrize(("old", "entries"), [([], delta_log.ENTRIES), ([1, 2, 3], delta_log.ENTRIES), ([1, 2, 3], 1)])
 def test_a_publication_killed_at_any_request_is_whole_or_not_there_and_the_next_run_ends_it(
     killed, s3, old, entries, served
 ):
