@@ -20,6 +20,7 @@ from jobs.process.spark_submit import SparkSubmit
 from jobs.run import local_master
 from jobs.tables import run_records
 from tests.jobs.process.test_listening_ports import processes_of
+from tests.support.places import everywhere, place_of
 
 DAY = "2026-11-01"
 KEYS = 400
@@ -37,7 +38,7 @@ score = HttpLookup(
 )
 scored = Enrichment(
     name="scored", input=Input(path="raw", row_id=["k"]), lookups=[score], output=Output(path="out"),
-    ledger=Ledger("ledger", flush_seconds={flush}),
+    ledger=Ledger("{place}/ledger", flush_seconds={flush}),
 )
 strict = replace(scored, lookups=[replace(score, on_error="fail", retry=Retry(retries=0))], ledger=None)
 """
@@ -58,10 +59,13 @@ def test_a_local_master_tries_tasks_again_unless_it_says_how_often(given, starte
 
 
 @pytest.fixture
-def day(tmp_path, monkeypatch, service):
-    """Starts the day of an enrichment; gives the thread, and the exit status in a list once it has ended."""
+def day(tmp_path, monkeypatch, service, request):
+    """Starts the day of an enrichment, its ledger in a folder or a bucket; gives the thread, and the exit status in a
+    list once it has ended.
+    """
     monkeypatch.chdir(tmp_path)
-    Path("scoring.py").write_text(DECLARATION.format(url=service.url, in_flight=IN_FLIGHT, flush=FLUSH))
+    text = DECLARATION.format(url=service.url, in_flight=IN_FLIGHT, flush=FLUSH, place=place_of(request, "data"))
+    Path("scoring.py").write_text(text)
     folder = Path(f"raw/date={DAY}")
     folder.mkdir(parents=True)
     for file in range(2):
@@ -99,6 +103,7 @@ def workers_of(mark):
                 yield process
 
 
+@everywhere("day", on_store=pytest.mark.proof)
 @pytest.mark.spark
 def test_a_worker_killed_with_9_costs_no_row_and_no_more_calls_than_were_in_flight_or_not_stored(
     day, service, wait_for
