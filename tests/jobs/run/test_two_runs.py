@@ -15,26 +15,32 @@ import pytest
 from aiohttp import web
 
 from jobs.tables import run_records
+from tests.support.places import everywhere, place_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
 ROOT = Path(__file__).parents[3]
 IN_FLIGHT = 10  # of each run
 DECLARATION = """
-from tidegate import Enrichment, HttpLookup, Input, Output, Service
+from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service
 
 score = HttpLookup(
     name="score", service=Service(name="s", url="{url}", max_concurrency={in_flight}), request="GET /score/{{k}}",
     keys={{"k": "k"}}, returns="temp_c DOUBLE", timeout=60.0,
 )
-scored = Enrichment(name="scored", input=Input(path="raw"), lookups=[score], output=Output(path="published"))
+scored = Enrichment(
+    name="scored", input=Input(path="raw"), lookups=[score], output=Output(path="published"),
+    ledger=Ledger("{place}/ledger"),
+)
 """
 
 
 @pytest.fixture
-def backfill(tmp_path, monkeypatch, service):
+def backfill(tmp_path, monkeypatch, service, request):
     """Runs so many days, two at once; each has a part of its keys in common with all others, every key in `rows`."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "scoring.py").write_text(DECLARATION.format(url=service.url, in_flight=IN_FLIGHT))
+    (tmp_path / "scoring.py").write_text(
+        DECLARATION.format(url=service.url, in_flight=IN_FLIGHT, place=place_of(request, "data"))
+    )
 
     async def answer(request):
         await asyncio.sleep(0.02)
@@ -83,6 +89,7 @@ def test_ten_days_two_at_once_ask_each_key_once_but_for_those_in_flight_at_the_s
     assert sum(record.figures.lookups[0].calls for record in found) == sum(asked.values())
 
 
+@everywhere("backfill")
 @pytest.mark.parametrize("own", [0, 500])
 def test_two_days_at_once_whose_keys_stand_in_one_row_each_ask_common_keys_once(backfill, service, own):
     found = backfill(2, 1000 + own, common=1000, rows=1)
