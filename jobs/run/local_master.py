@@ -4,6 +4,7 @@ import atexit
 import functools
 import re
 import shutil
+import sys
 import tempfile
 
 from jobs.task import worker_daemon
@@ -33,9 +34,10 @@ def settings_of(master: str) -> dict[str, str]:
     """What Spark is to be started with, beside `environment`; nothing where the master is not local."""
     if not is_local(master):
         return {}
-    return {
+    # elsewhere, as on macOS, a process that has loaded numpy may not survive a fork
+    daemon = {"spark.python.daemon.module": DAEMON} if sys.platform == "linux" else {}
+    return daemon | {
         "spark.master": with_attempts(master),
-        "spark.python.daemon.module": DAEMON,
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
         # other users of the machine reach loopback too. Spark makes a secret by itself; but its server of accumulators
