@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,7 @@ FOOTERS_AT_ONCE = 32  # more than cores: a disk that is shared lets each wait
 BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
 UNBOUNDED = 2**31 - 1  # which alone Spark does not compare with
 NARROW = 4096  # bytes of a row: 1,000 of them, a batch, are far below Spark's 64 MB
+FileFacts = tuple[tuple[str, int, int], ...]  # path, bytes, ns since the epoch
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class InputDay:
     table: str = ""  # id of that table
     row_bytes: float = math.inf
     same_in_arrow: bool = False
+    copied: bool = False  # the files are copies, whose names tell what they are copied from
 
     @property
     def names(self) -> list[str]:
@@ -67,6 +69,12 @@ class InputDay:
     @property
     def schema(self) -> pa.Schema:
         return pa.schema([(column.name, column.kind) for column in self.columns])
+
+    @property
+    def facts(self) -> FileFacts:
+        """Of each file its path, size and time. The time of a copy is that of its last use, and left out."""
+        stats = ((file, file.stat()) for file in self.files)
+        return tuple((str(file), stat.st_size, 0 if self.copied else stat.st_mtime_ns) for file, stat in stats)
 
     @property
     def infer_in_spark(self) -> bool:
@@ -115,12 +123,14 @@ def find_input(enrichment: Enrichment, day: str) -> InputDay:
     try:
         table = _table(declared) if declared.format in TABLES else None
         found = _in_folder(declared, day) if table is None else _of_table(table, day)
-        if is_url(declared.path) or declared.format in ("csv", "json", "iceberg"):
+        copied = is_url(declared.path) or declared.format in ("csv", "json", "iceberg")
+        if copied:
             folder = Path(work_folder(enrichment.output.path), STAGED, f"{declared.partition}={day}")
             files = staged(found, declared, folder, hidden=bool(enrichment.pii))
         else:
             files = [Path(file.place) for file in found]
-        return of_files(files) if table is None else _with_rows(of_table(files, table), table, day)
+        of_day = of_files(files) if table is None else _with_rows(of_table(files, table), table, day)
+        return replace(of_day, copied=copied)
     except DeclarationError as error:
         raise type(error)(f"{enrichment.name}: {error}") from error.__cause__
 

@@ -52,8 +52,7 @@ def chosen(input_day: InputDay, wanted: Flags, folder: Path) -> InputDay:
     """
     if wanted.all():
         return input_day
-    of = [(str(file), (stat := file.stat()).st_size, stat.st_mtime_ns) for file in input_day.files]
-    digest = hashlib.sha256(json.dumps(of).encode() + np.packbits(wanted).tobytes()).hexdigest()[:12]
+    digest = hashlib.sha256(json.dumps(input_day.facts).encode() + np.packbits(wanted).tobytes()).hexdigest()[:12]
     target = folder / f"changed-{digest}.parquet"
     if target.exists():
         os.utime(target)  # vacuum goes by its last use
@@ -64,7 +63,7 @@ def chosen(input_day: InputDay, wanted: Flags, folder: Path) -> InputDay:
             raise DeclarationError(
                 f"input: its changed rows cannot be copied to {folder}: {error.strerror}."
             ) from error
-    return replace(input_day, files=(target,), rows=int(wanted.sum()), alike=False)
+    return replace(input_day, files=(target,), rows=int(wanted.sum()), alike=False, copied=True)
 
 
 def _write(input_day: InputDay, wanted: Flags, target: Path) -> None:

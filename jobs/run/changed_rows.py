@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import TidegateError
-from jobs.input.day import InputDay, find_input
+from jobs.input.day import FileFacts, InputDay, find_input
 from jobs.input.row_comparison import Flags, Places, differ, matching, repeated
 from jobs.input.row_ids import chosen, ids_of, rows_of
 from jobs.input.staged_files import FOLDER as STAGED
@@ -30,14 +30,13 @@ from jobs.tables.copied_rows import keep_rows
 from jobs.tables.delta_log import table_at
 
 Clock = Callable[[], int]  # µs since the epoch
-FileFacts = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True)
 class ChangedRows:
     """The rows to enrich of a table without days.
 
-    compared: size and time of each file of the input. stay: the published files, each with its rows that stay.
+    compared: the facts of its files. stay: the published files, each with its rows that stay.
     """
 
     input_day: InputDay
@@ -74,11 +73,7 @@ def taken_over(path: Path, input_day: InputDay) -> ChangedRows | None:
     if not path.exists():
         return None
     changed: ChangedRows = pickle.loads(path.read_bytes())  # noqa: S301  # ours, in a folder that only we can enter
-    return changed if changed.compared == _facts_of(input_day) else None
-
-
-def _facts_of(input_day: InputDay) -> FileFacts:
-    return tuple((str(file), (stat := file.stat()).st_size, stat.st_mtime_ns) for file in input_day.files)
+    return changed if changed.compared == input_day.facts else None
 
 
 def with_kept_rows(facts: DayFacts, changed: ChangedRows) -> DayFacts:
@@ -134,7 +129,7 @@ class Comparison:
     @classmethod
     def of(cls, enrichment: Enrichment, input_day: InputDay, day: str, *, ignore_ttl: bool, now_us: int) -> Comparison:
         """Raises DeclarationError for ids that are null or repeat."""
-        compared = _facts_of(input_day)  # before they are read
+        compared = input_day.facts  # before they are read
         ids = ids_of(enrichment, input_day)
         partition = f"{enrichment.input.partition}={day}"
         table = table_at(enrichment.output.path)

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
 from deltalake import DeltaTable
+from pyarrow import csv
 
 from data_quality.day_quality import DayQuality
 from data_quality.report.pages import render
@@ -127,6 +128,16 @@ def give(project, numbers, **columns):
     folder.mkdir(parents=True, exist_ok=True)
     rows = {"number": pa.array(numbers, pa.int32()), "town": [f" town-{number} " for number in numbers]} | columns
     pq.write_table(pa.table(rows), folder / "part-0.parquet")
+
+
+def give_as_csv(project, numbers):
+    """The same; a run compares and reads its copy as Parquet."""
+    as_csv = 'input=replace(towns.input, format="csv", schema="number INT, town STRING")'
+    project.declare_too(f"towns = replace(towns, {as_csv})")
+    give(project, numbers)
+    parquet = Path(project.enrichment.input.folder("all"), "part-0.parquet")
+    csv.write_csv(pq.read_table(parquet), parquet.with_suffix(".csv"))
+    parquet.unlink()
 
 
 def show(project, ages, statuses=None, run_id="r1", **columns):
@@ -274,7 +285,8 @@ def test_where_nothing_changed_no_spark_starts_and_nothing_is_committed(towns):
     assert (judged_otherwise.changes.kept, judged_otherwise.input_day.rows) == (2, 0)
 
 
-def test_what_the_command_compared_is_taken_over_by_the_program_unless_the_input_changed_since(towns, tmp_path):
+@pytest.mark.parametrize("give", [give, give_as_csv])
+def test_what_the_command_compared_is_taken_over_by_the_program_unless_the_input_changed_since(towns, tmp_path, give):
     show(towns, {1: 0, 2: 0, 3: 0})
     give(towns, [1, 2, 4])
     changed, handed = compare(towns.enrichment, "all", clock=lambda: NOW), tmp_path / "all"
