@@ -57,6 +57,11 @@ class WrittenRun:
     report: Report
     repeated: bool  # later runs have the same plans
 
+    @property
+    def is_checked_by_spark(self) -> bool:
+        """Whether its checks run jobs of Spark: of what only Spark reads or evaluates, and the user's expectations."""
+        return self.plan.tasks.reads is None or bool(self.record.facts.declared.expectations)
+
     def judged(self, spark: SparkSession | None = None) -> DayRecord:
         """Check the files and save the record. spark: another session of the application, for another thread."""
         record, spark = self.record, spark or self.spark

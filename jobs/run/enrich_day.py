@@ -60,11 +60,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the days from the command line. Never lets an exception of ours reach the user as a traceback."""
     options = _options(arguments)
     ends: list[Future[DayEnd]] = [_ended(DayEnd(WROTE))]
+    leave_slots = False  # to the checks of the day before
     with ThreadPoolExecutor(1, thread_name_prefix="tidegate-checks") as judge:
         for day in options.day:
             alone = len(options.day) == 1 and not options.in_turn
             run_id = options.run_id if alone else run_id_of(options.run_id, day)
-            ends.append(_Day(options, day, run_id, before=ends[-1]).begin(judge))
+            one = _Day(options, day, run_id, before=ends[-1], leave_slots=leave_slots)
+            ends.append(one.begin(judge))
+            leave_slots = one.is_checked_by_spark
             if ends[-1].done() and not ends[-1].result().may_go_on:
                 break
     return next((end.result().status for end in ends if end.result().status), WROTE)
@@ -83,14 +86,22 @@ def _ended(end: DayEnd) -> Future[DayEnd]:
 
 class _Day:
     """One day. It is written while the one before is checked and decided; its own checks wait for that decision, which
-    they compare with, and so do its calls where a red day is the last.
+    they compare with.
+
+    Planned, it waits for that before its calls where a red day is the last, where the calls are made in this process,
+    and where the checks before it need Spark, whose slots its tasks would hold until their last call. It is not even
+    planned before with changed rows, without a ledger, and with Spark Connect.
     """
 
-    def __init__(self, options: argparse.Namespace, day: str, run_id: str, before: Future[DayEnd]) -> None:
+    def __init__(
+        self, options: argparse.Namespace, day: str, run_id: str, before: Future[DayEnd], *, leave_slots: bool
+    ) -> None:
         self._options, self._day, self._run_id, self._before = options, day, run_id, before
+        self._leave_slots = leave_slots
         self._alone = len(options.day) == 1 or "SPARK_REMOTE" in os.environ
         self._progress: Path | None = None
         self._to_file: Report | None = None  # once it is known that there is such a day
+        self.is_checked_by_spark = False
 
     def begin(self, judge: Executor) -> Future[DayEnd]:
         """Write the day, and leave what follows to `judge`. Returns its end; done where there is nothing to judge."""
@@ -105,6 +116,7 @@ class _Day:
             return _ended(DayEnd(WROTE, may_go_on=False))
         if isinstance(written, Exception):
             return _ended(self._failed(written))
+        self.is_checked_by_spark = written.is_checked_by_spark
         return judge.submit(self._judge, written)
 
     def _write(self) -> WrittenRun:
@@ -129,7 +141,8 @@ class _Day:
             )  # fmt: skip
 
     def _before_calls(self, *, here: bool) -> None:
-        if here or self._options.until_red:  # checks would stop the clocks of calls in this process
+        # checks would stop the clocks of calls in this process
+        if here or self._leave_slots or self._options.until_red:
             self._wait_for_turn()
 
     def _wait_for_turn(self) -> None:

@@ -1,8 +1,10 @@
 """Days of one Spark program overlap: a day calls while the one before is checked and published, each in its turn."""
 
+import asyncio
 import threading
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
@@ -23,6 +25,10 @@ pytestmark = pytest.mark.spark
 DAYS = FIRST, SECOND, THIRD = ("2013-01-10", "2013-01-11", "2013-01-12")
 LOST = QualityResult((Verdict("every_row_once", "failed", "error", "1 row lost"),))
 IN_TIME = 60.0  # s
+PLAIN = (  # keys that need no Spark, and time for calls that the service holds
+    f"weather = replace(weather, keys={{'town': 'town'}}, timeout={IN_TIME})",
+    "towns = replace(towns, lookups=[weather])",
+)
 KILLED_ONCE = """
 import os, signal, time
 from pathlib import Path
@@ -40,9 +46,10 @@ def check(*of):
 
 
 def in_two_tasks(day):
-    """The input in two files, so that Spark's workers make its calls."""
+    """The input in two files, so that Spark's workers make its calls in both slots; towns without spaces."""
     file = Path(f"data/raw/towns/date={day}/part-0.parquet")
     rows = pq.read_table(file, partitioning=None)
+    rows = rows.set_column(1, "town", pc.utf8_trim_whitespace(rows["town"]))
     pq.write_table(rows.slice(0, 5), file)
     pq.write_table(rows.slice(5), file.with_name("part-1.parquet"))
 
@@ -63,6 +70,9 @@ class Nights:
         self.called = {day: threading.Event() for day in DAYS}  # by its first call
         self.answer = lambda _day: web.json_response({"temp_c": 3.5})
         self.check = lambda _day: None
+        self.over = {day: threading.Event() for day in DAYS}  # published, or held back, or failed
+        self.answers_after = {}  # day -> the event that the service awaits before its answers
+        towns.declare_too(*PLAIN)
         for number, day in enumerate(DAYS):
             towns.write_input(day, range(10 * number, 10 * number + 10))
             in_two_tasks(day)
@@ -73,6 +83,8 @@ class Nights:
     async def _answer(self, request):
         day = self.day_of(request.path)
         self.called[day].set()
+        if day in self.answers_after:
+            assert await asyncio.to_thread(self.answers_after[day].wait, IN_TIME)
         return self.answer(day)
 
     @staticmethod
@@ -84,8 +96,12 @@ class Nights:
             reference="declared.towns:towns", enrichment=self.towns.enrichment, quality=DayQuality(checks),
             submit=SparkSubmit(), wait=0.1,
         )  # fmt: skip
-        events = pipeline.run(DAYS, DayOptions(**options))
-        return [event for event in events if isinstance(event, DayOutcome)]
+        outcomes = []
+        for event in pipeline.run(DAYS, DayOptions(**options)):
+            if isinstance(event, DayOutcome):
+                outcomes.append(event)
+                self.over[event.day].set()
+        return outcomes
 
     def asked(self):
         return [self.day_of(path) for path in self.service.log]
@@ -113,6 +129,7 @@ def test_a_day_calls_while_the_one_before_is_checked_and_all_are_judged_and_publ
             assert nights.called[DAYS[DAYS.index(day) + 1]].wait(IN_TIME)
 
     nights.check = check
+    nights.answers_after = {SECOND: nights.over[FIRST], THIRD: nights.over[SECOND]}
     outcomes = nights.run()
     assert [(one.day, one.state, one.record.published_version) for one in outcomes] == [
         (FIRST, "published", 0), (SECOND, "published", 1), (THIRD, "published", 2),
@@ -146,9 +163,22 @@ def without_ledger(nights):
     nights.towns.declare_too("towns = replace(towns, ledger=None)")
 
 
+def with_key_expression(nights):
+    nights.towns.declare_too("towns = replace(towns, lookups=[replace(weather, keys={'town': 'trim(town)'})])")
+
+
+def with_expectation(nights):
+    nights.towns.declare_too(
+        "from tidegate import Expectation",
+        "towns = replace(towns, expectations=[Expectation('expect_column_values_to_not_be_null', column='temp_c')])",
+    )
+
+
 @pytest.mark.proof
-@pytest.mark.parametrize("declare", [small, without_ledger])
-def test_a_small_day_and_one_without_a_ledger_call_only_when_the_one_before_is_decided(nights, declare):
+@pytest.mark.parametrize("declare", [small, without_ledger, with_key_expression, with_expectation])
+def test_a_day_calls_only_when_the_one_before_is_decided_where_both_want_the_same_cores_or_no_ledger_keeps_answers(
+    nights, declare
+):
     states = []
 
     def answer(day):
