@@ -111,7 +111,9 @@ class _Day:
         except Exception as error:  # noqa: BLE001  # reported when the day before has been
             written = error
         if not self._before.result().may_go_on:
-            if self._progress is not None:
+            if isinstance(written, TidegateError):
+                self._failed(written)
+            elif self._progress is not None:
                 self._progress.unlink(missing_ok=True)
             return _ended(DayEnd(WROTE, may_go_on=False))
         if isinstance(written, Exception):
@@ -141,8 +143,8 @@ class _Day:
             )  # fmt: skip
 
     def _before_calls(self, *, here: bool) -> None:
-        # checks would stop the clocks of calls in this process
-        if here or self._leave_slots or self._options.until_red:
+        # checks would stop the clocks of calls in this process; and a day before that broke off is the last
+        if here or self._leave_slots or self._options.until_red or self._before.done():
             self._wait_for_turn()
 
     def _wait_for_turn(self) -> None:
@@ -175,7 +177,8 @@ class _Day:
         return DayEnd(status, isinstance(error, DeclarationError | RowFailed) and not self._options.until_red)
 
     def _report(self, event: dict[str, Any]) -> None:
-        terminal(event)
+        if not self._before.done() or self._before.result().may_go_on:  # else the day before has said the last line
+            terminal(event)
         if self._to_file is not None:
             self._to_file(event)
 

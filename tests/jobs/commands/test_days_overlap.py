@@ -218,6 +218,20 @@ def test_a_day_whose_checks_break_off_is_the_last_and_answers_of_the_next_are_ke
 
 
 @pytest.mark.proof
+def test_a_stop_of_the_next_day_is_told_too_where_checks_break_off_and_the_last_line_is_why_they_did(nights, capsys):
+    def check(day):
+        assert nights.called[SECOND].wait(IN_TIME)
+        raise RuntimeError(f"no memory for {day}")
+
+    nights.answer = lambda day: web.json_response({"temp_c": 3.5}, status=200 if day == FIRST else 401)
+    nights.answers_after = {SECOND: nights.over[FIRST]}
+    nights.check = check
+    outcomes = nights.run()
+    assert [(one.day, one.state) for one in outcomes] == [(FIRST, "failed"), (SECOND, "stopped: credentials")]
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"RuntimeError: no memory for {FIRST}")
+
+
+@pytest.mark.proof
 def test_a_program_killed_while_a_day_is_checked_and_the_next_calls_publishes_each_day_once_when_it_is_run_again(
     nights_of_a_process,
 ):
