@@ -114,6 +114,10 @@ class DriverCoordinator:
     def release(self, address: DriverAddress) -> None:
         self._frames.pop(address.frame, None)
 
+    def has_failed(self, address: DriverAddress) -> bool:
+        """Whether a task of the DataFrame failed by what another attempt would fail by too."""
+        return self._frames[address.frame].failed is not None
+
     def listen(self, listener: Callable[[dict[str, Any]], None]) -> int:
         """Pass `listener` the progress messages of DataFrames that are registered with the returned number."""
         number = max(self._listeners, default=-1) + 1

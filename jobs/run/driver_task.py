@@ -15,9 +15,9 @@ from jobs.declare.coroutine_lookup import CoroutineLookup
 from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.input.file_rows import ROWS_AT_ONCE
 from jobs.run.local_master import attempts_of, is_local
+from jobs.run.spark_coordinator import coordinator_of
 from jobs.run.spark_facts import is_remote, setting
-from jobs.task.link_protocol import PARTITION_OF_FRAME
-from jobs.wording import one_line
+from jobs.task.link_protocol import PARTITION_OF_FRAME, DriverAddress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,16 +64,20 @@ def results_here(
     spark: SparkSession,
     task: Callable[[Iterator[pa.RecordBatch], DriverTask], Iterator[pa.RecordBatch]],
     rows: pa.Table,
+    address: DriverAddress,
 ) -> list[dict[str, Any]]:
-    """The rows that the task gives for `rows`, tried again as Spark would. Raises the last attempt's error."""
+    """The rows that the task gives for `rows`, tried again as Spark would. Raises the last attempt's error.
+
+    address: under which the task tells the coordinator of a failure that a retry would repeat.
+    """
     rows = rows.append_column(PARTITION_OF_FRAME, pa.array([0] * rows.num_rows, pa.int32()))
     attempts = attempts_of(setting(spark, "spark.master"))
     for attempt in range(attempts):
         try:
             given = task(iter(rows.to_batches(max_chunksize=ROWS_AT_ONCE)), DriverTask(attempt))
             return [row for batch in given for row in batch.to_pylist()]
-        except Exception as error:  # an error that is the same in each attempt, the coordinator tells to the next one
-            if attempt + 1 == attempts:
+        except Exception:
+            if attempt + 1 == attempts or coordinator_of(spark).has_failed(address):
                 raise
-            _log.warning("the task is tried again: %s: %s", type(error).__name__, one_line(str(error)))
+            _log.warning("the task is tried again", exc_info=True)
     raise AssertionError

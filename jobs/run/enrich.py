@@ -107,6 +107,7 @@ def write_out(
     """
     spark, tasks = prepared.sparkSession, len(plan.shares[0])
     plan = _with_address(spark, plan, divides=True)
+    assert plan.driver is not None
     files = TaskFiles.of(folder, written_schema(prepared.schema, plan.layout), distinct_columns(plan.layout))
 
     def task(batches: Iterator[pa.RecordBatch], facts: TaskFacts | None = None) -> Iterator[pa.RecordBatch]:
@@ -114,14 +115,13 @@ def write_out(
         return files.written(run_partition(plan, rows, facts))
 
     if here:
-        results = files.results(results_here(spark, task, pa.table({"id": [0]})))
+        results = files.results(results_here(spark, task, pa.table({"id": [0]}), plan.driver))
     else:
         frame = prepared if plan.reads is None else spark.range(0, tasks, 1, tasks)
         results = files.taken(_by_tasks(frame, task, RESULT))
     if sent is not None:
         sent.add(results)
     coordinator = coordinator_of(spark)
-    assert plan.driver is not None
     given = coordinator.shares_given(plan.driver)
     coordinator.release(plan.driver)
     return WrittenRows(tuple(result.path for result in results), tuple(given))
@@ -145,6 +145,7 @@ def write_keys(
     tasks' errors.
     """
     plan = _with_address(spark, plan)
+    assert plan.driver is not None
     written = written_schema(types, plan.layout)
     files = TaskFiles.of(folder, T.StructType([written[name] for name in columns]), ())
 
@@ -153,10 +154,9 @@ def write_keys(
         return files.written(batch.select(columns) for batch in (without_doubt(done) if sent is None else done))
 
     if isinstance(keys, pa.Table):
-        results = files.results(results_here(spark, task, keys))
+        results = files.results(results_here(spark, task, keys, plan.driver))
     else:
         results = files.taken(_by_tasks(keys, task, RESULT))
-    assert plan.driver is not None
     coordinator_of(spark).release(plan.driver)
     if sent is not None:
         sent.add(results)

@@ -3,8 +3,10 @@
 import asyncio
 import dataclasses
 import datetime as dt
+import sys
 import threading
 from collections import Counter
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,10 +15,13 @@ from aiohttp import web
 
 from asyncio_core import AsyncFunction
 from jobs import schema
-from jobs.errors import BudgetExhausted, LedgerError, RowFailed
+from jobs.errors import AccessRefused, BudgetExhausted, LedgerError, RowFailed
 from jobs.run import driver_task
 from jobs.run.day import run_day
+from jobs.run.enrich_day import FAILED, main
 from jobs.run.options import RunOptions
+from jobs.run.spark_coordinator import coordinator_of
+from jobs.task.row_flow import RowOutput
 from tidegate import (
     AsyncFunctionLookup,
     Enrichment,
@@ -232,8 +237,13 @@ def test_a_driver_of_many_days_keeps_no_thread_and_no_connection_of_a_day(projec
     assert service.open_connections == 0
 
 
-def test_a_task_that_failed_is_tried_again_as_often_as_the_master_says(spark, monkeypatch):
-    monkeypatch.setattr(driver_task, "setting", lambda _spark, _name: "local[2,3]")
+def of_attempts(monkeypatch, many):
+    monkeypatch.setattr(driver_task, "setting", lambda _spark, _name: f"local[2,{many}]")
+
+
+def test_a_task_that_failed_is_tried_again_as_often_as_the_master_says(spark, monkeypatch, caplog):
+    of_attempts(monkeypatch, 3)
+    address = coordinator_of(spark).register(once=False)
     attempts = []
 
     def fails(rows, task):
@@ -243,10 +253,37 @@ def test_a_task_that_failed_is_tried_again_as_often_as_the_master_says(spark, mo
         yield pa.record_batch({"file": ["part-0"]})
 
     succeeds = 3
-    assert driver_task.results_here(spark, fails, pa.table({"k": [1, 2]})) == [{"file": "part-0"}]
+    assert driver_task.results_here(spark, fails, pa.table({"k": [1, 2]}), address) == [{"file": "part-0"}]
     assert attempts == [(0, 0, 2), (1, 0, 2), (2, 0, 2)]
+    assert caplog.text.count("the task is tried again\nTraceback") == 2
+    assert "LedgerError: the disk is full" in caplog.text
     attempts.clear()
     succeeds = 4
     with pytest.raises(LedgerError, match="the disk is full"):
-        driver_task.results_here(spark, fails, pa.table({"k": [1, 2]}))
+        driver_task.results_here(spark, fails, pa.table({"k": [1, 2]}), address)
     assert len(attempts) == 3
+
+
+def test_a_task_that_would_fail_again_is_not_tried_again(project, service, monkeypatch, caplog):
+    async def refuse(_request):
+        return web.Response(status=401)
+
+    of_attempts(monkeypatch, 4)
+    declared, service.answer = project(), refuse
+    with pytest.raises(AccessRefused):
+        run_day(declared, DAY, "refused")
+    assert len(service.log) <= declared.lookups[0].service.max_concurrency
+    assert "tried again" not in caplog.text
+
+
+def test_the_log_has_the_traceback_of_an_unexpected_error_in_the_task(project, spark, monkeypatch, caplog, capsys):
+    def wrong(*_):
+        raise ValueError("a bug of ours")
+
+    of_attempts(monkeypatch, 4)
+    monkeypatch.setattr(RowOutput, "collect", wrong)
+    monkeypatch.setitem(sys.modules, "scoring", SimpleNamespace(scored=project()))
+    assert main(["--enrichment", "scoring:scored", "--day", DAY]) == FAILED
+    assert "in wrong\n" in caplog.text
+    assert "tried again" not in caplog.text
+    assert "ValueError: a bug of ours" in capsys.readouterr().err.splitlines()[-1]
