@@ -163,13 +163,16 @@ def write_input(
                 in_one_task=not whole_day and len(input_day.files) == 1 and input_day.rows <= ROWS_OF_ONE_TASK,
             )  # fmt: skip
             plan = plan_day(input_day.read(spark), enrichment, input_day, run)
-            here = is_for_driver(spark, plan.tasks, rows=input_day.rows, calls=True)
+            here, here_if_known = (  # a micro-batch of a stream goes through Spark's workers
+                whole_day and is_for_driver(spark, plan.tasks, rows=input_day.rows, calls=calls)
+                for calls in (True, False)
+            )
             if here:
                 importing.join()  # an import stops the clocks of calls in this process for tenths of a second
             waited = clock()
             before_calls(here=here)
             began += clock() - waited
-            facts = _written(plan, input_day, progress, sent)
+            facts = _written(plan, input_day, progress, sent, here=here, here_if_known=here_if_known)
     except Exception as error:
         raise own_words(error) from error
     if whole_day:
@@ -189,17 +192,27 @@ def _show(report: Report, kind: str, record: DayRecord) -> None:
         report({"kind": kind, "record": json.loads(record.to_json())})
 
 
-def _written(plan: DayPlan, input_day: InputDay, progress: RunProgress, sent: RequestMetricsCollector) -> DayFacts:
-    from jobs.run.driver_task import is_for_driver
+def _written(
+    plan: DayPlan,
+    input_day: InputDay,
+    progress: RunProgress,
+    sent: RequestMetricsCollector,
+    *,
+    here: bool,
+    here_if_known: bool,
+) -> DayFacts:
+    """here: the calls are made in this process. here_if_known: so are rows of which none needs a call."""
     from jobs.run.enrich import write_out
     from jobs.run.ledger_session import prepare_ledger
     from jobs.tables.old_files import KEYS
 
     scratch = Path(f"{plan.facts.folder}{KEYS}")
     asking = progress.prefetching_keys
-    with prepare_ledger(plan.rows, plan.tasks, scratch=scratch, day=input_day, asking=asking, sent=sent) as run:
-        here = is_for_driver(plan.rows.sparkSession, run.plan, rows=input_day.rows, calls=not run.all_known)
-        written = write_out(plan.rows, run.plan, plan.facts.folder, sent, here=here)
+    with prepare_ledger(
+        plan.rows, plan.tasks, scratch=scratch, day=input_day, here=here, asking=asking, sent=sent
+    ) as run:
+        rows_here = here_if_known if run.all_known else here
+        written = write_out(plan.rows, run.plan, plan.facts.folder, sent, here=rows_here)
     return replace(
         plan.facts,
         files=written.files,

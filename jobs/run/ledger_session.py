@@ -23,7 +23,6 @@ from jobs.ledger.stored_request import write_request
 from jobs.run.by_row import begin_deciding, decided
 from jobs.run.caps import divided_by_need
 from jobs.run.day_keys import KeySource
-from jobs.run.driver_task import is_for_driver
 from jobs.run.hits import Found, Hits, find_hits, folder_of, heartbeats, register_run, unregister_run, with_index
 from jobs.run.key_columns import HASH, ROWS, TASK, Hashes
 from jobs.run.key_prefetch import BY_ROW, First, prefetch_keys, types_of
@@ -51,6 +50,7 @@ def prepare_ledger(
     *,
     scratch: Path,
     day: InputDay | None = None,
+    here: bool = False,
     asking: Callable[[int | None], object] = lambda _: None,
     sent: RequestMetricsCollector | None = None,
     draw: Callable[[int], int] = secrets.randbits,
@@ -58,8 +58,8 @@ def prepare_ledger(
     """`plan` with what is known of the day's keys, those that stand in several rows asked; for one `with`.
 
     scratch: a folder that every task sees and that does not exist yet, gone at the end. day: the files that
-    `prepared` is read straight from, if it is. asking: told of the number of keys before they are asked, and None after
-    that. sent: told of the requests.
+    `prepared` is read straight from, if it is. here: ask in this process, where `is_for_driver` has it so. asking: told
+    of the number of keys before they are asked, and None after that. sent: told of the requests.
     Leaving it, by an error too, removes the run's files. Raises LedgerError, and what the calls raise; their answers
     are in the ledger then.
     """
@@ -82,7 +82,6 @@ def prepare_ledger(
         if first:
             asking(sum(one.keys.num_rows for one in first.values()))
             spark = prepared.sparkSession
-            here = day is not None and is_for_driver(spark, plan, rows=day.rows, calls=True)
             found = prefetch_keys(found, first, spark=spark, here=here, seed=seed, scratch=scratch, sent=sent)
             asking(None)
         asked_by = tuple(BY_ROW if look.first is None else look.first.message for look in looks)

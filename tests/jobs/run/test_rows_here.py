@@ -16,10 +16,11 @@ from aiohttp import web
 from asyncio_core import AsyncFunction
 from jobs import schema
 from jobs.errors import AccessRefused, BudgetExhausted, LedgerError, RowFailed
-from jobs.run import driver_task
+from jobs.run import day, driver_task
 from jobs.run.day import run_day
 from jobs.run.enrich_day import FAILED, main
 from jobs.run.options import RunOptions
+from jobs.run.preflight import preflight
 from jobs.run.spark_coordinator import coordinator_of
 from jobs.task.row_flow import RowOutput
 from tidegate import (
@@ -287,3 +288,10 @@ def test_the_log_has_the_traceback_of_an_unexpected_error_in_the_task(project, s
     assert "in wrong\n" in caplog.text
     assert "tried again" not in caplog.text
     assert "ValueError: a bug of ours" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_micro_batch_of_a_stream_goes_through_workers_of_spark(project, spark, monkeypatch):
+    monkeypatch.setattr(day, "ROWS_OF_ONE_TASK", 0)  # it has tasks as a day has
+    declared, before = project(), jobs_of(spark)
+    day.write_input(declared, preflight(declared, DAY), DAY, "batch", spark=spark, whole_day=False)
+    assert len(jobs_of(spark) - before) == len(["its keys", "its rows"])
