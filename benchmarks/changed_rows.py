@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CHANGED, EXPIRED = 0.001, 0.005  # of the rows
 PAUSE = 60.0  # s between the answers that will be past their ttl and the others
 FOR_EVER = 1e9  # s
-JAVA = {"TIDEGATE_SPARK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}  # as the demo's, for short runs
+JAVA = {"TIDEGATE_SPARK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}  # for short runs
 DECLARATION = """
 import os
 from datetime import timedelta

@@ -45,7 +45,7 @@ def environment(weather_url: str) -> dict[str, str]:
     return {
         "WEATHER_URL": weather_url,
         "PLANES_URL": f"sqlite+aiosqlite:///{PLANES}",
-        "TIDEGATE_SPARK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # a third less CPU for a short run
+        "TIDEGATE_SPARK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",  # a third less CPU for a short run
     }
 
 

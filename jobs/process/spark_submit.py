@@ -23,7 +23,8 @@ HERE = Path(__file__).resolve().parent
 LOGGING = HERE / "log4j2.properties"
 PROGRAM = HERE.parent / "run" / "enrich_day.py"
 CLASS_ARCHIVE = Path(sys.prefix, "spark.jsa")
-SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # better compiled code pays after many rows, and half the CPU
+# better compiled code pays after many rows. No collector: Java refuses two, and Spark's configuration may name one
+SHORT_RUN = "-XX:TieredStopAtLevel=1"
 JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 NO_WARNINGS = "-Xlog:disable -Xlog:all=error"  # Java goes on without an archive that does not fit
 JAVA = 17

@@ -66,8 +66,21 @@ def test_java_is_started_for_a_short_run_where_the_input_is_small_and_nobody_cho
     assert SparkSubmit().for_short_run().java_options == SHORT_RUN
     assert SparkSubmit(master="yarn").for_short_run().java_options == ""
     assert SparkSubmit(java_options="-Xss2m").for_short_run().java_options == "-Xss2m"
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseZGC")  # of two collectors Java chooses none, and does not start
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Xint")
     assert SparkSubmit().for_short_run().java_options == ""
+
+
+@pytest.mark.process
+def test_a_short_run_starts_with_the_collector_that_spark_is_configured_with(tmp_path, monkeypatch):
+    """Of two collectors Java takes none, and does not start."""
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS")  # of tests/conftest.py
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    (tmp_path / "spark-defaults.conf").write_text("spark.driver.defaultJavaOptions -XX:+UseG1GC\n")
+    (tmp_path / "program.py").touch()
+    short = SparkSubmit().for_short_run()
+    with short.program_started(tmp_path / "program.py", [], name="p", log=tmp_path / "spark.log") as wait:
+        code = wait(60.0)
+    assert (short.java_options, code) == (SHORT_RUN, 0), (tmp_path / "spark.log").read_text()
 
 
 @pytest.mark.process
