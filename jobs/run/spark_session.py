@@ -21,6 +21,7 @@ OF_SESSION = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.shuffle.partitions": "8",
 }
+OF_USER = ("spark.ui.enabled", "spark.python.daemon.module")  # of the application, where spark-submit was given them
 FEW_ROWS = 20_000
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 # processes give back what a batch took, else their memory grows with the rows, and a stream's with its batches: Arrow's
@@ -72,14 +73,15 @@ def _of_application() -> dict[str, str]:
         "spark.speculation": "false",  # a second copy of a task would repeat its calls
         "spark.ui.showConsoleProgress": "false",
         "spark.python.sql.dataFrameDebugging.enabled": "false",  # a fifth of planning: who called, for each expression
+        "spark.ui.enabled": "false",
         **{f"spark.executorEnv.{name}": value for name, value in GIVING_BACK.items()},
     }
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # under spark-submit
         submitted = _submitted()
         settings |= local_master.settings_of(submitted.get("spark.master", ""))
-        settings["spark.ui.enabled"] = submitted.get("spark.ui.enabled", "false")
+        settings |= {key: submitted[key] for key in OF_USER if key in submitted}
     else:
-        settings |= local_master.settings_of("local[*]") | {"spark.ui.enabled": "false"}
+        settings |= local_master.settings_of("local[*]")
         os.environ.update(local_master.environment_of("local[*]"))
     return settings
 

@@ -1,10 +1,16 @@
 """Spark's daemon of Python workers, as a Spark of one machine starts it."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from jobs.run.local_master import DAEMON
+
+ROOT = Path(__file__).parents[3]
 
 TWO_TASKS = """
 import json
@@ -33,3 +39,26 @@ def test_workers_of_one_machine_share_what_their_daemon_loaded_and_draw_differen
     assert all(are_frozen)  # else a worker's garbage collections would copy what it shares
     assert not any(".zip" in file for file in spark_files)  # an archive has no bytecode
     assert len({*drawn}) == 2
+
+
+SETTING = "spark.python.daemon.module"
+SHOWS = f"""
+from jobs.run.spark_session import session
+
+print(session("workers").conf.get("{SETTING}"))
+"""
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(
+    ("submitted", "used"), [([], DAEMON), (["--conf", f"{SETTING}=pyspark.daemon"], "pyspark.daemon")]
+)
+def test_a_daemon_of_workers_that_somebody_chose_is_kept(tmp_path, submitted, used):
+    program = tmp_path / "shows.py"
+    program.write_text(SHOWS)
+    done = subprocess.run(
+        [Path(sys.executable).with_name("spark-submit"), "--master", "local[1]", *submitted, program],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+        check=False, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == used, done.stderr
