@@ -115,16 +115,7 @@ def first_day(record: DayRecord) -> int:
 
 
 def created(facts: DayFacts) -> DeltaTable:
-    """The published table, created empty."""
-    try:
-        return _create(facts)
-    except DeltaError:  # an object store took the commit, and its answer was lost
-        if (there := log_at(facts.declared.table)) is None:
-            raise
-        return there
-
-
-def _create(facts: DayFacts) -> DeltaTable:
+    """The published table of a stream, created empty."""
     return DeltaTable.create(
         facts.declared.table, delta_schema(facts), mode="error",
         partition_by=[facts.declared.partition], name=facts.declared.enrichment,
