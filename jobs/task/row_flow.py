@@ -21,7 +21,7 @@ from jobs.task.row_elements import RowElements
 from jobs.task.task_ledger import TaskLedger
 from jobs.task.task_limits import TaskLimits
 
-ROWS_PER_BATCH = 2000  # of output, as far as they go singly
+ROWS_PER_BATCH = 2000  # rows that fill a batch of output where they went through the operators one by one
 KNOWN_PER_BATCH = 4000  # rows that fill a batch where most are known: it costs about the same, whatever it holds
 TURNS_OF_A_CALL = 6  # of the loop, from an answer's bytes to those of the next request
 
