@@ -9,8 +9,6 @@ yet, as Delta does itself.
 import contextlib
 import json
 import re
-import shutil
-import tempfile
 import weakref
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +21,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from jobs.storage import durable, objects
 from jobs.storage.objects import ListedObject
 from jobs.storage.urls import below
-from jobs.storage.work_folders import work_folder
+from jobs.tables.copy_folders import logs_folder, on_disk, own_folder, remove_own
 
 LOG = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"
@@ -42,12 +40,15 @@ class CopiedTable(DeltaTable):
         self._copy(log)
 
     def _copy(self, log: Collection[ListedObject]) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="tidegate-log-"))
-        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-        (self.folder / LOG).mkdir()
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            for one, data in zip(log, pool.map(lambda one: _content(self.place, one), log), strict=True):
-                (self.folder / LOG / one.name).write_bytes(data)
+            contents = list(pool.map(lambda one: _content(self.place, one), log))
+        with on_disk(logs_folder(self.place)):
+            self.folder, lock = own_folder(self.place)
+            weakref.finalize(self, remove_own, self.folder, lock)
+            for one, data in zip(log, contents, strict=True):
+                file = self.folder / LOG / one.name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(data)
         _forget_others(self.place, log)
         super().__init__(self.folder)
 
@@ -58,20 +59,25 @@ class CopiedTable(DeltaTable):
     def push(self, files: Collection[Path]) -> None:
         """Bring these new files of the copy to the store, entries of the log after the files they name.
 
-        Raises OSError, and CommitFailedError where the store has another entry of that version: the table is then as
+        Raises OSError, and CommitFailedError where the store has another entry of that version. The table is then as
         before the commit.
         """
-        log = self.folder / LOG
+        try:
+            self._bring(files)
+        except Exception:
+            for file in files:
+                file.unlink()
+            super().__init__(self.folder)
+            raise
+        self._sum_up([file for file in files if self._is_of_log(file) and not ENTRY.fullmatch(file.name)])
+
+    def _bring(self, files: Collection[Path]) -> None:
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            data = [file for file in files if log not in file.parents]
+            data = [file for file in files if not self._is_of_log(file)]
             list(pool.map(lambda file: objects.upload(file, below(self.place, *self._names(file))), data))
         for entry in sorted(file for file in files if ENTRY.fullmatch(file.name)):
             if not self._commit(entry):
-                for file in files:
-                    file.unlink()
-                super().__init__(self.folder)
                 raise CommitFailedError(f"version {int(entry.stem)} of {self.place} is another program's")
-        self._sum_up([file for file in files if file.parent == log and not ENTRY.fullmatch(file.name)])
 
     def _commit(self, entry: Path) -> bool:
         place, data = below(self.place, *self._names(entry)), entry.read_bytes()
@@ -89,7 +95,10 @@ class CopiedTable(DeltaTable):
             with contextlib.suppress(OSError):  # the log can be read without it
                 for file in checkpoint:
                     objects.upload(file, below(self.place, *self._names(file)))
-        (self.folder / LOG / LAST_CHECKPOINT).unlink(missing_ok=True)  # the next one may be taken back
+        (self.folder / LOG / LAST_CHECKPOINT).unlink(missing_ok=True)  # else the next one is no new file to `pushed`
+
+    def _is_of_log(self, file: Path) -> bool:
+        return file.parent == self.folder / LOG
 
     def _names(self, file: Path) -> tuple[str, ...]:
         return file.relative_to(self.folder).parts
@@ -105,7 +114,8 @@ def pushed(table: DeltaTable | None) -> Iterator[None]:
         yield
         return
     before = {*table.folder.rglob("*")}
-    yield
+    with on_disk(table.folder):
+        yield
     table.push({file for file in table.folder.rglob("*") if file.is_file()} - before)
 
 
@@ -141,7 +151,7 @@ def _listed(place: str) -> list[ListedObject]:
 
 def _starts(place: str) -> Iterator[str]:
     """Where a listing of the log may begin, the shortest first; a checkpoint may be gone, with its table."""
-    kept = [file.name for file in _kept(place).glob("*.checkpoint.parquet@*")]
+    kept = [file.name for file in logs_folder(place).glob("*.checkpoint.parquet@*")]
     if kept:
         yield _version(max(kept))
     elif (last := objects.read(below(place, LOG, LAST_CHECKPOINT))) is not None:
@@ -154,20 +164,13 @@ def _version(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _kept(place: str) -> Path:
-    """The folder with what was read of the log before. Its files have their etag in the name, so none is taken for that
-    of a table that was at this place before.
-    """
-    return Path(work_folder(place), "log")
-
-
 def _kept_name(name: str, etag: str) -> str:
     return f"{name}@{quote(etag, safe='')}"
 
 
 def _content(place: str, one: ListedObject) -> bytes:
     with contextlib.suppress(OSError):
-        data = Path(_kept(place), _kept_name(one.name, one.etag)).read_bytes()
+        data = Path(logs_folder(place), _kept_name(one.name, one.etag)).read_bytes()
         if one.etag and len(data) == one.size:
             return data
     data = objects.content(below(place, LOG, one.name))
@@ -178,12 +181,12 @@ def _content(place: str, one: ListedObject) -> bytes:
 def _keep(place: str, name: str, etag: str, data: bytes) -> None:
     with contextlib.suppress(OSError):  # without it the next opening asks again
         if etag:
-            durable.write(_kept(place) / _kept_name(name, etag), data)
+            durable.write(logs_folder(place) / _kept_name(name, etag), data)
 
 
 def _forget_others(place: str, log: Collection[ListedObject]) -> None:
     needed = {_kept_name(one.name, one.etag) for one in log}
-    for file in _kept(place).glob("*@*"):
+    for file in logs_folder(place).glob("*@*"):
         if file.name not in needed:
             with contextlib.suppress(OSError):
                 file.unlink()

@@ -16,6 +16,7 @@ from jobs.storage import objects
 from jobs.storage.objects import ListedObject
 from jobs.storage.urls import below, is_url
 from jobs.storage.work_folders import work_folder
+from jobs.tables.copy_folders import remove_abandoned
 from jobs.tables.delta_log import table_at
 from jobs.tables.leases import at_work
 from jobs.tables.publishers import storing
@@ -94,7 +95,9 @@ def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[st
         old = opened.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
         replaced_since = opened.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True)
         if is_url(table):
-            opened.cleanup_metadata()  # entries of the log, which a commit there does not delete
+            remove_abandoned(table)
+            if opened.metadata().configuration.get("delta.enableExpiredLogCleanup") != "false":
+                opened.cleanup_metadata()  # entries of the log, which a commit there does not delete
     named = [uri.removeprefix("file://").removeprefix(f"{table}/") for uri in opened.file_uris()]
     return len(old), {form for name in (*named, *replaced_since) for form in (name, unquote(name))}
 

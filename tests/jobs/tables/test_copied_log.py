@@ -1,7 +1,11 @@
 """The log of a table on a store, by a copy: what it shows is what the store has, whoever commits to it."""
 
+import errno
+import multiprocessing
+import os
 import random
-import shutil
+import signal
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +17,9 @@ from jobs.errors import TidegateError
 from jobs.storage import objects, work_folders
 from jobs.tables import audit, by_run
 from jobs.tables.copied_log import CopiedTable, copied, pushed
+from jobs.tables.copy_folders import logs_folder
 from jobs.tables.delta_log import log_at
+from jobs.tables.old_files import vacuum
 from jobs.tables.publishing import publish
 from tests.jobs.tables import test_publishing as days
 from tests.support.killed_processes import behind_a_proxy
@@ -132,9 +138,63 @@ def test_what_is_kept_of_a_log_may_be_torn_or_gone(place, kept):
     make(place)
     append(place, DAYS[1], 2)
     copied(place)
-    for file in Path(work_folders.work_folder(place), "log").iterdir():
+    for file in logs_folder(place).glob("*@*"):
         file.unlink() if kept is None else file.write_bytes(kept)
     assert copied(place).version() == 1
+
+
+def append_and_end(place):
+    table = copied(place)
+    append(table, DAYS[1], 2)  # in the copy
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("removed_by", [copied, lambda place: vacuum(place, older_than=timedelta(0))])
+def test_rows_that_a_killed_process_had_in_its_copy_go_with_the_next_opening_and_with_vacuum(place, removed_by):
+    make(place)
+    living = copied(place)
+    killed = multiprocessing.get_context("spawn").Process(target=append_and_end, args=(place,))
+    killed.start()
+    killed.join(60)
+    assert killed.exitcode == -signal.SIGKILL
+    assert len([*logs_folder(place).glob("copy-*/date=*/*.parquet")]) == 1
+    removed_by(place)
+    assert [*logs_folder(place).resolve().glob("copy-*")] == [living.folder]
+
+
+def test_a_full_disk_is_named_with_the_cure_and_the_table_is_as_before(place, monkeypatch):
+    make(place)
+    table = copied(place)
+
+    def fails(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with (
+        pytest.raises(TidegateError, match=r"the disk of .*/log/copy-\w+ is full.* set TIDEGATE_WORK to a folder"),
+        pushed(table),
+    ):
+        fails()
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", fails)
+        with pytest.raises(TidegateError, match=r"the disk of .*/log is full, where logs of tables on a store are"):
+            log_at(place)
+    assert numbers_at(place) == [1]
+
+
+def test_a_commit_that_did_not_reach_the_store_is_not_in_the_copy_either(place, monkeypatch):
+    make(place)
+    table = copied(place)
+
+    def fails(*_):
+        raise OSError("the store is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(objects, "create", fails)
+        with pytest.raises(OSError, match="the store is gone"), pushed(table):
+            append(table, DAYS[1], 2)
+    with pushed(table):
+        append(table, DAYS[1], 3)
+    assert numbers_at(place) == [1, 3]
 
 
 def test_a_log_with_files_of_a_kind_that_is_not_known_is_opened_at_its_place(place):
@@ -226,7 +286,8 @@ def test_two_machines_and_another_program_commit_in_any_order_and_the_copy_shows
         elif step == "cleans":
             DeltaTable(place).cleanup_metadata()
         else:
-            shutil.rmtree("here", ignore_errors=True)
+            for kept in Path("here").rglob("*@*"):
+                kept.unlink()
         if not expected:
             commit(on_machine("here"), number)
             expected.add(number)

@@ -143,9 +143,11 @@ def test_the_files_of_a_published_day_stay_where_a_look_at_them_fails(runs_only,
 
 
 @pytest.mark.process
-def test_entries_of_a_log_on_a_store_that_are_summed_up_go_when_they_are_old_enough(s3):
+@pytest.mark.parametrize("goes", [True, False])
+def test_entries_of_a_log_on_a_store_that_are_summed_up_go_when_old_enough_unless_the_table_keeps_them(s3, goes):
     table, hooks = f"{s3.bucket}/table", PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
     log = {"delta.checkpointInterval": "3", "delta.logRetentionDuration": "interval 0 days"}
+    log |= {} if goes else {"delta.enableExpiredLogCleanup": "false"}
     for value in range(4):
         rows = pa.table({"value": [value]})
         write_deltalake(
@@ -153,7 +155,7 @@ def test_entries_of_a_log_on_a_store_that_are_summed_up_go_when_they_are_old_eno
         )
     assert {f"{version:020}.json" for version in range(4)} <= names_in_log(table)
     vacuum(table, older_than=WEEK)
-    assert f"{0:020}.json" not in names_in_log(table)
+    assert (f"{0:020}.json" in names_in_log(table)) is not goes
     assert sorted(values(table)) == [0, 1, 2, 3]
 
 
