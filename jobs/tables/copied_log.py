@@ -1,9 +1,9 @@
 """A copy on disk of the log of a table on an object store, in which deltalake reads and commits.
 
 deltalake itself asks a store twice for each entry of a log since its last checkpoint, whenever it opens the table. The
-copy takes one listing, and one request for each entry that is not in the work folder since the last time. A commit is
-made in the copy; then its files and its entry go to the store, the entry on condition that there is none of its version
-yet, as Delta does itself.
+copy takes one listing, and one request for each entry that is not in the work folder since the last time. deltalake
+commits in the copy; then the new files are uploaded, and last the log entry, which the store accepts only if no entry
+has its version yet. Delta itself commits in the same way.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""The log of a table on a store, by a copy: what it shows is what the store has, whoever commits to it."""
+"""A copy of the log of a table on a store equals that log, whichever program commits to it."""
 
 import errno
 import multiprocessing
