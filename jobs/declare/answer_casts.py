@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.declare.answer_json import dump, load
+from jobs.declare.times import DATE_FORMS, TIMESTAMP_FORMS, read_date, read_timestamp, shown
 
 Cast = Callable[[Any], Any]
 LARGEST_FLOAT = 3.4028235677973366e38  # the smallest number that FLOAT cannot hold
@@ -71,8 +72,7 @@ def cast_to(kind: pa.DataType) -> Cast:
 
 
 def _refuse(type_name: str, value: Any) -> ValueError:
-    shown = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
-    return ValueError(f"expected {type_name}, got {shown if len(shown) <= 60 else shown[:57] + '...'}")
+    return ValueError(f"expected {type_name}, got {shown(value)}")
 
 
 def _nullable(cast: Cast) -> Cast:
@@ -143,25 +143,21 @@ def _bytes(value: Any) -> Any:
 def _date(value: Any) -> Any:
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return value
-    try:
-        return dt.date.fromisoformat(value)
-    except (TypeError, ValueError) as error:
-        raise _refuse("DATE (as 2013-01-10)", value) from error
+    if not isinstance(value, str):
+        raise _refuse(f"DATE ({DATE_FORMS})", value)
+    return read_date(value)
 
 
 @_nullable
 def _timestamp(value: Any) -> Any:
     if isinstance(value, str):
-        try:
-            value = dt.datetime.fromisoformat(value)
-        except ValueError as error:
-            raise _refuse("TIMESTAMP (ISO 8601)", value) from error
+        return read_timestamp(value)
     if not isinstance(value, dt.datetime):
-        raise _refuse("TIMESTAMP (ISO 8601)", value)
+        raise _refuse(f"TIMESTAMP ({TIMESTAMP_FORMS})", value)
     try:
         return value.astimezone(dt.UTC) if value.tzinfo else value.replace(tzinfo=dt.UTC)
     except OverflowError as error:  # before the year 1 or after 9999, in UTC
-        raise _refuse("TIMESTAMP (ISO 8601)", value) from error
+        raise _refuse(f"TIMESTAMP ({TIMESTAMP_FORMS})", value) from error
 
 
 def _decimal(precision: int, scale: int) -> Cast:
