@@ -1,0 +1,89 @@
+"""python -m tests.simulation: plays nights. `make simulate` runs it."""
+
+import argparse
+import gc
+import os
+import pathlib
+import sys
+import tempfile
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+
+from tests.simulation.nights import Night, draw_night
+from tests.simulation.play import Outcome, play
+from tests.simulation.product import install
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, help="one night")
+    parser.add_argument("--seeds", default="20", help="so many nights, or FROM:TO")
+    parser.add_argument("--hours", type=float, help="nights of fresh seeds for so long")
+    parser.add_argument("--night", type=pathlib.Path, help="a file with one night as JSON")
+    parser.add_argument("--trace", action="store_true", help="print what happens")
+    parser.add_argument("--first", action="store_true", help="end with the first night that fails")
+    return parser.parse_args()
+
+
+def nights(options: argparse.Namespace) -> Iterator[Night]:
+    if options.night is not None:
+        yield Night.of_json(options.night.read_text())
+    elif options.seed is not None:
+        yield draw_night(options.seed)
+    elif options.hours is not None:
+        seed, end = int(time.time()), time.monotonic() + 3600 * options.hours
+        while time.monotonic() < end:
+            yield draw_night(seed)
+            seed += 1
+    else:
+        first, colon, last = options.seeds.partition(":")
+        yield from map(draw_night, range(int(first), int(last)) if colon else range(int(first)))
+
+
+def report(night: Night, outcome: Outcome, *, trace: bool) -> None:
+    if trace:
+        print("\n".join(outcome.trace))
+        print(f"night {night.seed}: digest {outcome.digest:012x}, {outcome.steps} steps, {outcome.runs}")
+    for failure in outcome.failures[:2]:
+        print(f"NIGHT {night.seed} FAILED at {failure}", flush=True)
+
+
+def main() -> int:
+    options = arguments()
+    install()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    faults: Counter[str] = Counter()
+    count = failed = charges = steps = digest = 0
+    virtual, cpu = 0.0, time.process_time()
+    with tempfile.TemporaryDirectory(prefix="tidegate-nights-", dir=_fast_folder()) as base:
+        for night in nights(options):
+            outcome = play(night, pathlib.Path(base), trace=options.trace)
+            report(night, outcome, trace=options.trace)
+            count += 1
+            failed += bool(outcome.failures)
+            charges, steps, virtual = charges + outcome.charges, steps + outcome.steps, virtual + outcome.seconds
+            faults += outcome.faults
+            digest = zlib.crc32(f"{outcome.digest:012x}".encode(), digest)
+            if failed and options.first:
+                break
+    cpu = time.process_time() - cpu
+    kinds = ", ".join(f"{number} {kind}" for kind, number in faults.most_common())
+    print(f"CPU {cpu:.1f} s, {60 * count / cpu:.0f} nights a minute; {steps} steps, {virtual / 3600:.1f} virtual hours")
+    print(f"{count} nights, {failed} failed; faults: {kinds or 'none'}; {charges} calls; digest {digest:08x}")
+    sys.stdout.flush()
+    return 1 if failed else 0
+
+
+def _fast_folder() -> str | None:
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a night
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
+    os._exit(main())  # without waiting for the threads that carried the nights

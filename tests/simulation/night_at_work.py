@@ -1,0 +1,21 @@
+"""The night that is simulated at present: what the replaced parts of the product find their scheduler by."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.simulation.scheduler import Scheduler
+
+_at_work: list["Scheduler"] = []
+
+
+def scheduler() -> "Scheduler":
+    """The scheduler of the night at work."""
+    return _at_work[-1]
+
+
+def begin(night: "Scheduler") -> None:
+    _at_work.append(night)
+
+
+def end() -> None:
+    _at_work.pop()

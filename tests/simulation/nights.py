@@ -1,0 +1,137 @@
+"""A night as data: what runs, who does what beside it, and what can fail. Drawn from a seed, or read from a file."""
+
+import dataclasses
+import json
+import random
+from dataclasses import dataclass
+from typing import Any
+
+LOOKUPS = ("price", "order")
+
+
+@dataclass(frozen=True)
+class Act:
+    """Something that happens in a round, so many seconds after its begin.
+
+    Attributes:
+        does: "run", "compact", "refresh", "forget", "kill run", "power cut".
+        lookup: Whose answers; "" where that is no matter.
+        share: Of the day's keys, or of the runs: which.
+        grace: Of a compaction, in seconds.
+    """
+
+    does: str
+    at: float
+    lookup: str = ""
+    share: float = 0.0
+    grace: float = 86_400.0
+
+
+@dataclass(frozen=True)
+class Night:
+    """Everything that a night depends on but the code.
+
+    Attributes:
+        seed: Of the schedule, and of each fault's place.
+        rounds: A round begins when the runs of the one before it have ended.
+        chances: Per kind of fault, the probability that it strikes where it can.
+        left_out: Numbers of faults that do not strike, since the night fails without them too.
+    """
+
+    seed: int
+    storage: str = "local"
+    latency: float = 0.001
+    preempts: float = 0.3
+    tasks: int = 2
+    rows: int = 20
+    spread: float = 1.0  # distinct keys per row
+    mode: str = "unordered"
+    flush_rows: int = 20
+    flush_seconds: float = 0.5
+    rounds: tuple[tuple[Act, ...], ...] = ()
+    compacts_at_end: bool = False
+    chances: dict[str, float] = dataclasses.field(default_factory=dict)
+    fails_between: tuple[float, float] = (0.0, 0.0)
+    left_out: tuple[int, ...] = ()
+
+    def as_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def of_json(cls, text: str) -> "Night":
+        facts: dict[str, Any] = json.loads(text)
+        facts["rounds"] = tuple(tuple(Act(**act) for act in acts) for acts in facts["rounds"])
+        for name in ("fails_between", "left_out"):
+            facts[name] = tuple(facts[name])
+        return cls(**facts)
+
+
+def draw_night(seed: int) -> Night:
+    """The night of this seed."""
+    draws = random.Random(f"night:{seed}")
+    rounds = tuple(_draw_round(draws) for _ in range(draws.choice((0, 1, 2, 3))))
+    fails_from = 10 * draws.random()
+    return Night(
+        seed=seed,
+        storage=draws.choice(("local", "local", "s3")),
+        latency=draws.choice((0.0005, 0.005, 0.03)),
+        preempts=draws.choice((0.05, 0.3, 0.7)),
+        tasks=draws.choice((1, 2, 3)),
+        rows=draws.choice((20, 60)),
+        spread=draws.choice((0.3, 1.0, 3.0)),
+        mode=draws.choice(("ordered", "unordered")),
+        flush_rows=draws.choice((3, 20, 200)),
+        flush_seconds=draws.choice((0.05, 0.5)),
+        rounds=rounds,
+        compacts_at_end=draws.random() < 0.5,
+        chances=_draw_chances(draws) if rounds else {},
+        fails_between=(fails_from, fails_from + draws.choice((1.0, 10.0))),
+    )
+
+
+def _draw_round(draws: random.Random) -> tuple[Act, ...]:
+    """One or two runs, and what people and machines do meanwhile."""
+    acts = [Act("run", 0.0)]
+    if draws.random() < 0.4:
+        acts.append(Act("run", draws.random() * draws.choice((0.01, 1.0, 5.0))))
+    if draws.random() < 0.4:
+        acts.append(_draw_compaction(draws, 5 * draws.random()))
+    if draws.random() < 0.25:
+        acts.append(Act("kill run", draws.random() * draws.choice((0.5, 3.0, 10.0)), share=draws.random()))
+    elif draws.random() < 0.2:
+        acts.append(Act("power cut", draws.random() * draws.choice((0.5, 3.0, 10.0))))
+    after = 60.0  # the first runs have ended
+    if draws.random() < 0.35:
+        acts.append(Act("refresh", after, "price", draws.choice((0.02, 0.25))))
+    if draws.random() < 0.35:
+        lookup = draws.choice(LOOKUPS)
+        acts.append(Act("forget", after + 5, lookup, draws.choice((0.02, 0.25))))
+        if draws.random() < 0.6:
+            acts.append(_draw_compaction(draws, after + 5 - 0.1 * draws.random(), lookup))
+    return tuple(sorted(acts, key=lambda act: act.at))
+
+
+def _draw_compaction(draws: random.Random, at: float, lookup: str = "") -> Act:
+    return Act("compact", at, lookup or draws.choice(LOOKUPS), grace=draws.choice((86_400.0, 60.0, 10.0)))
+
+
+def _draw_chances(draws: random.Random) -> dict[str, float]:
+    """Most nights have some kinds of faults and not others, so that each kind is met alone and with others."""
+    level = draws.choice((0.0, 0.05, 0.2))
+    kinds = {
+        "throttled": level * draws.random(),
+        "refused": level * draws.random(),
+        "dropped after charging": level * draws.random(),
+        "no answer": 0.3 * level * draws.random(),
+        "late answer": level * draws.random(),
+        "kill of a task": 0.5 if draws.random() < 0.7 else 0.0,
+        "lost result of a task": 0.2 if draws.random() < 0.3 else 0.0,
+        "late attempt of a task": 0.3 if draws.random() < 0.2 else 0.0,
+        "kill at a file": draws.choice((0.0, 0.0, 0.003, 0.02)),
+        "connection reset": draws.choice((0.0, 0.0, 0.002)),
+        "partition of the network": draws.choice((0.0, 0.0, 0.002)),
+    }
+    if draws.random() < 0.3:
+        chance = draws.choice((0.02, 0.2))
+        kinds |= {"error before a file operation": chance, "error after a file operation": chance}
+    return {kind: chance for kind, chance in kinds.items() if chance}

@@ -1,0 +1,243 @@
+"""Plays one night: its runs, what people and machines do beside them, and at last a quiet run that calls nothing."""
+
+import gc
+import pathlib
+import shutil
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+from jobs.commands.marks import mark_expired
+from jobs.errors import TidegateError
+from jobs.ledger.compaction import compact
+from jobs.ledger.erasure import forget
+from jobs.run.enrich import write_out
+from jobs.run.ledger_session import prepare_ledger
+from tests.simulation import night_at_work
+from tests.simulation.declared import draw_rows, frame_of, ledger_folder, plan_of
+from tests.simulation.disk import Disk, ObjectStore
+from tests.simulation.faults import Faults
+from tests.simulation.file_access import ArrowFiles, DiskPath, FileSystem
+from tests.simulation.nights import Act, Night
+from tests.simulation.rules import Rules, text_of
+from tests.simulation.scheduler import Killed, Process, Scheduler
+from tests.simulation.sockets import Network
+from tests.simulation.spark import Spark, StageFailed
+from tests.simulation.vendor import Vendor
+
+LONGEST_RUN = 7200.0  # s
+LONGEST_COMMAND = 600.0
+CLAIMS_EXPIRE = 31.0  # a dead run's claims count no more
+
+
+class Over(Exception):  # noqa: N818  # the night, as nothing more can be learned from it
+    """The night cannot go on."""
+
+
+@dataclass
+class Outcome:
+    """What became of a night. digest: equal for equal nights and equal code."""
+
+    failures: list[str]
+    digest: int
+    faults: Counter[str]
+    charges: int
+    steps: int
+    file_operations: int
+    seconds: float  # virtual
+    runs: dict[str, str]
+    trace: list[str]
+    fault_numbers: int
+
+
+class Stage:
+    """One night's world. The root thread plays the acts."""
+
+    def __init__(self, night: Night, folder: pathlib.Path, *, trace: bool) -> None:
+        self.night, self.folder = night, folder
+        self.scheduler = Scheduler(str(night.seed), preempts=night.preempts, trace=trace)
+        night_at_work.begin(self.scheduler)
+        self.faults = Faults(night.chances, night.left_out, self.scheduler.stream, self.scheduler.say)
+        self.faults.is_quiet = not night.rounds
+        self.scheduler.network = Network(self.faults)
+        storage = ObjectStore if night.storage == "s3" else Disk
+        self.disk = storage(night.latency, self.faults)
+        self.disk.fails_between = night.fails_between
+        self.disk.may_kill = _may_die_at_a_file
+        self.scheduler.file_system = FileSystem(ArrowFiles(self.disk))
+        if isinstance(self.disk, Disk):
+            DiskPath.disk = self.disk
+        self.vendor = self.scheduler.vendor = Vendor(self.faults)
+        self.rules = self.scheduler.rules = Rules(self.vendor, self.disk, night.tasks, night.mode)
+        self.draws = self.scheduler.stream("people")
+        self.rows = draw_rows(night)
+        self.runs: dict[str, str] = {}
+        self._sparks: dict[Process, Spark] = {}
+        self._others: list[Process] = []
+
+    # -- a run ---------------------------------------------------------------------------------------------------------
+    def start_run(self) -> Process:
+        name = f"run{len(self.runs) + 1}"
+        self.runs[name] = "runs"
+        return self.scheduler.spawn(name, self._run, name)
+
+    def _run(self, name: str) -> None:
+        """The driver of a run, below its planning and above its publishing."""
+        spark = Spark(name, self.faults, self.night.tasks, self.rules.task_begins)
+        self._sparks[self.scheduler.me().process] = spark
+        folder = self.folder / name
+        try:
+            frame = frame_of(self.rows, self.night.tasks, spark)
+            plan = plan_of(self.night, name)
+            with prepare_ledger(frame, plan, scratch=folder / "scratch", here=True) as session:  # type: ignore[arg-type]
+                written = write_out(frame, session.plan, str(folder / "files"))  # type: ignore[arg-type]
+        except (TidegateError, StageFailed) as error:
+            self.runs[name] = f"failed: {type(error).__name__}: {error}"
+            self.scheduler.say("run failed", self.runs[name])
+        except Exception as error:  # noqa: BLE001  # no run may end by any other
+            self.runs[name] = f"broke: {error!r}"
+            self.scheduler.fail(f"{name} broke: {error!r}\n{traceback.format_exc()}")
+        else:
+            self.runs[name] = "ok"
+            self.rules.check_day(name, self.rows, written.files, is_quiet=self.faults.is_quiet)
+
+    def finish_run(self, run: Process) -> None:
+        if not self.scheduler.wait_for(run, LONGEST_RUN):
+            self.scheduler.fail(f"{run} has not ended in two hours\n{self.scheduler.describe()}")
+            raise Over
+        self._kill_run(run)
+
+    def _kill_run(self, run: Process) -> None:
+        self.scheduler.kill(run)
+        for worker in self._sparks[run].workers if run in self._sparks else ():
+            self.scheduler.kill(worker)
+
+    # -- acts ----------------------------------------------------------------------------------------------------------
+    def play_round(self, acts: Sequence[Act]) -> None:
+        began, runs = self.scheduler.now, []
+        for act in acts:
+            self.scheduler.sleep(began + act.at - self.scheduler.now)
+            self.scheduler.say("ACT", act.does, act.lookup)
+            if act.does == "run":
+                runs.append(self.start_run())
+            elif act.does == "kill run":
+                self._kill_run(runs[int(act.share * len(runs))])
+            elif act.does == "power cut":
+                self._cut_power()
+            else:
+                self._others.append(self._command(act))
+        for run in runs:
+            self.finish_run(run)
+        for other in self._others:
+            self._finish_command(other)
+
+    def _command(self, act: Act) -> Process:
+        if act.does == "compact":
+            return self.scheduler.spawn("compact", self._compact, act.lookup, act.grace)
+        return self.scheduler.spawn(act.does, self._forget if act.does == "forget" else self._refresh, act)
+
+    def _finish_command(self, command: Process) -> None:
+        if not self.scheduler.wait_for(command, LONGEST_COMMAND):
+            self.scheduler.fail(f"{command} has not ended in ten minutes\n{self.scheduler.describe()}")
+            raise Over
+
+    def _cut_power(self) -> None:
+        self.faults.struck["power cut"] += 1
+        for process in self.scheduler.processes[1:]:
+            self.scheduler.kill(process)
+        self.disk.cut_power(self.draws)
+        self.rules.power_was_cut()
+
+    def _compact(self, lookup: str, grace: float) -> None:
+        self._as_command("compact", partial(compact, ledger_folder(lookup), grace=timedelta(seconds=grace)))
+
+    def _refresh(self, act: Act) -> None:
+        """Some answers are declared expired, and the vendor has newer ones."""
+        keys = self._some_keys(act)
+        for key in keys:
+            self.rules.unwanted(act.lookup, key)
+        before, self.rules.older_values = self.rules.older_values, True
+        if self._as_command("refresh", partial(mark_expired, ledger_folder(act.lookup), [text_of((k,)) for k in keys])):
+            self.rules.older_values = before
+            for key in keys:
+                self.vendor.versions[act.lookup, (key,)] += 1
+
+    def _forget(self, act: Act) -> None:
+        keys = self._some_keys(act)
+        for key in keys:
+            self.rules.unwanted(act.lookup, key)
+        if self._as_command("forget", partial(forget, ledger_folder(act.lookup), [text_of((key,)) for key in keys])):
+            self.rules.check_forgotten(act.lookup, keys)
+            for key in keys:
+                self.rules.unwanted(act.lookup, key)
+
+    def _some_keys(self, act: Act) -> list[str]:
+        keys = sorted({key for row in self.rows if (key := row.key(act.lookup))})
+        return self.draws.sample(keys, max(1, int(len(keys) * act.share))) if keys else []
+
+    def _as_command(self, name: str, work: Callable[[], object]) -> bool:
+        """Whether the command ended well; it may refuse or fail in one sentence."""
+        try:
+            work()
+        except TidegateError as error:
+            self.scheduler.say(name, "failed:", error)
+            return False
+        return True
+
+    # -- the end of the night ------------------------------------------------------------------------------------------
+    def play_quiet_end(self) -> None:
+        """What was left undone is done now; then nothing is left to pay."""
+        self.faults.is_quiet = True
+        self.scheduler.sleep(CLAIMS_EXPIRE)
+        self._quiet_run()
+        if self.night.compacts_at_end:
+            self._finish_command(self.scheduler.spawn("compact", self._compact, "price", 10.0))
+            self._finish_command(self.scheduler.spawn("compact", self._compact, "order", 10.0))
+        bill = len(self.vendor.invoice)
+        name = self._quiet_run()
+        if len(self.vendor.invoice) != bill:
+            self.scheduler.fail(f"{name} made {len(self.vendor.invoice) - bill} calls, when all was known")
+
+    def _quiet_run(self) -> str:
+        run = self.start_run()
+        self.finish_run(run)
+        if self.runs[run.name] != "ok":
+            self.scheduler.fail(f"{run}, without faults: {self.runs[run.name]}")
+        return run.name
+
+
+def _may_die_at_a_file(process: Process) -> bool:
+    return process.name in ("compact", "forget", "refresh") or ".t" in process.name
+
+
+def play(night: Night, base: pathlib.Path, *, trace: bool = False) -> Outcome:
+    """Play the night in a folder of its own below `base`."""
+    folder = base / f"night{night.seed}"
+    stage = Stage(night, folder, trace=trace)
+    scheduler = stage.scheduler
+    try:
+        for acts in night.rounds:
+            stage.play_round(acts)
+        stage.play_quiet_end()
+    except (Over, Killed):
+        pass
+    outcome = Outcome(
+        failures=list(scheduler.failures),
+        digest=scheduler.digest,
+        faults=stage.faults.struck,
+        charges=len(stage.vendor.invoice),
+        steps=scheduler.steps,
+        file_operations=stage.disk.operations,
+        seconds=scheduler.now,
+        runs=stage.runs,
+        trace=scheduler.trace or [],
+        fault_numbers=stage.faults.numbers,
+    )
+    scheduler.finish()
+    night_at_work.end()
+    shutil.rmtree(folder, ignore_errors=True)
+    gc.collect()
+    return outcome

@@ -1,0 +1,82 @@
+"""Loads the product's modules that the nights drive, and puts the simulation below them."""
+
+import functools
+import logging
+import sys
+import types
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+import jobs.clients.registry
+import jobs.commands.marks
+import jobs.ledger.compaction
+import jobs.ledger.erasure
+import jobs.run.day_keys
+import jobs.run.driver_task
+import jobs.run.enrich
+import jobs.run.keyed_rows
+import jobs.run.ledger_session
+import jobs.run.spark_coordinator
+import jobs.run.spark_facts
+import jobs.storage.stored_files
+import jobs.task.output_files
+from jobs.ledger.journal import Journal
+from jobs.ledger.store import LedgerFolder
+from jobs.task.output_files import TaskFiles
+from tests.simulation import installation, spark
+from tests.simulation.file_access import ROOT
+from tests.simulation.night_at_work import scheduler
+from tests.simulation.vendor import VendorClient
+
+
+@functools.cache
+def install() -> None:
+    """Once for the process, which then runs nights and nothing else."""
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    sys.unraisablehook = lambda _: None  # of objects of killed processes
+    _watch()
+    installation.install(
+        {
+            jobs.clients.registry.client_for: VendorClient,
+            jobs.storage.stored_files.filesystem_of: _filesystem_of,
+            jobs.run.spark_facts.setting: lambda _spark, _name, default="": default or "simulated",
+            jobs.run.spark_coordinator.coordinator_of: lambda frames: frames.coordinator(),
+            jobs.run.driver_task.results_here: lambda frames, task, rows, _address: frames.run_table(task, rows),
+            jobs.run.day_keys.KeySource: spark.FrameKeys,
+            jobs.run.keyed_rows._of_ddl: spark.type_of_ddl,  # it asks the JVM
+        }
+    )
+    jobs.run.enrich.F = types.SimpleNamespace(spark_partition_id=lambda: None)  # type: ignore[assignment]
+
+
+_real_filesystem_of = jobs.storage.stored_files.filesystem_of
+
+
+def _filesystem_of(place: str) -> Any:
+    return (scheduler().file_system, place) if place.startswith(ROOT) else _real_filesystem_of(place)
+
+
+def _watch() -> None:
+    """Tell the night's rules what the product was told is stored, and which rows leave a task."""
+    write_part, append, written = LedgerFolder.write_part, Journal.append, TaskFiles.written
+
+    def watched_write(self: LedgerFolder, run_id: str, name: str, answers: Any, *, lasting: bool = False) -> str:
+        part = write_part(self, run_id, name, answers, lasting=lasting)
+        scheduler().rules.stored(self.lookup, answers)
+        return part
+
+    def watched_append(self: Journal, records: pa.Table) -> None:
+        append(self, records)
+        lookup = str(self._path).removeprefix(f"{ROOT}ledger/").split("/")[0]
+        scheduler().rules.stored(lookup, records)
+
+    def watched_rows(self: TaskFiles, batches: Iterator[pa.RecordBatch], *rest: Any) -> Iterator[pa.RecordBatch]:
+        return written(self, scheduler().rules.watched(batches), *rest)
+
+    LedgerFolder.write_part = watched_write  # type: ignore[method-assign]
+    Journal.append = watched_append  # type: ignore[method-assign]
+    TaskFiles.written = watched_rows  # type: ignore[method-assign]

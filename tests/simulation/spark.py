@@ -1,0 +1,263 @@
+"""Spark as an adversary: it runs a task any number of times, two at once, loses results, and retries whole stages."""
+
+import functools
+import types
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T  # noqa: N812  # Spark's own name for it
+
+from jobs import schema
+from jobs.run import day_keys, driver_keys
+from jobs.run.coordinator import DriverCoordinator
+from jobs.run.key_columns import TASK
+from jobs.task.link_protocol import PARTITION_OF_FRAME
+from tests.simulation.faults import Faults
+from tests.simulation.night_at_work import scheduler
+from tests.simulation.scheduler import Process
+from tests.simulation.threads import Event
+
+Task = Callable[..., Iterator[pa.RecordBatch]]
+
+ATTEMPTS = 4
+ROWS_PER_BATCH = 16
+STARTS_WITHIN = 0.2  # s
+NOTICES_WITHIN = 0.3  # s from a worker's death
+RETRIES_AFTER = 0.05  # s
+LATE_ATTEMPT = 30.0  # s at most
+
+
+class StageFailed(Exception):  # noqa: N818  # what happened
+    """Spark gave the stage up."""
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """A TaskContext."""
+
+    stage: int
+    partition: int
+    attempt: int
+
+    def stageId(self) -> int:  # noqa: N802  # Spark's names
+        return self.stage
+
+    def partitionId(self) -> int:  # noqa: N802
+        return self.partition
+
+    def attemptNumber(self) -> int:  # noqa: N802
+        return self.attempt
+
+
+@dataclass
+class _Stage:
+    """What the scheduler of Spark knows of one stage."""
+
+    number: int
+    task: Task
+    parts: Sequence[Sequence[pa.RecordBatch]]
+    results: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    failures: dict[int, int] = field(default_factory=dict)
+    attempts: dict[int, int] = field(default_factory=dict)
+    workers: dict[int, list[Process]] = field(default_factory=dict)
+    error: Exception | None = None
+    over: Event = field(default_factory=Event)
+
+    @property
+    def is_over(self) -> bool:
+        return self.error is not None or len(self.results) == len(self.parts)
+
+
+class Spark:
+    """One run's Spark, in the process of its driver.
+
+    Attributes:
+        workers: All its Python workers so far. Orphans may outlive the driver.
+    """
+
+    def __init__(self, name: str, faults: Faults, tasks: int, begins: Callable[[Process], None]) -> None:
+        """begins: Told of each worker when its task begins."""
+        self._name, self._faults, self._tasks, self._begins = name, faults, tasks, begins
+        self._driver = scheduler().me().process
+        self._draws = scheduler().stream(f"spark:{name}")
+        self._active: set[int] = set()
+        self._cancelled: dict[int, str] = {}
+        self._coordinator: DriverCoordinator | None = None
+        self.workers: list[Process] = []
+
+    def coordinator(self) -> DriverCoordinator:
+        if self._coordinator is None:
+            is_active, cancel = self._active.__contains__, self._cancelled.__setitem__
+            self._coordinator = DriverCoordinator("simulated", "simulated", is_active, cancel=cancel)
+        return self._coordinator
+
+    def run_table(self, task: Task, rows: pa.Table) -> list[dict[str, Any]]:
+        """Run the task over a table, divided among all tasks."""
+        size = max(1, -(-rows.num_rows // self._tasks))
+        return self.run_stage(task, [_batches(rows, number, size) for number in range(self._tasks)])
+
+    def run_stage(self, task: Task, parts: Sequence[Sequence[pa.RecordBatch]]) -> list[dict[str, Any]]:
+        """The rows that the task gives for all parts, each part once. Raises the error of a part that always fails."""
+        night = scheduler()
+        stage = _Stage(night.next_number(), task, parts)
+        self._active.add(stage.number)
+        for part in range(len(parts)):
+            self._launch(stage, part)
+        if self._faults.strikes("second copy of a task"):
+            part = self._draws.randrange(len(parts))
+            night.after(2 * self._draws.random(), lambda: self._launch(stage, part))
+        try:
+            while not stage.over.wait(0.5):
+                if stage.number in self._cancelled:
+                    stage.error = stage.error or StageFailed(self._cancelled[stage.number])
+                    break
+        finally:
+            self._active.discard(stage.number)
+            for worker in [worker for workers in stage.workers.values() for worker in workers]:
+                night.kill(worker)
+        if stage.error is not None:
+            raise stage.error
+        return [row for part in sorted(stage.results) for row in stage.results[part]]
+
+    def _launch(self, stage: _Stage, part: int) -> None:
+        """Start an attempt, unless it is no longer wanted. Callable from a timer."""
+        if stage.is_over or part in stage.results or self._driver.is_dead:
+            return
+        night, faults = scheduler(), self._faults
+        attempt = stage.attempts.get(part, 0)
+        stage.attempts[part] = attempt + 1
+        starts_after = STARTS_WITHIN * self._draws.random()
+        if faults.strikes("late attempt of a task"):
+            starts_after = LATE_ATTEMPT * faults.draw("late attempt of a task")
+        worker = night.spawn(
+            f"{self._name}.s{stage.number}.t{part}.{attempt}", self._work, stage, part, attempt, starts_after
+        )
+        self.workers.append(worker)
+        stage.workers.setdefault(part, []).append(worker)
+        died = StageFailed("the worker died")
+        worker.on_exit.append(lambda: night.after(NOTICES_WITHIN, lambda: self._report(stage, part, worker, died)))
+        if faults.strikes("kill of a task"):
+            within = (0.5, 3.0, 10.0)[int(3 * faults.draw("kill of a task"))]
+            night.after(within * faults.draw("kill of a task"), lambda: night.kill(worker))
+
+    def _work(self, stage: _Stage, part: int, attempt: int, starts_after: float) -> None:
+        """The main thread of a worker."""
+        night = scheduler()
+        facts = TaskFacts(stage.number, part, attempt)
+        me = night.me()
+        me.local["task"] = facts
+        night.sleep(starts_after)
+        self._begins(me.process)
+        result: list[dict[str, Any]] | Exception
+        try:
+            result = [row for batch in stage.task(iter(stage.parts[part]), facts) for row in batch.to_pylist()]
+        except Exception as error:  # noqa: BLE001  # Spark hears of it
+            result = error
+        if not isinstance(result, Exception) and self._faults.strikes("lost result of a task"):
+            result = StageFailed("the result was lost")
+        self._report(stage, part, me.process, result)
+        if isinstance(result, Exception):
+            night.kill(me.process)  # as a worker of Spark ends with the failure of its task
+
+    def _report(self, stage: _Stage, part: int, worker: Process, result: list[dict[str, Any]] | Exception) -> None:
+        """Take what became of an attempt. Does not wait: callable from a timer."""
+        night = scheduler()
+        if stage.is_over or part in stage.results or self._driver.is_dead:
+            return
+        if isinstance(result, Exception):
+            stage.failures[part] = stage.failures.get(part, 0) + 1
+            night.say("task failed", part, type(result).__name__, result)
+            if stage.failures[part] >= ATTEMPTS or stage.number in self._cancelled:
+                stage.error = result
+            elif not any(not one.has_ended for one in stage.workers[part] if one is not worker):
+                night.after(RETRIES_AFTER, lambda: self._launch(stage, part))
+        else:
+            stage.results[part] = result
+            for other in stage.workers[part]:
+                if other is not worker:
+                    night.kill(other)
+        if stage.is_over:
+            stage.over.set_now()
+
+
+def _batches(rows: pa.Table, number: int, size: int) -> list[pa.RecordBatch]:
+    piece = rows.slice(number * size, size)
+    return numbered_batches(piece, number) if piece.num_rows else []
+
+
+def numbered_batches(rows: pa.Table, partition: int) -> list[pa.RecordBatch]:
+    """Batches of one partition, as Spark hands them to a task."""
+    numbers = pa.array([partition] * rows.num_rows, pa.int32())
+    found: list[pa.RecordBatch] = rows.append_column(PARTITION_OF_FRAME, numbers).to_batches(ROWS_PER_BATCH)
+    return found
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A DataFrame: rows that Spark has divided into parts. table: the same rows, with their part in TASK."""
+
+    sparkSession: Spark  # noqa: N815  # Spark's names
+    table: pa.Table
+    schema: T.StructType
+    parts: Sequence[Sequence[pa.RecordBatch]]
+
+    def withColumn(self, name: str, column: Any) -> "Frame":  # noqa: N802
+        return self
+
+    def mapInArrow(self, task: Task, gives: Any) -> Any:  # noqa: N802
+        def collect() -> list[Any]:
+            rows = self.sparkSession.run_stage(task, self.parts)
+            return [types.SimpleNamespace(asDict=lambda row=row: row) for row in rows]
+
+        return types.SimpleNamespace(collect=collect)
+
+
+class FrameKeys:
+    """The keys of a frame's rows, in the driver (jobs/run/day_keys.py)."""
+
+    def __init__(self, prepared: Frame, names: Sequence[str], lookup: Any, day: Any) -> None:
+        self._prepared, self.names, self.lookup = prepared, tuple(names), lookup
+
+    @functools.cached_property
+    def _rows(self) -> driver_keys.KeyRows:
+        table = self._prepared.table
+        table = table.filter(functools.reduce(pc.and_, (pc.is_valid(table[name]) for name in self.names)))
+        location = [TASK, schema.SOURCE_FILE, schema.SOURCE_ROW]
+        return driver_keys.KeyRows(self._prepared, self.names, None, table.select([*self.names, *location]))  # type: ignore[arg-type]
+
+    def hashes(self) -> day_keys.KeyHashes:
+        once, rows = np.unique(self._rows.hashes, return_counts=True)
+        return day_keys.KeyHashes(once, bool((rows > 1).any()))
+
+    def distinct(self, *, hidden: bool, seed: int) -> driver_keys.DriverKeys:
+        return self._rows.distinct(hidden=hidden, seed=seed)
+
+
+_SIMPLE = {
+    "STRING": T.StringType(), "INT": T.IntegerType(), "BIGINT": T.LongType(), "BOOLEAN": T.BooleanType(),
+    "DOUBLE": T.DoubleType(), "TIMESTAMP": T.TimestampType(),
+}  # fmt: skip
+_ATTEMPTS = T.ArrayType(
+    T.StructType(
+        [
+            T.StructField("start", T.LongType()),
+            T.StructField("end", T.LongType()),
+            T.StructField("throttled", T.BooleanType()),
+        ]
+    )
+)
+
+
+@functools.cache
+def type_of_ddl(ddl: str) -> T.StructType:
+    """What Spark's JVM makes of the columns of these nights."""
+    fields = []
+    for part in ddl.split(", `"):
+        name, _, kind = part.lstrip("`").partition("` ")
+        bare = kind.removesuffix(" NOT NULL")
+        fields.append(T.StructField(name, _SIMPLE.get(bare.upper(), _ATTEMPTS), bare == kind))
+    return T.StructType(fields)
