@@ -174,7 +174,7 @@ class Bench:
             try:
                 work(url, out)
             finally:
-                del os.environ[LIMITS_URL]
+                os.environ[LIMITS_URL] = "off"
 
         return run
 
@@ -277,6 +277,8 @@ def main() -> None:
     parser.add_argument("--limits", action="store_true", help="tidegate alone, with limits and without")
     parser.add_argument("--share", type=float, default=1.0, help="of the rows")
     options = parser.parse_args()
+    if options.limits:
+        os.environ[LIMITS_URL] = "off"
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
         bench = Bench(Path(folder), options.share, limits=options.limits)
         print(f"{IN_FLIGHT} calls in flight, {TASKS} tasks, the median of {options.runs}", flush=True)

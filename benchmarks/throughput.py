@@ -133,7 +133,7 @@ class Bench:
         try:
             self.tidegate("ordered", rate=rate)
         finally:
-            del os.environ[LIMITS_URL]
+            os.environ[LIMITS_URL] = "off"
 
     def tidegate(self, mode: str, *, ledger: bool = False, shared: bool = False, rate: Sequence[Rate] = ()) -> None:
         kept = Ledger(str(self.root / f"ledger-{self.number}")) if ledger else None
@@ -183,6 +183,8 @@ def main() -> None:
     parser.add_argument("--shared", action="store_true", help="with --profile: equal calls are shared, the default")
     parser.add_argument("--limits", action="store_true", help="also with limits")
     options = parser.parse_args()
+    if options.limits:
+        os.environ[LIMITS_URL] = "off"
     if options.profile:
         profile(options.rows, shared=options.shared)
         return

@@ -6,7 +6,9 @@ import gc
 import os
 import re
 import secrets
+import shutil
 import sys
+import tempfile
 
 import hypothesis
 import pytest
@@ -109,6 +111,12 @@ def _is_not_quick(item):
 # session of proofs compiles more than the 48 MB that this level reserves for code
 QUICK_JAVA = f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC {archived_classes()}"
 os.environ["SPARK_SUBMIT_OPTS"] = f"{QUICK_JAVA} {os.environ.get('SPARK_SUBMIT_OPTS', '')}"
+
+# Runs of different tests do not meet: after a killed one the next would wait until its calls must have ended. Tests of
+# limits over runs delete the first variable, or name a store; then runs meet below the second one.
+os.environ["TIDEGATE_LIMITS_URL"] = "off"
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="tidegate-state-")
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -58,6 +58,9 @@ class Call(Protocol):
         Raises TimeoutError after the end of the call.
         """
 
+    def request_ended(self) -> None:
+        """A request of it was answered, or failed."""
+
     def bill(self, unit: str, many: int) -> None:
         """It reports so many units."""
 
@@ -78,12 +81,13 @@ class Unasked:
 class Request:
     """One request, which counts from the moment it has a connection."""
 
-    __slots__ = ("_clock", "_counts", "_in_flight", "_left_at", "_unasked", "connection")
+    __slots__ = ("_call", "_clock", "_counts", "_in_flight", "_left_at", "_unasked", "connection")
 
     def __init__(self, counts: RequestCounts, unasked: Unasked, clock: Callable[[], float] = time.monotonic) -> None:
         self._counts = counts
         self._clock = clock
         self._unasked = unasked
+        self._call: Call | None = None
         self._left_at: float | None = None
         self._in_flight = False
         self.connection: Any = None  # of HTTP: the connection in use
@@ -93,6 +97,7 @@ class Request:
         items = self._unasked.taken()
         if (call := IN_CALL.get()) is not None:
             call.request_left(items)
+            self._call = call
         self.connection = connection
         counts = self._counts
         day = _today()
@@ -113,6 +118,8 @@ class Request:
         self.frees_its_connection()
         if self._left_at is not None:
             self._counts.seconds += self._clock() - self._left_at
+            if self._call is not None:
+                self._call.request_ended()
 
 
 def _today(clock: Callable[[], float] = time.time) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from jobs.limits.lease_book import LeaseBook
-from jobs.limits.store import StoreLost
+from jobs.limits.store import REMOVE_IT, BookCorrupt, StoreLost, book_in
 
 Found = TypeVar("Found")
 LOOK_EVERY = 0.25  # s between two polls for gates that other runs closed
@@ -52,12 +52,12 @@ class FileStore:
 
     async def step(self, service: str, decide: Callable[[LeaseBook, float], Found]) -> Found:
         while True:
-            with _errors():
+            with self._errors():
                 connection = self._connected()
                 row = connection.execute(
                     "SELECT version, boot, book FROM books WHERE service = ?", (service,)
                 ).fetchone()
-                book = LeaseBook(json.loads(row[2]) if row else None)
+                book = book_in(row[2] if row else None, service, self._path)
                 if row and row[1] != self._boot:
                     book.restart()
                 found = decide(book, self._clock())
@@ -67,16 +67,16 @@ class FileStore:
             await asyncio.sleep(self._dice.uniform(0, RETRY_WITHIN))
 
     async def books(self) -> tuple[dict[str, LeaseBook], float]:
-        with _errors():
+        with self._errors():
             rows = self._connected().execute("SELECT service, book FROM books WHERE boot = ?", (self._boot,)).fetchall()
-        return {service: LeaseBook(json.loads(book)) for service, book in rows}, self._clock()
+            return {service: book_in(book, service, self._path) for service, book in rows}, self._clock()
 
     async def changes(self) -> AsyncIterator[str]:
         """See LimitStore. Polls four times a second."""
         seen: dict[str, int] = {}
         first = True
         while True:
-            with _errors():
+            with self._errors():
                 rows = self._connected().execute("SELECT service, gate_changes FROM books").fetchall()
             for service, count in rows:
                 if not first and seen.get(service, 0) != count:
@@ -86,7 +86,7 @@ class FileStore:
             await asyncio.sleep(LOOK_EVERY)
 
     async def tell(self, service: str) -> None:
-        with _errors():
+        with self._errors():
             self._connected().execute("UPDATE books SET gate_changes = gate_changes + 1 WHERE service = ?", (service,))
 
     async def close(self) -> None:
@@ -101,10 +101,11 @@ class FileStore:
             self._connection.execute(SCHEMA)
         return self._connection
 
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    try:
-        yield
-    except (sqlite3.Error, OSError) as error:
-        raise StoreLost(f"the file of the limits cannot be used ({error})") from error
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.OperationalError, OSError) as error:
+            raise StoreLost(f"the file of the limits, {self._path}, cannot be used ({error})") from error
+        except sqlite3.Error as error:
+            raise BookCorrupt(f"the file of the limits, {self._path}, is corrupt ({error}). {REMOVE_IT}") from error

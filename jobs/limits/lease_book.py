@@ -91,14 +91,15 @@ class LeaseBook:
     """
 
     def __init__(self, state: Mapping[str, Any] | None = None, *, amounts: Mapping[str, int] | None = None) -> None:
-        state = state or {}
+        state = {} if state is None else state
         self.amounts = dict(amounts or {})
         self._owners = {owner: _owner_of(facts) for owner, facts in state.get("owners", {}).items()}
         # by limit: the end of the window and the amount that an owner with an expired lease may have used in it
         self._cooling: dict[str, list[list[float]]] = {
-            name: [list(part) for part in parts] for name, parts in state.get("cooling", {}).items()
+            name: [[float(until), int(amount)] for until, amount in parts]
+            for name, parts in state.get("cooling", {}).items()
         }
-        self._pause = _Pause(**state["pause"]) if state.get("pause") else None
+        self._pause = _pause_of(**state["pause"]) if state.get("pause") else None
 
     def state(self) -> dict[str, Any]:
         return {
@@ -165,9 +166,14 @@ class LeaseBook:
 
     # -- shares --------------------------------------------------------------------------------------------------------
 
-    def amount(self, name: str) -> int:
+    def amount(self, name: str, owner: str | None = None) -> int:
+        """The amount of a limit for an owner: of a budget what it declares, because the amount may have been changed
+        since another run began; of others the strictest that any declares.
+        """
         if name in self.amounts:
             return self.amounts[name]
+        if owner is not None and (part := self._owners[owner].parts[name]).limit.window == math.inf:
+            return part.limit.amount
         return min((part.limit.amount for part in self._parts_of(name)), default=0)
 
     def held(self, name: str) -> int:
@@ -185,7 +191,7 @@ class LeaseBook:
         return [owner.parts[name] for owner in self._owners.values() if name in owner.parts]
 
     def _give(self, owner: str, name: str) -> Share:
-        amount = self.amount(name)
+        amount = self.amount(name, owner)
         parts = self._parts_of(name)
         least = max(one.least for one in parts)
         for part, target in zip(parts, useful_shares(amount, [one.wants for one in parts], least), strict=True):
@@ -257,7 +263,7 @@ class LeaseBook:
             {
                 "owner": owner.name or key,
                 "limit": name,
-                "amount": self.amount(name),
+                "amount": self.amount(name, key),
                 "holds": part.held,
                 "wants": part.wants,
                 "due": part.target,
@@ -275,7 +281,17 @@ class LeaseBook:
 
 def _owner_of(facts: Mapping[str, Any]) -> _Owner:
     parts = {
-        name: _Part(Limit(**part["limit"]), part["held"], part["wants"], part["target"], part.get("least", 1))
+        name: _Part(
+            Limit(int(part["limit"]["amount"]), float(part["limit"]["window"])),
+            int(part["held"]),
+            int(part["wants"]),
+            int(part["target"]),
+            int(part.get("least", 1)),
+        )
         for name, part in facts["parts"].items()
     }
-    return _Owner(facts["expires"], facts["since"], facts["name"], parts)
+    return _Owner(float(facts["expires"]), float(facts["since"]), str(facts["name"]), parts)
+
+
+def _pause_of(until: float, reason: str, prober: str | None, probe_until: float) -> _Pause:
+    return _Pause(float(until), str(reason), prober, float(probe_until))

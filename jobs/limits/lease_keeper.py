@@ -17,6 +17,7 @@ from jobs.limits.lease_book import CLOSED, OPEN, Answer, Claim, LeaseBook
 from jobs.limits.lease_holder import NOTHING, LeaseHolder
 from jobs.limits.limits_plan import CALLS, ServiceLimits
 from jobs.limits.store import LimitStore, StoreLost
+from jobs.wording import one_line
 
 EVERY = 1.0  # s between heartbeats
 EVERY_WAITING = 0.25  # s, while other runs still hold a part of this run's target
@@ -36,6 +37,7 @@ class LeaseKeeper:
     clock: Callable[[], float]
     on_change: Callable[[], None] = lambda: None  # the tasks should send a heartbeat
     lost_since: float | None = None
+    lost_by: str = ""  # the error of the store
     holder: LeaseHolder = field(init=False)
     tasks: LeaseBook = field(init=False)
 
@@ -149,6 +151,8 @@ class LeaseKeeper:
         assert self.store is not None
         self._loop, self._soon = asyncio.get_running_loop(), asyncio.Event()
         try:
+            if self._is_idle():  # the first task that wants a part gets it without the pause after a heartbeat
+                await self._soon.wait()
             while True:
                 self._soon.clear()
                 await self.beat()
@@ -194,10 +198,21 @@ class LeaseKeeper:
             if not isinstance(error, StoreLost):
                 logging.getLogger("tidegate").exception("the store of the limits fails")
             self.lost_since = asked_at if self.lost_since is None else self.lost_since
+            self.lost_by = one_line(str(error)) or type(error).__name__
             return
         self.lost_since = None
         self._take(answer, asked_at, closed, opened)
         self.on_change()
+
+    async def end(self) -> None:
+        """Give the run's parts back, but for what its calls may still use: that is free at the end of the lease."""
+        assert self.store is not None
+        await self.beat()  # what was reserved and not used is not spent
+        with self._lock:
+            is_over = self.lost_since is None and not self.tasks.held(CALLS)
+        if is_over:
+            with suppress(StoreLost):
+                await self.store.step(self.declared.service, lambda book, now: book.leave(self.owner, now=now))
 
     def _take(self, answer: Answer, asked_at: float, closed: tuple[float, str] | None, opened: bool) -> None:  # noqa: FBT001
         with self._lock:

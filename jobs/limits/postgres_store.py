@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from jobs.limits.lease_book import LeaseBook
-from jobs.limits.store import StoreLost
+from jobs.limits.store import StoreLost, book_in
 
 if TYPE_CHECKING:
     import asyncpg
@@ -25,6 +25,7 @@ SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS tidegate;
 CREATE TABLE IF NOT EXISTS tidegate.limit_books (service text PRIMARY KEY, version bigint NOT NULL, book text NOT NULL);
 """
+TABLE = "tidegate.limit_books"
 TIME = "extract(epoch FROM clock_timestamp())::float8 AS now"
 SELECT = f"SELECT {TIME}, version, book FROM (SELECT) AS nothing LEFT JOIN tidegate.limit_books ON service = $1"  # noqa: S608  # a constant
 UPDATE = """
@@ -50,7 +51,7 @@ class PostgresStore:
         async def do(connection: asyncpg.Connection) -> Found:
             while True:
                 row = await connection.fetchrow(SELECT, service)
-                book = LeaseBook(json.loads(row["book"]) if row["book"] else None)
+                book = book_in(row["book"], service, TABLE)
                 found = decide(book, row["now"])
                 if await connection.fetchval(UPDATE, service, row["version"], json.dumps(book.state())):
                     return found
@@ -63,7 +64,7 @@ class PostgresStore:
         async def do(connection: asyncpg.Connection) -> tuple[dict[str, LeaseBook], float]:
             rows = await connection.fetch("SELECT service, book FROM tidegate.limit_books ORDER BY service")
             now = await connection.fetchval(f"SELECT {TIME}")
-            return {row["service"]: LeaseBook(json.loads(row["book"])) for row in rows}, now
+            return {row["service"]: book_in(row["book"], row["service"], TABLE) for row in rows}, now
 
         return await self._on_connection(do)
 
@@ -113,6 +114,6 @@ class PostgresStore:
                 await connection.execute("SELECT pg_advisory_xact_lock($1)", MAKING)
                 if not await connection.fetchval("SELECT to_regclass('tidegate.limit_books')"):
                     await connection.execute(SCHEMA)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, ValueError) as error:
             raise StoreLost(f"the store of the limits is not reached ({type(error).__name__})") from error
         return connection

@@ -1,5 +1,8 @@
-"""The store of the limits, named by an environment variable."""
+"""The store of the limits: a file of this machine, unless an environment variable names another."""
 
+import os
+from collections.abc import Mapping
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from jobs.declare.extras import require_extra
@@ -7,17 +10,41 @@ from jobs.errors import DeclarationError
 from jobs.limits.store import LimitStore
 
 LIMITS_URL = "TIDEGATE_LIMITS_URL"
+OFF = "off"
+STATE_HOME = "XDG_STATE_HOME"
+FILE = Path("tidegate", "limits.sqlite")
+FORMS = "postgresql://user@host/database, file:///path/of/a/file on a disk of this machine, or off"
+
+
+def limits_url(environment: Mapping[str, str] = os.environ) -> str:
+    """The address of the store where runs meet; empty where the variable says `off`.
+
+    By default a file in the user's state folder, so that all runs of a user on one machine meet.
+
+    Raises:
+        DeclarationError: The user has no home folder.
+    """
+    if url := environment.get(LIMITS_URL):
+        return "" if url == OFF else url
+    state = environment.get(STATE_HOME)
+    try:
+        folder = Path(state) if state else Path.home() / ".local" / "state"
+        return f"file://{(folder / FILE).absolute()}"
+    except RuntimeError as error:
+        raise DeclarationError(
+            f"the limits have no file: this user has no home folder. Set {LIMITS_URL} to {FORMS}."
+        ) from error
 
 
 def open_store(url: str, *, patience: float = 5.0) -> LimitStore:
     """The store at postgresql://user@host/database or file:///path, not connected yet. patience: s to wait for it.
 
-    Raises DeclarationError for any other address.
+    Raises DeclarationError for any other address, without its text, which may hold a password.
     """
     try:
         parts = urlsplit(url)
         _ = parts.port
-    except ValueError:  # whose text may hold a password
+    except ValueError:
         raise DeclarationError(f"{LIMITS_URL} is no address: its host or its port is none.") from None
     if parts.scheme in ("postgresql", "postgres") and parts.hostname:
         require_extra("postgres", LIMITS_URL)
@@ -27,8 +54,5 @@ def open_store(url: str, *, patience: float = 5.0) -> LimitStore:
     if parts.scheme == "file" and not parts.netloc and len(parts.path) > 1:
         from jobs.limits.file_store import FileStore
 
-        return FileStore(parts.path, patience=patience)
-    raise DeclarationError(
-        f"{LIMITS_URL} is {parts.scheme or url[:20]!r}: it must be postgresql://user@host/database, or "
-        "file:///path/of/a/file on a disk of this machine."
-    )
+        return FileStore(url.removeprefix("file://"), patience=patience)  # a path may hold `?`, `#` and `;`
+    raise DeclarationError(f"{LIMITS_URL} has another form than {FORMS}.")

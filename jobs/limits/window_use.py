@@ -121,13 +121,14 @@ class CallUse:
     until: its end by the clock. No request leaves after it, as others may use the lease by then.
     """
 
-    __slots__ = ("_billed", "_clock", "_reserved", "_sent", "_until")
+    __slots__ = ("_billed", "_clock", "_has_told", "_reserved", "_sent", "_until")
 
     def __init__(self, limits: Iterable[WindowUse], clock: Callable[[], float], until: float = math.inf) -> None:
         self._clock = clock
         self._until = until
         self._reserved: dict[WindowUse, int] = {}
         self._billed: dict[str, int] | None = None
+        self._has_told = False  # it reported a bill, and sent and heard nothing since
         self._sent: list[tuple[WindowUse, Sent]] = []
         now = clock()
         for limit in limits:
@@ -142,6 +143,7 @@ class CallUse:
         now = self._clock()
         if now >= self._until:
             raise TimeoutError
+        self._has_told = False
         for limit, reserved in self._reserved.items():
             if limit.unit in SENT:
                 used = limit.amount_of(1 if limit.unit == "request" else items)
@@ -149,14 +151,19 @@ class CallUse:
                 self._sent.append((limit, limit.send(used, now, of_reserved=of_reserved)))
                 self._reserved[limit] = reserved - of_reserved
 
+    def request_ended(self) -> None:
+        """A request of the call was answered, or failed."""
+        self._has_told = False
+
     def bill(self, unit: str, many: int) -> None:
         """The call reports what it used."""
+        self._has_told = True
         self._billed = self._billed or {}
         self._billed[unit] = self._billed.get(unit, 0) + many
 
     def end(self, *, known: bool) -> None:
-        """The call has ended. known: its requests were answered, and it has reported all that it used; otherwise it
-        may have used all that it reserved.
+        """The call has ended. known: its requests were answered, and it has reported all that it used. So has a call
+        that failed after its last request was billed; any other may have used all that it reserved.
         """
         now = self._clock()
         if known:
@@ -166,7 +173,7 @@ class CallUse:
             used = 0
             if limit.unit not in SENT:
                 billed = limit.amount_of(self._billed.get(limit.unit, 0)) if self._billed else 0
-                used = billed if known else max(billed, reserved)
+                used = billed if known or self._has_told else max(billed, reserved)
             if used or reserved:
                 limit.use(used, now, of_reserved=reserved)
         self._reserved = {}

@@ -16,7 +16,6 @@ from typing import Any
 
 from jobs.errors import BudgetExhausted, RunStopped
 from jobs.limits.lease_keeper import LeaseKeeper
-from jobs.limits.store_url import LIMITS_URL
 from jobs.run.call_shares import CallShares
 from jobs.run.link_server import Connection, LinkServer
 from jobs.schema import ShareGiven
@@ -286,8 +285,8 @@ class DriverCoordinator:
             lost = keeper.lost_since
             if frame.tasks and frame.failed is None and lost is not None and self._clock() - lost > WITHOUT_STORE:
                 message = (
-                    f"The store of the limits ({LIMITS_URL}) has not answered for {WITHOUT_STORE:.0f} s, so no call of "
-                    f"{service} may start: what was answered is kept, nothing is published; run the day again."
+                    f"The store of the limits has not answered for {WITHOUT_STORE:.0f} s ({keeper.lost_by}), so no "
+                    f"call of {service} may start: what was answered is kept, nothing is published; run the day again."
                 )
                 first = next(iter(frame.tasks.values()))
                 self._fail(first, RunStopped.__name__, message)

@@ -1,6 +1,7 @@
 """Checks before Spark starts: declaration against input, secrets, services, table."""
 
 import asyncio
+import contextlib
 import difflib
 import functools
 import re
@@ -16,11 +17,12 @@ from jobs.declare.env import Env, resolve
 from jobs.declare.extras import require_extra
 from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.key_expressions import columns_in
-from jobs.declare.lookup import Lookup
+from jobs.declare.lookup import Lookup, service_of
 from jobs.declare.services import Service
 from jobs.declare.sql_lookup import SqlLookup
 from jobs.errors import DeclarationError, RunStopped
 from jobs.input.day import InputDay, find_input
+from jobs.run.run_leases import check_limits
 from jobs.schema import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns, key
 from jobs.storage.urls import is_url
 from jobs.storage.work_folders import work_folder
@@ -82,6 +84,7 @@ def steps(enrichment: Enrichment, input_day: InputDay | None, day: str | None) -
         yield lambda: check_summaries(enrichment, input_day, day)
     for lookup in enrichment.lookups:
         yield functools.partial(_check_service, enrichment, lookup)
+    yield functools.partial(_check_limits, enrichment)
 
 
 def check_paths(enrichment: Enrichment, input_day: InputDay) -> None:
@@ -204,12 +207,30 @@ def check_event_time(enrichment: Enrichment, schema: pa.Schema) -> None:
         raise DeclarationError(f"{enrichment.name}: event_time: {name!r} is {kind}; it must be a timestamp.")
 
 
+def _check_limits(enrichment: Enrichment) -> None:
+    try:
+        for lookup in enrichment.lookups:
+            service_of(lookup)
+    except DeclarationError:
+        return  # a variable is not set, which the check of the service names
+    with _naming(enrichment):
+        check_limits(enrichment.lookups, tuple((enrichment.name, budget) for budget in enrichment.budget))
+
+
+@contextlib.contextmanager
+def _naming(enrichment: Enrichment) -> Iterator[None]:
+    try:
+        yield
+    except (DeclarationError, RunStopped) as error:
+        raise type(error)(f"{enrichment.name}: {error}") from error
+
+
 def _check_service(enrichment: Enrichment, lookup: Lookup) -> None:
     asyncio.run(check_service(enrichment, lookup))
 
 
 async def check_service(enrichment: Enrichment, lookup: Lookup) -> None:
-    try:
+    with _naming(enrichment):
         if lookup.http_service is not None:
             service = lookup.http_service
             for variable in lookup.variables():
@@ -221,8 +242,6 @@ async def check_service(enrichment: Enrichment, lookup: Lookup) -> None:
             from jobs.clients.sql_inspection import inspect  # SQLAlchemy: for declarations that need it
 
             await inspect(lookup)
-    except (DeclarationError, RunStopped) as error:
-        raise type(error)(f"{enrichment.name}: {error}") from error
 
 
 def _require_secret(lookup: Lookup, value: str | Env) -> None:

@@ -1,6 +1,7 @@
-"""This driver's leases over runs, if TIDEGATE_LIMITS_URL is set: one keeper per service, on a separate thread."""
+"""This driver's leases over runs: one keeper per service, on a separate thread."""
 
 import asyncio
+import atexit
 import datetime as dt
 import math
 import os
@@ -18,8 +19,8 @@ from jobs.errors import DeclarationError, RunStopped
 from jobs.limits.lease_book import Limit
 from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.limits.limits_plan import CALLS, Reserved, ServiceLimits
-from jobs.limits.store import LimitStore, StoreLost
-from jobs.limits.store_url import LIMITS_URL, open_store
+from jobs.limits.store import BookCorrupt, LimitStore, StoreLost
+from jobs.limits.store_url import LIMITS_URL, limits_url, open_store
 
 TOKEN_BYTES = 8
 FOLLOW_AGAIN = 0.5  # s after the connection that tells of gates was lost
@@ -55,19 +56,16 @@ class RunLeases:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise RunStopped if the store is unreachable, because no call could start."""
-        try:
-            asyncio.run_coroutine_threadsafe(self._store.books(), self._loop).result()
-        except StoreLost as lost:
-            raise RunStopped(
-                f"{lost}, and no call may start without it ({LIMITS_URL}); start it, or unset that."
-            ) from lost
+        """Raise as `check_store` does if the store is unreachable, because no call could start."""
+        asyncio.run_coroutine_threadsafe(_look(self._store), self._loop).result()
         with self._lock:
             if not self._tasks:
                 asyncio.run_coroutine_threadsafe(self._begin(self._follow()), self._loop).result()
 
     def close(self) -> None:
-        """Renew nothing any more: what the run still holds is free at the end of its lease."""
+        """Give back what the run holds, but for what its calls may still use."""
+        if self._loop.is_closed():
+            return
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -78,7 +76,7 @@ class RunLeases:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for keeper in self._keepers.values():
-            await keeper.beat()  # what was reserved and not used is not spent
+            await keeper.end()
         await self._store.close()
 
     def keepers(self, declared: Iterable[ServiceLimits]) -> dict[str, LeaseKeeper]:
@@ -110,6 +108,36 @@ class RunLeases:
                 await asyncio.sleep(FOLLOW_AGAIN)
 
 
+async def _look(store: LimitStore) -> None:
+    try:
+        await store.books()
+    except BookCorrupt as corrupt:
+        raise DeclarationError(f"{corrupt}.") from corrupt
+    except StoreLost as lost:
+        raise RunStopped(
+            f"{lost}, and no call may start without it. Mend that, or set {LIMITS_URL} to another store, or to off."
+        ) from lost
+
+
+def check_limits(lookups: Sequence[Lookup], budgets: Sequence[tuple[str, Budget]]) -> None:
+    """Refuse what a run would refuse of the limits of its services.
+
+    Raises:
+        DeclarationError: As `limits_of` does; or the environment names a store that is none, or a corrupt one.
+        RunStopped: The store is not reached.
+    """
+    if any(limits_of(lookups, budgets)) and (url := limits_url()):
+        asyncio.run(_look_once(url))
+
+
+async def _look_once(url: str) -> None:
+    store = open_store(url)
+    try:
+        await _look(store)
+    finally:
+        await store.close()
+
+
 def limits_of(
     lookups: Sequence[Lookup],
     budgets: Sequence[tuple[str, Budget]] = (),
@@ -118,8 +146,8 @@ def limits_of(
 ) -> tuple[ServiceLimits | None, ...]:
     """Per lookup, the limits of its service that its run leases to its tasks; () where there are none.
 
-    Without a store these are its rates, and its calls in flight where their number is found; otherwise CallShares
-    divides those.
+    Where runs do not meet, these are its rates, and its calls in flight where their number is found. CallShares alone
+    divides the others, and those of a service whose calls nothing ends, unless the user named a store.
 
     Args:
         lookups: Of one enrichment.
@@ -130,14 +158,18 @@ def limits_of(
         DeclarationError: A lookup has no time limit, so that its calls could outlive any lease, or a budget that no
             store keeps.
     """
-    over_runs, today = bool(os.environ.get(LIMITS_URL)), now().date()
+    over_runs, is_named, today = bool(limits_url()), bool(os.environ.get(LIMITS_URL)), now().date()
     by_service: dict[str, list[Lookup]] = {}
     for lookup in lookups:
-        if over_runs or lookup.rates or lookup.adaptive or lookup.budgets or (budgets and lookup.prices):
-            by_service.setdefault(service_of(lookup), []).append(lookup)
-    if not by_service:
+        by_service.setdefault(service_of(lookup), []).append(lookup)
+    limits = {
+        service: _limits_of(asking, budgets, over_runs, today)
+        for service, asking in by_service.items()
+        if any(one.rates or one.adaptive or one.budgets or (budgets and one.prices) for one in asking)
+        or (over_runs and (is_named or all(one.longest_call is not None for one in asking)))
+    }
+    if not limits:
         return ()
-    limits = {service: _limits_of(asking, budgets, over_runs, today) for service, asking in by_service.items()}
     return tuple(limits.get(service_of(lookup)) for lookup in lookups)
 
 
@@ -152,13 +184,13 @@ def _limits_of(
     budgets = [("", budget) for budget in first.budgets] + [*(own if first.prices else ())]
     if budgets and not over_runs:
         raise DeclarationError(
-            f"lookup {first.name}: its service has a budget, which runs share in the store that {LIMITS_URL} names, "
-            "and it names none; set it. For one run alone: --max-cost."
+            f"lookup {first.name}: its service has a budget, which runs share in a store, and {LIMITS_URL} is off; "
+            "unset it. For one run alone: --max-cost."
         )
     longest = 0.0
     for lookup in lookups:
         if lookup.longest_call is None:
-            why = f"with {LIMITS_URL}" if over_runs else "with a rate" if lookup.rates else "with adaptive"
+            why = "with a rate" if lookup.rates else "with adaptive" if lookup.adaptive else "with limits over runs"
             raise DeclarationError(
                 f"lookup {lookup.name}: it has no timeout and no attempt_timeout, and {why} no call may outlive its "
                 "run's lease; declare one of them."
@@ -193,7 +225,7 @@ def keepers_of(
     declared = [one for one in limits if one is not None]
     if not declared:
         return {}
-    return run_leases(name).keepers(declared) if os.environ.get(LIMITS_URL) else _keepers_alone(declared, clock)
+    return run_leases(name).keepers(declared) if limits_url() else _keepers_alone(declared, clock)
 
 
 _alone: dict[str, LeaseKeeper] = {}  # of this driver's runs, which follow each other within a window
@@ -224,6 +256,7 @@ def run_leases(name: str) -> RunLeases:
     global _leases  # noqa: PLW0603  # one per process, as its tasks are of one run
     with _opening:
         if _leases is None:
-            _leases = RunLeases(open_store(os.environ[LIMITS_URL]), name)
+            _leases = RunLeases(open_store(limits_url()), name)
+            atexit.register(_leases.close)
     _leases.check()
     return _leases

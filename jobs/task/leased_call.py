@@ -93,6 +93,9 @@ class LeasedCall:
         if self._lease.has_ended(self):
             raise TimeoutError
 
+    def request_ended(self) -> None:
+        """Its end changes no limit."""
+
     def bill(self, unit: str, many: int) -> None:
         """What it used counts for no limit."""
 

@@ -1,22 +1,19 @@
 """`tidegate limits`: the parts that runs hold of each limit over runs, and the runs that wait."""
 
 import argparse
-import os
 
 from jobs.declare.budgets import MONEY, PARTS
 from jobs.errors import DeclarationError
-from jobs.limits.store_url import LIMITS_URL
+from jobs.limits.store_url import LIMITS_URL, limits_url
 from tidegate.commands.command import RIGHT, Command, no_arguments
 
 HEADINGS = ("service", "limit", "run", "holds", "due", "wants", "ends in")
 
 
 def _run(_options: argparse.Namespace) -> int:
-    url = os.environ.get(LIMITS_URL)
+    url = limits_url()
     if not url:
-        raise DeclarationError(
-            f"{LIMITS_URL} is not set: limits hold within each run only. It names the store where runs meet."
-        )
+        raise DeclarationError(f"{LIMITS_URL} is off: limits hold within each run only. Unset it to have runs meet.")
     from jobs.commands.limits import holders_and_pauses
 
     holders, pauses = holders_and_pauses(url)

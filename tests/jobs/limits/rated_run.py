@@ -1,6 +1,6 @@
 """One run as a process of its own, without Spark: a driver, tasks in threads, the store, a real service over HTTP.
 
-python rated_run.py SERVICE_URL TASKS ROWS; the store is that of TIDEGATE_LIMITS_URL, if it is set.
+python rated_run.py SERVICE_URL TASKS ROWS [plain]; plain: with max_concurrency only. Runs meet as the environment says.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from jobs.task.driver_link import with_driver
 from jobs.task.link_protocol import PARTITION_OF_FRAME
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import batches, plan
-from tidegate import Rate, Service, lookup
+from tidegate import HttpLookup, Rate, Service, lookup
 
 LIMIT = 16
 PER_SECOND, PER_MINUTE = 40, 90_000
@@ -39,11 +39,22 @@ def task(planned, number, rows):
     print(f"task {number}: {done} rows", flush=True)
 
 
-def main(url, tasks, rows):
-    declared = lookup(
+def rated(url):
+    return lookup(
         name="first", service=Service(name="geo", url=url, max_concurrency=LIMIT, rate=RATES), keys={"k": "k"},
         returns="first_x BIGINT", timeout=60.0, attempt_timeout=2.0,
     )(geo)  # fmt: skip
+
+
+def plain(url):
+    return HttpLookup(
+        name="first", service=Service(name="geo", url=url, max_concurrency=LIMIT), keys={"k": "k"},
+        request="GET /{k}", returns="first_x BIGINT", timeout=60.0, attempt_timeout=2.0,
+    )  # fmt: skip
+
+
+def main(url, tasks, rows, declare=rated):
+    declared = declare(url)
     limits = limits_of([declared])
     driver = DriverCoordinator("127.0.0.1", "127.0.0.1", lambda _: True)
     address = driver.register(once=False, keepers=keepers_of(limits, "a run"))
@@ -56,4 +67,4 @@ def main(url, tasks, rows):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), plain if "plain" in sys.argv else rated)

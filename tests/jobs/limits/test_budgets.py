@@ -17,7 +17,7 @@ from jobs.ledger.store import LedgerFolder
 from jobs.limits.lease_book import Claim, LeaseBook, Limit, Share
 from jobs.limits.store_url import LIMITS_URL, open_store
 from jobs.run.coordinator import DriverCoordinator
-from jobs.run.run_leases import RunLeases, limits_of
+from jobs.run.run_leases import RunLeases, check_limits, limits_of
 from tests.jobs.task.test_runner import batches, in_time, plan
 from tests.jobs.task.test_task_ledger import kept, with_ledger
 from tests.support.task_threads import TaskThreads
@@ -223,7 +223,7 @@ def test_limits_shows_what_is_spent_of_a_budget_in_its_currency(url, service, ca
     assert main(["limits"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if "USD" in line]
     (line,) = [line[line.index("USD") :] for line in lines]
-    assert line[:8] == ["USD", "on", "2026-11-25", "of", "6.00", "a", "run", "6.00"]
+    assert line[:6] == ["USD", "on", "2026-11-25", "ended", "runs", "6.00"]
 
 
 def test_a_budget_of_an_enrichment_is_of_its_runs_only(url, service):
@@ -276,13 +276,66 @@ def test_a_budget_that_no_price_goes_with_is_refused(fields, sentence):
         Service(name="s", url="http://a", max_concurrency=1, **fields)
 
 
-def test_a_budget_without_a_store_is_refused_before_anything_starts(monkeypatch):
-    monkeypatch.delenv(LIMITS_URL, raising=False)
+def test_a_budget_where_runs_do_not_meet_is_refused_before_anything_starts(monkeypatch):
+    monkeypatch.setenv(LIMITS_URL, "off")
     for timeout in (5.0, None):
-        with pytest.raises(DeclarationError, match="its service has a budget, which runs share in the store"):
-            limits_of([priced("http://a", "1 USD", Budget("5 USD", per="day"), timeout=timeout)])
+        with pytest.raises(DeclarationError, match="its service has a budget, which runs share in a store, and"):
+            check_limits([priced("http://a", "1 USD", Budget("5 USD", per="day"), timeout=timeout)], ())
+
+
+def test_a_raised_budget_holds_at_once_and_a_lower_one_for_the_runs_that_declare_it(url, service, monkeypatch):
+    monkeypatch.setattr("jobs.task.service_lease.GIVEN_BACK_WITHIN", 0.5)
+    service.answer = billing = Billing("1.00")
+    first = Run(url, priced(service.url, "1 USD", Budget("5 USD", per="day")), "killed", tasks=1)
+    first.start(lambda: batches(100))
+    in_time(lambda: TaskThreads.join(first))  # it never says that it has ended
+    for amount, bill in (("8 USD", 8), ("5 USD", 8), ("10 USD", 10)):
+        run = Run(url, priced(service.url, "1 USD", Budget(amount, per="day")), "a run", tasks=1)
+        run.start(lambda: batches(100))
+        in_time(run.join)
+        assert billing.bill == bill
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_coroutine_that_billed_and_then_failed_is_settled_at_its_bill(url, service, seed):
+    draw, spent = random.Random(seed), []
+
+    async def answer(request):
+        await asyncio.sleep(0.005)
+        status = draw.choice([200, 200, 422])
+        return web.json_response({"tokens": draw.randint(1, 50)}, status=status)
+
+    async def ask(row, http):
+        settled, billed, ending = 0, 0, draw.choice(["answer", "raises", "raises after two", "raises before its bill"])
+        try:
+            for _ in range(2 if ending == "raises after two" else 1):
+                settled = max(billed, 100)  # what is sent now may cost as much
+                tokens = (await http.get(f"/{row.k}"))["tokens"]
+                if ending == "raises before its bill":
+                    raise ValueError(ending)
+                http.bill(tokens=tokens)
+                settled = billed = billed + tokens
+            if ending != "answer":
+                raise ValueError(ending)
+        finally:
+            spent.append(settled)
+        return {"first_x": 1}
+
+    service.answer = answer
+    declared = lookup(
+        name="first", keys={"k": "k"}, returns="first_x BIGINT", timeout=5.0, retry=Retry(retries=0), cache=None,
+        service=Service(
+            name="model", url=service.url, max_concurrency=20, prices=Price("1 USD", per="1000 tokens"),
+            budget=Budget("1000 USD", per="day", at_most="0.10 USD"),
+        ),
+    )(ask)  # fmt: skip
+    (run,) = at_once(url, declared, 1, 100)
+    assert not run.errors
+    assert len(spent) == 200
+    (book,) = asyncio.run(open_store(url).books())[0].values()
+    assert book.held("billionths of USD on 2026-11-25") == sum(spent) * 1_000_000
 
 
 def test_no_budget_and_no_rate_changes_nothing_of_a_plan(monkeypatch):
-    monkeypatch.delenv(LIMITS_URL, raising=False)
+    monkeypatch.setenv(LIMITS_URL, "off")
     assert limits_of([priced("http://a", "1 USD", ())]) == ()

@@ -41,8 +41,7 @@ class Geo:
 
 @contextmanager
 def runs(service, count, *, tasks, rows, url=None):
-    environment = {name: value for name, value in os.environ.items() if name != LIMITS_URL}
-    environment |= {"PYTHONPATH": str(ROOT)} | ({} if url is None else {LIMITS_URL: url})
+    environment = os.environ | {"PYTHONPATH": str(ROOT), LIMITS_URL: url or "off"}
     command = [sys.executable, Path(__file__).parent / "rated_run.py", service.url, str(tasks), str(rows)]
     started = [subprocess.Popen(command, env=environment) for _ in range(count)]
     try:

@@ -1,14 +1,20 @@
 """The books of all services lie in a file of this machine or in PostgreSQL, whole, whoever writes at once."""
 
 import asyncio
+import json
 import sqlite3
+from contextlib import suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from jobs.errors import DeclarationError
+from jobs.errors import DeclarationError, TidegateError
 from jobs.limits.lease_book import Claim, Limit
-from jobs.limits.store import StoreLost
-from jobs.limits.store_url import open_store
+from jobs.limits.store import BookCorrupt, StoreLost, book_in
+from jobs.limits.store_url import LIMITS_URL, STATE_HOME, open_store
+from jobs.run.run_leases import RunLeases, check_limits
+from tidegate import HttpLookup, Service
 
 
 @pytest.fixture(params=["file", "postgresql"])
@@ -80,7 +86,7 @@ def test_the_books_of_an_earlier_start_of_the_machine_are_forgotten(tmp_path):
     ("url", "sentence"),
     [
         ("postgresql://nobody:secret@127.0.0.1:9/none", r"the store of the limits is not reached \(ConnectionRefusedE"),
-        ("file:///proc/none/limits.sqlite", "the file of the limits cannot be used"),
+        ("file:///proc/none/limits.sqlite", "the file of the limits, /proc/none/limits.sqlite, cannot be used"),
     ],
 )
 def test_a_store_that_is_not_reached_is_lost_and_no_password_is_shown(url, sentence):
@@ -95,7 +101,7 @@ def test_a_store_that_is_not_reached_is_lost_and_no_password_is_shown(url, sente
 
 @pytest.mark.parametrize("url", ["mysql://somewhere/limits", "limits.sqlite", "file://host/limits", "postgresql:///x"])
 def test_an_address_of_another_kind_is_refused(url):
-    with pytest.raises(DeclarationError, match="it must be postgresql://user@host/database, or file:///path"):
+    with pytest.raises(DeclarationError, match="another form than postgresql://user@host/database, file:///path"):
         open_store(url)
 
 
@@ -104,3 +110,77 @@ def test_an_address_that_is_none_is_refused_without_its_password(address):
     with pytest.raises(DeclarationError, match="is no address: its host or its port is none") as refused:
         open_store(address)
     assert "SECRET" not in str(refused.value)
+
+
+PIECES = ["postgresql", "postgres", "file", "mysql", ":", "//", "/", "@", "?", "#", "[", "]", "u", "h", "%"]
+PARTS = st.lists(st.sampled_from(PIECES), max_size=6)
+
+
+@given(before=PARTS, after=PARTS)
+def test_no_address_of_any_form_is_quoted_with_its_password(before, after):
+    with suppress(DeclarationError):
+        open_store("".join([*before, "SECRET", *after]))
+        return
+    with pytest.raises(DeclarationError) as refused:
+        open_store("".join([*before, "SECRET", *after]))
+    assert "SECRET" not in str(refused.value)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("address", ["h:1,u:SECRET@i:2/x", "u:SECRET@127.0.0.1:9/x?sslmode=SECRET", "u:SECRET@h%zz/x"])
+def test_an_address_that_only_the_driver_refuses_is_told_without_its_password(address):
+    async def main():
+        await open_store(f"postgresql://{address}", patience=2.0).step("geo", beat("a"))
+
+    with pytest.raises(TidegateError) as refused:
+        asyncio.run(main())
+    assert "SECRET" not in str(refused.value)
+
+
+NAMES = ("owners", "cooling", "pause", "parts", "limit", "amount", "window", "expires", "since", "name", "a")
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+)
+
+
+@given(text=JSON.map(json.dumps) | st.text(max_size=20))
+def test_a_corrupt_book_is_one_error_that_names_its_place(text):
+    with suppress(BookCorrupt):
+        book = book_in(text, "geo", "/limits.sqlite")
+        book.heartbeat("a", {"calls": Claim(Limit(10), 0, 1)}, now=1.0, ttl=1.0)
+        book.rows(2.0)
+        return
+    with pytest.raises(BookCorrupt, match=r"^the book of the limits of geo in /limits\.sqlite is corrupt"):
+        book_in(text, "geo", "/limits.sqlite")
+
+
+def test_a_run_and_its_check_refuse_a_corrupt_book_alike_and_name_the_file(tmp_path, monkeypatch):
+    path = tmp_path / "tidegate" / "limits.sqlite"
+    monkeypatch.delenv(LIMITS_URL)
+    monkeypatch.setenv(STATE_HOME, str(tmp_path))
+    declared = HttpLookup(
+        name="geo", service=Service(name="geo", url="http://a", max_concurrency=2), request="GET /{k}",
+        keys={"k": "k"}, returns="x BIGINT", timeout=5.0,
+    )  # fmt: skip
+    check_limits([declared], ())
+    asyncio.run(stepped(path))
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE books SET book = '{'")
+    connection.close()
+    corrupt = rf"the book of the limits of geo in {path} is corrupt \(JSONDecodeError: .*\). Remove it once no run is"
+    with pytest.raises(DeclarationError, match=corrupt):
+        check_limits([declared], ())
+    leases = RunLeases(open_store(f"file://{path}"), "a run")
+    with pytest.raises(DeclarationError, match=corrupt):
+        leases.check()
+    leases.close()
+    path.write_text("no database at all, but as long as a page of one " * 100)
+    with pytest.raises(DeclarationError, match=rf"the file of the limits, {path}, is corrupt \(file is not a datab"):
+        check_limits([declared], ())
+
+
+async def stepped(path):
+    store = open_store(f"file://{path}")
+    await store.step("geo", beat("a"))
+    await store.close()
