@@ -5,30 +5,31 @@ of an Iceberg table.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
 import json
 import os
-import re
 import shutil
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import csv
-from pyarrow import json as json_lines
 
 from jobs.declare.inputs import TABLES
 from jobs.errors import DeclarationError
+from jobs.input.csv_rows import read_csv
+from jobs.input.json_rows import read_json
+from jobs.input.text_faults import TextFault
 from jobs.storage import durable
 from jobs.storage.objects import download, is_found_here
 from jobs.storage.stored_files import StoredFile, error_text
-from jobs.wording import one_line
 
 if TYPE_CHECKING:
     from jobs.declare.inputs import Input
@@ -37,9 +38,8 @@ FOLDER = "_inputs"  # in the folder of the output, whose readers ignore names th
 ENDINGS = {"parquet": (".parquet",), "csv": (".csv", ".csv.gz"), "json": (".json", ".jsonl", ".json.gz", ".jsonl.gz")}
 COPIED = ("parquet", "delta")  # as they are
 AT_ONCE = 64  # copies
-BLOCK = 4 << 20  # bytes read at once; no row is longer
-OFFSET = r"(Z|:\d\d(\.\d+)?[+-]\d\d(:?\d\d)?)$"  # of a time that names its zone
-LONGEST = 200  # characters of a message
+TEXT_RULES = [2]  # a number that changes with what is read from CSV and JSON
+BLOCK = 4 << 20  # bytes read at once
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ def _is_copied(file: StoredFile, declared: Input) -> bool:
 
 def _staged(file: StoredFile, declared: Input, folder: Path, *, hidden: bool) -> Path:
     try:
-        of_table = [file.facts] if isinstance(file, ScannedFile) else []
-        facts = json.dumps([declared.format, declared.schema, file.size, file.changed_ns, *of_table])
+        also = [file.facts] if isinstance(file, ScannedFile) else TEXT_RULES if declared.schema else []
+        facts = json.dumps([declared.format, declared.schema, file.size, file.changed_ns, *also])
         target = folder / f"{file.name}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}.parquet"
         if target.exists():
             os.utime(target)  # vacuum goes by its last use
@@ -105,12 +105,11 @@ def _staged(file: StoredFile, declared: Input, folder: Path, *, hidden: bool) ->
             draft.replace(target)
         finally:
             draft.unlink(missing_ok=True)
-    except (pa.ArrowInvalid, KeyError) as error:  # KeyError: a CSV file without a declared column
-        raise DeclarationError(
-            f"input: {file.place} does not hold the declared columns, {declared.schema}: "
-            f"{_shown(error, hidden=hidden)}."
-        ) from error
-    except OSError as error:
+    except TextFault as fault:
+        raise DeclarationError(f"input: {file.place}: {fault.sentence(hidden=hidden)}") from fault
+    except (EOFError, zlib.error) as error:
+        raise DeclarationError(f"input: {file.place} is not a whole gzip file. Write it again.") from error
+    except OSError as error:  # gzip's too, of another file or a wrong checksum
         raise DeclarationError(f"input: {file.place} cannot be copied to {folder}: {error_text(error)}.") from error
     return target
 
@@ -131,64 +130,48 @@ def _write(file: StoredFile, declared: Input, target: Path) -> None:
                 writer.write_batch(batch)
         return
     if _is_copied(file, declared):
-        with file.open(compression=None) as source, target.open("xb") as copy:
+        with file.open() as source, target.open("xb") as copy:
             shutil.copyfileobj(source, copy, BLOCK)
         return
+    _convert(file, declared, target)
+
+
+class _CountedBytes(io.RawIOBase):
+    """Counts the bytes that are read from a stream."""
+
+    def __init__(self, stream: pa.NativeFile) -> None:
+        self._stream = stream
+        self.bytes = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count: int = self._stream.readinto(buffer)
+        self.bytes += count
+        return count
+
+
+def _convert(file: StoredFile, declared: Input, target: Path) -> None:
+    """Write the rows of a CSV or JSON file with the declared types.
+
+    Raises:
+        DeclarationError: The file was not read to its end, or not all of its rows were written.
+        TextFault: It does not hold what is declared.
+    """
+    read = read_csv if declared.format == "csv" else read_json
     types = pa.schema([(column.name, column.arrow_type) for column in declared.columns])
-    as_text = pa.schema([(field.name, _in_text(field.type)) for field in types])
-    times = {field.name for field in types if pa.types.is_timestamp(field.type)}
-    with file.open() as source, pq.ParquetWriter(target, types) as writer:
-        for batch in (_csv if declared.format == "csv" else _json)(source, as_text):
-            columns = [_zoned(batch[name]) if name in times else batch[name] for name in types.names]
-            writer.write_table(pa.table(columns, types.names).cast(types))
-
-
-def _csv(source: pa.NativeFile, types: pa.Schema) -> Iterable[pa.RecordBatch]:
-    """A value is null where nothing stands between the commas; `""` is an empty text."""
-    batches: Iterable[pa.RecordBatch] = csv.open_csv(
-        source,
-        read_options=csv.ReadOptions(block_size=BLOCK),
-        parse_options=csv.ParseOptions(newlines_in_values=True),
-        convert_options=csv.ConvertOptions(
-            column_types=types, include_columns=types.names, null_values=[""],
-            strings_can_be_null=True, quoted_strings_can_be_null=False, true_values=["true", "True", "TRUE"],
-            false_values=["false", "False", "FALSE"],
-        ),
-    )  # fmt: skip
-    return batches
-
-
-def _json(source: pa.NativeFile, types: pa.Schema) -> Iterable[pa.RecordBatch]:
-    try:
-        batches: Iterable[pa.RecordBatch] = json_lines.open_json(
-            source,
-            read_options=json_lines.ReadOptions(block_size=BLOCK),
-            parse_options=json_lines.ParseOptions(explicit_schema=types, unexpected_field_behavior="ignore"),
+    rows = 0
+    with file.open() as stored, pq.ParquetWriter(target, types) as writer:
+        counted = _CountedBytes(stored)
+        packed = io.BufferedReader(counted, BLOCK)
+        source = gzip.GzipFile(fileobj=packed) if file.name.lower().endswith(".gz") else packed
+        for table in read(source, declared.columns):
+            writer.write_table(table)
+            rows += table.num_rows
+    written = pq.read_metadata(target).num_rows
+    if counted.bytes != file.size or written != rows:
+        raise DeclarationError(
+            f"input: {file.place} has {file.size:,} bytes and {rows:,} rows, of which {counted.bytes:,} bytes "
+            f"were read and {written:,} rows written; start again."
         )
-    except pa.ArrowInvalid as error:
-        if "Empty JSON stream" in str(error):  # a file without rows
-            return []
-        raise
-    return batches
-
-
-def _in_text(kind: pa.DataType) -> pa.DataType:
-    """The type as Arrow reads it from text. It would take dates for numbers in JSON, and times for local ones."""
-    if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _in_text(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(_in_text(kind.value_type))
-    return pa.string() if pa.types.is_temporal(kind) else kind
-
-
-def _zoned(times: pa.Array) -> pa.Array:
-    """A time without an offset is one in UTC."""
-    return pc.if_else(pc.match_substring_regex(times, OFFSET), times, pc.binary_join_element_wise(times, "Z", ""))
-
-
-def _shown(error: Exception, *, hidden: bool) -> str:
-    """One line of the error, without the row, and without values where they are personal."""
-    text = re.sub(r"(got \d+): .*", r"\1", one_line(str(error)))
-    if hidden:
-        text = re.sub(r"('|parse:).*", "...", text)
-    return text[:LONGEST].rstrip(".")

@@ -84,10 +84,10 @@ class StoredFile:
     def name(self) -> str:
         return self.place.rpartition("/")[2]
 
-    def open(self, *, compression: str | None = "detect") -> pa.NativeFile:
-        """For reading from its start; decompressed as its name says."""
+    def open(self) -> pa.NativeFile:
+        """Open the stored bytes for reading from their start."""
         filesystem, path = filesystem_of(self.place)
-        return filesystem.open_input_stream(path, compression=compression)
+        return filesystem.open_input_stream(path, compression=None)
 
 
 def is_there(place: str) -> bool:

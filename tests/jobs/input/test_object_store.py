@@ -87,7 +87,7 @@ def test_files_of_a_bucket_are_copied_many_at_once(raw, monkeypatch):
 
 def test_csv_and_json_files_of_a_bucket_get_the_declared_types(raw):
     put(f"{raw}/date={DAY}/a.csv.gz", gzip.compress(b"k,at\nx,2026-01-01T10:00:00Z\n"))
-    put(f"{raw}/date={DAY}/b.jsonl", b'{"k": "y"}\n')
+    put(f"{raw}/date={DAY}/b.jsonl", b'{"k": "y", "at": null}\n')
     at = dt.datetime(2026, 1, 1, 10, tzinfo=dt.UTC)
     schema = "k STRING, at TIMESTAMP"
     assert rows_of(reading(raw, format="csv", schema=schema)) == [{"k": "x", "at": at}]

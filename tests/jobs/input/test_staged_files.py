@@ -148,24 +148,32 @@ def refusal(function, *arguments):
 @pytest.mark.parametrize(
     ("kind", "text", "reason"),
     [
-        ("csv", "id,k\n1,a\n2\n", "Expected 2 columns, got 1"),
-        ("csv", "id,k\n1,a\nten,b\n", "invalid value 'ten'"),
-        ("csv", "id;k\n1;a\n", "Column 'id' in include_columns does not exist in CSV file"),
-        ("csv", "", "Empty CSV file"),
-        ("json", '{"id":1,"k":"a"}\n{"id":"ten"}\n', "changed from number to string in row 1"),
-        ("json", '{"id":1.5}\n', "couldn't parse:1.5"),
-        ("json", '{"id":1\n', "Missing a comma or '}' after an object member"),
-        ("json", '[{"id":1}]', "changed from object to array"),
+        ("csv", "id,k\n1,a\n2\n", "line 3: the row has 1 value, the header 2."),
+        ("csv", "id,k\n1,a\nten,b\n", "line 3, column id: expected INT, found 'ten'."),
+        ("csv", "id;k\n1;a\n", "the header has no column id, found 'id;k'."),
+        ("csv", "", "the file is empty, and needs a header."),
+        ("json", '{"id":1,"k":"a"}\n{"id":"ten"}\n', "line 2, column id: expected INT, found 'ten'."),
+        ("json", '{"id":1.5}\n', "line 1, column id: expected INT, found '1.5'."),
+        ("json", '{"id":1\n', "line 1: no JSON at character 8: Expecting ',' delimiter."),
+        ("json", '[{"id":1}]', "line 1: expected an object, found '[{\"id\": 1}]'."),
     ],
 )
 def test_a_file_that_does_not_hold_the_declared_columns_is_named_with_the_reason(raw, kind, text, reason):
     (raw / f"a.{kind}").write_text(text)
     message = refusal(find_input, declared("id INT, k STRING", kind=kind), DAY)
-    assert message.startswith(
-        f"moods: input: raw/date={DAY}/a.{kind} does not hold the declared columns, id INT, k STRING"
-    )
-    assert reason in message
+    assert message.startswith(f"moods: input: raw/date={DAY}/a.{kind}: {reason}")
     assert not [path for path in Path("out").rglob("*") if path.is_file()]
+
+
+def test_a_gzip_file_is_read_to_its_end_or_refused(raw):
+    first, second = gzip.compress(b"id,k\n1,a\n"), gzip.compress(b"2,b\n")
+    (raw / "a.csv.gz").write_bytes(first + second)
+    assert rows_of(declared("id INT, k STRING")) == [(1, "a"), (2, "b")]
+    for wrong in (first + second[:-9], first + second[:-2]):
+        (raw / "a.csv.gz").write_bytes(wrong)
+        assert "a.csv.gz is not a whole gzip file. Write it again." in refusal(
+            find_input, declared("id INT, k STRING"), DAY
+        )
 
 
 def test_personal_values_stay_out_of_the_message(raw):

@@ -1,0 +1,100 @@
+"""Casts columns of text to declared types by strict grammars: what does not fit is an error, never another value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.declare.answer_casts import AnswerColumn
+from jobs.declare.times import DATE_FORMS, TIMESTAMP_FORMS, UTC, read_dates, read_timestamps
+
+Cast = Callable[[pa.Array], pa.Array]
+
+WHOLE = r"\A[+-]?[0-9]+\z"
+DECIMAL = r"\A[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\z"
+NOT_FINITE = r"\A[+-]?(?i:nan|inf|infinity)\z"
+TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
+BLANKS = " \t"
+
+
+class WrongValueError(Exception):
+    """A value does not fit. row: the number of the first in its column."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(row)
+        self.row = row
+
+
+def cast_column(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast a column of UTF-8 bytes. Raises WrongValueError with the first row whose value is not of the type."""
+    cast = _cast_to(kind)
+    try:
+        return cast(texts)
+    except (ValueError, pa.ArrowException):
+        raise WrongValueError(_first_wrong(cast, texts)) from None
+
+
+def expected(column: AnswerColumn) -> str:
+    """What stands in a column, for a message."""
+    forms = {pa.date32(): f" ({DATE_FORMS})", UTC: f" ({TIMESTAMP_FORMS})"}
+    return f"expected {column.spark_type}{forms.get(column.arrow_type, '')}"
+
+
+def _first_wrong(cast: Cast, texts: pa.Array) -> int:
+    """The first row without which the rows before it can be cast."""
+    right, wrong = 0, len(texts)  # so many rows can be cast, and so many cannot
+    while wrong - right > 1:
+        middle = (right + wrong) // 2
+        try:
+            cast(texts[right:middle])
+            right = middle
+        except (ValueError, pa.ArrowException):
+            wrong = middle
+    return right
+
+
+def _cast_to(kind: pa.DataType) -> Cast:
+    if pa.types.is_binary(kind):
+        return lambda texts: texts
+    if pa.types.is_string(kind):
+        return lambda texts: texts.cast(kind)
+    plain = _parsed(kind)
+    return lambda texts: plain(pc.ascii_trim(texts.cast(pa.string()), BLANKS))
+
+
+def _parsed(kind: pa.DataType) -> Cast:
+    if pa.types.is_boolean(kind):
+        return _boolean
+    if pa.types.is_integer(kind):
+        return lambda texts: pc.ascii_ltrim(_require(texts, WHOLE), "+").cast(kind)
+    if pa.types.is_decimal(kind):
+        return lambda texts: _require(texts, DECIMAL).cast(kind)
+    if pa.types.is_floating(kind):
+        return lambda texts: _number(texts, kind)
+    return read_dates if pa.types.is_date(kind) else read_timestamps
+
+
+def _require(texts: pa.Array, pattern: str) -> pa.Array:
+    if pc.all(pc.match_substring_regex(texts, pattern)).as_py() is False:
+        raise ValueError
+    return texts
+
+
+def _boolean(texts: pa.Array) -> pa.Array:
+    is_true = pc.is_in(texts, pa.array(TRUE))
+    known = pc.or_(is_true, pc.is_in(texts, pa.array(FALSE)))
+    if texts.null_count + (pc.sum(known).as_py() or 0) < len(texts):
+        raise ValueError
+    return pc.if_else(texts.is_null(), pa.scalar(None, pa.bool_()), is_true)
+
+
+def _number(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A number beyond the type's largest would become infinite; only a text that says so is."""
+    named = pc.match_substring_regex(texts, NOT_FINITE)
+    numbers = texts.cast(kind)
+    known = pc.or_(named, pc.and_(pc.match_substring_regex(texts, DECIMAL), pc.is_finite(numbers)))
+    if pc.all(known).as_py() is False:
+        raise ValueError
+    return numbers

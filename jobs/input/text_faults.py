@@ -1,0 +1,44 @@
+"""Where a text file does not hold what is declared: the line, the column and the value."""
+
+from __future__ import annotations
+
+from jobs.declare.times import shown
+
+OTHER_TYPE = "Correct it, or declare another type in Input.schema."
+
+
+class TextFault(Exception):  # noqa: N818  # a fault of the file
+    """A text file cannot be read as declared.
+
+    Attributes:
+        reason: What is wrong, without values of the file.
+        line: The line where the row begins, from 1; None where the whole file is meant.
+        column: The declared column, if one is at fault.
+        value: The text that stands there, if it can be shown.
+        cure: What to do, in a sentence.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        line: int | None = None,
+        column: str | None = None,
+        value: str | None = None,
+        *,
+        cure: str = "",
+    ) -> None:
+        super().__init__(reason, line, column, value)
+        self.reason, self.line, self.column, self.value = reason, line, column, value
+        self.cure = cure or (OTHER_TYPE if column is not None else "")
+
+    def sentence(self, *, hidden: bool) -> str:
+        """Describe the fault in a sentence, with a cure.
+
+        Args:
+            hidden: Whether to leave the value out, which is personal.
+        """
+        where = [f"line {self.line:,}"] if self.line is not None else []
+        where += [f"column {self.column}"] if self.column is not None else []
+        found = "" if self.value is None or hidden else f", found {shown(self.value)}"
+        fault = f"{', '.join(where)}{': ' if where else ''}{self.reason}{found}."
+        return f"{fault} {self.cure}".rstrip()
