@@ -70,7 +70,7 @@ def test_a_name_that_is_no_package_leaves_no_draft_and_the_old_zip(parcel):
     Path("p.zip").write_text("the old one")
     with pytest.raises(DeclarationError, match="no package or module"):
         package(Path("p.zip"), ["parcel", "nothing_like_this"])
-    assert sorted(os.listdir()) == ["p.zip", "parcel"]
+    assert sorted(path.name for path in Path().iterdir()) == ["p.zip", "parcel"]
     assert Path("p.zip").read_text() == "the old one"
 
 
@@ -78,7 +78,8 @@ def test_a_name_that_is_no_package_leaves_no_draft_and_the_old_zip(parcel):
 def test_another_interpreter_imports_the_packages_from_the_zip_alone(parcel, tmp_path):
     (parcel / "rates.py").write_text("import tidegate\nRATE = 7\n")
     packed = package(tmp_path / "p.zip", ["parcel"])
-    look = f"import sys; sys.path[0] = {str(packed.zip)!r}; from parcel.rates import RATE; import tidegate as t; print(RATE, t.__file__)"
+    look = f"import sys; sys.path[0] = {str(packed.zip)!r}\nfrom parcel.rates import RATE, tidegate as t"
+    look += "\nprint(RATE, t.__file__)"
     done = subprocess.run([sys.executable, "-c", look], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["7", str(packed.zip / "tidegate/__init__.py")]
 
@@ -112,13 +113,13 @@ def importable(package: Path) -> set[str]:
     found = set()
     for path in listed:
         target = os.path.realpath(path)
-        if not os.path.isfile(target) or not target.startswith(root + os.sep):
+        if not Path(target).is_file() or not target.startswith(root + "/"):
             continue
         names = [os.path.relpath(path, package), os.path.relpath(target, root)]
-        stems = [name.removesuffix(".py").split(os.sep) for name in names if name.endswith(".py")]
-        if len(stems) == 2 and all(IDENTIFIER.fullmatch(part) for stem in stems for part in stem):
-            if "__pycache__" not in names[0]:
-                found.add(f"parcel/{names[0]}")
+        parts = [part for name in names for part in name.removesuffix(".py").split("/")]
+        is_module = all(name.endswith(".py") for name in names) and all(map(IDENTIFIER.fullmatch, parts))
+        if is_module and "__pycache__" not in names[0]:
+            found.add(f"parcel/{names[0]}")
     return found
 
 
