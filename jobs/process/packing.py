@@ -53,8 +53,8 @@ def package(target: Path, packages: Iterable[str] = (), data: Sequence[str] = ()
     draft = target.with_name(f".{target.name}.draft")
     try:
         with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
-            for path, source in sorted(taken.items()):
-                archive.writestr(zipfile.ZipInfo(path, FIRST_MOMENT), source.read_bytes(), zipfile.ZIP_DEFLATED)
+            for name, source in sorted(taken.items()):
+                archive.writestr(zipfile.ZipInfo(name, FIRST_MOMENT), source.read_bytes(), zipfile.ZIP_DEFLATED)
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)
