@@ -24,15 +24,19 @@ if TYPE_CHECKING:
 # today: ok, miss or error; NONE without a response, GONE if the response may be missing for a good reason.
 Stored = Callable[[str], pa.Table | None]
 
+# The values of a Spark SQL expression over rows; None where only Spark can evaluate it.
+Evaluate = Callable[[str, pa.Table], pa.Array | None]
+
 
 @dataclass(frozen=True)
 class WrittenDay:
-    spark: SparkSession  # evaluates key expressions and the user's expectations
+    spark: SparkSession  # evaluates the user's expectations, and what `evaluate` does not
     facts: DayFacts
     output: RunOutput
     input: InputRows
     metrics: DayMetrics | None = None  # the run's own counts
     stored: Stored | None = None
+    evaluate: Evaluate | None = None
     earlier: dict[str, DayMetrics] = field(default_factory=dict)  # published days before it
 
     @classmethod
