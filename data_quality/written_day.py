@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from data_quality import lost_rows
 from data_quality.history import earlier_days
@@ -56,6 +57,16 @@ class WrittenDay:
     @property
     def declared(self) -> DeclaredFacts:
         return self.facts.declared
+
+    @property
+    def rows_kept(self) -> int:
+        """Rows of the table that are published again as they were. Each has an answer, a miss, or a null key."""
+        return self.facts.changes.kept if self.facts.changes else 0
+
+    def kept_rows(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        """These columns of the rows that are published again as they were."""
+        for file in self.facts.kept_files:
+            yield pq.read_table(file, columns=list(names), partitioning=None)
 
     @cached_property
     def lost(self) -> dict[int, Lost]:
