@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.arrow_values import conform
 from jobs.errors import TidegateError
 from jobs.input.arrow_values import Values
 from jobs.schema import SOURCE_FILE, SOURCE_ROW
@@ -93,8 +94,7 @@ class FileRows:
             if name is None:
                 columns[field.name] = pa.nulls(batch.num_rows, field.type)
             else:
-                read = batch.column(name)
-                columns[field.name] = read if read.type == field.type else read.cast(field.type)
+                columns[field.name] = conform(batch.column(name), field.type)
         return columns
 
     def _as_spark(

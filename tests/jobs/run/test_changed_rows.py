@@ -233,6 +233,8 @@ def test_the_rows_of_a_run_that_was_killed_after_its_commit_are_compared_too(tow
 
 NAN = float("nan")
 LISTS = pa.list_(pa.struct([("a", pa.int32())]))
+FLOATS = pa.struct([("a", pa.list_(pa.float64()))])
+IN_OTHER_CASE = pa.struct([("A", pa.list_(pa.float64()))])
 
 
 @pytest.mark.parametrize(
@@ -241,6 +243,11 @@ LISTS = pa.list_(pa.struct([("a", pa.int32())]))
         (pa.array([1.0, NAN, None, 1.0]), pa.array([1.0, NAN, None, None]), [4]),
         (pa.array(["", None, "x", "x"]), pa.array(["", None, "", "x"]), [3]),
         (pa.array([[], None, [{"a": 1}], [{"a": 1}]], LISTS), pa.array([[], None, [{"a": 1}], [None]], LISTS), [4]),
+        (
+            pa.array([{"a": [NAN]}, {"a": [1.0]}, None, {"a": [NAN]}], FLOATS),
+            pa.array([{"A": [NAN]}, {"A": [1.0]}, None, {"A": [1.0]}], IN_OTHER_CASE),
+            [4],
+        ),
         (pa.array([1, 2, 3, 4], pa.int32()), pa.array([1, 2, 3, 5], pa.int64()), [4]),
     ],
 )
