@@ -18,8 +18,9 @@ from urllib.parse import quote, quote_plus
 import aiohttp
 
 from jobs.clients.client import CallFailed
-from jobs.clients.connections import QUIET_AT_LEAST, WatchedConnection, WatchedConnector
+from jobs.clients.connections import WatchedConnector
 from jobs.clients.transport import Transport
+from jobs.clients.watched_connection import QUIET_AT_LEAST, WatchedConnection
 from jobs.declare.auth import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentials, require_token_url
 from jobs.declare.env import Env, resolve
 from jobs.declare.services import without_path
@@ -278,8 +279,8 @@ class _TokenConnector(WatchedConnector):
 
     async def connect(self, *arguments: Any, **options: Any) -> aiohttp.connector.Connection:
         connection = await super().connect(*arguments, **options)
-        assert isinstance(connection.protocol, WatchedConnection)
-        self._used = connection.protocol
+        assert isinstance(connection.transport, WatchedConnection)
+        self._used = connection.transport
         return connection
 
     async def brought_one(self) -> bool:

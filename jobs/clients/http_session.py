@@ -16,10 +16,11 @@ from yarl import URL
 from jobs.clients.answer_body import SHOWN, BrokenOff, error_text, is_whole, loaded
 from jobs.clients.authorizing import authorizer, without_secrets
 from jobs.clients.client import CallFailed, Redirected, Throttled
-from jobs.clients.connections import QUIET_AT_LEAST, QUIET_AT_MOST, WatchedConnection, WatchedConnector
+from jobs.clients.connections import WatchedConnector
 from jobs.clients.exchanges import Exchange, note, trace
 from jobs.clients.request_counter import LEAVING, RequestCounts, Unasked
 from jobs.clients.transport import Transport
+from jobs.clients.watched_connection import QUIET_AT_LEAST, QUIET_AT_MOST, WatchedConnection
 from jobs.declare.addresses import path_secrets, with_parameter
 from jobs.declare.lookup import Key
 from jobs.declare.services import Service
@@ -62,10 +63,12 @@ class _Connector(WatchedConnector):
     """Tells each request that it got or lost its connection."""
 
     async def connect(self, *arguments: Any, **options: Any) -> aiohttp.connector.Connection:
-        connection = await super().connect(*arguments, **options)
         request = LEAVING.get()
+        if request.connection is not None:  # aiohttp would send it again; every attempt must be counted
+            raise request.connection.failure()
+        connection = await super().connect(*arguments, **options)
         try:
-            request.leaves(connection.protocol)
+            request.leaves(connection.transport)
         except TimeoutError:
             connection.close()
             raise
@@ -124,8 +127,6 @@ class ServiceSession:
             cookie_jar=aiohttp.DummyCookieJar(),  # a cookie of one row's answer would go with another row's request
             **self._transport.options_for(self.base_url),
         )
-        # aiohttp would retry on a dropped connection, but every attempt must be counted
-        self._session._retry_connection = False  # noqa: SLF001  # no public switch in aiohttp 3.14
         await self._authorizer.open()
 
     async def close(self) -> None:
