@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from data_quality.digests import Numbers, digest
 from data_quality.run_output import Flags, Places, array_of
 from jobs import schema
+from jobs.arrow_values import Numbers, digest
 from jobs.schema import GONE, LookupFacts
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from data_quality.catalogue import CheckSpec, checks
 from data_quality.judging import Judging, QualityResult, verdict_of
-from data_quality.written_day import Stored, WrittenDay
+from data_quality.written_day import Evaluate, Stored, WrittenDay
 from jobs.schema import DayFacts, DayMetrics
 
 if TYPE_CHECKING:
@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def check(
-    spark: SparkSession, facts: DayFacts, metrics: DayMetrics | None = None, stored: Stored | None = None
+    spark: SparkSession,
+    facts: DayFacts,
+    metrics: DayMetrics | None = None,
+    stored: Stored | None = None,
+    evaluate: Evaluate | None = None,
 ) -> QualityResult:
     """Judge a batch as `data_quality.day.check` judges a day, with the same verdicts but for those of a whole day.
 
@@ -25,11 +29,11 @@ def check(
     if facts.declared.expectations:
         from data_quality import day
 
-        judged = day.check(spark, facts, metrics, stored)
+        judged = day.check(spark, facts, metrics, stored, evaluate)
         of_days = {spec.name for spec in checks(facts.declared) if _is_of_a_day(spec)}
         return replace(judged, verdicts=tuple(one for one in judged.verdicts if one.check not in of_days))
     specs = [spec for spec in checks(facts.declared) if not _is_of_a_day(spec)]
-    batch = WrittenDay.of_run(spark, facts, metrics=metrics, stored=stored)
+    batch = WrittenDay.of_run(spark, facts, metrics=metrics, stored=stored, evaluate=evaluate)
     judging = Judging([spec.check for spec in specs if spec.check is not None], batch)
     findings = judging.findings()
     return QualityResult(tuple(verdict_of(spec, findings[spec.name]) for spec in specs), judging.pictures)

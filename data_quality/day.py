@@ -9,7 +9,7 @@ from data_quality.catalogue import CheckSpec, checks
 from data_quality.findings import Finding, plain
 from data_quality.judging import LONGEST, Judging, QualityResult, verdict_of
 from data_quality.slow_imports import NOT_FOR_CHECKS, OF_GREAT_EXPECTATIONS, import_when_used, quiet, without
-from data_quality.written_day import Stored, WrittenDay
+from data_quality.written_day import Evaluate, Stored, WrittenDay
 from jobs import schema
 from jobs.schema import DayFacts, DayMetrics, Verdict
 from jobs.wording import one_line
@@ -23,19 +23,24 @@ if TYPE_CHECKING:
 
 
 def check(
-    spark: SparkSession, facts: DayFacts, metrics: DayMetrics | None = None, stored: Stored | None = None
+    spark: SparkSession,
+    facts: DayFacts,
+    metrics: DayMetrics | None = None,
+    stored: Stored | None = None,
+    evaluate: Evaluate | None = None,
 ) -> QualityResult:
     """Judge a day on the files of its run, before it is published: one verdict per check of the catalogue.
 
     A check that could not run is `not_run`, with the reason, and does not stop the others. Nothing is written.
 
     Args:
-        spark: Evaluates key expressions and the user's expectations.
+        spark: Evaluates the user's expectations, and the key expressions that `evaluate` does not.
         facts: The run and its files.
         metrics: The run's own counts, which are checked too.
         stored: Returns the stored answers of a lookup. Without it, answers are compared only with each other.
+        evaluate: Returns the values of a key expression, without Spark.
     """
-    return judge(WrittenDay.of_run(spark, facts, metrics=metrics, stored=stored))
+    return judge(WrittenDay.of_run(spark, facts, metrics=metrics, stored=stored, evaluate=evaluate))
 
 
 def judge(day: WrittenDay) -> QualityResult:

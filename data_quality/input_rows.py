@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from data_quality.run_output import Places, TaskRows
+from data_quality.run_output import Places, TaskRows, array_of
+from jobs.arrow_values import conform
 from jobs.schema import SOURCE_FILE, SOURCE_ROW, DayFacts, arrow_schema
 
 if TYPE_CHECKING:
@@ -83,10 +84,10 @@ class InputRows:
                     groups.append(number)
                 before += count
             found = file.read_row_groups(groups).slice(first - skipped, last - first + 1)
-        there = {name.lower(): found[name] for name in found.column_names}
+        there = {name.lower(): array_of(found[name]) for name in found.column_names}
         return pa.table(
             [
-                there[field.name.lower()].cast(field.type)
+                conform(there[field.name.lower()], field.type)
                 if field.name.lower() in there
                 else pa.nulls(len(found), field.type)
                 for field in self.columns

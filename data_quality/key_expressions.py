@@ -35,7 +35,7 @@ def declared_keys(rows: TaskRows, lookup: LookupFacts, day: WrittenDay) -> Itera
 
 
 def _declared_keys(rows: TaskRows, day: WrittenDay) -> Iterator[tuple[Places, dict[str, Key], dict[str, str]]]:
-    """Keys of all lookups. A plain column needs no Spark; one job evaluates all other expressions."""
+    """Keys of all lookups. One job of Spark evaluates the expressions that nothing else does."""
     for places, given in beside(rows, day.input):
         columns = {name.lower(): name for name in given.column_names}
         keys: dict[str, Key] = {lookup.name: {} for lookup in day.declared.lookups}
@@ -45,6 +45,8 @@ def _declared_keys(rows: TaskRows, day: WrittenDay) -> Iterator[tuple[Places, di
                 name = columns.get(text.strip().strip("`").lower())
                 if name is not None:
                     keys[lookup.name][part] = array_of(given[name])
+                elif day.evaluate and (values := day.evaluate(text, given)) is not None:
+                    keys[lookup.name][part] = values
                 else:
                     rest.append((lookup.name, part, text))
         refused = _evaluate(rest, given, day, keys) if rest else {}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from data_quality import lost_rows
 from data_quality.history import earlier_days
@@ -24,15 +25,19 @@ if TYPE_CHECKING:
 # today: ok, miss or error; NONE without a response, GONE if the response may be missing for a good reason.
 Stored = Callable[[str], pa.Table | None]
 
+# The values of a Spark SQL expression over rows; None where only Spark can evaluate it.
+Evaluate = Callable[[str, pa.Table], pa.Array | None]
+
 
 @dataclass(frozen=True)
 class WrittenDay:
-    spark: SparkSession  # evaluates key expressions and the user's expectations
+    spark: SparkSession  # evaluates the user's expectations, and what `evaluate` does not
     facts: DayFacts
     output: RunOutput
     input: InputRows
     metrics: DayMetrics | None = None  # the run's own counts
     stored: Stored | None = None
+    evaluate: Evaluate | None = None
     earlier: dict[str, DayMetrics] = field(default_factory=dict)  # published days before it
 
     @classmethod
@@ -52,6 +57,16 @@ class WrittenDay:
     @property
     def declared(self) -> DeclaredFacts:
         return self.facts.declared
+
+    @property
+    def rows_kept(self) -> int:
+        """Rows of the table that are published again as they were. Each has an answer, a miss, or a null key."""
+        return self.facts.changes.kept if self.facts.changes else 0
+
+    def kept_rows(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        """These columns of the rows that are published again as they were."""
+        for file in self.facts.kept_files:
+            yield pq.read_table(file, columns=list(names), partitioning=None)
 
     @cached_property
     def lost(self) -> dict[int, Lost]:

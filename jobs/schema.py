@@ -1,6 +1,6 @@
 """Names and types that several rooms share: columns, outcomes, and the facts of a run as plain data.
 
-Loads the standard library only. `data_quality` imports only this module of `jobs`. Every class here is frozen and
+Loads the standard library only. Every class here is frozen and
 survives JSON unchanged (`to_json`, `from_json`).
 """
 

@@ -12,7 +12,7 @@ from tests.support.sources import PACKAGES, ROOT, imports, modules
 MAY_IMPORT = {
     "asyncio_core": set(),
     "jobs": {"asyncio_core"},
-    "data_quality": {"jobs.schema", "jobs.wording"},
+    "data_quality": {"jobs.schema", "jobs.wording", "jobs.arrow_values"},
     "orchestration": {"jobs", "enrichments", "data_quality"},
     "enrichments": {"tidegate", "jobs"},
     "tidegate": {"asyncio_core", "jobs", "data_quality", "orchestration"},

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from data_quality.arrow_types import declared_name, spark_name
 from data_quality.check import Cure, LookupCheck, outcomes, total
@@ -83,7 +84,7 @@ class AnswersInRange(LookupCheck):
         ).with_evidence(faults.evidence)
         if not found.success:
             return found
-        return self._too_many_nulls([part[2] for part in parts], counted["ok"], expected) or found
+        return self._too_many_nulls([part[2] for part in parts], counted["ok"], expected, day) or found
 
     def _wrong_types(self, columns: pa.Schema) -> Iterator[str]:
         for column, ddl in self.lookup.returns:
@@ -91,14 +92,28 @@ class AnswersInRange(LookupCheck):
             if kind.lower() != declared_name(ddl):
                 yield f"{column} is {kind}, declared {declared_name(ddl)}"
 
-    def _too_many_nulls(self, parts: list[dict[str, Faults]], answers: int, expected: str) -> Finding | None:
+    def _too_many_nulls(
+        self, parts: list[dict[str, Faults]], answers: int, expected: str, day: WrittenDay
+    ) -> Finding | None:
+        """The share is of the table, as of outcomes."""
+        kept = self._kept_nulls(day)
         for column, tolerated in self.lookup.null_share:
             nulls = Faults.together(part[column] for part in parts)
-            found = share(nulls.count, answers)
+            count, every = nulls.count + kept[column], answers + kept["ok"]
+            found = share(count, every)
             if found > tolerated:
-                text = f"{column} is null in {found:.2%} of {answers:,} answers; tolerated {tolerated:.2%}"
-                return Finding(False, text, nulls.count, answers, expected).with_evidence(nulls.evidence)
+                text = f"{column} is null in {found:.2%} of {every:,} answers; tolerated {tolerated:.2%}"
+                return Finding(False, text, count, every, expected).with_evidence(nulls.evidence)
         return None
+
+    def _kept_nulls(self, day: WrittenDay) -> Counter[str]:
+        """Of the rows that are published again as they were: those with an answer as `ok`, and by column its nulls."""
+        columns, found = [column for column, _ in self.lookup.null_share], Counter[str]()
+        for kept in day.kept_rows([self.status, *columns]) if columns else ():
+            answered = kept.filter(pc.equal(kept[self.status], "ok"))
+            found["ok"] += answered.num_rows
+            found.update({column: answered[column].null_count for column in columns})
+        return found
 
 
 def _bounds(lowest: float | None, highest: float | None) -> str:

@@ -10,12 +10,12 @@ import pyarrow as pa
 from data_quality.answer_groups import AnswerGroups, StoredAnswers, answers_of, places_of
 from data_quality.check import LookupCheck, total
 from data_quality.checks.answers_in_range import ANSWERED
-from data_quality.digests import Numbers, digest
 from data_quality.findings import ROWS_OF_EVIDENCE, Finding, rows
 from data_quality.key_expressions import declared_keys, lasting
 from data_quality.run_output import Faults, Flags, TaskRows
 from data_quality.written_day import WrittenDay
 from jobs import schema
+from jobs.arrow_values import Numbers, digest
 from jobs.schema import OUTCOMES, SOURCE_IDENTITY, DayFacts
 
 CLOCKS = dt.timedelta(minutes=5)  # by which the clocks of a cluster's hosts may differ

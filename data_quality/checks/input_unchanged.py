@@ -8,11 +8,11 @@ import pyarrow as pa
 
 from data_quality.arrow_types import spark_name
 from data_quality.check import Check, total
-from data_quality.digests import digest
 from data_quality.findings import Finding, rows
 from data_quality.input_rows import beside
 from data_quality.run_output import Faults, Flags, TaskRows, array_of
 from data_quality.written_day import WrittenDay
+from jobs.arrow_values import differ
 from jobs.schema import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_IDENTITY
 
 
@@ -47,7 +47,7 @@ class InputUnchanged(Check):
         for places, given in beside(rows, day.input):
             for name, written in self._columns:
                 column = array_of(given[name])
-                other = _differ(column, rows.column(written).take(pa.array(places)))
+                other = differ(column, rows.column(written).take(pa.array(places)))
                 if other.any():
                     changed.setdefault(name, np.zeros(len(rows), np.bool_))[places[other]] = True
                     wrong[places[other]] = True
@@ -78,12 +78,3 @@ class InputUnchanged(Check):
         in_words = [f"{name} in {counted[name]:,}" for name, _ in self._columns if counted[name]]
         wrong = f"{rows(faults.count)} with a value that differs from the input: {', '.join(in_words[:5])}"
         return Finding.judged(holds, wrong, faults.count, count, self.expected).with_evidence(faults.evidence)
-
-
-def _differ(given: pa.Array, written: pa.Array) -> Flags:
-    """The rows that differ; equal numbers and texts need no digest."""
-    plain = not pa.types.is_nested(given.type) and not pa.types.is_floating(given.type)
-    if plain and given.type == written.type and given.equals(written):
-        return np.zeros(len(given), np.bool_)
-    found: Flags = digest([given]) != digest([written])
-    return found

@@ -36,8 +36,11 @@ class ToleranceCheck(LookupCheck):
         return outcomes(rows, self.lookup), self.faults(rows, wrong, shown)
 
     def finding(self, parts: list[tuple[Counter[Any], Faults]], day: WrittenDay) -> Finding:
+        """The share is of the table: failed rows are enriched in every run, so that of a run that enriches changed rows
+        only they may be most.
+        """
         counted = total([part[0] for part in parts])
-        every, count = counted.total(), sum(counted[outcome] for outcome in self.outcomes)
+        every, count = counted.total() + day.rows_kept, sum(counted[outcome] for outcome in self.outcomes)
         message = " or ".join(outcome for outcome in self.outcomes if counted[outcome]) or self.outcomes[0]
         tolerated = f"tolerated {self.tolerated:.2%}"
         text = f"{message}: {rows(count)} of {every:,}, {share(count, every):.2%}; {tolerated}"

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs import schema
+from jobs.arrow_values import conform
 from jobs.clients.exchanges import EXCHANGES, Exchange
 from jobs.clients.registry import client_for
 from jobs.input.arrow_keys import values_of
@@ -57,7 +58,7 @@ def _fitted(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     for field in wanted:
         place = places.get(field.name.lower())
         column = pa.nulls(batch.num_rows, field.type) if place is None else batch.column(place)
-        columns.append(column.cast(field.type, safe=False))  # Spark has no precision below a microsecond
+        columns.append(conform(column, field.type, safe=False))  # Spark has no precision below a microsecond
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 

@@ -1,4 +1,4 @@
-"""Keys of sampled rows: plain columns are read directly, and a local Spark evaluates any other expression."""
+"""Keys of sampled rows: evaluated by Arrow, and by a local Spark where Arrow cannot."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from jobs.declare.key_expressions import named_column
 from jobs.errors import SparkFailed
+from jobs.input.arrow_expressions import evaluate
 from jobs.wording import one_line
 
 if TYPE_CHECKING:
@@ -45,24 +45,15 @@ def keys_of(
     expressions: dict[Place, str] = {}
     for number, lookup in places:
         for part, expression in enumerate(lookup.keys.values()):
-            column = _plain_column(expression, rows)
-            if column is None:
+            values = evaluate(expression, rows)
+            if values is None:
                 expressions[number, part] = expression
             else:
-                keys[number, part] = column
+                keys[number, part] = values
     if expressions:
         hidden = not show_personal and any(lookup.reads(enrichment.pii) for _, lookup in places)
         keys |= _evaluated(enrichment, rows, expressions, tell, hidden=hidden)
     return [[keys[number, part] for part in range(len(lookup.keys))] for number, lookup in places]
-
-
-def _plain_column(expression: str, rows: pa.Table) -> pa.Array | None:
-    """The column of an expression that is only a column name; None for any other, such as a field of a struct."""
-    name = named_column(expression)
-    if name is None:
-        return None
-    by_lower_name = {name.lower(): name for name in rows.column_names}  # Spark ignores case
-    return rows.column(by_lower_name[name.lower()]).combine_chunks()
 
 
 def _evaluated(

@@ -13,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.arrow_values import conform
 from jobs.errors import TidegateError
+from jobs.input.arrow_values import Values
 from jobs.schema import SOURCE_FILE, SOURCE_ROW
 from jobs.wording import one_line
 
@@ -47,7 +49,7 @@ class FileRows:
 
     parts: tuple[tuple[FilePart, ...], ...]  # per task
     types: pa.Schema  # in which Spark reads the columns
-    copies: Mapping[str, str]  # column that holds a part of a key -> column of the input
+    keys: Mapping[str, Values]  # by the column that holds a part of a key
     row_bytes: float  # on average where rows are largest
 
     def of(self, task: int) -> Iterator[pa.RecordBatch]:
@@ -92,15 +94,15 @@ class FileRows:
             if name is None:
                 columns[field.name] = pa.nulls(batch.num_rows, field.type)
             else:
-                read = batch.column(name)
-                columns[field.name] = read if read.type == field.type else read.cast(field.type)
+                columns[field.name] = conform(batch.column(name), field.type)
         return columns
 
     def _as_spark(
         self, batch: pa.RecordBatch, own: Sequence[str | None], url: pa.StringArray, row: int
     ) -> pa.RecordBatch:
         count, columns = batch.num_rows, self._columns(batch, own)
+        keys = {name: key.evaluate(columns, count) for name, key in self.keys.items()}
         columns[SOURCE_FILE] = url.slice(0, count)
         columns[SOURCE_ROW] = pa.array(np.arange(row, row + count))
-        columns |= {name: columns[column] for name, column in self.copies.items()}
+        columns |= keys
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

@@ -1,9 +1,9 @@
-"""Reads key columns of a day's files by Arrow in the driver, which is faster than a Spark job for few rows."""
+"""Evaluates the keys of a day's rows by Arrow in the driver, which is faster than a Spark job for few rows."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from jobs.input.arrow_values import Values, read_by
+
 if TYPE_CHECKING:
     from jobs.input.day import InputDay
 
@@ -19,33 +21,45 @@ FILE, ROW = "__key_file", "__key_row"  # place of the file in the day; place of 
 UNAMBIGUOUS_FROM = dt.datetime(1900, 1, 1)  # noqa: DTZ001  # before it, times depend on the calendar of who wrote them
 
 
-def read_key_columns(day: InputDay, columns: Sequence[str]) -> pa.Table | None:
-    """Read these columns of all rows, with FILE and ROW, without rows that have a null.
+def read_keys(day: InputDay, keys: Mapping[str, Values]) -> pa.Table | None:
+    """Evaluate keys for the rows of a day.
 
     Args:
         day: The files, and Spark's types of their columns.
-        columns: Names in the spelling of `day`, of types without -0.0 and NaN.
+        keys: Parts of a key, by the name of their column in the result; of types without -0.0 and
+            NaN.
 
     Returns:
-        The table, or None if Spark may read different values from Arrow, or one of them cannot read the files.
+        A column per part, FILE and ROW, without rows in which a part is null. None if Spark may
+        read other values than Arrow, or if one of them cannot read the files.
     """
-    types = pa.schema([(column, day.schema.field(column).type) for column in columns])
+    names = read_by(keys.values())
+    types = pa.schema([day.schema.field(name) for name in day.schema.names if name in names])
     try:
-        rows = pa.concat_tables(_of_file(path, place, types) for place, path in enumerate(day.files))
+        found = [_of_file(path, place, types, keys) for place, path in enumerate(day.files)]
     except (pa.ArrowException, OSError):  # Spark will report the fault
         return None
-    return rows if all(_is_unambiguous(rows[column]) for column in columns) else None
+    tables = [table for table in found if table is not None]
+    return pa.concat_tables(tables) if len(tables) == len(found) else None
 
 
-def _of_file(path: Path, place: int, types: pa.Schema) -> pa.Table:
+def _of_file(path: Path, place: int, types: pa.Schema, keys: Mapping[str, Values]) -> pa.Table | None:
     with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
         by_lower_name = {name.lower(): name for name in file.schema_arrow.names}
         own = {name: by_lower_name.get(name.lower()) for name in types.names}
-        if None in own.values():  # null in all rows of a file
-            return _numbered(types.empty_table(), place)
-        rows = file.read(columns=list(own.values()))
-        found = pa.table([rows[name] for name in own.values()], types.names).cast(types)
-        return _numbered(found, place).drop_null()
+        read = file.read(columns=[name for name in own.values() if name is not None])
+    rows = read.num_rows if read.num_columns else file.metadata.num_rows
+    columns = {}
+    for name, column in own.items():
+        kind = types.field(name).type
+        if column is None:
+            columns[name] = pa.nulls(rows, kind)
+        else:
+            columns[name] = read[column].cast(kind).combine_chunks()
+        if not _is_unambiguous(columns[name]):
+            return None
+    values = {name: key.evaluate(columns, rows) for name, key in keys.items()}
+    return _numbered(pa.table(values), place).drop_null()
 
 
 def _numbered(rows: pa.Table, place: int) -> pa.Table:
@@ -55,9 +69,9 @@ def _numbered(rows: pa.Table, place: int) -> pa.Table:
     return rows
 
 
-def _is_unambiguous(values: pa.ChunkedArray) -> bool:
+def _is_unambiguous(values: pa.Array) -> bool:
     kind = values.type
-    if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)) or not len(values):
+    if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
         return True
-    first = pa.scalar(UNAMBIGUOUS_FROM, pa.timestamp("us")).cast(kind)
-    return bool(pc.greater_equal(pc.min(values), first).as_py())
+    first, least = pa.scalar(UNAMBIGUOUS_FROM, pa.timestamp("us")).cast(kind), pc.min(values)
+    return not least.is_valid or bool(pc.greater_equal(least, first).as_py())

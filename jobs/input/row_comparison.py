@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from jobs import arrow_values
+from jobs.arrow_values import conform
 from jobs.storage.stored_files import parquet_source
 
 Flags = npt.NDArray[np.bool_]
@@ -61,9 +63,10 @@ def _read(file: str, types: pa.Schema, wanted: Flags | None = None) -> pa.Table:
         for batch in opened.iter_batches(ROWS_AT_ONCE, columns=[name for name in own.values() if name is not None]):
             rows = batch.num_rows
             columns = [
-                pa.nulls(rows, types.field(name).type) if own[name] is None else batch[own[name]] for name in own
+                pa.nulls(rows, field.type) if own[field.name] is None else conform(batch[own[field.name]], field.type)
+                for field in types
             ]
-            table = pa.table(columns, list(own)).cast(types)
+            table = pa.table(columns, schema=types)
             tables.append(table if wanted is None else table.filter(pa.array(wanted[start : start + rows])))
             start += rows
     return pa.concat_tables([types.empty_table(), *tables])
@@ -86,20 +89,13 @@ def matching(one: pa.Table, other: pa.Table) -> tuple[Places, Places]:
 
 
 def differ(one: pa.ChunkedArray, places: Places, other: pa.ChunkedArray, others: Places) -> Flags:
-    """Where the values of two columns of one type differ, at these places. Nulls are equal, and so are NaNs."""
+    """Where the values of two columns of one type differ, at these places."""
     parts = [np.empty(0, np.bool_)]
     for start in range(0, len(places), ROWS_AT_ONCE):
         at, there = (pa.array(numbers[start : start + ROWS_AT_ONCE]) for numbers in (places, others))
-        parts.append(_differ(one.take(at), other.take(there)))
+        parts.append(arrow_values.differ(_whole(one.take(at)), _whole(other.take(there))))
     return np.concatenate(parts)
 
 
-def _differ(one: pa.ChunkedArray, other: pa.ChunkedArray) -> Flags:
-    if pa.types.is_nested(one.type):  # which Arrow does not compare
-        pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
-        return np.fromiter((value != there for value, there in pairs), np.bool_, len(one))
-    unequal = pc.or_(pc.fill_null(pc.not_equal(one, other), False), pc.xor(one.is_null(), other.is_null()))
-    if pa.types.is_floating(one.type):
-        unequal = pc.and_not(unequal, pc.fill_null(pc.and_(pc.is_nan(one), pc.is_nan(other)), False))
-    found: Flags = unequal.to_numpy()
-    return found
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from jobs.declare.key_expressions import named_column
+from jobs.input.arrow_expressions import arrow_keys
+from jobs.input.arrow_values import Values
 from jobs.input.file_rows import FileRows
 from jobs.run.file_splits import parts_of, splits_of
 from jobs.run.spark_facts import is_remote, partitions_of
@@ -26,22 +28,26 @@ PLAIN = {"comment"}  # a column's metadata that changes no value; others pad tex
 
 def file_rows(prepared: DataFrame, enrichment: Enrichment, layout: BatchLayout, day: InputDay) -> FileRows | None:
     """The rows of `prepared` as its tasks read them from the files of the day, value for value; None if only Spark
-    can: keys that are expressions, types that Arrow reads in another way, Spark Connect, which shows no plan.
+    can: keys that only Spark evaluates, types that Arrow reads in another way, Spark Connect, which shows no plan.
     """
     if is_remote(prepared.sparkSession) or not day.same_in_arrow or not _is_plain(prepared, day):
         return None
-    by_lower_name = {name.lower(): name for name in day.names}  # Spark does not mind case
-    copies = {}
+    keys: dict[str, Values] = {}
     for lookup, names in zip(enrichment.lookups, layout.keys, strict=True):
-        for name, key in zip(names, lookup.keys.values(), strict=True):
-            column = by_lower_name.get((named_column(key) or "").lower())
-            if column is None:
-                return None
-            copies[name] = column
+        of_lookup = arrow_keys(lookup, names, day.schema)
+        if of_lookup is None:
+            return None
+        keys |= of_lookup
+    if pa.schema([(name, key.kind) for name, key in keys.items()]) != _types(prepared, keys):
+        return None
     splits = splits_of(prepared)
     if {split.path for split in splits} != {path.resolve() for path in day.files}:  # a plan of another kind
         return None
-    return FileRows(parts_of(splits, partitions_of(prepared)), day.schema, copies, day.row_bytes)
+    return FileRows(parts_of(splits, partitions_of(prepared)), day.schema, keys, day.row_bytes)
+
+
+def _types(prepared: DataFrame, names: Iterable[str]) -> pa.Schema:
+    return arrow_schema(StructType([prepared.schema[name] for name in names]))
 
 
 def _is_plain(prepared: DataFrame, day: InputDay) -> bool:

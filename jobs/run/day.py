@@ -231,12 +231,13 @@ def _counted(plan: DayPlan, facts: DayFacts, sent: RequestMetricsCollector, *, r
 
 def _judged(spark: SparkSession, plan: DayPlan, record: DayRecord, checks: str) -> DayRecord:
     """The record with the verdicts; the checks read the stored answers of the written rows."""
+    from jobs.input.arrow_expressions import evaluate
     from jobs.run.written_answers import stored_answers
 
     ledgers = zip(plan.tasks.lookups, plan.tasks.ledgers, strict=True)
     kept = {lookup.name: (lookup, ledger) for lookup, ledger in ledgers if ledger is not None}
     with stored_answers(record.facts, kept) as stored:
-        judged = named(checks)(spark, record.facts, record.figures, stored)
+        judged = named(checks)(spark, record.facts, record.figures, stored, evaluate)
     return replace(record, verdicts=tuple(judged.verdicts), pictures=judged.pictures)
 
 

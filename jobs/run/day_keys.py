@@ -7,7 +7,7 @@ rows, and keys of other types. benchmarks/hits.py measures both.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
-from jobs.declare.key_expressions import named_column
+from jobs.input.arrow_expressions import arrow_keys
+from jobs.input.arrow_values import read_by
 from jobs.run.driver_keys import DriverKeys, KeyRows, collect_rows, read_rows
 from jobs.run.key_columns import HASH, ROWS, TASK, TEXT, is_whole, with_texts
 from jobs.run.spark_facts import is_remote
@@ -83,20 +84,22 @@ class KeySource:
 
     @functools.cached_property
     def _in_driver(self) -> KeyRows | None:
-        if self.day is None or self.day.rows > ROWS_AT_DRIVER or not self._comparable:
+        if self.day is None or self.day.rows > ROWS_AT_DRIVER or not self._are_comparable(self.names):
             return None
-        found = None
-        by_lower_name = {name.lower(): name for name in self.day.names}  # Spark does not mind case
-        columns = [by_lower_name.get((named_column(key) or "").lower()) for key in self.lookup.keys.values()]
-        if None not in columns and not is_remote(self.prepared.sparkSession):  # there no plan says who reads a file
-            found = read_rows(self.prepared, self.names, [column for column in columns if column], self.day)
+        found, keys = None, arrow_keys(self.lookup, self.names, self.day.schema)
+        if keys is not None and self._are_comparable(read_by(keys.values())) and not self._is_remote:
+            found = read_rows(self.prepared, keys, self.day)
         if found is None and self.day.rows <= ROWS_COLLECTED:
             found = collect_rows(self.prepared, self.names, self.day)
         return found
 
     @property
-    def _comparable(self) -> bool:
-        fields = [self.prepared.schema[name] for name in self.names]
+    def _is_remote(self) -> bool:
+        """Whether no plan says which task reads a file."""
+        return is_remote(self.prepared.sparkSession)
+
+    def _are_comparable(self, names: Iterable[str]) -> bool:
+        fields = [self.prepared.schema[name] for name in names]
         return all(field.dataType.simpleString() in COMPARABLE for field in fields)
 
 

@@ -1,9 +1,9 @@
-"""The keys of a day of few rows, found in the driver: by Arrow where they are plain columns, else by one Spark job."""
+"""The keys of a day of few rows, found in the driver: by Arrow where it evaluates them, else by one Spark job."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,8 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812
 
-from jobs.input.key_columns import FILE, ROW, read_key_columns
+from jobs.input.arrow_values import Values
+from jobs.input.key_columns import FILE, ROW, read_keys
 from jobs.input.spark_hash import xxhash64
 from jobs.run.file_splits import places_in, splits_of
 from jobs.run.key_columns import HASH, ROWS, TASK, TEXT, is_whole, key_texts
@@ -56,13 +57,10 @@ class KeyRows:
         return DriverKeys(self, keys)
 
 
-def read_rows(prepared: DataFrame, names: Sequence[str], columns: Sequence[str], day: InputDay) -> KeyRows | None:
-    """columns: of the input, per name. None where Arrow may read other values than Spark."""
-    found = read_key_columns(day, list(dict.fromkeys(columns)))
-    if found is None:
-        return None
-    rows = pa.table([found[column] for column in (*columns, FILE, ROW)], [*names, FILE, ROW])
-    return KeyRows(prepared, tuple(names), day, rows)
+def read_rows(prepared: DataFrame, keys: Mapping[str, Values], day: InputDay) -> KeyRows | None:
+    """Evaluate these parts of the key. None where Arrow may read other values than Spark."""
+    rows = read_keys(day, keys)
+    return None if rows is None else KeyRows(prepared, tuple(keys), day, rows)
 
 
 def collect_rows(prepared: DataFrame, names: Sequence[str], day: InputDay) -> KeyRows:

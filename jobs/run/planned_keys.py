@@ -1,4 +1,4 @@
-"""The keys that days ask a lookup for, each once: counted by Arrow where they are plain columns, else by Spark."""
+"""The keys that days ask a lookup for, each once: counted by Arrow where it evaluates them, else by Spark."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from jobs.declare.key_expressions import named_column
-from jobs.input.key_columns import read_key_columns
+from jobs.input.arrow_expressions import arrow_keys
+from jobs.input.arrow_values import read_by
+from jobs.input.key_columns import read_keys
 from jobs.run.key_columns import ROWS, TEXT, key_texts
 
 if TYPE_CHECKING:
@@ -91,17 +92,18 @@ class PlannedKeys:
 
 def _keys_in(day: InputDay, lookup: Lookup, *, hidden: bool) -> pa.Table | None:
     """TEXT and ROWS of each key in one day; None where Arrow may see other keys than Spark."""
-    by_lower_name = {column.name.lower(): column for column in day.columns}  # Spark does not mind case
-    columns = [by_lower_name.get((named_column(key) or "").lower()) for key in lookup.keys.values()]
-    names = [column.name for column in columns if column is not None and _is_same_to_both(column.kind)]
-    spark_knows_more = any(column is not None and column.spark_field for column in columns)  # as a collation
-    if len(names) < len(columns) or spark_knows_more or day.rows > ROWS_BY_ARROW:
+    parts = [f"__part_{place}" for place in range(len(lookup.keys))]
+    values = arrow_keys(lookup, parts, day.schema)
+    if values is None or day.rows > ROWS_BY_ARROW:
         return None
-    rows = read_key_columns(day, list(dict.fromkeys(names)))
+    read = read_by(values.values())
+    spark_knows_more = any(column.spark_field for column in day.columns if column.name in read)  # as a collation
+    if spark_knows_more or not all(_is_same_to_both(value.kind) for value in values.values()):
+        return None
+    rows = read_keys(day, values)
     if rows is None:
         return None
-    parts = [f"__part_{place}" for place in range(len(names))]
-    keys = pa.table([rows[name] for name in names], parts)
+    keys = rows.select(parts)
     once = (
         keys.append_column(ROWS, pa.array(np.ones(keys.num_rows, np.int64))).group_by(parts).aggregate([(ROWS, "sum")])
     )

@@ -114,7 +114,7 @@ class ObjectLock:
 
 def content(there: ReadObject | None) -> dict[str, Any]:
     """What the holder wrote; empty without an object, and for a foreign one."""
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(there.data) if there is not None else {}
         return found if isinstance(found, dict) else {}
     return {}

@@ -9,21 +9,28 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import functools
+import logging
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.storage.stored_files import StoredFile, error_text
+from pyarrow import fs
+
+from jobs.storage.stored_files import StoredFile, error_text, filesystem_of
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 GIVES_UP_AFTER = dt.timedelta(seconds=60)  # of a store that throttles or does not answer
 NO_BUCKET = "NoSuchBucket"
+CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 IN_ENVIRONMENT = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
+
+_log = logging.getLogger("tidegate.storage")
 
 Tag = dict[str, str]  # of one version of an object: the store's etag, and its own version where it has one
 
@@ -143,19 +150,42 @@ def download(place: str, file: Path) -> StoredFile:
 def listed(folder: str, *, after: str = "") -> list[ListedObject]:
     """All objects below a folder, by name; none without it. Raises OSError, also without the bucket.
 
+    An object whose name no other function here can address, such as `a//b` or one with a control character, is left
+    out with a warning: no program of ours writes it.
+
     after: Only those whose names come after this one.
     """
     import obstore
+    from obstore.exceptions import InvalidPathError
 
     store, prefix = _opened(folder.rstrip("/"))
-    offset = f"{prefix}/{after}" if after else None
-    with _as_os_errors():
-        found = [one for page in obstore.list(store, prefix, offset=offset) for one in page]
     start = len(prefix) + 1 if prefix else 0
-    objects = (
-        ListedObject(one["path"][start:], one["size"], one["last_modified"], one["e_tag"] or "") for one in found
-    )
-    return sorted(objects, key=lambda one: one.name)
+    with _as_os_errors():
+        try:
+            found = [
+                ListedObject(one["path"][start:], one["size"], one["last_modified"], one["e_tag"] or "")
+                for page in obstore.list(store, prefix, offset=f"{prefix}/{after}" if after else None)
+                for one in page
+                if len(one["path"]) > start  # else it is the mark of the folder itself
+            ]
+        except InvalidPathError:
+            found = [one for one in _listed_by_arrow(folder) if one.name > after]
+    return sorted(found, key=lambda one: one.name)
+
+
+def _listed_by_arrow(folder: str) -> Iterator[ListedObject]:
+    """The same where one name ends obstore's listing. The etag is made of time and size, which Arrow knows."""
+    filesystem, path = filesystem_of(folder.rstrip("/"))
+    for info in filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True)):
+        name = info.path[len(path) + 1 :]
+        if info.type == fs.FileType.File and _is_addressable(name):
+            yield ListedObject(name, info.size, info.mtime, f"{info.mtime_ns}-{info.size}")
+        elif info.type == fs.FileType.File:
+            _log.warning("object %s in %s has an unusual name and is passed over", ascii(name), folder)
+
+
+def _is_addressable(name: str) -> bool:
+    return not CONTROLS.search(name) and not {"", ".", ".."} & set(name.split("/"))
 
 
 def delete(folder: str, names: Iterable[str]) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from jobs.errors import DayTaken, DeclarationError, PublishConflict, TidegateError
 from jobs.storage.urls import is_url
 from jobs.tables import store_leases
-from jobs.tables.store_leases import FOLDER, holder_named
+from jobs.tables.store_leases import FOLDER, holder_named, unknown_run
 
 WAIT = 30.0  # s; a killed run has ended its Spark by then, and its lease on a store has expired
 LOOK_EVERY = 0.1  # s
@@ -95,7 +95,7 @@ def at_work(table: str) -> dict[str, str]:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                found[_run_of(path)] = path.stem
+                found[_run_of(path) or unknown_run(path.stem)] = path.stem
     return found
 
 
@@ -152,13 +152,13 @@ def _run_of(path: Path) -> str:
 
 
 def _holder(path: Path) -> dict[str, Any]:
-    """The content of the lease; empty while it is being written."""
+    """The content of the lease; empty while it is being written, and for what another program wrote."""
     with _reading(path):
         try:
-            found: dict[str, Any] = json.loads(path.read_text())
-        except (FileNotFoundError, ValueError):
+            found = json.loads(path.read_text())
+        except (FileNotFoundError, ValueError, RecursionError):
             return {}
-    return found
+    return found if isinstance(found, dict) else {}
 
 
 @contextlib.contextmanager

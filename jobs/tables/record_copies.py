@@ -6,6 +6,7 @@ fetched before a run or a command reads records.
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ from jobs.storage.urls import below, is_url
 
 FOLDER = "_records"  # readers of tables ignore names that begin with _
 KNOWN = ".copies.json"  # etag of each copy that this folder has
+RECORD = re.compile(r"[^/.][^/]{0,99}/[^/.][^/]{0,199}\.(json|unwritten)")  # of a run; nothing else is fetched
 AT_ONCE = 8
 
 
@@ -42,6 +44,7 @@ def fetch(table: str, folder: Path) -> None:
         new = {
             one.name: one.etag
             for one in objects.listed(below(table, FOLDER))
+            if RECORD.fullmatch(one.name)
             if known.get(one.name) != one.etag or not (folder / one.name).exists()
         }
         contents = pool.map(lambda name: objects.read(below(table, FOLDER, name)), new)

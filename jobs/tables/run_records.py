@@ -108,7 +108,11 @@ def _files(enrichment: str, day: str | None = None) -> Iterator[Path]:
 
 
 def _ends(enrichment: str, day: str | None = None) -> Iterator[Path]:
-    return (path for path in (ROOT / enrichment).glob(f"{day or '*'}/*{UNWRITTEN}") if path.name[0] != ".")
+    return (
+        path
+        for path in (ROOT / enrichment).glob(f"{day or '*'}/*{UNWRITTEN}")
+        if path.name[0] != "." and not path.is_dir()
+    )
 
 
 def _read(path: Path, kind: type[Record]) -> Record | None:
@@ -119,7 +123,7 @@ def _read(path: Path, kind: type[Record]) -> Record | None:
         return None
     except OSError as error:
         raise TidegateError(f"record {path} cannot be read: {error.strerror}. Start again when it can be.") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         if path.absolute() not in _reported:
             _reported.add(path.absolute())
             _log.warning("record %s is torn and passed over: %s", path, " ".join(str(error).split()))

@@ -15,6 +15,7 @@ from jobs.errors import DayTaken, DeclarationError, PublishConflict, TidegateErr
 from jobs.storage import object_lock, objects
 from jobs.storage.object_lock import EXPIRES, LockLost, LockTaken, ObjectLock, content
 from jobs.storage.urls import below
+from jobs.wording import one_line
 
 FOLDER = "_leases"  # readers of tables ignore names that begin with _
 SKEW = 60.0  # s by which the clock of the store may differ from ours
@@ -61,8 +62,15 @@ def leased(table: str, day: str, own: Mapping[str, Any], *, wait: float) -> Iter
 
 
 def holder_named(holder: Mapping[str, Any]) -> str:
-    """The holder of a lease in a sentence."""
-    return "run {run_id} (process {pid} on {host}, since {since})".format(**holder) if holder else "another run"
+    """The holder of a lease in a sentence. What another program wrote there names nobody."""
+    if not {"run_id", "pid", "host", "since"} <= holder.keys():
+        return "another run"
+    return one_line("run {run_id} (process {pid} on {host}, since {since})".format_map(holder))
+
+
+def unknown_run(day: str) -> str:
+    """In place of a run's id, where a lease names no run: distinct, so that each day counts as taken."""
+    return f"unknown run of {day}"
 
 
 def at_work(table: str, now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> dict[str, str]:
@@ -71,7 +79,7 @@ def at_work(table: str, now: Callable[[], dt.datetime] = lambda: dt.datetime.now
     """
     since = now() - dt.timedelta(seconds=EXPIRES + SKEW)
     held = ((day, holder) for day, holder in _leases(table, since) if object_lock.ENDED not in holder)
-    return {str(holder.get("run_id", "")): day for day, holder in held}
+    return {str(holder.get("run_id") or unknown_run(day)): day for day, holder in held}
 
 
 def last_runs(table: str) -> dict[str, str]:

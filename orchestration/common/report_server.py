@@ -11,11 +11,14 @@ from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 REPORTS_PORT = "TIDEGATE_REPORTS_PORT"
 REPORTS_URL = "TIDEGATE_REPORTS_URL"
 SERVED = ("reports", "runs")  # folders under data/; nothing else is shown
+OF_THIS_MACHINE = {"127.0.0.1", "localhost", "::1"}
 NOT_YET = "Not found: the first run that writes a day makes its report, and each run its log"
+FOREIGN = f"Host is not this machine; set {REPORTS_URL} to the address under which the reports are published"
 
 
 def served(path: str) -> str:
@@ -33,19 +36,34 @@ class ReportHandler(SimpleHTTPRequestHandler):
     }
 
     def send_head(self) -> Any:
+        if not self._is_addressed():
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, FOREIGN)
+            return None
         if self.path == "/":
             self.send_response(HTTPStatus.FOUND)
             self.send_header("Location", "/reports/")
             self.end_headers()
             return None
-        root, wanted = Path(self.directory).resolve(), Path(self.translate_path(self.path)).resolve()
+        try:
+            root, wanted = Path(self.directory).resolve(), Path(self.translate_path(self.path)).resolve()
+            exists = wanted.exists()
+        except (OSError, ValueError, RuntimeError):  # no name of a file: a NUL in it, too long, a loop of links
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return None
         if not any(wanted.is_relative_to(root / folder) for folder in SERVED):
             self.send_error(HTTPStatus.NOT_FOUND, "Only reports/ and runs/ are served")
             return None
-        if not wanted.exists():
+        if not exists:
             self.send_error(HTTPStatus.NOT_FOUND, NOT_YET)
             return None
         return super().send_head()
+
+    def _is_addressed(self) -> bool:
+        """Whether the request names this server. A page of another site that had its name resolve to 127.0.0.1 would
+        otherwise read the reports through the browser of this machine.
+        """
+        known = OF_THIS_MACHINE | {_host(os.environ.get(REPORTS_URL, ""))}
+        return _host(f"//{self.headers.get('Host', '')}") in known - {""}
 
     def end_headers(self) -> None:
         self.send_header("Cache-Control", "no-cache")  # a day run again has a new report under its old address
@@ -55,9 +73,24 @@ class ReportHandler(SimpleHTTPRequestHandler):
         """Log nothing: the terminal belongs to the orchestrator."""
 
 
+class ReportServer(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print no traceback for a browser that closed its connection."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
+def _host(address: str) -> str:
+    """The name in an address, without its port; empty without one."""
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""
+
+
 def server(data: Path, port: int) -> ThreadingHTTPServer:
     """A server on loopback, bound and not yet serving; port 0 takes a free one."""
-    return ThreadingHTTPServer(("127.0.0.1", port), partial(ReportHandler, directory=str(data)))
+    return ReportServer(("127.0.0.1", port), partial(ReportHandler, directory=str(data)))
 
 
 def main() -> int:

@@ -142,7 +142,7 @@ def test_the_day_runs_on_a_cluster_with_the_packages_shipped_by_py_files(project
     _, environment = services(scale=0.0)
     assert subprocess.run([cluster.python, "-c", "import jobs"], capture_output=True, check=False).returncode != 0
     cluster.start(**environment)
-    packages = package(project / "packages.zip", ["enrichments"])
+    packages = package(project / "packages.zip", ["enrichments"]).zip
     elsewhere = {"spark.driver.host": own_address(), "spark.driver.bindAddress": "0.0.0.0"}  # as from another host
     message = Output(
         cluster.submit("--py-files", str(packages), *FLIGHTS, program=PROGRAM, conf=elsewhere)
@@ -167,7 +167,7 @@ def test_the_day_runs_on_a_cluster_whose_master_workers_and_drivers_share_a_secr
         f"spark.authenticate true\nspark.authenticate.secret {secrets.token_hex(16)}\n"
     )
     cluster.start(SPARK_CONF_DIR=str(conf), **environment)
-    files = ("--py-files", str(package(project / "packages.zip", ["enrichments"])))
+    files = ("--py-files", str(package(project / "packages.zip", ["enrichments"]).zip))
     message = Output(cluster.submit(*files, *FLIGHTS, program=PROGRAM, SPARK_CONF_DIR=str(conf))).to_the_end()
     (record,) = run_records.load("flights_enriched", DAY)
     own_answers(every_row_once(day_in_files, record), project)
@@ -179,7 +179,7 @@ def test_a_worker_and_its_executor_killed_in_the_middle_cost_no_row_and_hardly_a
 ):
     service, environment = services(scale=4.0)
     cluster.start(**environment)
-    packages = package(project / "packages.zip", ["enrichments"])
+    packages = package(project / "packages.zip", ["enrichments"]).zip
     output = Output(cluster.submit("--py-files", str(packages), *FLIGHTS, program=PROGRAM))
     wait_for(lambda: len(service.calls()) > 0.25 * day_in_files.num_rows, output)
     killed = cluster.kill_a_worker()

@@ -116,7 +116,7 @@ def run(tmp_path, monkeypatch, service, cluster):
         cluster.start()
         day = ("--enrichment", "scoring:scored", "--day", DAY, "--run-id", "r")
         paths = {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
-        files = ("--py-files", str(package(tmp_path / "packages.zip")))
+        files = ("--py-files", str(package(tmp_path / "packages.zip").zip))
         log = Output(cluster.submit(*files, *day, program=program, conf=SPECULATION, **paths)).to_the_end()
         (record,) = run_records.load("scored", DAY)
         return record, answers, log

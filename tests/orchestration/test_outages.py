@@ -16,12 +16,13 @@ from dagster._core.test_utils import create_run_for_test
 from enrichments.flights import flights
 from jobs.schema import DayFacts, DayMetrics, DayRecord, Verdict
 from jobs.tables import run_records
+from orchestration.common.webhook import WEBHOOK
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import definitions_of
 from orchestration.dagster.maintenance import DAYS_TO_RUN
 from orchestration.dagster.resources import SparkProgram
 from orchestration.dagster.schedules import day_job
-from orchestration.dagster.sensors.alerts import WEBHOOK, alerts
+from orchestration.dagster.sensors.alerts import alerts
 from orchestration.dagster.sensors.freshness import freshness_check
 from orchestration.dagster.sensors.reports_days import reports_days
 from orchestration.dagster.sensors.starts_days import starts_days
@@ -144,6 +145,8 @@ class Webhook(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Receiver)
         self.status = 200
+        self.location = ""  # of a redirect
+        self.requests: list[str] = []  # the method of each
         self.reported: list[dict[str, str]] = []
 
     @property
@@ -159,11 +162,19 @@ class Webhook(ThreadingHTTPServer):
 class Receiver(BaseHTTPRequestHandler):
     server: Webhook
 
+    def do_GET(self) -> None:
+        self.server.requests.append("GET")
+        self.send_response(200)
+        self.end_headers()
+
     def do_POST(self) -> None:
+        self.server.requests.append("POST")
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.server.status == 200:
             self.server.reported.append(body)
         self.send_response(self.server.status)
+        if self.server.location:
+            self.send_header("Location", self.server.location)
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its parent's name
@@ -323,7 +334,27 @@ def test_a_message_that_the_webhook_does_not_take_comes_again_and_its_address_is
     assert len(webhook.take()) == 1
 
 
-@pytest.mark.parametrize("address", ["hooks.example/SECRET", "http://127.0.0.1:port/SECRET", "http://[h/SECRET"])
+@pytest.mark.parametrize("status", range(300, 309))
+def test_a_redirected_message_is_not_delivered_and_the_status_is_named(instance, webhook, status):
+    looking = Looking(instance)
+    looking.at("02:00")
+    tell(instance, "stopped: service", "02:50")
+    webhook.status, webhook.location = status, webhook.url
+    message = looking.at("02:51")
+    assert f"took 0 messages, then none: {status}, a redirect, which is not followed." in message
+    assert webhook.requests == ["POST"]
+    webhook.status, webhook.location = 200, ""
+    assert looking.at("02:52") == "1 messages sent."
+    assert len(webhook.take()) == 1
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("hooks.example/SECRET", "http://127.0.0.1:port/SECRET", "http://[h/SECRET"),
+        *("file:///etc/hostname?SECRET", "data:,SECRET", "ftp://127.0.0.1/SECRET", "http:///SECRET"),
+    ],
+)
 def test_a_webhook_that_is_no_address_is_said_without_what_it_holds(instance, monkeypatch, address):
     monkeypatch.setenv(WEBHOOK, address)
     looking = Looking(instance)

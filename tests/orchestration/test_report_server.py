@@ -1,5 +1,7 @@
 """Reports and logs are linked by http addresses of this machine; nothing else is shown."""
 
+import random
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -68,3 +70,60 @@ def test_links_follow_the_port_or_a_public_address(monkeypatch):
     assert served("reports/a") == "http://127.0.0.1:4000/reports/a"
     monkeypatch.setenv(REPORTS_URL, "https://reports.example/tidegate/")
     assert served("reports/a") == "https://reports.example/tidegate/reports/a"
+
+
+def answer(address: str, head: bytes) -> bytes:
+    """What the server answers to these bytes."""
+    with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=10) as connection:
+        connection.sendall(head)
+        connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(65_536), b""))
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *(("127.0.0.1:3070", 200), ("localhost", 200), ("[::1]:3070", 200), ("reports.example", 200)),
+        *(("evil.example", 421), ("127.0.0.1.evil.example", 421), ("evil.example:127", 421), ("[", 421), ("", 421)),
+    ],
+)
+@pytest.mark.process
+def test_a_request_for_another_host_is_refused(address, monkeypatch, host, status):
+    monkeypatch.setenv(REPORTS_URL, "https://reports.example/tidegate")
+    path = "/reports/flights_enriched/2013-01-10/index.html"
+    found = answer(address, f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+    assert int(found.split()[1]) == status
+    assert (b"the day" in found) == (status == 200)
+
+
+@pytest.mark.parametrize("requests", [150, pytest.param(5_000, marks=pytest.mark.proof)])
+@pytest.mark.process
+def test_any_path_is_answered_without_a_traceback_and_shows_nothing_else(address, tmp_path, capfd, requests):
+    (tmp_path / "reports" / "loop").symlink_to("loop")
+    (tmp_path / "reports" / "out.html").symlink_to(tmp_path / "dagster" / "storage.db")
+    pieces = (
+        *(
+            "/",
+            "//",
+            "..",
+            "%2e%2e",
+            "%00",
+            "%0d%0aX-Set:%201",
+            "%ff",
+            "%ed%b2%80",
+            "\\",
+            "?",
+            "#",
+            "%1b[31m",
+            "a" * 300,
+        ),
+        *("reports", "runs", "dagster", "storage.db", "raw", "loop", "out.html", "flights_enriched", "2013-01-10"),
+    )
+    draw = random.Random(1)
+    for _ in range(requests):
+        path = "/" + "".join(draw.choice(pieces) for _ in range(draw.randrange(1, 7)))
+        found = answer(address, f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+        assert found.split()[1] in {b"200", b"301", b"302", b"404"}, (path, found)
+        assert b"not for the browser" not in found, path
+        assert b"\r\nX-Set" not in found, path
+    assert "Traceback" not in capfd.readouterr().err

@@ -95,7 +95,7 @@ def test_a_command_that_needs_an_extra_says_how_to_install_it(lean, project, com
 
 def test_plan_of_an_expression_says_that_spark_counts_it(lean, project, service):
     path = project / "enrichments" / "orders.py"
-    path.write_text(path.read_text().replace('"customer_id"}', '"upper(customer_id)"}'))
+    path.write_text(path.read_text().replace('"customer_id"}', '"reverse(customer_id)"}'))
     done = tidegate(lean, project, "plan", "orders", "--day", DAY, CREDIT_URL=service.url)
     assert done.stderr == (
         "tidegate plan orders_rated needs Spark to count the keys; it is not installed here: "

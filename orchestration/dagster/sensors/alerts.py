@@ -6,21 +6,17 @@ those after it wait for it; one that was delivered just before Dagster died is s
 
 import dataclasses
 import datetime as dt
-import http.client
 import json
 import os
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
-from urllib.parse import urlsplit
 
 import dagster as dg
 
 from orchestration.common.deadlines import day_due, deadline, local_time
 from orchestration.common.states import NO_ALARM
+from orchestration.common.webhook import WEBHOOK, host, post, reason
 from orchestration.dagster.assets.day_status import (
     StatusEvent,
     failed_runs,
@@ -32,9 +28,7 @@ from orchestration.dagster.declared import Declared, shared_name
 from orchestration.dagster.home import UI_URL
 from orchestration.dagster.sensors.starts_days import Clock, utc_now
 
-WEBHOOK = "TIDEGATE_ALERT_WEBHOOK"  # the address is a secret: it is named in no message
 LOOK_EVERY = 30  # s
-PATIENCE = 10.0  # s, for the webhook to take a message
 NIGHT_ENDS = dt.timedelta(hours=12)  # after midnight, UTC
 
 
@@ -96,11 +90,11 @@ def alerts(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.SensorD
         sent = 0
         try:
             for message in news(context.instance, all_declared, reported, now()):
-                post(webhook, message)
+                post(webhook, dataclasses.asdict(message))
                 sent += 1
         except OSError as error:  # the message stays untold, and is tried again
-            reason = f"The webhook{_at(webhook)} took {sent} messages, then none: {_why(error)}."
-            return dg.SensorResult(skip_reason=reason, cursor=reported.to_json())
+            failed = f"The webhook{host(webhook)} took {sent} messages, then none: {reason(error)}."
+            return dg.SensorResult(skip_reason=failed, cursor=reported.to_json())
         return dg.SensorResult(skip_reason=f"{sent} messages sent.", cursor=reported.to_json())
 
     return sensor
@@ -202,32 +196,3 @@ def _page(declared: Declared, day: str) -> str:
 def _message(text: str, state: str, cause: str, declared: Declared, *, day: str, page: str) -> Message:
     url = f"{os.environ.get(UI_URL, 'http://127.0.0.1:3000').rstrip('/')}/{page}"
     return Message(f"{text} {url}", state, cause, declared.name, day, url)
-
-
-def post(webhook: str, message: Message) -> None:
-    """Deliver the message as JSON. Raises OSError, which names no address, when the webhook does not take it."""
-    try:
-        request = urllib.request.Request(  # noqa: S310  # the address is the operator's own
-            webhook,
-            json.dumps(dataclasses.asdict(message)).encode(),
-            {"Content-Type": "application/json"},
-            method="POST",
-        )
-        with urllib.request.urlopen(request, timeout=PATIENCE):  # noqa: S310
-            pass
-    except (ValueError, http.client.InvalidURL):  # whose text holds the address
-        raise urllib.error.URLError(f"{WEBHOOK} must be an http:// or https:// address") from None
-    except http.client.HTTPException as error:
-        raise urllib.error.URLError(f"its answer is not HTTP ({type(error).__name__})") from None
-
-
-def _at(webhook: str) -> str:
-    with suppress(ValueError):
-        if host := urlsplit(webhook).hostname:
-            return f" at {host}"
-    return ""
-
-
-def _why(error: OSError) -> str:
-    """In a word: an HTTP status, or what the network said."""
-    return str(getattr(error, "code", None) or getattr(error, "reason", None) or type(error).__name__)

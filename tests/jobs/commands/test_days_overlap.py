@@ -165,7 +165,9 @@ def without_ledger(nights):
 
 
 def with_key_expression(nights):
-    nights.towns.declare_too("towns = replace(towns, lookups=[replace(weather, keys={'town': 'trim(town)'})])")
+    nights.towns.declare_too(
+        "towns = replace(towns, lookups=[replace(weather, keys={'town': 'reverse(reverse(town))'})])"
+    )
 
 
 def with_expectation(nights):

@@ -100,6 +100,30 @@ def test_a_run_enriches_what_is_new_changed_or_past_its_ttl_and_removes_what_is_
     assert rows_of() == [(1, "a", 1), (5, "eeeee", 5)]
 
 
+@pytest.mark.spark
+def test_the_tolerated_share_of_failures_and_nulls_is_of_the_table(spark, asked, service):
+    async def answer(request):
+        if request.path.startswith("/bad"):
+            return web.Response(status=400)
+        return web.json_response({"score": None if request.path.startswith("/null") else 1})
+
+    service.answer = answer
+    declared = customers(service, ttl=Ttl(ok=dt.timedelta(days=9)), null_share={"score": 0.1})
+    declared = dataclasses.replace(declared, tolerance=Tolerance(error=0.1))
+    rows = {number: f"k{number}" for number in range(50)} | {number: f"null{number}" for number in range(50, 54)}
+    write(rows | {number: f"bad{number}" for number in range(54, 58)})
+    assert asked("r1", declared)[0] == (58, 0, 0, 0, 0)
+    rows |= {0: "new", 50: "null"}
+    write(rows | {number: f"bad{number}" for number in range(54, 58)})
+    assert asked("r2", declared)[0] == (0, 2, 4, 0, 52)
+    write(rows | {number: f"bad{number}" for number in range(54, 61)} | {61: "null", 62: "null"})
+    record = run_day(declared, "all", "r3", checks="data_quality.day:check")
+    assert [(one.check, one.sentence.partition(";")[0]) for one in record.verdicts if one.status == "failed"] == [
+        ("mood__errors_tolerated", "error: 7 rows of 63, 11.11%"),
+        ("mood__answers_in_range", "score is null in 10.71% of 56 answers"),
+    ]
+
+
 # -- what is compared, without Spark -----------------------------------------------------------------------------------
 NOW = time.time_ns() // 1000
 DECLARED = """
@@ -209,6 +233,8 @@ def test_the_rows_of_a_run_that_was_killed_after_its_commit_are_compared_too(tow
 
 NAN = float("nan")
 LISTS = pa.list_(pa.struct([("a", pa.int32())]))
+FLOATS = pa.struct([("a", pa.list_(pa.float64()))])
+IN_OTHER_CASE = pa.struct([("A", pa.list_(pa.float64()))])
 
 
 @pytest.mark.parametrize(
@@ -217,6 +243,11 @@ LISTS = pa.list_(pa.struct([("a", pa.int32())]))
         (pa.array([1.0, NAN, None, 1.0]), pa.array([1.0, NAN, None, None]), [4]),
         (pa.array(["", None, "x", "x"]), pa.array(["", None, "", "x"]), [3]),
         (pa.array([[], None, [{"a": 1}], [{"a": 1}]], LISTS), pa.array([[], None, [{"a": 1}], [None]], LISTS), [4]),
+        (
+            pa.array([{"a": [NAN]}, {"a": [1.0]}, None, {"a": [NAN]}], FLOATS),
+            pa.array([{"A": [NAN]}, {"A": [1.0]}, None, {"A": [1.0]}], IN_OTHER_CASE),
+            [4],
+        ),
         (pa.array([1, 2, 3, 4], pa.int32()), pa.array([1, 2, 3, 5], pa.int64()), [4]),
     ],
 )

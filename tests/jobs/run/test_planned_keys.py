@@ -69,7 +69,7 @@ def test_plain_columns_are_counted_without_spark_as_spark_counts_them(days, spar
 
 @pytest.mark.spark
 def test_an_expression_is_counted_by_spark(days, spark):
-    enrichment = declare({"k": "upper(text)"})
+    enrichment = declare({"k": "reverse(reverse(upper(text)))"})
     assert [key for key, *_ in counted(enrichment, lambda: spark, has_ledger=True)] == [
         '[""]',
         '["A"]',

@@ -1,5 +1,10 @@
 """Objects of a store are read and written with the credentials that its tools use, and its refusals are sentences."""
 
+import os
+import random
+import urllib.parse
+import urllib.request
+
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
@@ -61,3 +66,47 @@ def test_a_store_that_refuses_the_credentials_is_named_in_one_sentence_before_an
         with pytest.raises(DeclarationError) as refused:
             leased("s3://bucket/orders", "2026-01-01", "r1").__enter__()
     assert str(refused.value) == (f"output: s3://bucket/orders cannot be written: {code}: not you. Nothing was called.")
+
+
+PIECES = (
+    "a",
+    "b.json",
+    "..",
+    ".",
+    "",
+    "\x1b[31m",
+    "\x7f",
+    "é",
+    " ",
+    "%2e%2e",
+    "*",
+    "x" * 250,
+    "\\",
+    "\u202e",
+    "?",
+    "#",
+)
+
+
+def put(place, data=b"{}"):
+    """Write an object as any S3 client may, under any name. place: s3://bucket/name."""
+    bucket, _, name = place.removeprefix("s3://").partition("/")
+    url = f"{os.environ['AWS_ENDPOINT_URL']}/{bucket}/{urllib.parse.quote(name)}"
+    urllib.request.urlopen(urllib.request.Request(url, method="PUT", data=data), timeout=30).close()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("folders", [6, pytest.param(200, marks=pytest.mark.proof)])
+def test_objects_of_any_name_hide_no_other_from_a_listing(s3, folders):
+    draw = random.Random(7)
+    for number in range(folders):
+        folder = f"{s3.bucket}/odd/{number}"
+        ours = {f"2013-01-{day:02}/run.json" for day in range(1, 4)}
+        odd = {"/".join(draw.choices(PIECES, k=draw.randrange(1, 4))) for _ in range(4)}
+        for name in ours | odd:
+            put(f"{folder}/{name}")
+        found = objects.listed(folder)
+        assert ours <= {one.name for one in found}, odd
+        assert all(objects.read(f"{folder}/{one.name}") for one in found if f"{one.name}/" not in odd), odd
+        later = {one.name for one in objects.listed(folder, after="2013-01-01/run.json")}
+        assert ours - later == {"2013-01-01/run.json"}

@@ -9,6 +9,8 @@ import pytest
 
 from jobs.errors import DayTaken, DeclarationError, PublishConflict, TidegateError
 from jobs.process.process_guard import command_under_guard
+from jobs.storage import objects
+from jobs.storage.urls import is_url
 from jobs.tables import leases
 from jobs.tables.leases import leased
 from tests.support.places import everywhere, place_of
@@ -122,3 +124,21 @@ def test_a_lease_that_cannot_be_read_is_not_taken_for_one_that_nobody_has(tmp_pa
     for look in (leases.at_work, leases.last_runs):
         with pytest.raises(TidegateError, match=rf"^lease {lease} cannot be read: Is a directory. Nothing was changed"):
             look(str(tmp_path))
+
+
+FOREIGN = [b"", b"{}", b"[]", b'{"holder": "backup"}', b'"x"', b"\xff\xfe", b"[" * 100_000, b'{"run_id": {"a": [1]}}']
+
+
+@everywhere("table", on_store=pytest.mark.proof)
+@pytest.mark.parametrize("text", FOREIGN, ids=range(len(FOREIGN)))
+def test_what_another_program_wrote_in_place_of_a_lease_is_nobodys_name(table, text):
+    with leased(table, DAY, "first", wait=0):
+        if is_url(table):
+            objects.write(f"{table}/_leases/{DAY}.json", text)
+            objects.write(f"{table}/_leases/notes/more.json", b"{}")
+        else:
+            Path(table, "_leases", f"{DAY}.json").write_bytes(text)
+        with pytest.raises(DayTaken, match=f"^{DAY} is being run by another run; nothing was started"):
+            leased(table, DAY, "second", wait=0).__enter__()
+        assert set(leases.at_work(table).values()) >= {DAY}
+        assert DAY in leases.last_runs(table)

@@ -12,6 +12,7 @@ from jobs.schema import DayMetrics
 from jobs.tables import run_records
 from jobs.tables.published_runs import last_published
 from tests.jobs.commands.conftest import towns_in
+from tests.jobs.storage.test_objects import put
 from tidegate.__main__ import main
 
 FIRST, SECOND = "2013-01-10", "2013-01-11"
@@ -77,3 +78,24 @@ def test_forget_deletes_a_torn_record_which_may_hold_anything(towns, old_record)
     assert main(["forget", "weather", "--package", "declared", "--key", "town=town-3"]) == 0
     assert not old_record.exists()
     assert run_records.torn("towns") == []
+
+
+@pytest.mark.parametrize("data", [*TORN, b"[" * 100_000])
+def test_any_text_beside_the_records_stops_no_command(old_record, data):
+    Path(old_record.parent, "notes.json").write_bytes(data)
+    assert {record.facts.day for record in run_records.load("towns")} == {FIRST, SECOND}
+    assert run_records.unwritten("towns") == []
+    assert run_records.torn("towns") == [Path(old_record.parent, "notes.json")]
+
+
+@pytest.mark.process
+def test_objects_of_any_name_beside_a_tables_records_keep_no_record_away(old_record, s3):
+    text, table = old_record.read_bytes(), f"{s3.bucket}/towns"
+    odd = ("x//y", "../up.json", "a/\x1b[31m.json", "n" * 300, "2013-01-10/.hidden.json", f"{FIRST}/{'n' * 300}.json")
+    for name in (f"{FIRST}/other-run.json", *odd):
+        put(f"{table}/_records/{name}", text)
+    folder, before = old_record.parents[1], {*old_record.parents[2].rglob("*")}
+    for _ in range(2):
+        run_records.fetch("towns", table)
+        new = {path for path in old_record.parents[2].rglob("*") if path.is_file()} - before
+        assert new == {folder / FIRST / "other-run.json", folder / ".copies.json"}

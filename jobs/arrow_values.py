@@ -1,4 +1,8 @@
-"""A 64-bit digest for each value of an Arrow array of any type: different values have different digests."""
+"""Types and equality of Arrow's values at any depth, one rule for runs and checks.
+
+A struct's field is found by its name without regard to case, as Spark finds it. All NaNs are equal,
+-0.0 differs from 0.0, and maps with another order of entries differ.
+"""
 
 from collections.abc import Iterable
 
@@ -7,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+Flags = NDArray[np.bool_]
 Numbers = NDArray[np.uint64]
 
 _ABSENT = np.uint64(0x9E3779B97F4A7C15)  # the digest of null, and the step of splitmix64
@@ -14,9 +19,48 @@ _MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _FLOATS = {pa.float16(): np.uint16, pa.float32(): np.uint32, pa.float64(): np.uint64}
 
 
+def conform(column: pa.Array, kind: pa.DataType, *, safe: bool = True) -> pa.Array:
+    """Cast a column. A field that its structs lack is null; other fields are left out.
+
+    Raises:
+        ArrowException: A value does not fit.
+    """
+    if column.type == kind or not pa.types.is_nested(kind) or not pa.types.is_nested(column.type):
+        return column if column.type == kind else column.cast(kind, safe=safe)
+    if pa.types.is_struct(kind) and pa.types.is_struct(column.type):
+        given = {field.name.lower(): part for field, part in zip(column.type, column.flatten(), strict=True)}
+        parts = [
+            conform(given[field.name.lower()], field.type, safe=safe)
+            if field.name.lower() in given
+            else pa.nulls(len(column), field.type)
+            for field in kind
+        ]
+        if not parts:
+            return column.cast(kind)
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
+    if pa.types.is_map(kind) and pa.types.is_map(column.type):
+        entries = _as_list(column)
+        parts = conform(entries.flatten(), _entry(kind), safe=safe).flatten()
+        return pa.MapArray.from_arrays(_offsets(entries), *parts, type=kind, mask=column.is_null())
+    if pa.types.is_list(kind) and not pa.types.is_struct(column.type) and not pa.types.is_map(column.type):
+        items = conform(column.flatten(), kind.value_type, safe=safe)
+        return pa.ListArray.from_arrays(_offsets(column), items, type=kind, mask=column.is_null())
+    return column.cast(kind, safe=safe)
+
+
+def differ(one: pa.Array, other: pa.Array) -> Flags:
+    """The rows in which two columns differ. Nulls are equal."""
+    plain = not pa.types.is_nested(one.type) and not pa.types.is_floating(one.type)
+    if plain and one.type == other.type and one.equals(other):  # which needs no digest
+        return np.zeros(len(one), np.bool_)
+    found: Flags = digest([one]) != digest([other])
+    return found
+
+
 def digest(columns: Iterable[pa.Array]) -> Numbers:
-    """One digest per row over these columns in order. All NaNs are equal, -0.0 differs from 0.0, and maps with another
-    order of entries differ. Digests compare only within a process.
+    """A 64-bit digest of each row over these columns in order: different values have different digests.
+
+    Digests compare only within a process.
     """
     found: Numbers = np.zeros(1, np.uint64)
     for column in columns:
@@ -85,12 +129,25 @@ def _as_bytes(texts: pa.Array) -> pa.Array:
 
 
 def _of_items(column: pa.Array) -> Numbers:
-    if pa.types.is_map(column.type):
-        entry = pa.struct([pa.field("key", column.type.key_type), pa.field("value", column.type.item_type)])
-        column = column.cast(pa.list_(entry))
-    items = column.flatten()
-    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    ends = np.cumsum(counts)
-    places = (np.arange(len(items)) - np.repeat(ends - counts, counts)).astype(np.uint64)
+    column = _as_list(column)
+    items, ends = column.flatten(), _offsets(column).to_numpy().astype(np.int64)
+    starts, ends = ends[:-1], ends[1:]
+    counts = ends - starts
+    places = (np.arange(len(items)) - np.repeat(starts, counts)).astype(np.uint64)
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(_mixed(_digest(items) + _mixed(places)))])
-    return _mixed(sums[ends] - sums[ends - counts] + _mixed(counts.astype(np.uint64)))
+    return _mixed(sums[ends] - sums[starts] + _mixed(counts.astype(np.uint64)))
+
+
+def _as_list(column: pa.Array) -> pa.Array:
+    """A map as the list of its entries."""
+    return column.cast(pa.list_(_entry(column.type))) if pa.types.is_map(column.type) else column
+
+
+def _entry(kind: pa.MapType) -> pa.StructType:
+    return pa.struct([pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)])
+
+
+def _offsets(column: pa.Array) -> pa.Int32Array:
+    """Where each list begins in `column.flatten()`, and where the last one ends."""
+    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    return pa.array(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), pa.int32())

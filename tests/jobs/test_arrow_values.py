@@ -1,0 +1,121 @@
+"""Values are equal, and columns get a type, by one rule at any depth."""
+
+import math
+import random
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from jobs.arrow_values import conform, differ
+
+NAN = float("nan")
+LEAVES = {
+    pa.int64(): [0, 1, -1],
+    pa.float64(): [0.0, -0.0, NAN, -NAN, 1.5],
+    pa.string(): ["", "a", "é"],
+    pa.bool_(): [True, False],
+}
+
+
+def some_type(draw, depth=3):
+    kind = draw.choice(["leaf", "list", "struct", "map"]) if depth else "leaf"
+    if kind == "list":
+        return pa.list_(some_type(draw, depth - 1))
+    if kind == "map":
+        return pa.map_(pa.string(), some_type(draw, depth - 1))
+    if kind == "struct":
+        return pa.struct([(name, some_type(draw, depth - 1)) for name in "xyz"[: draw.randint(1, 3)]])
+    return draw.choice(list(LEAVES))
+
+
+def some_value(draw, kind):
+    if draw.random() < 0.15:
+        return None
+    if pa.types.is_list(kind):
+        return [some_value(draw, kind.value_type) for _ in range(draw.randint(0, 2))]
+    if pa.types.is_map(kind):
+        return [(draw.choice("kl"), some_value(draw, kind.item_type)) for _ in range(draw.randint(0, 2))]
+    if pa.types.is_struct(kind):
+        return {field.name: some_value(draw, field.type) for field in kind}
+    return draw.choice(LEAVES[kind])
+
+
+def bits(value):
+    """The value in a form that Python compares as it should be."""
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else struct.pack("d", value)
+    if isinstance(value, dict):
+        return [bits(part) for part in value.values()]
+    return [bits(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def compare(seed):
+    draw = random.Random(seed)
+    kind = some_type(draw)
+    values = [some_value(draw, kind) for _ in range(8)]
+    others = [value if draw.random() < 0.5 else some_value(draw, kind) for value in values]
+    wanted = [bits(value) != bits(other) for value, other in zip(values, others, strict=True)]
+    at = draw.randint(0, 4)
+    one, other = pa.array(values, kind)[at:], pa.array([None, *others], kind)[1:][at:]
+    assert differ(one, other).tolist() == wanted[at:], seed
+    wide = widened(draw, kind)
+    found = conform(one, wide)
+    assert found.type == wide, seed
+    found.validate(full=True)
+    assert str(found.to_pylist()) == str([as_read(value, kind, wide) for value in values[at:]]), seed
+
+
+def widened(draw, kind):
+    """The type with names in other case, fields in another order, one more and maybe one less, and wider numbers."""
+    if pa.types.is_list(kind):
+        return pa.list_(widened(draw, kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(pa.string(), widened(draw, kind.item_type))
+    if pa.types.is_struct(kind):
+        fields = [(draw.choice([str.upper, str.lower])(field.name), widened(draw, field.type)) for field in kind]
+        fields = [*fields[draw.randint(0, 1) :], ("more", pa.list_(pa.int32()))]
+        draw.shuffle(fields)
+        return pa.struct(fields)
+    return pa.float64() if kind == pa.int64() else kind
+
+
+def as_read(value, kind, wide):
+    if value is None:
+        return None
+    if pa.types.is_list(kind):
+        return [as_read(item, kind.value_type, wide.value_type) for item in value]
+    if pa.types.is_map(kind):
+        return [(key, as_read(item, kind.item_type, wide.item_type)) for key, item in value]
+    if pa.types.is_struct(kind):
+        types = {field.name: field.type for field in kind}
+        return {
+            field.name: as_read(value[name], types[name], field.type) if (name := field.name.lower()) in types else None
+            for field in wide
+        }
+    return float(value) if kind == pa.int64() else value
+
+
+def test_random_columns_differ_and_are_cast_as_a_model_says():
+    for seed in range(300):
+        compare(seed)
+
+
+@pytest.mark.proof
+def test_many_random_columns_differ_and_are_cast_as_a_model_says():
+    for seed in range(5_000):
+        compare(seed)
+
+
+def test_a_nan_equals_a_nan_at_any_depth():
+    kind = pa.struct([("a", pa.list_(pa.float64()))])
+    column = pa.array([{"a": [NAN, 1.0]}, {"a": [1.0]}, None], kind)
+    other = pa.array([{"a": [NAN, 1.0]}, {"a": [NAN]}, {"a": None}], kind)
+    assert differ(column, other).tolist() == [False, True, True]
+    assert not np.any(differ(column, column))
+
+
+def test_a_value_that_does_not_fit_is_an_error_at_any_depth():
+    with pytest.raises(pa.ArrowInvalid):
+        conform(pa.array([[{"a": 300}]]), pa.list_(pa.struct([("A", pa.int8())])))
