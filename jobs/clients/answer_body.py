@@ -2,12 +2,14 @@
 
 import asyncio
 import json
-import math
 import re
 from contextlib import suppress
 from typing import Any
 
 import aiohttp
+
+from jobs.clients.decoding import decoded_start
+from jobs.declare.json_text import read_json
 
 SHOWN = 500  # displayed characters of an error's body
 READ = 8_192  # bytes read of an error's body
@@ -21,14 +23,14 @@ class BrokenOff(ValueError):  # noqa: N818  # says what is wrong with it
     """The body ends inside its JSON."""
 
 
-def loaded(body: bytes, charset: str | None = None) -> Any:
-    """The JSON. charset: from Content-Type; None: by JSON's own rule.
+def loaded(body: bytes, charset: str | None = None, *, ambiguous: bool = False) -> Any:
+    """The JSON. charset: from Content-Type; None: by JSON's own rule. ambiguous: as in `read_json`.
 
     Raises ValueError for invalid JSON, NaN and infinity (also as 1e999), and BrokenOff for a truncated body.
     """
     text = _text(body, charset)
     try:
-        return _DECODER.decode(text)
+        return read_json(text, ambiguous=ambiguous)
     except json.JSONDecodeError as error:
         rest = text[error.pos :].rstrip()
         if error.msg.startswith("Unterminated string") or BEGUN.fullmatch(rest) or _is_begun_literal(rest):
@@ -56,27 +58,11 @@ def _text(body: bytes, charset: str | None) -> str:
         raise
 
 
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if math.isinf(number):
-        raise ValueError(f"{digits[:40]} is larger than any number of 64 bits")
-    return number
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)  # json.loads creates one per call
-
-
-def is_whole(response: aiohttp.ClientResponse) -> bool:
-    """Whether HTTP marks the end of the body. Otherwise a broken connection looks like the end, and so does a
-    compressed body that was cut before it was sent.
-    """
+def is_sized(response: aiohttp.ClientResponse) -> bool:
+    """Whether HTTP marks the end of the body. Otherwise a broken connection looks like the end."""
     headers = response.headers
     sized = "Content-Length" in headers or "chunked" in headers.get("Transfer-Encoding", "").lower()
-    return response.status == 204 or (sized and headers.get("Content-Encoding", "identity") == "identity")
+    return sized or response.status == 204
 
 
 async def error_text(response: aiohttp.ClientResponse) -> str:
@@ -86,10 +72,11 @@ async def error_text(response: aiohttp.ClientResponse) -> str:
         async with asyncio.timeout(AT_MOST):
             while len(body) < READ and not content.at_eof():
                 body += await content.readany()
+    start = decoded_start(bytes(body), response.headers.get("Content-Encoding", ""), READ)
     try:
-        text = body.decode(response.charset or "utf-8", "replace")
+        text = start.decode(response.charset or "utf-8", "replace")
     except LookupError:
-        text = body.decode("utf-8", "replace")
-    if len(body) >= READ:
+        text = start.decode("utf-8", "replace")
+    if max(len(start), len(body)) >= READ:
         text = text[: max(READ // 2, len(text) - LONGEST_SECRET)]
     return TAG.sub(" ", text) if "html" in response.content_type else text

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import html
 import json
 import math
 from collections.abc import Mapping
@@ -29,6 +30,8 @@ from jobs.errors import AccessRefused, DeclarationError, RunStopped
 TOKEN_TIMEOUT = 30.0  # s, for one token request
 TOKEN_TRIES = 3
 TOKEN_PAUSE = 0.5  # s between them
+SHORTEST_ENCODED = 6  # bytes of a secret whose base64 and hexadecimal digits are masked too
+URL_SAFE = str.maketrans("+/", "-_")
 SHOWN_OF_A_SECRET = 3  # characters; a shorter start of a secret is not masked
 TOKEN_BYTES = 65_536  # a longer answer is not a token
 
@@ -73,18 +76,41 @@ def _base64(text: str) -> str:
 def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
     """`text` with *** for each secret in any encoding."""
     for secret in secrets:
-        for written in {
-            secret,
-            json.dumps(secret)[1:-1],
-            repr(secret)[1:-1],
-            quote(secret, safe=""),
-            quote_plus(secret),
-        }:
+        for written in _spellings(secret):
             text = text.replace(written, "***")
             if "..." in text:  # a long value may have been cut in the middle of a secret
                 for length in range(len(written) - 1, SHOWN_OF_A_SECRET, -1):
                     text = text.replace(f"{written[:length]}...", "***...")
     return text
+
+
+def _spellings(secret: str) -> list[str]:
+    """The texts by which an error may repeat a secret; the longest first, because one may contain another."""
+    octets = secret.encode()
+    texts = {
+        secret,
+        json.dumps(secret)[1:-1],
+        repr(secret)[1:-1],
+        html.escape(secret),
+        quote(secret, safe=""),
+        quote_plus(secret),
+    }
+    if len(octets) >= SHORTEST_ENCODED:  # a shorter one would mask other texts
+        texts |= {octets.hex(), octets.hex().upper()}
+        for place in range(3):
+            inside = _base64_inside(octets, place)
+            texts |= {inside, inside.translate(URL_SAFE)}
+    return sorted(texts, key=len, reverse=True)
+
+
+def _base64_inside(octets: bytes, place: int) -> str:
+    """The base64 characters that depend on these bytes alone, wherever they stand in what is encoded.
+
+    place: their distance from a multiple of 3.
+    """
+    encoded = base64.b64encode(bytes(place) + octets).decode()
+    end = (place + len(octets)) * 8 // 6
+    return encoded[-(-place * 8 // 6) : end]
 
 
 class Authorizer:

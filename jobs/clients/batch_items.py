@@ -2,6 +2,7 @@
 
 import decimal
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from jobs.clients.http_session import Response
 from jobs.declare.batch import ID, ITEMS, Batch
 from jobs.declare.conditions import Conditions
 from jobs.declare.json_paths import JsonPath
+from jobs.declare.json_text import ExactNumber, repeated_member
 from jobs.declare.lookup import Key
 from jobs.declare.templates import JsonTemplate, as_text
 from jobs.wording import one_line
@@ -93,9 +95,17 @@ class ItemRequests:
         if not is_list:
             shown = one_line(self._masked(json.dumps(response.content, default=str)), SHOWN)
             raise CallFailed(f"the answer has no list at {self._where} (batch.answers): {shown}", passing=False)
+        if response.is_ambiguous:
+            self._refuse_ambiguous(response, found)
         answers = self._by_id(items, found, response) if self._match is not None else self._by_place(items, found)
-        judged = [self._judged(answer, response.retry_after) for answer in answers]
+        judged = [self._judged(answer, response) for answer in answers]
         return [place if isinstance(place, CallFailed) else judged[place] for place in items.of_key]
+
+    @staticmethod
+    def _refuse_ambiguous(response: Response, answers: list[Any]) -> None:
+        """Raise CallFailed for a repeated member outside the answers of the items."""
+        if twice := repeated_member(response.content, apart=answers):
+            raise CallFailed(f"the answer is not JSON: {twice}", passing=False)
 
     def _by_place(self, items: Items, answers: list[Any]) -> list[Any]:
         if len(answers) != len(items.asked):
@@ -134,14 +144,16 @@ class ItemRequests:
         beside = f"; {unknown} of its answers have an unknown id" if unknown else ""
         return CallFailed(f"the service left this item out of its answer{beside}", passing=False)
 
-    def _judged(self, answer: Any, retry_after: float) -> Any:
+    def _judged(self, answer: Any, response: Response) -> Any:
         if isinstance(answer, CallFailed):
             return answer
+        if response.is_ambiguous and (twice := repeated_member(answer)):
+            return CallFailed(f"the answer is not JSON: {twice}", passing=False)
         if answer is None:
             return None if self._left_out == "miss" else CallFailed("the service answered null", passing=False)
         try:
             if self._throttles.hold_for(answer):
-                return Throttled("throttled, by the answer", retry_after)
+                return Throttled("throttled, by the answer", response.retry_after)
             return None if self._misses.hold_for(answer) else answer
         except ValueError as error:
             return CallFailed(str(error), passing=False)
@@ -149,10 +161,10 @@ class ItemRequests:
 
 def id_text(value: Any) -> str | None:
     """The id as sent, if it returns as text or as a number, with any number of digits."""
-    if isinstance(value, decimal.Decimal):
-        value = float(value) if decimal.Decimal(str(float(value))) == value else as_text(value)
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
+    if isinstance(value, float | decimal.Decimal) and math.isfinite(value):
+        exact = decimal.Decimal(str(value))
+        whole = int(exact)
+        return str(whole) if whole == exact else f"{exact:f}".rstrip("0")
     return as_text(value) if isinstance(value, str | int | float) else None
 
 
@@ -165,6 +177,6 @@ def dumped(value: Any) -> bytes:
 
 
 def _number(value: Any) -> Any:
-    if isinstance(value, decimal.Decimal):
+    if isinstance(value, decimal.Decimal | ExactNumber):
         return orjson.Fragment(str(value).encode())
     raise TypeError(f"{type(value).__name__} is not valid JSON")

@@ -84,6 +84,16 @@ def failed_by_cancel(error: asyncio.CancelledError) -> CallFailed:
     return CallFailed("something that the function waited for was cancelled", passing=True)
 
 
+def failed_by_user(error: BaseException, *, passing: bool) -> CallFailed:
+    """The failure of a user's function that raised this. An interrupt of the process is raised again.
+
+    SystemExit (sys.exit) and other exceptions that asyncio would pass on would end the run for one row.
+    """
+    if isinstance(error, KeyboardInterrupt | GeneratorExit):
+        raise error
+    return CallFailed(f"{type(error).__name__}: {error}", passing=passing)
+
+
 class Redirected(CallFailed):
     """The service redirects, which is not followed. An error of the declaration, not of the key."""
 

@@ -10,7 +10,7 @@ from typing import Any
 from yarl import URL
 
 from jobs.clients.batch_items import dumped
-from jobs.clients.client import CallFailed, Throttled, failed_by_cancel
+from jobs.clients.client import CallFailed, Throttled, failed_by_cancel, failed_by_user
 from jobs.clients.http_session import ServiceSession
 from jobs.clients.request_counter import RequestCounts, Unasked, counts_of
 from jobs.clients.session_client import SessionClient
@@ -57,13 +57,13 @@ class CoroutineClient(SessionClient):
             answer = await self._lookup.function(Row(dict(zip(self._names, key, strict=True))), requests)
         except asyncio.CancelledError as error:
             raise failed_by_cancel(error) from error
-        except Exception as error:
+        except BaseException as error:
             if requests.about_all is not None:  # it takes precedence over the function's result
                 raise requests.about_all from error
             if isinstance(error, TidegateError | CallFailed | Throttled):
                 raise
-            message = self._session.masked(f"{type(error).__name__}: {error}")
-            raise CallFailed(message, passing=isinstance(error, OSError)) from error
+            failed = failed_by_user(error, passing=isinstance(error, OSError))
+            raise CallFailed(self._session.masked(str(failed)), passing=failed.passing) from error
         if requests.about_all is not None:
             raise requests.about_all
         if answer is not None and not isinstance(answer, Mapping):
@@ -105,10 +105,11 @@ class Requests:
             unit = name if name.endswith("ss") else name.removesuffix("s")
             if unit in SENT or (self._priced and unit not in self._priced):
                 raise ValueError(f"bill({name}=...): the service has no price per {unit} that is to be told")
-            if isinstance(many, bool) or not isinstance(many, int) or many < 0:
+            count = _as_count(many)
+            if count is None:
                 raise ValueError(f"bill({name}={many!r}): it must be a whole number, 0 or more")
-            self._counts.bill(unit, many)
-            self.billed[unit] += many
+            self._counts.bill(unit, count)
+            self.billed[unit] += count
 
     def _url(self, path: str) -> URL:
         """The URL of a request. Raises ValueError if a key would change the address."""
@@ -139,3 +140,12 @@ class Requests:
             self.about_all = message
             raise
         return response.content
+
+
+def _as_count(many: Any) -> int | None:
+    """The whole number of 0 or more that `many` is, also as 100.0 or as numpy's; else None."""
+    try:
+        count = int(many)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return count if not isinstance(many, bool | str) and count == many and count >= 0 else None

@@ -5,7 +5,7 @@ import inspect
 from typing import Any
 
 from asyncio_core import AsyncFunction
-from jobs.clients.client import CallFailed, Throttled, failed_by_cancel
+from jobs.clients.client import CallFailed, Throttled, failed_by_cancel, failed_by_user
 from jobs.clients.exchanges import EXCHANGES, trace
 from jobs.clients.request_counter import IN_CALL
 from jobs.declare.answer_casts import cast_all
@@ -22,7 +22,7 @@ class FunctionClient:
             self._function = lookup.function()
         except TidegateError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _failed(lookup, "made", error) from error
         if inspect.iscoroutinefunction(getattr(self._function, "timeout", None)):
             raise DeclarationError(
@@ -38,7 +38,7 @@ class FunctionClient:
             await self._lifecycle("open", None)
         except TidegateError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _failed(self._lookup, "opened", error) from error
 
     async def close(self) -> None:
@@ -63,8 +63,8 @@ class FunctionClient:
             raise
         except asyncio.CancelledError as error:
             raise failed_by_cancel(error) from error
-        except Exception as error:
-            raise CallFailed(f"{type(error).__name__}: {error}", passing=True) from error
+        except BaseException as error:  # sys.exit too
+            raise failed_by_user(error, passing=isinstance(error, Exception)) from error
         if exchange is not None:
             exchange.answer = repr(answers)
         if type(answers) is list and len(answers) == 1 and type(answers[0]) is dict:  # usual; saves 1 µs per row
@@ -97,11 +97,11 @@ class FunctionClient:
             raise
         except TimeoutError:  # Flink's default timeout raises it: no fallback
             return None
-        except Exception as error:
-            raise CallFailed(f"{type(error).__name__}: {error}", passing=False) from error
+        except BaseException as error:  # sys.exit too
+            raise failed_by_user(error, passing=False) from error
         return self._one(answers)
 
 
-def _failed(lookup: AsyncFunctionLookup, step: str, error: Exception) -> TidegateError:
+def _failed(lookup: AsyncFunctionLookup, step: str, error: BaseException) -> TidegateError:
     message = " ".join(str(error).split())
     return TidegateError(f"lookup {lookup.name}: its function cannot be {step}: {type(error).__name__}: {message}")

@@ -21,7 +21,7 @@ from jobs.declare.answer_casts import cast_all
 from jobs.declare.batch import Batch
 from jobs.declare.conditions import Conditions
 from jobs.declare.fingerprint import fingerprint
-from jobs.declare.http_lookup import HttpLookup
+from jobs.declare.http_lookup import UNANSWERED, HttpLookup
 from jobs.declare.json_paths import JsonPath
 from jobs.declare.lookup import Key
 from jobs.declare.templates import JsonTemplate, as_text, placeholders
@@ -53,6 +53,8 @@ class HttpClient(SessionClient, BatchingClient):
             max_answer_bytes=lookup.max_answer_bytes,
             throttled=self._throttles.statuses,
             errors=self._errors.statuses,
+            unanswered={status: why for status, why in UNANSWERED.items() if status not in lookup.answer_when},
+            in_items=lookup.batch is not None,
             counts=self._counts,
             headers=lookup.headers,
             secrets=[variable.read() for variable in lookup.secrets()],

@@ -13,15 +13,17 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from jobs.clients.answer_body import SHOWN, BrokenOff, error_text, is_whole, loaded
+from jobs.clients.answer_body import SHOWN, BrokenOff, error_text, is_sized, loaded
 from jobs.clients.authorizing import authorizer, without_secrets
 from jobs.clients.client import CallFailed, Redirected, Throttled
 from jobs.clients.connections import WatchedConnector
+from jobs.clients.decoding import CODINGS, NotDecodable, TooLong, decoded
 from jobs.clients.exchanges import Exchange, note, trace
 from jobs.clients.request_counter import LEAVING, RequestCounts, Unasked
 from jobs.clients.transport import Transport
 from jobs.clients.watched_connection import QUIET_AT_LEAST, QUIET_AT_MOST, WatchedConnection
 from jobs.declare.addresses import path_secrets, with_parameter
+from jobs.declare.json_text import RepeatedMember
 from jobs.declare.lookup import Key
 from jobs.declare.services import Service
 from jobs.errors import AccessRefused
@@ -31,6 +33,7 @@ REDIRECTS = (300, 301, 302, 303, 305, 307, 308)
 PROXY_WANTS_PASSWORD = 407
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 RETRY_AFTER_UNSAID = 1.0  # s, for a throttled answer without a time
+CODING_ADDS = 1_024  # bytes that a coding adds at most to a body that it cannot make shorter
 
 
 @dataclass(slots=True)
@@ -43,6 +46,7 @@ class Response:
     retry_after: float  # s, if the content means throttling
     headers: Any  # of aiohttp: names ignore case
     size: int = 0  # bytes of the body, unpacked
+    is_ambiguous: bool = False  # an object of the content has a member twice, and is an `Ambiguous`
     connection: WatchedConnection | None = None  # the connection that brought it
 
 
@@ -90,10 +94,15 @@ class ServiceSession:
         max_answer_bytes: int,
         throttled: Collection[int],
         errors: Collection[int] = (),
+        unanswered: Mapping[int, str] = MappingProxyType({}),
+        in_items: bool = False,
         counts: RequestCounts,
         headers: Mapping[str, str] = NO_HEADERS,
         secrets: Sequence[str] = (),
     ) -> None:
+        """unanswered: statuses below 300 that are no answers, with why. in_items: an answer holds the answers of
+        several keys, so that an ambiguous object in it may concern only one of them.
+        """
         self.base_url = service.base_url
         self._shown_url = service.shown_url
         self._transport = Transport(service)
@@ -108,6 +117,8 @@ class ServiceSession:
         self._max_answer_bytes = max_answer_bytes
         self._throttled = throttled
         self._errors = errors
+        self._unanswered = unanswered
+        self._in_items = in_items
         self._counts = counts
         self._headers = CIMultiDict(headers)
         self._headers_of_json = CIMultiDict({"Content-Type": "application/json"})
@@ -124,6 +135,8 @@ class ServiceSession:
             connector=self._connector,
             timeout=aiohttp.ClientTimeout(total=self._attempt_timeout),
             raise_for_status=False,
+            headers={"Accept-Encoding": CODINGS},
+            auto_decompress=False,  # else a whole body that cannot be decoded looks like a lost connection
             cookie_jar=aiohttp.DummyCookieJar(),  # a cookie of one row's answer would go with another row's request
             **self._transport.options_for(self.base_url),
         )
@@ -246,18 +259,26 @@ class ServiceSession:
                 return self._failure(f"the answer cannot be read: {error.message}", passing=True)
             case aiohttp.ClientError():
                 return self._failure(f"connection lost: {error or type(error).__name__}", passing=True)
-        return self._failure(f"the answer is not JSON: {error}", passing=False)
+        what = "cannot be decoded" if isinstance(error, NotDecodable) else "is not JSON"
+        return self._failure(f"the answer {what}: {error}", passing=False)
 
     async def _answer(self, response: aiohttp.ClientResponse, received: int, exchange: Exchange | None) -> Response:
-        body = await self._body(response, received)
+        body, is_whole = await self._body(response, received)
         if exchange is not None:
             note(exchange, response.status, self.masked(body.decode("utf-8", "replace")))
-        content = self._loaded(body, response)
+        is_ambiguous = False
+        try:
+            content = self._loaded(body, response, is_whole=is_whole)
+        except RepeatedMember:
+            if not self._in_items:
+                raise
+            content, is_ambiguous = loaded(body, response.charset, ambiguous=True), True
         pause = retry_after(response.headers.get("Retry-After"))
-        return Response(response.status, content, False, pause, response.headers, len(body))
+        return Response(response.status, content, False, pause, response.headers, len(body), is_ambiguous)
 
     def _is_refusal(self, status: int) -> bool:
-        return status >= 300 or status in self._throttled or status in self._service.stop_on or status in self._errors
+        refused = (self._throttled, self._service.stop_on, self._errors, self._unanswered)
+        return status >= 300 or any(status in statuses for statuses in refused)
 
     async def _refuse(self, response: aiohttp.ClientResponse, exchange: Exchange | None) -> None:
         """Raise the error for a status that is neither an answer nor a miss."""
@@ -267,6 +288,8 @@ class ServiceSession:
             text = f"redirects to {self.masked(_location(response))}, and redirects are not followed"
         note(exchange, status, text)
         message = one_line(self.masked(f"{status} {response.reason}"), SHOWN)
+        if status in self._unanswered and status not in self._errors:
+            text = f"{self._unanswered[status]}: {text}"
         body = one_line(text, SHOWN)
         if body.replace(":", "") not in ("", "{}", message):  # frameworks often repeat the status as the body
             message = f"{message}: {body}"
@@ -279,29 +302,47 @@ class ServiceSession:
             raise Redirected(message)
         raise StatusFailed(message, status, passing=(status >= 500 or status == 408) and status not in self._errors)
 
-    def _loaded(self, answer: bytes, response: aiohttp.ClientResponse) -> Any:
+    def _loaded(self, answer: bytes, response: aiohttp.ClientResponse, *, is_whole: bool) -> Any:
         """The answer's JSON. Raises ValueError, and CallFailed for an empty or truncated answer."""
         if not answer.strip():
             message = self.masked(f"{response.status} {response.reason}")
             cure = f"; where that means no such key, write {response.status} into miss_when"
             empty = f"{message}: the answer has no body{cure if response.status != 200 else ''}"
-            raise CallFailed(empty, passing=not is_whole(response))
+            raise CallFailed(empty, passing=not is_whole)
         try:
             return loaded(answer, response.charset)
         except BrokenOff as error:
-            if is_whole(response):
+            if is_whole:
                 raise
             raise self._failure(f"the answer broke off after {len(answer):,} bytes: {error}", passing=True) from error
 
-    async def _body(self, response: aiohttp.ClientResponse, received: int) -> bytes:
-        """The body up to the size limit; the rest of a larger one is dropped with its connection."""
-        largest, content = self._max_answer_bytes, response.content
-        body = bytearray(content.read_nowait())  # the data that came with the headers, for a short answer all of it
-        while received + len(body) <= largest:
+    async def _body(self, response: aiohttp.ClientResponse, received: int) -> tuple[bytes, bool]:
+        """The body, decoded, up to the size limit, and whether it is whole. The rest of a larger one is dropped with
+        its connection.
+
+        Raises CallFailed for a body that breaks off inside its coding, and NotDecodable.
+        """
+        coding = response.headers.get("Content-Encoding", "")
+        largest, content = self._max_answer_bytes - received, response.content
+        at_most = largest + (CODING_ADDS if coding else 0)
+        arrived = bytearray(content.read_nowait())  # the data that came with the headers, for a short answer all of it
+        while len(arrived) <= at_most:
             if content.at_eof():
-                return bytes(body)
-            body += await content.readany()
-        raise AnswerTooLarge(largest)
+                break
+            arrived += await content.readany()
+        else:
+            raise AnswerTooLarge(self._max_answer_bytes)
+        if not coding:
+            return bytes(arrived), is_sized(response)
+        try:
+            body, has_end = decoded(bytes(arrived), coding, largest)
+        except TooLong:
+            raise AnswerTooLarge(self._max_answer_bytes) from None
+        if not has_end:
+            raise self._failure(
+                f"the answer broke off inside its {coding[:40]} after {len(arrived):,} bytes", passing=True
+            )
+        return body, True
 
     def masked(self, text: str) -> str:
         shown = text.replace(self.base_url, f"{self._shown_url}/***") if self._shown_url != self.base_url else text

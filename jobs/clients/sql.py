@@ -1,7 +1,6 @@
 """SqlLookup on an executor: a connection pool, with one query per key or per batch."""
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from jobs.clients.request_counter import counts_of
 from jobs.clients.sql_engine import dispose, engine_for, failure, is_about_a_value, left_at_once, require_file_here
 from jobs.clients.sql_statements import ROWS_PER_KEY, ManyKeys, fitted, key_types, one_key, plain
 from jobs.declare.answer_casts import cast_all
+from jobs.declare.json_text import read_json
 from jobs.declare.lookup import Key
 from jobs.declare.sql_lookup import BATCHING, SqlLookup
 from jobs.errors import DeclarationError, TidegateError
@@ -177,7 +177,7 @@ def as_typed(spark_type: str, value: Any) -> Any:
         return bool(value) if value in (0, 1) else value
     if isinstance(value, str) and spark_type.startswith(("ARRAY", "STRUCT")):
         try:
-            return json.loads(value)
+            return read_json(value)
         except ValueError:
             return value
     return value

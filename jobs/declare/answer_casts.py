@@ -4,6 +4,7 @@ import base64
 import datetime as dt
 import decimal
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.declare.answer_json import dump, load
+from jobs.declare.json_text import exact_digits
 from jobs.declare.times import DATE_FORMS, TIMESTAMP_FORMS, read_date, read_timestamp, shown
 
 Cast = Callable[[Any], Any]
+NUMBER = re.compile(r"\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,9})?\s*", re.ASCII)  # as text
 LARGEST_FLOAT = 3.4028235677973366e38  # the smallest number that FLOAT cannot hold
 
 
@@ -42,15 +45,8 @@ def cast_all(columns: Sequence[AnswerColumn], values: Sequence[Any]) -> tuple[An
     try:
         return tuple([column.cast(value) for column, value in zip(columns, values)])  # noqa: B905  # a cost per row
     except ValueError:
-        return tuple(_named_cast(column, value) for column, value in zip(columns, _as_kept(values), strict=True))
-
-
-def _as_kept(values: Sequence[Any]) -> Sequence[Any]:
-    try:
-        kept: list[Any] = load(dump(values))
-    except ValueError:  # the ledger cannot store them, so no run gets them in another form
-        return values
-    return kept
+        stored = load(dump(values))
+        return tuple(_named_cast(column, value) for column, value in zip(columns, stored, strict=True))
 
 
 def _named_cast(column: AnswerColumn, value: Any) -> Any:
@@ -85,13 +81,20 @@ def _whole_number(name: str, bits: int) -> Cast:
     def cast(value: Any) -> Any:
         if value is None or (type(value) is int and smallest <= value <= largest):
             return value
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)  # JSON has one kind of number
-        if isinstance(value, bool) or not isinstance(value, int) or not smallest <= value <= largest:
+        number = _as_integer(value) if isinstance(value, float) else value  # JSON has one kind of number
+        if isinstance(number, bool) or not isinstance(number, int) or not smallest <= number <= largest:
             raise _refuse(name, value)
-        return value
+        return int(number)
 
     return cast
+
+
+def _as_integer(value: float) -> int | None:
+    if not math.isfinite(value):
+        return None
+    exact = exact_digits(value)
+    whole = int(exact)
+    return whole if whole == exact else None
 
 
 def _number(name: str, largest: float = math.inf) -> Cast:
@@ -141,8 +144,10 @@ def _bytes(value: Any) -> Any:
 
 @_nullable
 def _date(value: Any) -> Any:
-    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+    if type(value) is dt.date:
         return value
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        return dt.date(value.year, value.month, value.day)
     if not isinstance(value, str):
         raise _refuse(f"DATE ({DATE_FORMS})", value)
     return read_date(value)
@@ -152,9 +157,11 @@ def _date(value: Any) -> Any:
 def _timestamp(value: Any) -> Any:
     if isinstance(value, str):
         return read_timestamp(value)
-    if not isinstance(value, dt.datetime):
+    if not isinstance(value, dt.datetime) or value != value:  # noqa: PLR0124  # pandas' NaT
         raise _refuse(f"TIMESTAMP ({TIMESTAMP_FORMS})", value)
     try:
+        if type(value) is not dt.datetime:  # without pandas' nanoseconds
+            value = dt.datetime.fromisoformat(dt.datetime.isoformat(value))
         return value.astimezone(dt.UTC) if value.tzinfo else value.replace(tzinfo=dt.UTC)
     except OverflowError as error:  # before the year 1 or after 9999, in UTC
         raise _refuse(f"TIMESTAMP ({TIMESTAMP_FORMS})", value) from error
@@ -163,11 +170,13 @@ def _timestamp(value: Any) -> Any:
 def _decimal(precision: int, scale: int) -> Cast:
     name = f"DECIMAL({precision},{scale})"
     unit = decimal.Decimal(1).scaleb(-scale)
-    digits = decimal.Context(prec=precision)
+    digits = decimal.Context(prec=precision, rounding=decimal.ROUND_HALF_UP)  # as Spark's casts
 
     @_nullable
     def cast(value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, str | int | float | decimal.Decimal):
+            raise _refuse(name, value)
+        if isinstance(value, str) and not NUMBER.fullmatch(value):
             raise _refuse(name, value)
         try:
             number = decimal.Decimal(str(value)).quantize(unit, context=digits)

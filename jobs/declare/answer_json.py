@@ -1,86 +1,208 @@
-"""Lossless JSON of raw answers, also of database rows and function results, with tags for types that JSON lacks.
+"""JSON of raw answers, also of database rows and function results, with tags for what JSON lacks.
 
 A value that JSON lacks becomes an object with one tag, such as {"$decimal": "1.10"}; an answer's own object with a name
 that starts with $ becomes {"$object": [[name, value], ...]}. A UUID becomes its text, an Enum its value. Everything
-else is unchanged, so that people can query it.
+else is unchanged, digit for digit, so that people can query it.
+
+Every answer can be stored, since it may have been paid for: an object of a user's class is stored as
+{"$unstorable": <its class>}, and read as an `Unstorable`, which fits no column.
 """
 
 import base64
 import datetime as dt
 import decimal
 import enum
+import json
 import math
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from jobs.declare.json_text import ExactNumber, read_number
+
+MOST_LEVELS = 500  # of JSON, which Python's parser reads wherever it is called
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 _DOLLAR, _U = ord("$"), ord("u")  # searching for a number is three times as fast as for a text
-_BITS_64 = range(-(1 << 63), 1 << 64)
+SMALLEST, LARGEST = -(1 << 63), (1 << 64) - 1  # integers that orjson writes
+_NUMBERS = bytes.maketrans(b"123456789.E", b"0000000000e")
+_LONG, _TINY = b"0" * 16, b"e-000"  # numbers, after _NUMBERS, that a float may not hold
+
+
+@dataclass(frozen=True)
+class Unstorable:
+    """Stands for a value that the ledger cannot store.
+
+    Attributes:
+        what: Its class, or another reason.
+    """
+
+    what: str
+
+    def __repr__(self) -> str:
+        return f"{self.what}, which the ledger cannot store"
 
 
 def dump(answer: Any) -> bytes:
-    """UTF-8 JSON from which `load` returns an equal answer, except that a tuple, a set or a database row becomes a
-    list, a UUID its text, an Enum its value.
-
-    Raises ValueError with a sentence for a value that cannot be stored, such as an object of a user's class.
+    """UTF-8 JSON from which `load` returns an equal answer, except that a tuple, a set, an array of
+    numpy or a database row becomes a list, a UUID its text, an Enum its value, a numpy scalar and a
+    time with nanoseconds Python's own, NaT a NaN, and any other object an `Unstorable`.
     """
     try:
-        data = orjson.dumps(answer, _tagged, _OPTIONS)
-    except orjson.JSONEncodeError as error:
-        if isinstance(error.__cause__, ValueError):
-            raise error.__cause__ from None
-        return _by_hand(answer)
+        data = orjson.dumps(answer, _converted, _OPTIONS)
+    except orjson.JSONEncodeError:
+        return _written(answer)
     # a tag or a similar name is possible; or null for NaN or infinity, which equal nothing
     if _DOLLAR in data or (_U in data and data.find(b"null") >= 0 and orjson.loads(data) != answer):
-        return _by_hand(answer)
+        return _written(answer)
     return data
 
 
-def _by_hand(answer: Any) -> bytes:
-    try:
-        return orjson.dumps(_escaped(answer))
-    except (orjson.JSONEncodeError, RecursionError):  # the only remaining reason for orjson to fail
-        raise ValueError("it is nested too deep; the ledger stores at most 254 levels.") from None
-
-
 def load(data: bytes) -> Any:
-    answer = orjson.loads(data)
-    return _restored(answer) if _DOLLAR in data else answer
+    """The answer of `dump`, also of older records.
+
+    Raises:
+        ValueError: It is no such answer.
+    """
+    if _DOLLAR not in data:
+        numbers = data.translate(_NUMBERS)
+        if _LONG not in numbers and _TINY not in numbers:
+            return orjson.loads(data)
+    try:
+        return _DECODER.decode(data.decode())
+    except (TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
-def _tagged(value: Any) -> Any:
-    if isinstance(value, dt.datetime):
-        return {"$datetime": value.isoformat()}
-    for kind, tag, text in _TAGS:
+class _Tag(dict[str, Any]):
+    """An object with a tag."""
+
+
+class _Written(bytes):
+    """JSON text."""
+
+
+def _written(answer: Any) -> bytes:
+    """The JSON with tags and escapes, so that no part of the answer looks like a tag.
+
+    It does not recurse, because an answer may be nested deeper than Python's stack.
+    """
+    text = bytearray()
+    left: list[tuple[Any, int]] = [(answer, 0)]  # what is not written yet, with its level
+    while left:
+        value, level = left.pop()
+        form = _form(value)
+        if level >= MOST_LEVELS and not isinstance(form, bytes):
+            form = orjson.dumps(_unstorable(f"more than {MOST_LEVELS} levels"))
+        if isinstance(form, bytes):
+            text += form
+            continue
+        opening, closing = b"{}" if isinstance(form, dict) else b"[]"
+        text.append(opening)
+        inner: list[Any] = []
+        for place, item in enumerate(form):
+            comma = b"," if place else b""
+            if isinstance(form, dict):
+                inner += (_Written(comma + orjson.dumps(item) + b":"), form[item])
+            else:
+                inner += (_Written(comma), item)
+        left.append((_Written([closing]), level))
+        left.extend((one, level + 1) for one in reversed(inner))
+    return bytes(text)
+
+
+def _form(value: Any) -> bytes | list[Any] | dict[str, Any]:
+    """JSON text, or a list or an object whose items have no form yet."""
+    try:
+        while isinstance(value, enum.Enum):
+            value = value.value  # as orjson does
+        if not isinstance(value, _PLAIN):
+            value = _converted(value)
+        match value:
+            case _Written() | _Tag():
+                return value
+            case list() | tuple():
+                return list(value)
+            case Mapping():
+                return _members(dict(value))
+        return _simple(value)
+    except Exception as error:  # noqa: BLE001  # by code of an object's class
+        return _unstorable(f"a {_class_of(value)} ({type(error).__name__})")
+
+
+def _simple(value: Any) -> bytes | _Tag:
+    match value:
+        case str():
+            return _text(value)
+        case ExactNumber():
+            return value.digits.encode()
+        case float() if not math.isfinite(value):
+            return _Tag({"$float": str(float(value))})
+        case int() if not SMALLEST <= value <= LARGEST:
+            return _Tag({"$int": str(int(value))})
+    return orjson.dumps(float(value) if isinstance(value, float) else value)
+
+
+def _text(value: str) -> bytes | _Tag:
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:  # a lone surrogate: JSON can escape it, but no file can hold it
+        return _Tag({"$text": base64.b64encode(value.encode("utf-8", "surrogatepass")).decode()})
+
+
+def _members(members: dict[Any, Any]) -> dict[str, Any]:
+    if all(isinstance(name, str) and name[:1] != "$" and name.isprintable() for name in members):
+        return members
+    return _Tag({"$object": [[_name(name), item] for name, item in members.items()]})
+
+
+def _name(name: Any) -> Any:
+    """A name that can be one after `load` too, where a tuple would be a list."""
+    return Unstorable(f"a {_class_of(name)}") if isinstance(name, tuple | frozenset) else name
+
+
+def _unstorable(what: str) -> _Tag:
+    return _Tag({"$unstorable": what})
+
+
+def _class_of(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _converted(value: Any) -> Any:
+    """What stands in JSON for a value that orjson does not write as it should."""
+    for kind, convert in _CONVERT:
         if isinstance(value, kind):
-            return {tag: text(value)}
-    for kind, plain in _PLAIN:
-        if isinstance(value, kind):
-            return plain(value)
-    if isinstance(value, tuple) or hasattr(value, "_mapping"):  # SQLAlchemy's Row is not a tuple subclass
+            return convert(value)
+    if hasattr(value, "_mapping"):  # SQLAlchemy's Row is not a tuple subclass
         return list(value)
-    named = type(value)
-    raise ValueError(
-        f"a {named.__module__}.{named.__qualname__} cannot be stored in the ledger; return plain values: text, "
-        "numbers, dates, bytes, lists, dicts."
-    )
+    if type(value).__module__ == "numpy" and value.dtype.kind not in "mM":
+        return value.tolist()
+    return _unstorable(f"a {_class_of(value)}")
 
 
-_TAGS: tuple[tuple[Any, str, Callable[[Any], str]], ...] = (
-    (dt.date, "$date", dt.date.isoformat),
-    (dt.time, "$time", dt.time.isoformat),
-    (dt.timedelta, "$microseconds", lambda value: str(value // dt.timedelta(microseconds=1))),
-    (decimal.Decimal, "$decimal", str),
-    (bytes | bytearray | memoryview, "$bytes", lambda value: base64.b64encode(value).decode()),
-)
-_PLAIN: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+def _moment(value: dt.datetime) -> Any:
+    if value != value:  # noqa: PLR0124  # pandas' NaT
+        return math.nan
+    return _Tag({"$datetime": dt.datetime.isoformat(value)})  # the base class's: without pandas' nanoseconds
+
+
+_PLAIN = (type(None), bool, int, float, str, list, tuple, Mapping, _Written)
+_CONVERT: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    (ExactNumber, lambda value: orjson.Fragment(value.digits)),
+    (dt.datetime, _moment),
+    (dt.date, lambda value: _Tag({"$date": dt.date.isoformat(value)})),
+    (dt.time, lambda value: _Tag({"$time": value.isoformat()})),
+    (dt.timedelta, lambda value: _Tag({"$microseconds": str(value // dt.timedelta(microseconds=1))})),
+    (decimal.Decimal, lambda value: _Tag({"$decimal": str(value)})),
+    (bytes | bytearray | memoryview, lambda value: _Tag({"$bytes": base64.b64encode(bytes(value)).decode()})),
+    (Unstorable, lambda value: _unstorable(value.what)),
     (float, float),
     (uuid.UUID, str),
     (Mapping, dict),
-    (set | frozenset, list),
+    (set | frozenset | tuple, list),
 )
 _RESTORE: dict[str, Callable[[Any], Any]] = {
     "$datetime": dt.datetime.fromisoformat,
@@ -93,44 +215,18 @@ _RESTORE: dict[str, Callable[[Any], Any]] = {
     "$float": float,
     "$int": int,
     "$text": lambda text: base64.b64decode(text).decode("utf-8", "surrogatepass"),
-    "$object": lambda items: {_restored(name): _restored(item) for name, item in items},
+    "$object": dict,
+    "$unstorable": Unstorable,
 }
 
 
-def _escaped(value: Any) -> Any:
-    """The value in JSON with tags and escapes, so that no part of the answer looks like a tag."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return _escaped_simple(value)
-    if isinstance(value, Mapping):
-        if all(isinstance(name, str) and name[:1] != "$" and name.isprintable() for name in value):
-            return {str(name): _escaped(item) for name, item in value.items()}
-        return {"$object": [[_escaped(name), _escaped(item)] for name, item in value.items()]}
-    if isinstance(value, enum.Enum):
-        return _escaped(value.value)  # what orjson writes
-    found = value if isinstance(value, list | tuple | set | frozenset) else _tagged(value)
-    return found if isinstance(found, dict | str) else list(map(_escaped, found))
-
-
-def _escaped_simple(value: Any) -> Any:
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:  # a lone surrogate: JSON can escape it, but no file can hold it
-            return {"$text": base64.b64encode(value.encode("utf-8", "surrogatepass")).decode()}
-    elif isinstance(value, float):
-        return float(value) if math.isfinite(value) else {"$float": str(float(value))}
-    elif isinstance(value, int) and value not in _BITS_64:
-        return {"$int": str(value)}
-    return value
-
-
-def _restored(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_restored(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if len(value) == 1:
-        ((name, item),) = value.items()
+def _restored(members: dict[str, Any]) -> Any:
+    """The value of a tag, or the object itself. Its items are restored already."""
+    if len(members) == 1:
+        ((name, item),) = members.items()
         if name in _RESTORE:
             return _RESTORE[name](item)
-    return {name: _restored(item) for name, item in value.items()}
+    return members
+
+
+_DECODER = json.JSONDecoder(parse_float=read_number, object_hook=_restored)

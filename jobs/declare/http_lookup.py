@@ -21,6 +21,12 @@ HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 METHODS = ("GET", "POST", "PUT")
 NOT_DECLARED = frozenset({"authorization", "proxy-authorization", "cookie", "host", "content-length", "connection"})
 STATUSES_OF_A_MISS = (404,)
+UNANSWERED = {  # statuses of 200 to 299 that are no answers by default
+    202: "accepted, not answered; where its body is an answer, write answer_when=[202]",
+    206: "only a part of the answer; where it is all, write answer_when=[206]",
+    207: "several answers, each with a status of its own; where it is one, write answer_when=[207]",
+    208: "answered elsewhere; where its body is an answer, write answer_when=[208]",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +48,7 @@ class HttpLookup(Lookup):
             'ZERO_RESULTS'".
         throttled_when: Likewise for throttling; closes the gate for the time in Retry-After.
         error_when: Likewise for errors that look like answers; in a batch, of one item.
+        answer_when: Statuses of 202, 206, 207 and 208 that are answers; by default they are errors.
         required: Columns of returns that an answer must fill; otherwise it is an error.
         max_answer_bytes: A larger answer is an error; counts unpacked bytes, of all pages together, and of a batch's
             whole answer.
@@ -67,6 +74,7 @@ class HttpLookup(Lookup):
     miss_when: tuple[int | str, ...] = STATUSES_OF_A_MISS
     throttled_when: tuple[int | str, ...] = (429, 503)
     error_when: tuple[int | str, ...] = field(default=(), metadata=WHERE_DECLARED)
+    answer_when: tuple[int, ...] = field(default=(), metadata=WHERE_DECLARED)
     required: tuple[str, ...] = field(default=(), metadata=WHERE_DECLARED)
     max_answer_bytes: int = 1 << 20
     finish_after_timeout: bool = False
@@ -189,7 +197,7 @@ class HttpLookup(Lookup):
                 raise DeclarationError(
                     f"returns: $.{name} is not a JSON path; declare the path of {name!r} in paths, as \"$['{name}']\"."
                 ) from error
-        for where in ("miss_when", "throttled_when", "error_when", "required"):
+        for where in ("miss_when", "throttled_when", "error_when", "answer_when", "required"):
             declared = getattr(self, where)
             if isinstance(declared, str | int):
                 raise DeclarationError(f"{where} is {declared!r}; it must be a list, as [{declared!r}].")
@@ -207,6 +215,12 @@ class HttpLookup(Lookup):
             if twice is not None:
                 raise DeclarationError(f"error_when: {twice} is in {meant[twice]} too; remove it from one of them.")
             meant |= dict.fromkeys(statuses, where)
+        for status in self.answer_when:
+            if status not in UNANSWERED or status in meant:
+                why = f"is in {meant[status]} too" if status in meant else "is no such status"
+                raise DeclarationError(
+                    f"answer_when: {status} {why}; write one of {', '.join(map(str, UNANSWERED))}, and only here."
+                )
         unknown = sorted(set(self.required) - {column.name for column in self.columns})
         if unknown:
             raise DeclarationError(f"required: {unknown[0]!r} is not a column of returns.")

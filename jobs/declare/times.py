@@ -65,7 +65,10 @@ class UnreadText(ValueError):  # noqa: N818  # says what it is
 
 def shown(value: Any) -> str:
     """A value in a message: one line, at most 60 characters."""
-    text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
+    try:
+        text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
+    except Exception:  # noqa: BLE001  # nested too deep, an integer of too many digits, a user's class
+        text = f"a {type(value).__name__}"
     return text if len(text) <= MESSAGE else f"{text[: MESSAGE - 3]}..."
 
 

@@ -7,15 +7,54 @@ from typing import Any
 
 import pyarrow as pa
 
+from jobs.declare.times import shown
+
 _EPOCHS = {None: dt.datetime(1970, 1, 1), "UTC": dt.datetime(1970, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC"))}  # noqa: DTZ001
 
 
+class UnreadKey(tuple[Any, ...]):
+    """A key with a text whose bytes are not UTF-8; each such byte is a lone surrogate in it."""
+
+    __slots__ = ()
+
+    def reason(self, names: Sequence[str]) -> str:
+        """Names the first such part, with its bytes."""
+        for name, value in zip(names, self, strict=True):
+            if not _is_utf8(value):
+                return f"key {name} is not UTF-8 text: {shown(value.encode('utf-8', 'surrogateescape'))}"
+        raise AssertionError(names)
+
+
 def keys_of(batch: pa.RecordBatch, names: Sequence[str], *, nulls: bool = False) -> list[Any]:
-    """A tuple per row, or None if a part is null (unless nulls are requested as values)."""
-    keys = list(zip(*(values_of(batch.column(name)) for name in names), strict=True))
+    """A tuple per row, or None if a part is null (unless nulls are requested as values).
+
+    A key with a text that is not UTF-8 is an UnreadKey.
+    """
+    try:
+        keys = list(zip(*(values_of(batch.column(name)) for name in names), strict=True))
+    except UnicodeDecodeError:
+        columns = [_escaped_texts(batch.column(name)) for name in names]
+        keys = [key if all(map(_is_utf8, key)) else UnreadKey(key) for key in zip(*columns, strict=True)]
     if nulls or not any(batch.column(name).null_count for name in names):
         return keys
     return [None if None in key else key for key in keys]
+
+
+def _escaped_texts(column: pa.Array) -> list[Any]:
+    if not pa.types.is_string(column.type):
+        return values_of(column)
+    octets = column.view(pa.binary()).to_pylist()
+    return [None if text is None else text.decode("utf-8", "surrogateescape") for text in octets]
+
+
+def _is_utf8(value: Any) -> bool:
+    if not isinstance(value, str):
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def values_of(column: pa.Array) -> list[Any]:

@@ -33,7 +33,7 @@ from jobs.run.hits import folder_of
 from jobs.run.key_columns import TEXT, key_texts
 from jobs.schema import GONE, NONE, DayFacts
 from jobs.tables.old_files import KEYS
-from jobs.task.ledger_hits import reply_of
+from jobs.task.ledger_hits import UnreadableAnswer, reply_of
 from jobs.task.outcome_columns import TIMESTAMP
 
 CLOCKS = dt.timedelta(minutes=5)  # by which the clocks of a cluster's hosts may differ
@@ -213,7 +213,11 @@ class Mapped:
         outcome = self.instead.get(pair, outcome)
         if outcome not in ANSWERS:
             return outcome, None
-        reply = reply_of(caller, StoredAnswer("", outcome, None if response is None else response.encode(), 0, ""))
+        stored = StoredAnswer("", outcome, None if response is None else response.encode(), 0, "")
+        try:
+            reply = reply_of(caller, stored)
+        except UnreadableAnswer:
+            return NONE, None
         return reply.outcome or NONE, reply.answer
 
 

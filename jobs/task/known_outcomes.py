@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from jobs.declare.answer_casts import AnswerColumn
 from jobs.declare.lookup import Key
+from jobs.input.arrow_keys import UnreadKey
 from jobs.ledger.keys import joined, texts_in
 from jobs.task.asked_once import AskedOnce
 from jobs.task.ledger_hits import LedgerHits
@@ -20,22 +21,33 @@ SKIPPED, NOT_ASKED = 1, 2  # lines of `_fixed`; line 0 has no outcome
 class KnownOutcomes:
     """The rows of a batch that need no call at one lookup, with their outcomes.
 
-    sources: the first one with a key counts. may_call: if False, a key in no source is not_asked.
+    names: of the key's parts. sources: the first one with a key counts. may_call: if False, a key in no source is
+    not_asked.
     """
 
     def __init__(
-        self, answers: Sequence[AnswerColumn], sources: Sequence[OutcomeSource], *, may_call: bool = True
+        self,
+        answers: Sequence[AnswerColumn],
+        sources: Sequence[OutcomeSource],
+        *,
+        names: Sequence[str] = (),
+        may_call: bool = True,
     ) -> None:
         self._schema = outcome_schema(answers)
         self._sources = sources
+        self._names = names
         self._may_call = may_call
-        self._fixed = without_attempts(
-            3,
-            status=pa.array([None, "skipped", "not_asked"]),
-            answered_at=pa.nulls(3, self._schema.field("answered_at").type),
-            source=pa.nulls(3, pa.string()),
-            error=pa.nulls(3, pa.string()),
-            answers=[pa.nulls(3, field.type) for field in self._schema if field.name.startswith(ANSWER)],
+        self._fixed = self._unanswered([None, "skipped", "not_asked"], [None, None, None])
+
+    def _unanswered(self, statuses: Sequence[str | None], errors: Sequence[str | None]) -> pa.RecordBatch:
+        count = len(statuses)
+        return without_attempts(
+            count,
+            status=pa.array(statuses, pa.string()),
+            answered_at=pa.nulls(count, self._schema.field("answered_at").type),
+            source=pa.nulls(count, pa.string()),
+            error=pa.array(errors, pa.string()),
+            answers=[pa.nulls(count, field.type) for field in self._schema if field.name.startswith(ANSWER)],
             schema=self._schema,
         )
 
@@ -49,6 +61,14 @@ class KnownOutcomes:
             lines[is_null] = SKIPPED
             wanted = wanted[~is_null]
         pieces, below = [self._fixed], len(self._fixed)
+        if UnreadKey in set(map(type, whole)):
+            is_unread = np.fromiter((type(key) is UnreadKey for key in whole), np.bool_, len(whole))
+            reasons = [key.reason(self._names) for key in whole if isinstance(key, UnreadKey)]
+            lines[wanted[is_unread]] = np.arange(below, below + len(reasons))
+            pieces.append(self._unanswered(["error"] * len(reasons), reasons))
+            below += len(reasons)
+            wanted = wanted[~is_unread]
+            whole = [key for key in whole if type(key) is not UnreadKey]
         texts: dict[bool, Any] = {}  # of the wanted keys, by whether they are digests
         for source in self._sources:
             if not len(wanted):

@@ -1,6 +1,7 @@
 """Outcomes of rows from the ledger's answers, each mapped to columns once while in use."""
 
 import datetime as dt
+import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,17 +16,34 @@ from jobs.task.outcome_columns import FAILED, OF_CALLS, TIMESTAMP, outcome_schem
 from jobs.task.replies import Reply
 from jobs.wording import one_line
 
+_log = logging.getLogger("tidegate.ledger")
+
 MAPPED_BYTES = 16 << 20  # of mapped answers in a task
 ABSENT = -1
+
+
+class UnreadableAnswer(ValueError):  # noqa: N818  # says what it is
+    """A stored response cannot be read: an older version wrote NaT, or a disk is broken."""
+
+    def __init__(self, stored: StoredAnswer, error: Exception) -> None:
+        super().__init__(f"the stored answer of key {stored.key} cannot be read: {one_line(str(error))}")
 
 
 class LedgerHits:
     """The outcomes of keys in one index of stored answers."""
 
     def __init__(
-        self, index: AnswerIndex, caller: Client, answers: Sequence[AnswerColumn], *, hidden: bool, idempotent: bool
+        self,
+        index: AnswerIndex,
+        caller: Client,
+        answers: Sequence[AnswerColumn],
+        *,
+        name: str = "",
+        hidden: bool,
+        idempotent: bool,
     ) -> None:
-        """idempotent: a call may be repeated, so a mark of one is not an outcome."""
+        """name: of the lookup. idempotent: a call may be repeated, so a mark of one is not an outcome."""
+        self._name = name
         self.hidden = hidden
         self._index = index
         self._caller = caller
@@ -72,8 +90,9 @@ class LedgerHits:
 
     def _map(self, lines: np.ndarray) -> None:
         stored = self._index.answers(lines)
-        counts = [not (self._idempotent and one.outcome == "asked") for one in stored]
-        replies = [reply_of(self._caller, one) for one, is_outcome in zip(stored, counts, strict=True) if is_outcome]
+        known = [self._reply(one) for one in stored]
+        counts = [reply is not None for reply in known]
+        replies = [reply for reply in known if reply is not None]
         places = np.full(len(lines), ABSENT)
         places[counts] = np.arange(len(self._mapped), len(self._mapped) + len(replies))
         if replies:
@@ -81,6 +100,18 @@ class LedgerHits:
             (self._mapped,) = grown.combine_chunks().to_batches()
         at = np.searchsorted(self._lines, lines)
         self._lines, self._places = np.insert(self._lines, at, lines), np.insert(self._places, at, places)
+
+    def _reply(self, stored: StoredAnswer) -> Reply | None:
+        """Its outcome; None if the key is asked again."""
+        if self._idempotent and stored.outcome == "asked":
+            return None
+        try:
+            return reply_of(self._caller, stored)
+        except UnreadableAnswer as error:
+            if not self._idempotent:
+                return Reply("unknown", error=one_line(f"{error}; the call must not be made twice (idempotent=False)"))
+            _log.warning("lookup %s: %s; the key is asked again", self._name, error)
+            return None
 
     def _columns_of(self, replies: Sequence[Reply]) -> pa.RecordBatch:
         nothing = (None,) * len(self._answers)
@@ -96,7 +127,7 @@ class LedgerHits:
 
 
 def reply_of(caller: Client, stored: StoredAnswer) -> Reply:
-    """The outcome of a stored answer, with the columns declared now."""
+    """The outcome of a stored answer, with the columns declared now. Raises UnreadableAnswer."""
     if stored.outcome == "miss":
         return Reply("miss", None, stored.answered_at)
     if stored.outcome == "asked":
@@ -106,7 +137,10 @@ def reply_of(caller: Client, stored: StoredAnswer) -> Reply:
             error=f"run {stored.run_id} asked at {when:%Y-%m-%d %H:%M:%S} UTC, and its answer is lost; "
             "the call must not be made twice (idempotent=False)",
         )
-    message = None if stored.response is None else load(stored.response)
+    try:
+        message = None if stored.response is None else load(stored.response)
+    except ValueError as error:
+        raise UnreadableAnswer(stored, error) from error
     if stored.outcome != "ok":
         return Reply("error", error=one_line(str(message)), kept=True)
     try:

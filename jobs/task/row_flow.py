@@ -90,10 +90,17 @@ class RowInput:
             sources.append(AskedOnce.open(file))
         if ledger is not None:
             sources += [
-                LedgerHits(index, caller, answers, hidden=ledger.hidden, idempotent=plan.lookups[place].idempotent)
+                LedgerHits(
+                    index,
+                    caller,
+                    answers,
+                    name=plan.lookups[place].name,
+                    hidden=ledger.hidden,
+                    idempotent=plan.lookups[place].idempotent,
+                )
                 for index in ledger.indexes
             ]
-        return KnownOutcomes(answers, sources, may_call=plan.may_call)
+        return KnownOutcomes(answers, sources, names=tuple(plan.lookups[place].keys), may_call=plan.may_call)
 
 
 async def _let_calls_run(chain: Chain) -> None:

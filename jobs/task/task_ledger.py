@@ -1,7 +1,6 @@
 """The ledger of one lookup in one task attempt: known answers before calls, and new answers."""
 
 import asyncio
-import logging
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,8 +21,6 @@ from jobs.ledger.keys import key_text
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.writer import LedgerWriter
-
-_log = logging.getLogger("tidegate.ledger")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,6 @@ class TaskLedger:
         self._failure: LedgerError | None = None
         self._marked: set[str] = set()  # keys that this task marked because their calls must not be repeated
         self._waiter: ThreadPoolExecutor | None = None
-        self._said_unkept = False
 
     def open(self) -> None:
         """Map the run's known answers and start the writer, before the first clock starts."""
@@ -129,13 +125,7 @@ class TaskLedger:
             return
         if self._failure is not None:
             raise self._failure
-        try:
-            response = dump(answer)  # at once, because the caller may change it
-        except ValueError as error:
-            if not self._said_unkept:
-                self._said_unkept = True
-                _log.warning("lookup %s: an answer is not kept, and will be paid again: %s", self._plan.lookup, error)
-            return
+        response = dump(answer)  # at once, because the caller may change it
         if not self._keys:
             self._loop.call_soon(self._end_of_turn)
         self._keys.append(key)

@@ -1,7 +1,6 @@
 """python -m tests.simulation: plays nights. `make simulate` runs it."""
 
 import argparse
-import faulthandler
 import gc
 import os
 import pathlib
@@ -15,8 +14,6 @@ from collections.abc import Iterator
 from tests.simulation.nights import Night, draw_night
 from tests.simulation.play import Outcome, play
 from tests.simulation.product import install
-
-HANGS_AFTER = 60  # s of real time in one night
 
 
 def arguments() -> argparse.Namespace:
@@ -64,7 +61,6 @@ def main() -> int:
     virtual, cpu = 0.0, time.process_time()
     with tempfile.TemporaryDirectory(prefix="tidegate-nights-", dir=_fast_folder()) as base:
         for night in nights(options):
-            faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)  # something real was waited for
             outcome = play(night, pathlib.Path(base), trace=options.trace)
             report(night, outcome, trace=options.trace)
             count += 1

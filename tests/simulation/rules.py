@@ -10,15 +10,14 @@ from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.keys import key_text
 from jobs.run.key_columns import TEXT
 from jobs.run.prefetch_task import PLACE
-from jobs.run.request_metrics import RequestMetricsCollector
-from tests.simulation.declared import LEDGER, LOOKUPS, MARKED, Row
+from tests.simulation.declared import IN_FLIGHT, LEDGER, LOOKUPS, Row
 from tests.simulation.disk import Storage
 from tests.simulation.night_at_work import scheduler
-from tests.simulation.nights import Night
 from tests.simulation.scheduler import Process
 from tests.simulation.vendor import Charge, Request, Vendor
 
 ANSWERED = ("ok", "miss")
+NOT_REPEATABLE = {lookup.name for lookup in LOOKUPS if not lookup.repeatable}
 
 
 def text_of(key: tuple[Any, ...]) -> str:
@@ -37,8 +36,8 @@ class Rules:
     allow a second charge, but never a wrong value.
     """
 
-    def __init__(self, night: Night, vendor: Vendor, storage: Storage) -> None:
-        self._night, self._vendor, self._storage = night, vendor, storage
+    def __init__(self, vendor: Vendor, storage: Storage, tasks: int, mode: str) -> None:
+        self._vendor, self._storage, self._tasks, self._mode = vendor, storage, tasks, mode
         self._stored_at: dict[tuple[str, str], float] = {}
         self._stored_by: set[tuple[str, str, str]] = set()
         self._marked: set[tuple[str, str]] = set()
@@ -80,16 +79,13 @@ class Rules:
     def check_request(self, request: Request) -> None:
         """No call for what was stored when its task began; no key asked twice; limits hold at the vendor."""
         lookup, key, night = request.lookup, request.key, scheduler()
-        self._check_in_flight(request)
         stored_at, began = self._stored_at.get((lookup, text_of(key))), self._began.get(request.process, 0.0)
         if stored_at is not None and stored_at < began:
             begun = f"{request.process}, begun {began:.4f}"
             night.fail(f"stored and asked again: {lookup} {key}, stored {stored_at:.4f}, by {begun}")
-        if lookup in MARKED:
+        if lookup in NOT_REPEATABLE:
             if (lookup, text_of(key)) not in self._marked:
                 night.fail(f"asked without a mark: {lookup} {key} by {request.process}")
-            return
-        if request.idempotency_key is not None and self._night.honours_keys:
             return
         for charge in self._vendor.charges(lookup, key):
             if not self._may_repeat(charge, request, stored_at):
@@ -106,40 +102,26 @@ class Rules:
 
     def check_charge(self, charge: Charge) -> None:
         """No second charge where it must not be."""
-        before = self._vendor.charges(charge.lookup, charge.key) if charge.lookup in MARKED else []
+        before = self._vendor.charges(charge.lookup, charge.key) if charge.lookup in NOT_REPEATABLE else []
         if before:
             scheduler().fail(
                 f"charged twice: {charge.lookup} {charge.key} by {charge.process}; first {before[0].charged_at:.4f} "
                 f"for {before[0].process}"
             )
 
-    def _check_in_flight(self, request: Request) -> None:
-        lookup, run = request.lookup, run_of(request.process)
-        others = (one for one in self._vendor.waiting.values() if one.lookup == lookup and not one.process.is_dead)
-        in_flight, allowed = sum(run_of(one.process) == run for one in others), LOOKUPS[lookup].concurrency
-        if in_flight > allowed:
-            scheduler().fail(f"{in_flight} calls of {lookup} at once by {run}, where {allowed} are allowed")
-
-    def check_bill(self, run: str, workers: Sequence[Process], counted: RequestMetricsCollector) -> None:
-        """The run knows each request that the vendor took, unless a task died with its counts."""
-        results = counted._results  # of the attempts that brought one
-        if len(results) != len(workers):
-            return
-        for lookup in self._night.lookups:
-            received = sum(self._vendor.received[worker, lookup] for worker in workers)
-            sent = sum(one.requests[lookup].sent.total() for one in results if lookup in one.requests)
-            if sent != received:
-                scheduler().fail(f"{run} counts {sent} requests of {lookup}, and the vendor took {received}")
+    def check_in_flight(self, run: str, lookup: str, in_flight: int) -> None:
+        if in_flight > IN_FLIGHT[lookup]:
+            scheduler().fail(f"{in_flight} calls of {lookup} at once by {run}, where {IN_FLIGHT[lookup]} are allowed")
 
     # -- rows ----------------------------------------------------------------------------------------------------------
     def watched(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The batches that leave a task: each called answer in them is stored."""
         run = run_of(scheduler().me().process)
         for batch in batches:
-            for place, lookup in enumerate(self._night.lookups):
-                for key in _called(batch, place, lookup):
-                    if (run, lookup, key) not in self._stored_by:
-                        scheduler().fail(f"left its task before it was stored: {lookup} {key}")
+            for place, lookup in enumerate(LOOKUPS):
+                for key in _called(batch, place, lookup.name):
+                    if (run, lookup.name, key) not in self._stored_by:
+                        scheduler().fail(f"left its task before it was stored: {lookup.name} {key}")
             yield batch
 
     def check_day(self, run: str, rows: Sequence[Row], files: Sequence[str], *, is_quiet: bool) -> None:
@@ -149,14 +131,14 @@ class Rules:
         if sorted(row["id"] for row in found) != [row.number for row in rows]:
             night.fail(f"{run}: {len(found)} rows instead of {len(rows)}, or one twice")
             return
-        if self._night.mode == "ordered":
-            for part in range(self._night.tasks):
+        if self._mode == "ordered":
+            for part in range(self._tasks):
                 order = [row["_input_seq"] for row in found if row["_partition"] == part]
                 if order != sorted(order):
                     night.fail(f"{run}: task {part} is out of order: {order}")
         for row in found:
-            for lookup in self._night.lookups:
-                self._check_value(run, row, lookup, rows[row["id"]].keys[lookup], is_quiet=is_quiet)
+            for lookup in LOOKUPS:
+                self._check_value(run, row, lookup.name, rows[row["id"]].key(lookup.name), is_quiet=is_quiet)
 
     def _check_value(self, run: str, row: dict[str, Any], lookup: str, key: str | None, *, is_quiet: bool) -> None:
         night, status = scheduler(), row[f"_{lookup}_status"]
@@ -174,7 +156,7 @@ class Rules:
             night.fail(f"{run}: {lookup} {key} is a miss, not {truths}")
         if status in ANSWERED and not any(one.lookup == lookup and one.key == (key,) for one in self._vendor.invoice):
             night.fail(f"{run}: {lookup} {key} has an answer and was never charged")
-        in_doubt = lookup in MARKED and status in ("unknown", "error", "timeout")
+        in_doubt = lookup in NOT_REPEATABLE and status in ("unknown", "error", "timeout")
         if is_quiet and status not in ANSWERED and not in_doubt:
             night.fail(f"{run}: {lookup} {key} is {status} without a fault: {row[f'_{lookup}_error']}")
 
@@ -215,4 +197,4 @@ def _keys_in(path: str, data: bytes, texts: set[str]) -> set[str]:
 
 
 def _shortest_timeout() -> float:
-    return min(float(lookup.timeout or 0.0) for lookup in LOOKUPS.values()) - 1.0
+    return min(float(lookup.timeout or 0.0) for lookup in LOOKUPS) - 1.0

@@ -111,10 +111,10 @@ class Spark:
             part = self._draws.randrange(len(parts))
             night.after(2 * self._draws.random(), lambda: self._launch(stage, part))
         try:
-            self._wait_for(stage)
-            if stage.error is None and self._faults.strikes("retry of a stage"):
-                self._forget_some(stage)
-                self._wait_for(stage)
+            while not stage.over.wait(0.5):
+                if stage.number in self._cancelled:
+                    stage.error = stage.error or StageFailed(self._cancelled[stage.number])
+                    break
         finally:
             self._active.discard(stage.number)
             for worker in [worker for workers in stage.workers.values() for worker in workers]:
@@ -122,22 +122,6 @@ class Spark:
         if stage.error is not None:
             raise stage.error
         return [row for part in sorted(stage.results) for row in stage.results[part]]
-
-    def _wait_for(self, stage: _Stage) -> None:
-        while not stage.over.wait(0.5):
-            if stage.number in self._cancelled:
-                stage.error = stage.error or StageFailed(self._cancelled[stage.number])
-                return
-
-    def _forget_some(self, stage: _Stage) -> None:
-        """Lose the results of some tasks with their machine, and count their attempts from 0 again."""
-        stage.over.clear()
-        lost = [part for part in range(len(stage.parts)) if self._draws.random() < 0.5] or [0]
-        for part in lost:
-            del stage.results[part]
-        for part in lost:
-            stage.attempts[part] = 0
-            self._launch(stage, part)
 
     def _launch(self, stage: _Stage, part: int) -> None:
         """Start an attempt, unless it is no longer wanted. Callable from a timer."""

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 import os
+import random
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from urllib.parse import quote
@@ -15,7 +16,7 @@ from aiohttp import web
 from pyspark import cloudpickle
 
 from jobs.clients import authorizing
-from jobs.clients.authorizing import _TOKENS, TokenHeaders, authorizer
+from jobs.clients.authorizing import _TOKENS, TokenHeaders, authorizer, without_secrets
 from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.http import HttpClient
 from jobs.declare.fingerprint import plain
@@ -454,6 +455,19 @@ def test_a_secret_is_masked_however_it_is_written_and_where_it_is_cut(monkeypatc
         message = authorizer(auth, "moods").masked(f"it said {written} and more")
         assert "***" in message
         assert "sk-" not in message
+
+
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode, base64.b16encode])
+def test_an_encoded_secret_is_masked_wherever_it_stands_in_what_is_encoded(encode):
+    draw = random.Random(24)
+    for _ in range(300):
+        secret = "".join(draw.choices("abcXYZ0123-_./+é", k=draw.randint(6, 40)))
+        before, after = draw.randbytes(draw.randint(0, 7)), draw.randbytes(draw.randint(0, 7))
+        written = encode(before + secret.encode() + after).decode().rstrip("=")
+        masked = without_secrets(f"it said {written} and more", (secret,)).split(" ")[2]
+        beside = masked.split("***")
+        assert len(beside) == 2, masked
+        assert len("".join(beside)) <= (len(before) + len(after)) * 2 + 4
 
 
 def test_a_long_secret_is_in_no_error_of_a_value_that_is_shown_to_its_beginning_only(monkeypatch):

@@ -5,14 +5,20 @@ import decimal
 import enum
 import json
 import math
+import pickle
+import random
 import uuid
+from collections.abc import Mapping
 
+import numpy as np
+import pandas as pd
 import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.declare.answer_json import dump, load
+from jobs.declare.answer_json import Unstorable, dump, load
+from jobs.declare.json_text import ExactNumber, read_json
 
 SIMPLE = (
     st.none()
@@ -97,16 +103,123 @@ def test_a_row_of_a_database_comes_back_as_a_list_of_its_values():
     ]
 
 
-@pytest.mark.parametrize("answer", [{"a": object()}, [1 << 70, object()], {"a": None, "b": object()}])
-def test_what_cannot_be_kept_is_said(answer):
-    with pytest.raises(ValueError, match=r"^a builtins.object cannot be stored in the ledger; return plain values"):
-        dump(answer)
+class Mapped(Mapping):
+    """A mapping that fails when it is read."""
+
+    def __getitem__(self, name):
+        raise KeyError(name)
+
+    def __iter__(self):
+        raise RuntimeError
+
+    def __len__(self):
+        return 1
 
 
-@pytest.mark.parametrize("levels", [255, 5_000])
-def test_what_is_nested_too_deep_is_refused_with_a_sentence(levels):
-    answer = "deep"
-    for _ in range(levels):
-        answer = {"inner": answer}
-    with pytest.raises(ValueError, match="the ledger stores at most 254 levels"):
-        dump(answer)
+class Huge(int):
+    """A number that Python writes as no text."""
+
+    def __repr__(self):
+        return "huge"
+
+    __str__ = __repr__
+
+
+@pytest.mark.parametrize("value", [object(), Mapped(), lambda: None, np.datetime64("2013-01-10"), Huge(10**5000)])
+@pytest.mark.parametrize("beside", [1, None, 1 << 70, dt.date(2013, 1, 10)])
+def test_what_cannot_be_stored_is_named_in_the_stored_answer(value, beside):
+    back = load(dump({"a": [value], "b": beside}))
+    assert back["b"] == beside
+    assert isinstance(back["a"][0], Unstorable)
+    assert type(value).__qualname__ in repr(back["a"][0])
+    assert load(dump(back)) == back
+
+
+@pytest.mark.parametrize("levels", [255, 495])
+@pytest.mark.parametrize("value", ["deep", ExactNumber("0.12345678901234567890"), dt.date(2013, 1, 10), None])
+def test_a_deeply_nested_answer_comes_back_on_a_deep_stack(levels, value):
+    answer = value
+    for number in range(levels - isinstance(value, dt.date)):
+        answer = {"inner": answer, "$": 1} if number == 200 else [answer] if number % 2 else {"inner": answer}
+
+    def at_depth(frames):
+        return at_depth(frames - 1) if frames else load(dump(answer))
+
+    back = at_depth(300)
+    while isinstance(back, dict | list):
+        back = back["inner"] if isinstance(back, dict) else back[0]
+    assert back == value
+    assert str(back) == str(value)
+
+
+def test_what_is_nested_without_end_is_cut_and_named():
+    answer = []
+    answer.append(answer)
+    back = load(dump(answer))
+    while isinstance(back, list):
+        (back,) = back
+    assert repr(back) == "more than 500 levels, which the ledger cannot store"
+
+
+def test_the_digits_of_a_number_are_stored_as_they_came():
+    digits = ["12345678901234567.89", "3.141592653589793238", "9007199254740993.0", "1e-400", "-0.1234567890123456789"]
+    text = '{"n": [' + ", ".join(digits) + "]}"
+    answer = read_json(text)
+    assert dump(answer) == text.replace(" ", "").encode()
+    assert [str(number) for number in load(dump(answer))["n"]] == digits
+    assert [str(number) for number in pickle.loads(pickle.dumps(answer))["n"]] == digits
+
+
+def test_random_numbers_keep_their_value_from_text_to_text():
+    draw = random.Random(6)
+    for _ in range(3_000):
+        digits = _random_number(draw)
+        for _ in range(2):
+            number = read_json(digits)
+            assert decimal.Decimal(str(number)) == decimal.Decimal(digits)
+            assert load(b"[" + dump(number) + b"]") == [number]
+            assert type(load(dump(number))) is type(number)
+            digits = str(load(dump(number)))
+
+
+def _random_number(draw):
+    def some(most):
+        return "".join(draw.choices("0123456789", k=draw.randint(1, most)))
+
+    whole = str(int(some(draw.choice((3, 16, 25)))))
+    fraction = "." + some(draw.choice((2, 8, 25))) if draw.random() < 0.8 else ""
+    power = draw.choice("eE") + draw.choice(("", "+", "-")) + str(draw.randint(0, 280)) if draw.random() < 0.3 else ""
+    return draw.choice(("", "-")) + whole + fraction + power
+
+
+@pytest.mark.parametrize(
+    "text", ['{"$datetime": "NaT"}', '{"$decimal": "x"}', '{"$int": []}', '{"$object": 1}', "{", ""]
+)
+def test_a_stored_text_that_is_no_answer_is_a_value_error(text):
+    with pytest.raises(ValueError):  # of any sentence
+        load(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        (np.int64(7), 7),
+        (np.float64(0.1), 0.1),
+        (np.float32(0.5), 0.5),
+        (np.bool_(True), True),
+        (np.str_("é"), "é"),
+        (np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
+        (pd.Timestamp("2013-01-10T05:00:00.123456789Z"), dt.datetime(2013, 1, 10, 5, 0, 0, 123456, dt.UTC)),
+        (pd.Timedelta("1h"), dt.timedelta(hours=1)),
+        (memoryview(b"abcd")[::2], b"ac"),
+        (frozenset({1}), [1]),
+    ],
+)
+def test_values_of_numpy_and_pandas_are_stored_as_pythons_own(value, stored):
+    for answer in ({"a": value}, {"a": value, "$": None}):
+        back = load(dump(answer))["a"]
+        assert (type(back), back) == (type(stored), stored)
+
+
+def test_nat_is_stored_as_no_number():
+    assert math.isnan(load(dump({"a": pd.NaT}))["a"])

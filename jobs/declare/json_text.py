@@ -1,0 +1,138 @@
+"""JSON text as values: numbers keep their digits, and an object with a repeated member is refused."""
+
+import decimal
+import json
+import math
+from collections.abc import Iterator
+from typing import Any, Self
+
+FEW_DIGITS = 16  # characters of a number, with its point: a float holds 15 digits
+
+
+class ExactNumber(float):
+    """A JSON number that a 64-bit float would round: a float for arithmetic, with its digits as text.
+
+    Attributes:
+        digits: The number as it stands in the JSON text.
+    """
+
+    __slots__ = ("digits",)
+    digits: str
+
+    def __new__(cls, digits: str) -> Self:
+        number = super().__new__(cls, digits)
+        number.digits = digits
+        return number
+
+    def __getnewargs__(self) -> tuple[str]:  # type: ignore[override]  # a float has a number here
+        return (self.digits,)
+
+    def __repr__(self) -> str:
+        return self.digits
+
+    __str__ = __repr__
+
+
+class RepeatedMember(ValueError):  # noqa: N818  # says what is wrong with the text
+    """An object names a member twice, so that nobody can tell which of the two values counts."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(_sentence(name))
+
+
+def _sentence(name: str) -> str:
+    return f"an object has the member {json.dumps(name)[:60]} twice"
+
+
+class Ambiguous(dict[str, Any]):
+    """An object that has `member` twice."""
+
+    member = ""
+
+
+def read_number(digits: str) -> float:
+    """The number: a plain float where its shortest text means the same, else an ExactNumber.
+
+    Raises:
+        ValueError: It is larger than any float.
+    """
+    number = float(digits)
+    if len(digits) <= FEW_DIGITS and "e" not in digits and "E" not in digits:
+        return number
+    if math.isinf(number):
+        raise ValueError(f"{digits[:40]} is larger than any number of 64 bits")
+    same = decimal.Decimal(repr(number)) == decimal.Decimal(digits)
+    return number if same else ExactNumber(digits)
+
+
+def exact_digits(number: float) -> decimal.Decimal:
+    """The decimal that the shortest text of a finite float means, or the digits of an ExactNumber."""
+    return decimal.Decimal(str(number))
+
+
+def read_json(text: str, *, ambiguous: bool = False) -> Any:
+    """The value of a JSON text.
+
+    Args:
+        text: The JSON.
+        ambiguous: Whether an object with a repeated member becomes an `Ambiguous`, not an error.
+
+    Raises:
+        RepeatedMember: An object names a member twice.
+        ValueError: The text is not JSON, has NaN or Infinity or a number beyond all floats, or is
+            nested deeper than Python reads, over 900 levels.
+    """
+    try:
+        return (_MARKING if ambiguous else _STRICT).decode(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+
+
+def repeated_member(value: Any, *, apart: Any = None) -> str | None:
+    """A sentence about the first Ambiguous in a value, if there is one, without looking into `apart`."""
+    for inner in _walk(value, apart):
+        if isinstance(inner, Ambiguous):
+            return _sentence(inner.member)
+    return None
+
+
+def _walk(value: Any, apart: Any) -> Iterator[Any]:
+    left = [value]
+    while left:
+        inner = left.pop()
+        if inner is apart and apart is not None:
+            continue
+        yield inner
+        if isinstance(inner, dict):
+            left.extend(inner.values())
+        elif isinstance(inner, list):
+            left.extend(inner)
+
+
+def _unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    if len(found) < len(members):
+        raise RepeatedMember(_twice(members))
+    return found
+
+
+def _marked(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    if len(found) < len(members):
+        found = Ambiguous(found)
+        found.member = _twice(members)
+    return found
+
+
+def _twice(members: list[tuple[str, Any]]) -> str:
+    seen: set[str] = set()
+    return next(name for name, _ in members if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+# json.loads creates a decoder per call
+_STRICT = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=read_number, object_pairs_hook=_unique)
+_MARKING = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=read_number, object_pairs_hook=_marked)

@@ -1,0 +1,146 @@
+"""Whole responses that cannot be used are final: a content coding, a status, an object with a member twice."""
+
+import gzip
+import json
+import zlib
+
+import pytest
+from aiohttp import web
+
+from jobs.clients.client import CallFailed
+from jobs.errors import DeclarationError
+from tests.jobs.clients.test_http import ask, lookup, replies
+from tests.jobs.clients.test_http_batches import ask as ask_batch
+from tests.jobs.clients.test_http_batches import lookup as batched
+
+BODY = json.dumps({"temp_c": 1.5, "wind": {"speed": 3.25}}).encode()
+
+
+def raw_deflate(body):
+    packing = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packing.compress(body) + packing.flush()
+
+
+def answer(service, body, status=200, **headers):
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    replies(service, lambda: web.Response(body=body, status=status, headers=named, content_type="application/json"))
+
+
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("br", b"\x0b\x02\x80{}\x03"),
+        ("zstd", b"(\xb5/\xfd\x04\x00\x11\x00\x00{}"),
+        ("gzip", BODY),
+        ("deflate", BODY),
+        ("gzip", gzip.compress(BODY)[:12] + b"\xff\xff" + gzip.compress(BODY)[14:]),
+        ("gzip, gzip", gzip.compress(gzip.compress(BODY))),
+    ],
+)
+def test_a_whole_body_that_cannot_be_decoded_is_final(service, coding, body):
+    answer(service, body, Content_Encoding=coding)
+    (failure,) = ask(lookup(service.url), ("JFK",))
+    assert isinstance(failure, CallFailed)
+    assert not failure.passing
+    assert str(failure).startswith("the answer cannot be decoded: ")
+    assert coding in str(failure)
+
+
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("gzip", gzip.compress(BODY)),
+        ("X-GZIP", gzip.compress(BODY[:9]) + gzip.compress(BODY[9:]) + bytes(20)),
+        ("deflate", zlib.compress(BODY)),
+        ("deflate", raw_deflate(BODY)),
+        ("identity", BODY),
+    ],
+)
+def test_codings_that_requests_accept_are_read(service, coding, body):
+    answer(service, body, Content_Encoding=coding)
+    assert ask(lookup(service.url), ("JFK",)) == [(1.5, 3.25)]
+
+
+def test_the_body_of_an_error_is_decoded(service):
+    answer(service, gzip.compress(b"no such station"), status=400, Content_Encoding="gzip")
+    assert str(ask(lookup(service.url), ("JFK",))[0]) == "400 Bad Request: no such station"
+    answer(service, b"no such station", status=400, Content_Encoding="br")
+    assert str(ask(lookup(service.url), ("JFK",))[0]) == "400 Bad Request"
+
+
+def test_a_decoded_body_is_bounded(service):
+    answer(service, gzip.compress(b" " * 1_000_000 + BODY), Content_Encoding="gzip")
+    (failure,) = ask(lookup(service.url, max_answer_bytes=2_000), ("JFK",))
+    assert str(failure) == "the answer is larger than 2,000 bytes (max_answer_bytes)"
+    answer(service, gzip.compress(BODY), Content_Encoding="gzip")  # longer than without the coding
+    assert ask(lookup(service.url, max_answer_bytes=len(BODY)), ("JFK",)) == [(1.5, 3.25)]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [(202, "202 Accepted: accepted, not answered; "), (207, "207 Multi-Status: several answers, each with a status")],
+)
+def test_a_status_that_promises_an_answer_is_none_unless_declared(service, status, reason):
+    answer(service, BODY, status=status)
+    (failure,) = ask(lookup(service.url), ("JFK",))
+    assert not failure.passing
+    assert str(failure).startswith(reason)
+    assert ask(lookup(service.url, answer_when=[status]), ("JFK",)) == [(1.5, 3.25)]
+    assert ask(lookup(service.url, miss_when=[404, status]), ("JFK",)) == [None]
+    (declared,) = ask(lookup(service.url, error_when=[status]), ("JFK",))
+    assert not declared.passing
+    answer(service, BODY, status=201)
+    assert ask(lookup(service.url), ("JFK",)) == [(1.5, 3.25)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"answer_when": [204]}, "answer_when: 204 is no such status; write one of 202, 206, 207, 208, and only here."),
+        ({"answer_when": [202], "error_when": [202]}, "answer_when: 202 is in error_when too; write one of "),
+        ({"answer_when": 202}, "answer_when is 202; it must be a list, as [202]."),
+    ],
+)
+def test_answer_when_takes_the_statuses_that_are_no_answers(fields, why):
+    with pytest.raises(DeclarationError) as refused:
+        lookup("http://localhost", **fields)
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "member"),
+    [
+        (b'{"temp_c": 1.5, "temp_c": 2.5, "wind": {"speed": 1}}', "temp_c"),
+        (b'{"temp_c": 1.5, "wind": {"speed": 1, "speed": 1}}', "speed"),
+        (b'{"temp_c": 1.5, "else": [{"\\u00e9": 1, "\xc3\xa9": 2}]}', "\\u00e9"),
+    ],
+)
+def test_an_object_that_has_a_member_twice_is_an_error_of_its_row(service, body, member):
+    answer(service, body)
+    (failure,) = ask(lookup(service.url), ("JFK",))
+    assert not failure.passing
+    assert str(failure) == f'the answer is not JSON: an object has the member "{member}" twice'
+
+
+def test_a_member_that_one_item_has_twice_is_an_error_of_this_item(service):
+    def reply(items):
+        results = [json.dumps({"id": item["id"], "lat": 1.5}) for item in items]
+        results[1] = results[1].replace('"lat"', '"lat": 2, "lat"')
+        return ", ".join(results)
+
+    async def in_list(request):
+        items = (await request.json())["items"]
+        return web.Response(text=f'{{"results": [{reply(items)}]}}', content_type="application/json")
+
+    async def beside_it(request):
+        items = (await request.json())["items"]
+        text = f'{{"results": [{reply(items)}], "of": {{"a": 1, "a": 2}}}}'
+        return web.Response(text=text, content_type="application/json")
+
+    service.answer = in_list
+    first, second, third = ask_batch(batched(service.url), "a", "b", "c")
+    assert (first, third) == ((1.5,), (1.5,))
+    assert str(second) == 'the answer is not JSON: an object has the member "lat" twice'
+    service.answer = beside_it
+    for failure in ask_batch(batched(service.url), "a", "b"):
+        assert str(failure) == 'the answer is not JSON: an object has the member "a" twice'
