@@ -60,7 +60,7 @@ class Declared:
 
     @property
     def dead_letters_key(self) -> dg.AssetKey:
-        return self.beside(f"{self.enrichment.name}__dead_letters")
+        return self.beside(f"{self.key.path[-1]}__dead_letters")
 
     @property
     def dead_letters_table(self) -> str:

@@ -17,9 +17,12 @@ class Names:
         """Of the published table."""
         return dg.AssetKey(enrichment.name)
 
-    def beside(self, enrichment: Enrichment, name: str) -> dg.AssetKey:  # noqa: ARG002  # for those who override it
-        """Of a table beside the published one: dead letters, a summary, windows. name: of that table."""
-        return dg.AssetKey(name)
+    def beside(self, enrichment: Enrichment, name: str) -> dg.AssetKey:
+        """Of a table beside the published one: dead letters, a summary, windows. name: of that table.
+
+        By default it has the same prefix as the published table.
+        """
+        return dg.AssetKey([*self.table(enrichment).path[:-1], name])
 
     def input(self, enrichment: Enrichment, folders: Sequence[str]) -> dg.AssetKey:
         """Of an input that no asset of the project writes. folders: the last ones of its path, as many as tell it from

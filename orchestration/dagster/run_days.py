@@ -9,17 +9,26 @@ Dagster's own start of some ten seconds per day. FILE gets one JSON line per day
 import argparse
 import os
 import sys
+import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from dagster._core.remote_origin import (
+    ManagedGrpcPythonEnvCodeLocationOrigin,
+    RemoteJobOrigin,
+    RemoteRepositoryOrigin,
+)
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
 from orchestration.common.modes import NIGHTLY, TAG, Mode
 from orchestration.dagster.outcome import Outcome
 from orchestration.dagster.sensors.dead_runs import STARTED_BY, end_dead_runs, identity
 
-REPOSITORY = {".dagster/repository": "__repository__@tidegate"}  # by it the web page lists a run under its job
+LOCATION = "tidegate"  # in workspace.yaml
+DEFINITIONS = "orchestration.definitions"
+NO_RETRY = {"dagster/max_retries": "0"}  # who runs days by hand runs them again by hand
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 MORE = "Its page in Dagster says more."
 
@@ -34,11 +43,14 @@ def run_days(
     """Run the days until one fails; `tell` hears of each when it is over. True when all are published."""
     end_dead_runs(instance)
     for day in days:
+        run_id = str(uuid.uuid4())
+        list_under_job(instance, run_id, job.name)
         result = job.execute_in_process(
+            run_id=run_id,
             partition_key=day,
             instance=instance,
             raise_on_error=False,
-            tags=REPOSITORY | {STARTED_BY: identity(os.getpid()), TAG: mode.name},
+            tags=NO_RETRY | {STARTED_BY: identity(os.getpid()), TAG: mode.name},
             run_config=QUIET,
         )
         reason, next_step = _why_not(result)
@@ -46,6 +58,23 @@ def run_days(
         if not result.success:
             return False
     return True
+
+
+def list_under_job(instance: dg.DagsterInstance, run_id: str, job: str) -> None:
+    """Have Dagster's pages show the run under its job as soon as it begins, as if the workspace had started it. A run
+    in process has no origin, and without one the Overview shows no run at all.
+    """
+    location = ManagedGrpcPythonEnvCodeLocationOrigin(
+        LoadableTargetOrigin(module_name=DEFINITIONS, working_directory=str(Path.cwd())), LOCATION
+    )
+    origin = RemoteJobOrigin(RemoteRepositoryOrigin(location, "__repository__"), job)
+
+    def on_event(_event: object) -> None:
+        run = instance.get_run_by_id(run_id)
+        if run is not None and run.remote_job_origin is None:
+            instance.run_storage.replace_job_origin(run, origin)
+
+    instance.add_event_listener(run_id, on_event)
 
 
 def _why_not(result: dg.ExecuteInProcessResult) -> tuple[str, str]:

@@ -108,6 +108,19 @@ def test_a_day_published_without_dagster_is_materialized_with_its_figures_dead_l
     assert latest_status(sensor.instance, sensor.declared, DAY).state == "published"  # nobody starts it again
 
 
+def test_dead_letters_are_materialized_once_there_is_a_table_of_them(towns, sensor):
+    towns.publish(DAY, range(5))
+    sensor.look()
+    assert (sensor.materialized(sensor.declared.key), sensor.materialized(sensor.declared.dead_letters_key)) == (
+        {DAY},
+        set(),
+    )
+    towns.publish(NEXT, range(5), statuses={3: "error"})
+    towns.publish("2013-01-12", range(5))
+    sensor.look()
+    assert sensor.materialized(sensor.declared.dead_letters_key) == {NEXT, "2013-01-12"}
+
+
 def test_each_version_is_told_once(towns, sensor):
     assert sensor.look() == []  # there is no table yet
     towns.publish(DAY, range(5))

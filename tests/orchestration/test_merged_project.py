@@ -1,6 +1,8 @@
 """Enrichments merged into a project that Dagster has already: its names, resources and executor stay its own."""
 
 import datetime as dt
+import importlib
+import re
 import sys
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
+from dagster._core.workspace.autodiscovery import loadable_targets_from_loaded_module
 
 from orchestration.dagster.declared import enrichments_in
 from orchestration.dagster.home import dagster_home
@@ -88,7 +91,7 @@ def folder(tmp_path_factory):
         patch.setenv("DAGSTER_HOME", str(dagster_home()))
         patch.syspath_prepend(str(root))
         yield root
-    for name in ("shop_enrichments.orders", "shop_enrichments"):
+    for name in ("shop_enrichments.orders", "shop_enrichments", "our_enrichments.orders", "our_enrichments"):
         sys.modules.pop(name, None)
 
 
@@ -169,3 +172,18 @@ class Elsewhere(SparkProgram):
 def test_the_way_to_start_spark_can_be_replaced(folder):
     ours = definitions_for("shop_enrichments", spark=Elsewhere())
     assert isinstance(ours.resources["tidegate_spark"], Elsewhere)
+
+
+def test_the_merge_of_the_page_loads_as_printed(folder, monkeypatch):
+    page = Path(__file__).parents[2].joinpath("docs/dagster.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (folder / "our_enrichments").mkdir()
+    (folder / "our_enrichments" / "__init__.py").touch()
+    (folder / "our_enrichments" / "orders.py").write_text(ORDERS)
+    (folder / "merged_as_printed.py").write_text(block)
+    module = importlib.import_module("merged_as_printed")
+    (target,) = loadable_targets_from_loaded_module(module)
+    defs = target.target_definition
+    dg.Definitions.validate_loadable(defs)
+    keys = {key.to_user_string() for key in defs.resolve_asset_graph().get_all_asset_keys()}
+    assert keys == {"lake/orders", "lake/orders_rated", "lake/orders_rated__dead_letters"}

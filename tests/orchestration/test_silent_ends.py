@@ -9,12 +9,15 @@ from types import SimpleNamespace
 import dagster as dg
 import pytest
 from dagster import DagsterEvent, DagsterEventType, DagsterRunStatus
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationPlanned
 from dagster._core.events import AssetObservationData
 from dagster._core.storage.tags import WILL_RETRY_TAG
 from dagster._core.test_utils import create_run_for_test
 
+from data_quality import catalogue
 from jobs.tables import run_records
 from orchestration.common import modes
+from orchestration.dagster.assets.checks import withdraw_planned_by_ended_runs
 from orchestration.dagster.assets.day_events import DayEvents
 from orchestration.dagster.assets.day_status import latest_status
 from orchestration.dagster.assets.day_step import DaysRun
@@ -24,6 +27,7 @@ from orchestration.dagster.sensors.dead_runs import STARTED_BY, identity
 from orchestration.dagster.sensors.reports_days import reports_days
 from orchestration.dagster.sensors.silent_ends import tell_silent_ends
 from tests.orchestration.test_outages import DAY, DECLARED, RUN_OF, at, publish
+from tests.support.check_partitions import checks_of_days
 from tests.support.day_ranges import range_tags
 
 
@@ -119,6 +123,37 @@ def test_a_run_that_another_one_has_followed_is_left_alone(instance):
     again = a_run(instance)
     speak(instance, again, "running")
     assert look(instance) == []
+
+
+def plan_checks(instance, run: dg.DagsterRun, day: str = DAY) -> None:
+    """As a run does when it begins."""
+    subset = DECLARED.days.subset_with_partition_keys([day]).to_serializable_subset()
+    for check in catalogue.checks(DECLARED.facts):
+        planned = AssetCheckEvaluationPlanned(asset_key=DECLARED.key, check_name=check.name, partitions_subset=subset)
+        kind = DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED.value
+        instance.report_dagster_event(DagsterEvent(kind, run.job_name, event_specific_data=planned), run.run_id)
+
+
+def test_checks_that_a_killed_run_had_planned_are_withdrawn_though_another_run_followed(instance):
+    killed = a_run(instance)
+    plan_checks(instance, killed)
+    speak(instance, killed, "running")
+    instance.report_run_failed(killed)
+    assert "every_row_once" in checks_of_days(instance, DECLARED, "EXECUTION_FAILED")
+    speak(instance, a_run(instance), "published")
+    assert look(instance) == []
+    assert checks_of_days(instance, DECLARED, "EXECUTION_FAILED") == {}
+
+
+def test_a_run_withdraws_what_ended_runs_had_planned_and_nothing_of_a_run_at_work(instance):
+    killed, at_work = a_run(instance), a_run(instance)
+    plan_checks(instance, killed)
+    plan_checks(instance, at_work, "2026-11-18")
+    instance.report_run_failed(killed)
+    for day in (DAY, "2026-11-18"):
+        withdraw_planned_by_ended_runs(instance, DECLARED, day)
+    assert checks_of_days(instance, DECLARED, "EXECUTION_FAILED") == {}
+    assert checks_of_days(instance, DECLARED, "IN_PROGRESS")["every_row_once"] == {"2026-11-18"}
 
 
 def test_the_day_at_which_a_run_of_several_was_killed_is_told_and_the_others_are_not(instance):

@@ -12,7 +12,7 @@ from dagster._core.instance.utils import RUNLESS_RUN_ID
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable as Executions
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
-from sqlalchemy import ColumnElement
+from sqlalchemy import ColumnElement, select
 
 from data_quality import catalogue
 from jobs.schema import DayRecord, Verdict
@@ -91,6 +91,26 @@ def withdraw_planned(instance: dg.DagsterInstance, declared: Declared, day: str,
     Dagster shows a check that a failed run had planned as failed, and has no call that takes the plan back.
     """
     _delete(instance, declared, day, run_id, Executions.c.execution_status == PLANNED)
+
+
+def withdraw_planned_by_ended_runs(instance: dg.DagsterInstance, declared: Declared, day: str) -> None:
+    """The same for all runs of the day that have ended, as when one was killed: nothing else takes their plans back
+    once a later run reports the day.
+    """
+    storage = instance.event_log_storage
+    assert isinstance(storage, SqlEventLogStorage)
+    planned = (
+        select(Executions.c.run_id)
+        .where(Executions.c.asset_key == declared.key.to_string())
+        .where(Executions.c.partition == day, Executions.c.execution_status == PLANNED)
+        .distinct()
+    )
+    with storage.index_connection() as connection:
+        run_ids = [run_id for (run_id,) in connection.execute(planned)]
+    for run_id in run_ids:
+        run = instance.get_run_by_id(run_id)
+        if run is None or run.is_finished:
+            withdraw_planned(instance, declared, day, run_id)
 
 
 def withdraw_results_without_run(instance: dg.DagsterInstance, declared: Declared, day: str) -> None:

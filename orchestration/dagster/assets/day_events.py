@@ -91,13 +91,17 @@ class DayEvents:
                 **({} if record.facts.input_version is None else {"version": record.facts.input_version}),
             },
         )
-        if record.state == PUBLISHED and self.declared.has_dead_letters:
+        if record.state == PUBLISHED and self.declared.has_dead_letters and self._has_dead_letters_table(record):
             yield dg.AssetMaterialization(
                 asset_key=self.declared.dead_letters_key,
                 partition=self.day,
                 description=f"{record.dead_letters:,} of {record.figures.rows_out:,} rows.",
                 metadata={"dagster/row_count": record.dead_letters, "path": self.declared.dead_letters_table},
             )
+
+    def _has_dead_letters_table(self, record: DayRecord) -> bool:
+        """The first dead letter makes the table: days before it have none that could be shown as materialized."""
+        return record.dead_letters > 0 or metadata.is_table(self.declared.dead_letters_table)
 
     def published(self, record: DayRecord, reported: Mapping[str, Any]) -> dict[str, Any]:
         """The metadata of the day's materialization. reported: its figures."""

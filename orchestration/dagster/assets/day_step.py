@@ -26,7 +26,12 @@ from orchestration.common.next_steps import KILLED_RUN, after, run_again
 from orchestration.common.progress_line import ProgressLog
 from orchestration.common.states import CANCELLED, CRASHED, FAILED, PUBLISHED, RUNNING
 from orchestration.dagster.assets import metadata
-from orchestration.dagster.assets.checks import check_evaluations, outputs_of_checks, withdraw_planned
+from orchestration.dagster.assets.checks import (
+    check_evaluations,
+    outputs_of_checks,
+    withdraw_planned,
+    withdraw_planned_by_ended_runs,
+)
 from orchestration.dagster.assets.day_events import DATA_VERSION_TAG, DayEvents, data_version
 from orchestration.dagster.assets.days_tally import DaysTally, Red
 from orchestration.dagster.declared import Declared
@@ -42,6 +47,7 @@ def enrich_days(context: dg.AssetExecutionContext, declared: Declared, spark: Sp
         dagster.Failure: A day is not published; one sentence says why. Only a crash is retried automatically.
     """
     run = DaysRun(context.op_execution_context, declared, spark)  # with the other Dagster calls what it has deprecated
+    run.withdraw_checks_of_ended_runs()
     try:
         yield from run.carry_out()
     finally:
@@ -111,6 +117,10 @@ class DaysRun:
     def withdraw_planned_checks(self) -> None:
         for day in self._days:
             withdraw_planned(self._context.instance, self._declared, day, self._context.run_id)
+
+    def withdraw_checks_of_ended_runs(self) -> None:
+        for day in self._days:
+            withdraw_planned_by_ended_runs(self._context.instance, self._declared, day)
 
     def _events(self, day: str) -> DayEvents:
         return DayEvents(self._declared, day, self._run_ids.get(day, self._run_id))

@@ -114,7 +114,7 @@ def _freshness_policy(declared: Declared) -> dg.FreshnessPolicy | None:
 
 
 def dead_letters_asset(declared: Declared) -> dg.AssetSpec:
-    """The rows that got no answer; each run that publishes a day materializes the day's, were they none."""
+    """The rows that got no answer. Once there is a table, each run that publishes a day materializes its part."""
     kept = {lookup.name: ", ".join(lookup.dead_letters) for lookup in declared.facts.lookups if lookup.dead_letters}
     return dg.AssetSpec(
         declared.dead_letters_key,
@@ -122,7 +122,8 @@ def dead_letters_asset(declared: Declared) -> dg.AssetSpec:
         description=(
             f"Rows of {declared.name} that ended as "
             f"{'; '.join(f'{outcomes} at {lookup}' for lookup, outcomes in kept.items())}, each with the reason. "
-            "They stay in the published day too, without an answer. Written by the run that publishes the day."
+            "They stay in the published day too, without an answer. Written by the run that publishes the day; the "
+            "first dead letter makes the table."
         ),
         group_name=declared.group,
         owners=list(declared.enrichment.owners),

@@ -149,6 +149,16 @@ def published_metadata(declared: Declared, record: DayRecord) -> dict[str, Any]:
     }
 
 
+def is_table(path: str) -> bool:
+    """Whether readers find a table there."""
+    from jobs.tables.delta_log import table_at
+
+    try:
+        return table_at(path) is not None
+    except TidegateError:
+        return False
+
+
 def readers_see(declared: DeclaredFacts, day: str) -> str:
     from jobs.tables.delta_log import table_at
 

@@ -36,6 +36,9 @@ def tell_silent_ends(instance: dg.DagsterInstance, all_declared: Sequence[Declar
     ended = instance.get_run_records(RunsFilter(statuses=ENDED, updated_after=since))
     reported = []
     for declared in all_declared:
+        for run in ended:
+            for day in days_of_run(declared, run.dagster_run):
+                withdraw_planned(instance, declared, day, run.dagster_run.run_id)
         own = [(run, day) for run in ended for day in _silent_days(instance, declared, run)]
         for run, day in own:
             _tell(instance, declared, run, day)
@@ -105,7 +108,6 @@ def _tell(instance: dg.DagsterInstance, declared: Declared, record: RunRecord, d
         DagsterEventType.ASSET_OBSERVATION.value, run.job_name, event_specific_data=observation, message=reason
     )
     instance.report_dagster_event(event, run.run_id)
-    withdraw_planned(instance, declared, day, run.run_id)
 
 
 def _render(declared: Declared) -> None:

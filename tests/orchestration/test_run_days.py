@@ -1,0 +1,44 @@
+"""Days that `make demo` runs here and now are shown by Dagster as those of the workspace."""
+
+import dagster as dg
+import pytest
+
+from orchestration.dagster.names import Names
+from orchestration.dagster.run_days import Outcome, run_days
+from tests.orchestration.test_outages import DECLARED
+
+DAY = "2013-01-10"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_is_listed_under_its_job_from_its_first_event_on(fails):
+    origins = []
+
+    @dg.asset(partitions_def=dg.DailyPartitionsDefinition("2013-01-01"))
+    def days(context: dg.AssetExecutionContext) -> None:
+        origins.append(context.instance.get_run_by_id(context.run.run_id).remote_job_origin)
+        assert not fails
+
+    defs = dg.Definitions(assets=[days], jobs=[dg.define_asset_job("days_nightly", selection=[days])])
+    outcomes: list[Outcome] = []
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert run_days(defs.resolve_job_def("days_nightly"), [DAY], instance, outcomes.append) is not fails
+        (run,) = instance.get_runs()
+        assert (run.run_id, run.tags["dagster/max_retries"], run.tags["dagster/partition"]) == (
+            *(outcomes[0].run_id, "0", DAY),
+        )
+        for origin in (*origins, run.remote_job_origin):
+            assert (origin.job_name, origin.location_name) == ("days_nightly", "tidegate")
+        assert run.tags[".dagster/repository"] == "__repository__@tidegate"
+        assert run.is_failure_or_canceled is fails
+
+
+class Lake(Names):
+    def table(self, enrichment):
+        return dg.AssetKey(["lake", f"{enrichment.name}_v2"])
+
+
+def test_what_is_beside_a_renamed_table_moves_with_it():
+    declared = type(DECLARED)(DECLARED.reference, DECLARED.enrichment, names=Lake())
+    assert declared.dead_letters_key.path == ["lake", "flights_enriched_v2__dead_letters"]
+    assert declared.beside("delays").path == ["lake", "delays"]
