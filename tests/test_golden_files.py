@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from jobs.commands.check import check_package
+from jobs.commands.check import Finding, check_package
 from jobs.commands.replay import letters_of
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.ledger.answers import as_answers
@@ -77,7 +77,9 @@ def test_a_run_on_files_of_format_1_makes_no_call_and_plan_and_check_know_its_da
 ):
     monkeypatch.setenv("GOLDEN_URL", service.url)
     monkeypatch.setitem(spark.sparkContext.environment, "GOLDEN_URL", service.url)
-    assert [(name, right) for name, _, right in check_package("tests.golden.declared")] == [("towns", True)]
+    assert [(name, finding) for name, _, finding in check_package("tests.golden.declared")] == [
+        ("towns", Finding.RIGHT)
+    ]
     planned = estimate(lambda: spark, towns, [FIRST, SECOND])
     assert (planned.published, [lookup.asked for lookup in planned.lookups]) == (2, [0, 0])
     for day in (FIRST, SECOND):

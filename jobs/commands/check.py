@@ -1,21 +1,30 @@
 """Checks every declaration of a package against its input, table, secrets and services, without a call."""
 
 import contextlib
+import enum
 from collections.abc import Iterator
 
 from jobs.declare.calendar import is_day
 from jobs.declare.discovery import Discovered, declared_in, modules_of
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.table_conflicts import find_conflict
-from jobs.errors import DeclarationError, TidegateError
+from jobs.errors import DeclarationError, RunStopped, TidegateError
 from jobs.input.day import find_input, last_day
 from jobs.run.preflight import steps
 from jobs.tables import run_records
 from jobs.wording import counted
 
 
-def check_package(package: str, day: str | None = None) -> Iterator[tuple[str, str, bool]]:
-    """The result for each enrichment: its name, a sentence, whether it is right. A fault does not stop the others.
+class Finding(enum.Enum):
+    """The value is what `check` prints."""
+
+    RIGHT = "right"
+    WRONG = "WRONG"
+    STOPS = "STOPS"  # a service is down or denies access, so that a run would stop; the declaration may be right
+
+
+def check_package(package: str, day: str | None = None) -> Iterator[tuple[str, str, Finding]]:
+    """The result for each enrichment: its name, a sentence, and the finding. A fault does not stop the others.
 
     day: of the input, or an hour; by default the last one of each. Raises DeclarationError without the package.
     """
@@ -24,46 +33,49 @@ def check_package(package: str, day: str | None = None) -> Iterator[tuple[str, s
         try:
             found = declared_in(module)
         except DeclarationError as error:
-            yield module, str(error).removeprefix(f"{module} "), False
+            yield module, str(error).removeprefix(f"{module} "), Finding.WRONG
             continue
         for one in found:
             if not any(one.enrichment is other.enrichment for other in checked):
                 message = find_conflict(one, checked)
                 checked.append(one)
                 name = one.enrichment.name
-                yield from ((name, *line) for line in _checked(one.enrichment, day, [message] if message else []))
-                yield from ((name, wrong, False) for wrong in _lost(one.enrichment))
+                yield from ((name, *line) for line in _checked(one.enrichment, day, message))
+                yield from ((name, wrong, Finding.WRONG) for wrong in _lost(one.enrichment))
 
 
-def _checked(enrichment: Enrichment, day: str | None, wrong: list[str]) -> Iterator[tuple[str, bool]]:
-    """All faults, a sentence each, including known ones; or a sentence that the enrichment is right."""
-    with _noting(enrichment, wrong):
+def _checked(enrichment: Enrichment, day: str | None, conflict: str | None) -> Iterator[tuple[str, Finding]]:
+    """All faults, a sentence each, the conflict included; or a sentence that the enrichment is right."""
+    faults: dict[str, Finding] = {conflict: Finding.WRONG} if conflict else {}
+    with _noting(enrichment, faults):
         day = day if day and is_day(day, enrichment.input.every) else last_day(enrichment.input)
     input_day = None
     if day is not None:
-        with _noting(enrichment, wrong):
+        with _noting(enrichment, faults):
             input_day = find_input(enrichment, day)
     for step in steps(enrichment, input_day, day):
-        with _noting(enrichment, wrong):
+        with _noting(enrichment, faults):
             step()
-    if wrong:
-        yield from ((message, False) for message in dict.fromkeys(wrong))
+    if faults:
+        yield from faults.items()
     elif input_day is not None:
         lookups = ", ".join(lookup.name for lookup in enrichment.lookups)
         there = f"{counted(input_day.rows, 'row')} in {counted(len(input_day.files), 'file')}"
-        yield f"{day}: {there}; lookups {lookups}", True
+        yield f"{day}: {there}; lookups {lookups}", Finding.RIGHT
 
 
 @contextlib.contextmanager
-def _noting(enrichment: Enrichment, wrong: list[str]) -> Iterator[None]:
-    """Add an error of the body to `wrong`, so that later checks still run."""
+def _noting(enrichment: Enrichment, faults: dict[str, Finding]) -> Iterator[None]:
+    """Add an error of the body to `faults`, so that later checks still run."""
     try:
         yield
     except TidegateError as error:
         also = error.also if isinstance(error, DeclarationError) else ()
-        wrong += [message.removeprefix(f"{enrichment.name}: ") for message in (str(error), *also)]
+        finding = Finding.STOPS if isinstance(error, RunStopped) else Finding.WRONG
+        for message in (str(error), *also):
+            faults.setdefault(message.removeprefix(f"{enrichment.name}: "), finding)
     except Exception as error:  # noqa: BLE001  # a declaration is code, and others are still to be checked
-        wrong.append(f"{type(error).__name__}: {' '.join(str(error).split())}")
+        faults.setdefault(f"{type(error).__name__}: {' '.join(str(error).split())}", Finding.WRONG)
 
 
 def _lost(enrichment: Enrichment) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from jobs.commands.check import check_package
+from jobs.commands.check import Finding, check_package
 from jobs.errors import DeclarationError
 from tidegate.__main__ import main
 
@@ -164,8 +165,8 @@ def test_a_type_that_the_published_table_has_otherwise_is_wrong(declare, project
     package = declare("moods", type="STRING")
     table = pa.table({"score": [1.0], "date": [dt.date(2013, 1, 9)]})
     write_deltalake(project / "data/published/moods", table, partition_by=["date"])
-    ((_, message, is_right),) = check_package(package)
-    assert not is_right
+    ((_, message, finding),) = check_package(package)
+    assert finding is Finding.WRONG
     assert message == (
         "lookup mood: returns: score is STRING, but in data/published/moods it is double. "
         "A column keeps its type: give it another name here."
@@ -183,8 +184,8 @@ def test_a_column_of_the_input_that_the_published_table_has_otherwise_is_wrong(d
     package = declare("moods")
     table = pa.table({"flight": ["B6 1"], "date": [dt.date(2013, 1, 9)]})
     write_deltalake(project / "data/published/moods", table, partition_by=["date"])
-    ((_, message, is_right),) = check_package(package)
-    assert not is_right
+    ((_, message, finding),) = check_package(package)
+    assert finding is Finding.WRONG
     assert message == (
         "input: 'flight' is integer in data/raw/flights/date=2013-01-10/part-00000.parquet, but in "
         "data/published/moods it is string. A column keeps its type: write it with that type, or under another name."
@@ -195,13 +196,13 @@ def test_a_table_that_fits_is_right(declare, project):
     package = declare("moods")
     table = pa.table({"score": [1.0], "date": [dt.date(2013, 1, 9)]})
     write_deltalake(project / "data/published/moods", table, partition_by=["date"])
-    assert [is_right for _, _, is_right in check_package(package)] == [True]
+    assert [finding for *_, finding in check_package(package)] == [Finding.RIGHT]
 
 
 def test_two_enrichments_of_one_name_are_wrong(declare):
     declare("first", name="moods")
-    (_, (_, message, is_right)) = check_package(package := declare("second", name="moods"))
-    assert not is_right
+    (_, (_, message, finding)) = check_package(package := declare("second", name="moods"))
+    assert finding is Finding.WRONG
     assert message == f"{package}.second:named and {package}.first:named are both named 'moods'; rename one."
 
 
@@ -221,14 +222,14 @@ def test_two_enrichments_of_one_name_are_wrong(declare):
 )
 def test_two_enrichments_that_write_into_one_table_are_wrong(declare, output, message):
     declare("moods")
-    (_, (_, found, is_right)) = check_package(package := declare("others", output=output))
-    assert not is_right
+    (_, (_, found, finding)) = check_package(package := declare("others", output=output))
+    assert finding is Finding.WRONG
     assert found == message.format(one=f"{package}.moods:named", two=f"{package}.others:named") + " (Output.path)."
 
 
 def test_a_table_whose_name_only_begins_as_another_one_is_right(declare):
     declare("moods")
-    assert [is_right for *_, is_right in check_package(declare("moods_2"))] == [True, True]
+    assert [finding for *_, finding in check_package(declare("moods_2"))] == 2 * [Finding.RIGHT]
 
 
 @pytest.mark.parametrize("by", ["others", "{package}.others:enrichment"])
@@ -255,3 +256,31 @@ def test_it_runs_as_a_module_on_the_enrichments_of_the_project(project, weather_
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("flights_enriched               right   2013-01-10: 932 rows in ")
     assert not (project / "weather_calls.jsonl").exists() or (project / "weather_calls.jsonl").read_text() == ""
+
+
+@pytest.mark.process
+def test_a_service_that_is_down_stops_a_run_and_makes_no_declaration_wrong(declare, capsys, monkeypatch):
+    package = declare("asked", text=ASKED)
+    declare("moods")
+    with socket.socket() as taken:  # bound and not listening: a connection is refused
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("CREDIT_URL", f"http://127.0.0.1:{taken.getsockname()[1]}")
+        assert main(["check", "--package", package]) == 3
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split(maxsplit=2)[:2] for line in lines] == [["asked", "STOPS"], ["moods", "right"]]
+        assert "credit" in lines[0]
+        declare("misspelt", column="orgin")
+        assert main(["check", "--package", package]) == 2
+
+
+ASKED = """
+from tidegate import Enrichment, Env, HttpLookup, Input, Output, Service
+
+rating = HttpLookup(
+    name="rating", service=Service(name="credit", url=Env("CREDIT_URL"), max_concurrency=1), request="GET /{{k}}",
+    keys={{"k": "origin"}}, returns="grade STRING", timeout=1.0,
+)
+asked = Enrichment(
+    name="asked", input=Input(path="data/raw/flights"), lookups=[rating], output=Output(path="data/published/asked"),
+)
+"""

@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from jobs.declare.calendar import is_day, require_day
-from tidegate.commands.command import RIGHT, WRONG, Command, add_package
+from tidegate.commands.command import RIGHT, STOPPED, WRONG, Command, add_package
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,19 +13,19 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.commands.check import check_package
+    from jobs.commands.check import Finding, check_package
 
     if options.day and not is_day(options.day, "hour"):
         require_day(options.day)
-    right = True
-    checked = 0
-    for name, message, is_right in check_package(options.package, options.day):
-        print(f"{name:30} {'right' if is_right else 'WRONG'}   {message}")
-        right &= is_right
-        checked += 1
-    if not checked:
+    findings = set()
+    for name, message, finding in check_package(options.package, options.day):
+        print(f"{name:30} {finding.value}   {message}")
+        findings.add(finding)
+    if not findings:
         print(f"{options.package} holds no Enrichment.", file=sys.stderr)
-    return RIGHT if right and checked else WRONG
+    if not findings or Finding.WRONG in findings:
+        return WRONG
+    return STOPPED if Finding.STOPS in findings else RIGHT
 
 
 COMMAND = Command(

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from jobs.commands.check import check_package
+from jobs.commands.check import Finding, check_package
 from jobs.commands.remap import published_days
 from jobs.errors import TidegateError
 from jobs.tables import run_records
@@ -35,7 +35,7 @@ def last_entry():
 
 
 def wrong(package="declared"):
-    return [message for _, message, right in check_package(package) if not right]
+    return [message for _, message, finding in check_package(package) if finding is not Finding.RIGHT]
 
 
 def test_check_says_which_published_day_readers_do_not_see_and_running_it_again_mends_it(towns):

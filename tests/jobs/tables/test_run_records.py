@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from data_quality.history import earlier_days
-from jobs.commands.check import check_package
+from jobs.commands.check import Finding, check_package
 from jobs.errors import TidegateError
 from jobs.schema import DayMetrics
 from jobs.tables import run_records
@@ -58,10 +58,10 @@ def test_checks_compare_a_day_with_the_other_days_where_one_record_is_torn(old_r
 def test_check_names_a_torn_record_with_what_to_do(towns, old_record, service, monkeypatch):
     monkeypatch.setenv("WEATHER_URL", service.url)
     towns.write_input("2013-01-12", [1])
-    assert [right for _, _, right in check_package("declared")] == [True]
+    assert [finding for _, _, finding in check_package("declared")] == [Finding.RIGHT]
     old_record.write_bytes(b"")
-    message = [(message, right) for _, message, right in check_package("declared")]
-    assert message[1:] == [(f"record {old_record} is torn. Delete it; a published day stays published.", False)]
+    message = [(message, finding) for _, message, finding in check_package("declared")]
+    assert message[1:] == [(f"record {old_record} is torn. Delete it; a published day stays published.", Finding.WRONG)]
 
 
 def test_a_record_that_cannot_be_read_is_not_taken_for_none(old_record):
