@@ -1,6 +1,12 @@
 """Counts and foreign texts in a sentence, a column or a terminal."""
 
+import re
+
 LONGEST = 2_000  # characters of an error
+# what commands a terminal or reorders its text, and lone surrogates, which cannot be encoded; not tab and line feed
+COMMANDING = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
+)
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:
@@ -20,3 +26,8 @@ def one_line(text: str, longest: int = LONGEST) -> str:
     if len(line) <= longest and count <= 4 * longest:
         return line
     return f"{line[:longest]}... ({count:,} characters)"
+
+
+def printable(text: str) -> str:
+    """`text` for a terminal, with control characters escaped as in Python, except tabs and line feeds."""
+    return COMMANDING.sub(lambda found: ascii(found[0])[1:-1], text)

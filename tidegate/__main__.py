@@ -10,6 +10,7 @@ from jobs.declare.extras import require_extra
 from jobs.errors import DeclarationError, RowFailed, RunStopped, TidegateError
 from tidegate.commands import COMMANDS
 from tidegate.commands.command import FAILED, STOPPED, WRONG
+from tidegate.terminal import printable_output
 
 INTERRUPTED, UNREAD = 130, 141  # as in a shell
 OF_THE_DISK = {
@@ -39,6 +40,11 @@ def main(arguments: list[str] | None = None) -> int:
     here = str(Path.cwd())
     if not {"", here} & set(sys.path):
         sys.path.insert(0, here)  # started as a program: the declarations are in the current folder
+    with printable_output():
+        return _run(arguments)
+
+
+def _run(arguments: list[str] | None) -> int:
     options, unknown = parser().parse_known_args(arguments)
     if unknown:
         options.refuse(f"unrecognized arguments: {' '.join(unknown)}")  # the command's own, which shows what it takes

@@ -19,6 +19,7 @@ import jinja2
 from data_quality.day_names import DayName
 from data_quality.next_step import next_step
 from data_quality.report import charts
+from data_quality.report.day_runs import RunLine, runs_of
 from jobs.schema import OUTCOMES, DayRecord, LookupMetrics, UnwrittenRun, Verdict
 
 PLOTLY = "plotly.min.js"  # one copy beside the pages
@@ -29,11 +30,16 @@ MARKS = {"passed": "✓", "failed": "✗", "not_run": "–"}
 
 @dataclass(frozen=True)
 class Day:
-    """The runs of a day: the last one that wrote files, and a later one that did not; at least one is set."""
+    """The runs of a day: the last one that wrote files, and a later one that did not; at least one is set.
+
+    shown: The run whose rows readers see. runs: All runs of the day, oldest first.
+    """
 
     day: str
     record: DayRecord | None
     unwritten: UnwrittenRun | None
+    shown: DayRecord | None = None
+    runs: tuple[RunLine, ...] = ()
 
     @property
     def state(self) -> str:
@@ -67,8 +73,8 @@ class Day:
 def render(enrichment: str, records: Sequence[DayRecord], folder: Path, unwritten: Sequence[UnwrittenRun] = ()) -> Path:
     """Write `index.html` over all days and `<day>/index.html` for each; returns the index.
 
-    A day with several records shows the last one, and the end of a later run without files. Pages of days without
-    records stay unchanged.
+    A day with several records shows the last one, the end of a later run without files, and a line for each run. Pages
+    of days without records stay unchanged.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _copy_plotly(folder)
@@ -90,14 +96,20 @@ def render(enrichment: str, records: Sequence[DayRecord], folder: Path, unwritte
 
 def _days(records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> list[Day]:
     """The days in order. A run without files counts until a later run writes some."""
-    written = {record.facts.day: record for record in sorted(records, key=lambda record: record.facts.started_at)}
+    written = {record.facts.day: record for record in _in_order(records)}
     ended = {run.day: run for run in sorted(unwritten, key=lambda run: run.ended_at)}
+    shown = {record.facts.day: record for record in _in_order(records) if record.state == "published"}
     days = []
     for day in sorted(written.keys() | ended.keys()):
         record, run = written.get(day), ended.get(day)
         is_later = run is not None and (record is None or _time(run.ended_at) > _time(record.facts.started_at))
-        days.append(Day(day, record, run if is_later else None))
+        runs = runs_of(day, records, unwritten)
+        days.append(Day(day, record, run if is_later else None, shown.get(day), runs))
     return days
+
+
+def _in_order(records: Sequence[DayRecord]) -> list[DayRecord]:
+    return sorted(records, key=lambda record: record.facts.started_at)
 
 
 def _time(text: str) -> dt.datetime:
@@ -132,6 +144,7 @@ def _around_a_day(enrichment: str, days: list[Day], place: int, folder: Path) ->
         "day": day.day,
         "weekday": _weekday(day.day),
         "unwritten": day.unwritten,
+        "runs": day.runs if len(day.runs) > 1 else (),
         "readers_see": readers_see(days, place),
         "dagster": f"{asset}?view=partitions&partition={day.day}",
         "log": log if Path(os.path.normpath(folder / day.day / log)).exists() else None,  # none before Spark starts
@@ -177,7 +190,7 @@ def _of_all_days(enrichment: str, days: list[Day]) -> dict[str, Any]:
         "groups": _groups([day.day for day in days]),
         "state": days[-1].state if days else "no days",
         "held_back": [day for day in days if day.state != "published"],
-        "last_published": next((day.record for day in reversed(days) if day.is_published), None),
+        "last_published": next((day.shown for day in reversed(days) if day.shown is not None), None),
         "charts": charts.of_all_days([day.record for day in days if day.record is not None]),
     }
 
@@ -245,16 +258,15 @@ def reason(record: DayRecord) -> str:
 
 
 def readers_see(days: list[Day], place: int) -> str:
+    """What readers find of a day, from the records of its runs: the last published one, whatever came later."""
     day = days[place]
-    if day.is_published:
-        assert day.record is not None
-        version = "" if day.record.published_version is None else f", version {day.record.published_version}"
-        return f"{day.day}{version}, complete"
-    others = [one for one in days if one.is_published]
-    kept = f"no new version of {day.day}; an earlier one stays"
-    if not others:
-        return kept
-    return f"{kept}. The last published day is {others[-1].day}"
+    if day.shown is not None:
+        version = "" if day.shown.published_version is None else f", version {day.shown.published_version}"
+        if day.is_published:
+            return f"{day.day}{version}, complete"
+        return f"{day.day}{version}, of the run that started {minute(day.shown.facts.started_at)}"
+    others = [one.day for one in days if one.shown is not None]
+    return f"nothing of {day.day}" + (f"; the last published day is {others[-1]}" if others else "")
 
 
 def minute(time: str) -> str:
@@ -290,5 +302,5 @@ def _copy_plotly(folder: Path) -> None:
 
 def _replace(target: Path, text: str) -> None:
     draft = target.with_suffix(".draft")
-    draft.write_text(text, encoding="utf-8")
+    draft.write_text(text, encoding="utf-8", errors="replace")  # a name of a file need not be UTF-8
     draft.replace(target)

@@ -46,11 +46,16 @@ def letters_of(enrichment: Enrichment, day: str) -> pa.Table:
         )
     if last.state == "held back":
         columns = ["_lookup", "_key"]
-        there = all(map(is_there, last.facts.published_files))  # otherwise vacuum removed them
-        batches = [batch.select(columns) for batch in dead_letters.letters(last.facts)] if there else []
+        batches = [batch.select(columns) for batch in held_back_letters(last)]
         schema = pa.schema([(name, pa.string()) for name in columns])
         return pa.Table.from_batches(batches, schema)
     return dead_letters.of_day(enrichment.output.path, enrichment.input.partition, day)
+
+
+def held_back_letters(run: DayRecord) -> Iterator[pa.RecordBatch]:
+    """The dead letters in the files of a held-back run; none where vacuum removed the files."""
+    if all(map(is_there, run.facts.published_files)):
+        yield from dead_letters.letters(run.facts)
 
 
 def replay(pipeline: DayPipeline, day: str) -> Iterator[DayEvent] | None:

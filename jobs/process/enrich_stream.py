@@ -30,6 +30,7 @@ from jobs.run.spark_session import session
 from jobs.schema import DayRecord
 from jobs.tables.leases import WAIT
 from jobs.tables.leftovers import delete_what_crashes_left
+from jobs.wording import printable
 
 BEAT = 5  # s between two signs of life in the health file
 FOR_EVER = "36500d"  # Spark passes over files that are a week older than the newest one: rows would be lost in silence
@@ -147,7 +148,7 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if not isinstance(error, TidegateError):
             logging.getLogger("tidegate").exception("unexpected error")
-        print(reason_of(error), file=sys.stderr)
+        print(printable(reason_of(error)), file=sys.stderr)
         if isinstance(error, RunStopped | RowFailed):
             return STOPPED
         return WRONG if isinstance(error, DeclarationError) else FAILED

@@ -62,7 +62,7 @@ def kept(record: DayRecord, keep: Callable[[DayRecord], object]) -> DayRecord:
 
 def render_report(quality: Quality, enrichment: str) -> None:
     """Draw the report of an enrichment from all records there are. Raises whatever keeps it from being written."""
-    quality.render(enrichment, run_records.latest(enrichment), run_records.unwritten(enrichment))
+    quality.render(enrichment, run_records.load(enrichment), run_records.unwritten(enrichment))
 
 
 def or_warning(work: Callable[[], object], what: str) -> str:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jobs.wording import counted
+from jobs.wording import counted, printable
 
 EVERY = 5.0  # s between progress lines
 
@@ -67,7 +67,7 @@ class Terminal:
     def _line(self, text: str) -> None:
         if self._untold is not None:  # a log ends with how far the run came
             text, self._untold = f"{progress_line(self._untold)}\n{text}", None
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 terminal = Terminal()

@@ -12,10 +12,12 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from jobs import schema
 from jobs.declare.calendar import column_value
 from jobs.schema import DayFacts, LookupFacts
+from jobs.storage.stored_files import filesystem_of
 from jobs.tables import by_run
 from jobs.tables.asked_keys import asked_texts
 from jobs.tables.delta_log import table_at
@@ -51,7 +53,12 @@ def of_day(table: str, partition: str, day: str) -> pa.Table:
     found = table_at(table_of(table))
     if found is None:
         return pa.table({field.name: pa.array([], field.type) for field in OWN_COLUMNS})
-    return found.to_pyarrow_table(filters=[(partition, "=", column_value(day))])
+    filesystem, path = filesystem_of(table_of(table))
+    # deltalake's own filesystem is of Python: Arrow's threads may still free its buffers when the interpreter ends,
+    # which aborts the process (apache/arrow#34314)
+    return found.to_pyarrow_table(
+        filesystem=fs.SubTreeFileSystem(path, filesystem), filters=[(partition, "=", column_value(day))]
+    )
 
 
 def letters(facts: DayFacts) -> Iterator[pa.RecordBatch]:

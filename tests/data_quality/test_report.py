@@ -1,4 +1,5 @@
 import datetime as dt
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -69,7 +70,7 @@ def test_the_page_of_a_held_back_day_says_why_and_what_readers_see(tmp_path):
     page = (tmp_path / "2013-01-02" / "index.html").read_text()
     assert "not published: held back" in page
     assert "every_row_once: 0 rows lost, 1 duplicated" in page
-    assert "no new version of 2013-01-02; an earlier one stays" in page
+    assert "Readers see: nothing of 2013-01-02; the last published day is 2013-01-01." in page
 
 
 def test_the_page_of_a_day_counts_its_dead_letters_held_back_or_not(tmp_path):
@@ -93,6 +94,51 @@ def test_the_page_of_a_day_says_which_answers_cost_no_call(tmp_path):
     page = (tmp_path / "2013-01-01" / "index.html").read_text()
     assert '<td class="number">4,321</td><td class="number">1,234</td>' in page
     assert '<td class="number">50.0 %</td><td class="number">2,160</td>' in page
+
+
+def run_again(made: DayRecord, hour: int, **changes) -> DayRecord:
+    facts = replace(made.facts, run_id=f"run-{hour}", started_at=f"2013-01-11T{hour:02}:00:00+00:00")
+    return replace(made, facts=facts, **changes)
+
+
+def test_readers_see_the_last_published_version_whatever_came_after_it(tmp_path):
+    day = dt.date(2013, 1, 1)
+    first, second = (run_again(record(day), hour, published_version=hour) for hour in (1, 2))
+    held = run_again(record(day, red=True), 3)
+    failed = replace(ended_without_files("2013-01-01"), started_at="2013-01-12T00:00:00+00:00")
+    for records, unwritten, expected in (
+        ([first], [], "2013-01-01, version 1, complete"),
+        ([first, second, held], [], "2013-01-01, version 2, of the run that started 2013-01-11 02:00 UTC"),
+        ([first], [failed], "2013-01-01, version 1"),
+        ([held], [], "nothing of 2013-01-01"),
+        ([], [failed], "nothing of 2013-01-01"),
+    ):
+        render("flights_enriched", records, tmp_path, unwritten)
+        assert f"Readers see: {expected}" in (tmp_path / "2013-01-01" / "index.html").read_text()
+
+
+def test_a_day_run_again_keeps_the_figures_of_each_run_and_the_trace_of_a_crash(tmp_path):
+    crashed = replace(ended_without_files("2013-01-01"), run_id="killed", state="crashed", reason="it was killed.")
+    crashed = replace(crashed, started_at="2013-01-11T00:30:00+00:00", ended_at="2013-01-11T00:40:00+00:00")
+    made = record(dt.date(2013, 1, 1))
+    free = replace(made.figures, lookups=tuple(replace(one, calls=0) for one in made.figures.lookups))
+    runs = [run_again(made, 1, published_version=1), run_again(made, 2, published_version=2, figures=free)]
+    render("flights_enriched", runs, tmp_path, [crashed])
+    page = (tmp_path / "2013-01-01" / "index.html").read_text()
+    lines = page.partition("Runs of this day")[2].split("<tr>")[2:]
+    assert [line.split("<code>")[1][:6].strip("</") for line in lines] == ["run-2", "run-1", "killed"]
+    calls = sum(one.calls for one in made.figures.lookups)
+    assert '<td class="number">0</td>' in lines[0]
+    assert f'<td class="number">{calls:,}</td>' in lines[1]
+    assert f'<td class="number">{calls:,}</td>' not in lines[0]
+    assert "it was killed." in lines[2]
+
+
+def test_a_name_that_is_not_utf_8_does_not_keep_the_page_from_being_written(tmp_path):
+    made = record(dt.date(2013, 1, 1), red=True)
+    verdict = replace(DOUBLED, evidence=({"file": os.fsdecode(b"part-\xff.parquet")},))
+    render("flights_enriched", [replace(made, verdicts=(verdict,))], tmp_path)
+    assert "part-?.parquet" in (tmp_path / "2013-01-01" / "index.html").read_text()
 
 
 def test_a_check_that_did_not_run_is_not_shown_as_passed(tmp_path):
@@ -119,7 +165,7 @@ def test_rendering_again_after_a_rerun_replaces_the_day(tmp_path):
     green = replace(green, facts=replace(green.facts, run_id="r2", started_at="2013-01-12T00:15:00Z"))
     render("flights_enriched", [red], tmp_path)
     render("flights_enriched", [green, red], tmp_path)
-    assert "held back" not in (tmp_path / "2013-01-01" / "index.html").read_text()
+    assert "not published: held back" not in (tmp_path / "2013-01-01" / "index.html").read_text()
 
 
 def test_the_page_of_all_days_says_which_day_is_the_newest_and_when_it_was_checked(tmp_path):

@@ -125,6 +125,19 @@ def test_a_run_that_another_one_has_followed_is_left_alone(instance):
     assert look(instance) == []
 
 
+def test_a_killed_run_that_another_one_has_followed_stays_in_the_days_report(instance):
+    killed = a_run(instance)
+    instance.report_run_failed(killed, "The process that ran it is gone.")
+    speak(instance, a_run(instance), "published")
+    assert look(instance) == []
+    (kept,) = run_records.unwritten(DECLARED.name, DAY)
+    assert (kept.run_id, kept.state) == (killed.run_id, "crashed")
+    assert kept.reason.endswith("(The process that ran it is gone). Another run followed.")
+    assert latest_status(instance, DECLARED, DAY).state == "published"
+    assert look(instance) == []
+    assert run_records.unwritten(DECLARED.name, DAY) == [kept]
+
+
 def plan_checks(instance, run: dg.DagsterRun, day: str = DAY) -> None:
     """As a run does when it begins."""
     subset = DECLARED.days.subset_with_partition_keys([day]).to_serializable_subset()

@@ -6,8 +6,8 @@ from typing import Any
 
 from jobs.process.day_events import DayStage
 from jobs.wording import counted
+from tidegate.terminal import clear_line
 
-CLEAR = "\r\x1b[K"
 EVERY = 30.0  # s between two lines about one stage, if the output is not a terminal
 
 
@@ -24,7 +24,8 @@ class Stages:
         if not message:
             return
         if self._in_place:
-            print(f"{CLEAR}{message}", end="", file=sys.stderr, flush=True)
+            clear_line(sys.stderr)
+            print(message, end="", file=sys.stderr, flush=True)
             return
         stage = (event.day, event.kind, event.facts.get("unit"))
         moves = event.kind == "progress" and time.monotonic() - self._printed >= EVERY
@@ -34,7 +35,8 @@ class Stages:
 
     def clear(self) -> None:
         if self._in_place:
-            print(CLEAR, end="", file=sys.stderr, flush=True)
+            clear_line(sys.stderr)
+            sys.stderr.flush()
 
 
 def stage_line(event: DayStage) -> str:

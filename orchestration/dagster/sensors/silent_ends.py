@@ -42,7 +42,8 @@ def tell_silent_ends(instance: dg.DagsterInstance, all_declared: Sequence[Declar
         own = [(run, day) for run in ended for day in _silent_days(instance, declared, run)]
         for run, day in own:
             _tell(instance, declared, run, day)
-        if own:
+        kept = [_keep_trace(instance, declared, run) for run in ended if all(run is not one for one, _ in own)]
+        if own or any(kept):
             _render(declared)
         reported += [f"{declared.name} {day}" for _, day in own]
     return reported
@@ -97,17 +98,49 @@ def _tell(instance: dg.DagsterInstance, declared: Declared, record: RunRecord, d
         next_step = KILLED_RUN
     else:
         state, reason, next_step = FAILED, _why(instance, run), again
-    began = dt.datetime.fromtimestamp(record.start_time or record.create_timestamp.timestamp(), dt.UTC)
-    unwritten = UnwrittenRun(
-        declared.name, day, run.run_id, state, reason, next_step, began.isoformat(timespec="milliseconds"), now()
-    )
-    with suppress(OSError, TidegateError):  # a disk that is full keeps nobody from hearing of it in Dagster
-        run_records.save_unwritten(unwritten, declared.facts.table)
+    began = _began(record).isoformat(timespec="milliseconds")
+    _save(declared, UnwrittenRun(declared.name, day, run.run_id, state, reason, next_step, began, now()))
     observation = AssetObservationData(DayEvents(declared, day, run.run_id).word(state, reason, next_step))
     event = DagsterEvent(
         DagsterEventType.ASSET_OBSERVATION.value, run.job_name, event_specific_data=observation, message=reason
     )
     instance.report_dagster_event(event, run.run_id)
+
+
+def _keep_trace(instance: dg.DagsterInstance, declared: Declared, record: RunRecord) -> bool:
+    """Record the silent end of a run that another run of its day has followed: the day's report lists it. Nobody is
+    alerted, since the other run reports how the day stands.
+    """
+    run, days = record.dagster_run, days_of_run(declared, record.dagster_run)
+    if len(days) != 1 or _has_record(declared, days[0], run.run_id) or _has_given_reason(instance, run):
+        return False
+    if _is_published_by(declared, days[0], run.run_id):
+        return False
+    state = CANCELLED if run.status == DagsterRunStatus.CANCELED else CRASHED
+    began = _began(record)
+    followed = [dt.datetime.fromisoformat(one.facts.started_at) for one in run_records.load(declared.name, days[0])]
+    ended = dt.datetime.fromtimestamp(record.end_time or began.timestamp(), dt.UTC)
+    ended = min([ended, *(at for at in followed if at > began)])  # Dagster may have noticed it later
+    times = (at.isoformat(timespec="milliseconds") for at in (began, ended))
+    reason = f"{_why(instance, run)} Another run followed."
+    _save(declared, UnwrittenRun(declared.name, days[0], run.run_id, state, reason, "Nothing.", *times))
+    return True
+
+
+def _has_record(declared: Declared, day: str, run_id: str) -> bool:
+    """Whether a try of the run has a record."""
+    known = [record.facts.run_id for record in run_records.load(declared.name, day)]
+    known += [one.run_id for one in run_records.unwritten(declared.name, day)]
+    return any(one.startswith(run_id) for one in known)
+
+
+def _began(record: RunRecord) -> dt.datetime:
+    return dt.datetime.fromtimestamp(record.start_time or record.create_timestamp.timestamp(), dt.UTC)
+
+
+def _save(declared: Declared, run: UnwrittenRun) -> None:
+    with suppress(OSError, TidegateError):  # a full disk keeps nobody from hearing of it in Dagster
+        run_records.save_unwritten(run, declared.facts.table)
 
 
 def _render(declared: Declared) -> None:

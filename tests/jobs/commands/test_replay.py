@@ -1,7 +1,9 @@
 """Replay: which letters a day has, and that a miss among them is asked again."""
 
+import csv
 import dataclasses
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -37,6 +39,26 @@ def test_letters_are_those_of_the_published_run_or_of_the_one_held_back_since(to
     facts = dataclasses.replace(later.facts, started_at=f"{DAY}T09:00:00+00:00")
     run_records.hold_back(dataclasses.replace(later, facts=facts), "too many")
     assert sorted(letters_of(towns.enrichment, DAY)["_key"].to_pylist()) == ['["town-1"]', '["town-2"]']
+
+
+@everywhere("towns")
+def test_the_dead_letters_of_a_held_back_day_are_listed_as_are_those_of_a_published_one(towns, capsys):
+    arguments = ["dead-letters", "towns", "--package", "declared", "--day", DAY]
+    assert main(arguments) == 2
+    towns.publish(DAY, [1, 2, 3], statuses={3: "error"})
+    towns.written(DAY, [1, 2, 3], "killed", {1: "error"})  # whose rows a crash may leave in the table
+    assert main(arguments) == 0
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith('weather  error  ["town-3"]')
+    assert last == f"{DAY}  1 dead letter of run run-{DAY} (published)"
+    later = towns.written(DAY, [1, 2, 3], "later", {1: "timeout", 2: "not_asked"})
+    facts = dataclasses.replace(later.facts, started_at=f"{DAY}T09:00:00+00:00")
+    run_records.hold_back(dataclasses.replace(later, facts=facts), "too many")
+    assert main([*arguments, "--csv", "letters.csv"]) == 0
+    assert capsys.readouterr().out == f"{DAY}  2 dead letters of run later (held back)\n"
+    with Path("letters.csv").open(newline="") as file:
+        found = [(row["number"], row["_status"], row["_key"]) for row in csv.DictReader(file)]
+    assert sorted(found) == [("1", "timeout", '["town-1"]'), ("2", "not_asked", '["town-2"]')]
 
 
 @everywhere("towns")

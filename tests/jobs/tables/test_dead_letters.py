@@ -1,6 +1,8 @@
 """Dead letters: rows that ended as their policy says stay in the day, and stand with their reason beside it."""
 
 import datetime as dt
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -199,3 +201,26 @@ def test_files_written_before_keys_were_kept_have_letters_without_a_key():
 def test_an_empty_day_has_no_letters():
     publishing.publish(written("a"))
     assert stand() == []
+
+
+ENDS = f"""
+from jobs.tables import dead_letters
+print(len(dead_letters.of_day({TABLE!r}, "date", {FIRST!r}).to_pylist()))
+"""
+
+
+@everywhere("project")
+def test_dead_letters_are_read_without_a_filesystem_of_python(project, monkeypatch):
+    """Arrow's threads free its buffers after the interpreter has ended, which aborts the process."""
+    publishing.publish(written("a", OK, LATE, BROKEN))
+    monkeypatch.setattr("deltalake.fs.DeltaStorageHandler.from_table", lambda *_: pytest.fail("of Python"))
+    assert dead_letters.of_day(TABLE, "date", FIRST).num_rows == 2
+
+
+@pytest.mark.proof
+@pytest.mark.process
+def test_a_program_that_ends_after_it_read_dead_letters_ends_well(project):
+    publishing.publish(written("a", *[LATE] * 2000))
+    for _ in range(40):
+        ended = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, check=False)
+        assert (ended.returncode, ended.stdout) == (0, "2000\n"), ended.stderr

@@ -1,0 +1,54 @@
+"""The runs of one day, a line each: what a later run replaces stays on the page of the day."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jobs.schema import DayRecord, UnwrittenRun
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """One run of a day. Counts are None for a run that wrote no files."""
+
+    run_id: str
+    started_at: str
+    ended_at: str
+    state: str
+    reason: str
+    rows: int | None = None
+    calls: int | None = None
+    from_ledger: int | None = None
+    dead_letters: int | None = None
+    cost: str = ""
+
+
+def runs_of(day: str, records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> tuple[RunLine, ...]:
+    """The runs of the day by their start. A run that was killed after it wrote its files has one line."""
+    lines = {run.run_id: _ended(run) for run in unwritten if run.day == day}
+    written = {record.facts.run_id: _written(record) for record in records if record.facts.day == day}
+    for run_id, line in written.items():
+        if line.state != "written" or run_id not in lines:
+            lines[run_id] = line
+    return tuple(sorted(lines.values(), key=lambda line: line.started_at))
+
+
+def _ended(run: UnwrittenRun) -> RunLine:
+    return RunLine(run.run_id, run.started_at, run.ended_at, run.state, run.reason)
+
+
+def _written(record: DayRecord) -> RunLine:
+    facts, lookups = record.facts, record.figures.lookups
+    version = "" if record.published_version is None else f" as version {record.published_version}"
+    billed = [lookup.billed for lookup in lookups if lookup.billed is not None]
+    return RunLine(
+        facts.run_id,
+        facts.started_at,
+        facts.finished_at,
+        record.state + version,
+        record.reason,
+        record.figures.rows_out,
+        sum(lookup.calls for lookup in lookups),
+        sum(lookup.from_ledger for lookup in lookups),
+        record.dead_letters,
+        ", ".join(f"{one.cost} {one.currency}" for one in billed),
+    )
