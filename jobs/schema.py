@@ -418,6 +418,7 @@ class LookupMetrics(Facts):
     rows_called: int = 0  # rows that made a call; the others were skipped or got their answer elsewhere
     keys_called: int | None = None  # distinct keys of these rows; None: not counted, as without a cache
     from_ledger: int = 0  # rows whose answer came from the ledger
+    keys_from_ledger: int = 0  # distinct keys of these rows; counted where a price is declared
     shared: int = 0  # rows that shared the call of an equal row
     answered: int = 0  # rows with an answer or a miss from their own call
     stored: int | None = None  # answers and misses that this run stored; None: no ledger
@@ -513,3 +514,15 @@ class UnwrittenRun(Facts):
     next_step: str  # likewise
     started_at: str  # ISO 8601, UTC; not later than its first read of the input
     ended_at: str
+
+
+@dataclass(frozen=True)
+class RunBill(Facts):
+    """What a run without a record may have had billed; stored as JSON."""
+
+    enrichment: str
+    day: str
+    run_id: str
+    started_at: str  # ISO 8601, UTC
+    lookups: tuple[LookupFacts, ...]  # those with a price
+    folder: str  # absolute; of its tasks' counts

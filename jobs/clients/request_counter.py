@@ -10,7 +10,10 @@ from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from jobs.clients.billing_meter import BillingMeter
 
 DAY = 86_400  # s
 
@@ -30,15 +33,23 @@ class RequestCounts:
     seconds: float = 0.0  # sum of the requests' times
     in_flight: int = 0
     most_at_once: int = 0
+    lookup: str = ""
 
     def request(self, items: int | Unasked = 1) -> Request:
         """A request with this many new keys, to be notified when it is sent and when it ends."""
         return Request(self, items if isinstance(items, Unasked) else Unasked(items))
 
     def bill(self, unit: str, many: int) -> None:
-        self.units.setdefault(unit, Counter())[_today()] += many
+        day = _today()
+        self.units.setdefault(unit, Counter())[day] += many
+        self.meter(unit, day, many)
         if (call := IN_CALL.get()) is not None:
             call.bill(unit, many)
+
+    def meter(self, unit: str, day: int, many: int) -> None:
+        """Count it on disk too, where the run has a bill."""
+        if _meter is not None:
+            _meter.add(self.lookup, unit, day, many)
 
     def repeats(self) -> None:
         """Count a second call for a key whose first one has no answer yet."""
@@ -101,6 +112,8 @@ class Request:
         self.connection = connection
         counts = self._counts
         day = _today()
+        counts.meter("request", day, 1)
+        counts.meter("item", day, items)
         counts.sent[day] += 1
         counts.items[day] += items
         counts.in_flight += 1
@@ -129,15 +142,20 @@ def _today(clock: Callable[[], float] = time.time) -> int:
 IN_CALL: ContextVar[Call | None] = ContextVar("in_call", default=None)
 LEAVING: ContextVar[Request] = ContextVar("leaving")  # this context's request that waits for a connection
 _counts: dict[str, RequestCounts] = {}  # by lookup
+_meter: BillingMeter | None = None  # of the task
 
 
 def counts_of(lookup: str) -> RequestCounts:
-    return _counts.setdefault(lookup, RequestCounts())
+    return _counts.setdefault(lookup, RequestCounts(lookup=lookup))
 
 
-def begin() -> None:
-    """Reset the counts at the start of a task."""
+def begin(meter: BillingMeter | None = None) -> None:
+    """Reset the counts at the start of a task. meter: counts on disk what is billed."""
+    global _meter  # noqa: PLW0603  # of the task, as the counts
+    if _meter is not None:
+        _meter.close()
     _counts.clear()
+    _meter = meter
 
 
 def counted() -> dict[str, RequestCounts]:

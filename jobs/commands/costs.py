@@ -1,4 +1,4 @@
-"""What the services billed in a month, from the records of runs: by service, enrichment and lookup."""
+"""What the services billed in a month, from the records and bills of runs: by service, enrichment and lookup."""
 
 import csv
 import datetime as dt
@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 from jobs.errors import DeclarationError
-from jobs.schema import Billed, DayRecord
-from jobs.tables import run_records
+from jobs.schema import Billed, DayRecord, RunBill
+from jobs.tables import run_bills, run_records
 from jobs.tables.day_so_far import billed_together
 
 FOCUS = (
@@ -32,11 +32,13 @@ class Charge:
 
 @dataclass(frozen=True)
 class MonthlyCosts:
-    """One month. unrecorded: runs that started in it and ended without a record of what they cost."""
+    """One month. unpublished: runs that started in it and wrote no record, as they were stopped or killed, or are at
+    work; their charges are those so far.
+    """
 
     first: dt.date
     charges: tuple[Charge, ...]
-    unrecorded: int
+    unpublished: int
 
     @property
     def end(self) -> dt.date:
@@ -83,18 +85,25 @@ def costs_of(month: str, enrichment: str | None = None) -> MonthlyCosts:
     except ValueError as error:
         raise DeclarationError(f"--month is {month!r}; it must be a month, as 2026-11.") from error
     names = [enrichment] if enrichment else sorted(path.name for path in run_records.ROOT.glob("*") if path.is_dir())
-    records = [record for name in names for record in run_records.load(name)]
-    unwritten = [run for name in names for run in run_records.unwritten(name)]
-    charges = (one for record in records if record.facts.started_at.startswith(month) for one in _charges(record))
-    return MonthlyCosts(first, tuple(_together(charges)), sum(run.started_at.startswith(month) for run in unwritten))
+    charges = [charge for name in names for record in run_records.load(name) for charge in _recorded(record)]
+    unrecorded = [bill for name in names for bill in run_records.bills(name) if bill.started_at.startswith(month)]
+    open_charges = [[*_so_far(bill)] for bill in unrecorded]
+    charges = [one for one in charges if f"{one.day:%Y-%m}" == month] + [one for bill in open_charges for one in bill]
+    return MonthlyCosts(first, tuple(_together(charges)), sum(map(bool, open_charges)))
 
 
-def _charges(record: DayRecord) -> Iterator[Charge]:
+def _recorded(record: DayRecord) -> Iterator[Charge]:
     declared, day = record.facts.declared, dt.date.fromisoformat(record.facts.started_at[:10])
     services = {lookup.name: lookup.service for lookup in declared.lookups}
     for lookup in record.figures.lookups:
         if lookup.billed is not None:
             yield Charge(day, services[lookup.name], declared.enrichment, lookup.name, lookup.billed)
+
+
+def _so_far(bill: RunBill) -> Iterator[Charge]:
+    day, services = dt.date.fromisoformat(bill.started_at[:10]), {one.name: one.service for one in bill.lookups}
+    for lookup, billed in run_bills.charges(bill).items():
+        yield Charge(day, services[lookup], bill.enrichment, lookup, billed)
 
 
 def _together(charges: Iterable[Charge]) -> list[Charge]:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from jobs.run.spark_coordinator import coordinator_of
 from jobs.run.spark_failures import own_words
 from jobs.run.spark_session import interpreted, session
 from jobs.schema import DayFacts, DayRecord
-from jobs.tables import run_records
+from jobs.tables import run_bills, run_records
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,6 +70,7 @@ class WrittenRun:
             with interpreted(spark, rows=record.rows_published, repeated=self.repeated):
                 record = _judged(spark, self.plan, record, self.checks)
         run_records.save(record)  # before it is reported, because the receiver decides about the day at once
+        run_bills.end(record.facts)
         if self.checks:
             _show(self.report, "checked", record)
         return record
@@ -163,6 +165,8 @@ def write_input(
                 in_one_task=not whole_day and len(input_day.files) == 1 and input_day.rows <= ROWS_OF_ONE_TASK,
             )  # fmt: skip
             plan = plan_day(input_day.read(spark), enrichment, input_day, run)
+            if plan.tasks.may_call:
+                plan = replace(plan, tasks=replace(plan.tasks, meters=run_bills.begin(plan.facts)))
             here, here_if_known = (  # a micro-batch of a stream goes through Spark's workers
                 whole_day and is_for_driver(spark, plan.tasks, rows=input_day.rows, calls=calls)
                 for calls in (True, False)
@@ -226,7 +230,14 @@ def _counted(plan: DayPlan, facts: DayFacts, sent: RequestMetricsCollector, *, r
     from jobs.run import metrics
 
     figures = metrics.count(facts.files, facts.declared, rows_in=rows_in, job_s=job_s)
-    return DayRecord(facts, sent.in_figures(metrics.with_stored(figures, plan.tasks), facts.declared))
+    figures = sent.in_figures(metrics.with_stored(figures, plan.tasks), facts.declared)
+    lookups = facts.declared.lookups
+    figures = run_bills.with_bill(figures, plan.tasks.meters, lookups)
+    return DayRecord(facts, run_bills.with_saved(figures, lookups, partial(_latest_first, facts.declared.enrichment)))
+
+
+def _latest_first(enrichment: str) -> list[DayRecord]:
+    return sorted(run_records.load(enrichment), key=lambda record: record.facts.started_at, reverse=True)
 
 
 def _judged(spark: SparkSession, plan: DayPlan, record: DayRecord, checks: str) -> DayRecord:

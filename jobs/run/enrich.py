@@ -108,7 +108,9 @@ def write_out(
     spark, tasks = prepared.sparkSession, len(plan.shares[0])
     plan = _with_address(spark, plan, divides=True)
     assert plan.driver is not None
-    files = TaskFiles.of(folder, written_schema(prepared.schema, plan.layout), distinct_columns(plan.layout))
+    files = TaskFiles.of(
+        folder, written_schema(prepared.schema, plan.layout), distinct_columns(plan.layout), plan.meters
+    )
 
     def task(batches: Iterator[pa.RecordBatch], facts: TaskFacts | None = None) -> Iterator[pa.RecordBatch]:
         rows = batches if plan.reads is None else read_rows(plan.reads, batches)
@@ -147,7 +149,7 @@ def write_keys(
     plan = _with_address(spark, plan)
     assert plan.driver is not None
     written = written_schema(types, plan.layout)
-    files = TaskFiles.of(folder, T.StructType([written[name] for name in columns]), ())
+    files = TaskFiles.of(folder, T.StructType([written[name] for name in columns]), (), plan.meters)
 
     def task(batches: Iterator[pa.RecordBatch], facts: TaskFacts | None = None) -> Iterator[pa.RecordBatch]:
         done = run(plan, batches, facts)

@@ -120,7 +120,7 @@ class _LookupCounts:
         if (key := schema.key(lookup.name)) in rows.column_names:
             if lookup.asks_once:
                 self.called.add(_hashes(rows[key], pc.greater(counts, 0)))
-            if _is_priced(lookup):
+            if lookup.prices:
                 self.known.add(_hashes(rows[key], pc.equal(source, "ledger")))
 
 
@@ -187,6 +187,7 @@ def _figures(lookup: LookupFacts, files: list[_LookupCounts]) -> LookupMetrics:
         rows_called=rows_called,
         keys_called=_Keys.together(one.called for one in files) or None,
         from_ledger=sources["ledger"],
+        keys_from_ledger=known,
         shared=sources["shared"],
         answered=sum(one.answered for one in files),
         billed=_billed(lookup, _saved(lookup, known)),
@@ -217,12 +218,8 @@ def _moment(micros: int) -> str:
     return dt.datetime.fromtimestamp(micros / 1e6, dt.UTC).isoformat(timespec="seconds")
 
 
-def _is_priced(lookup: LookupFacts) -> bool:
-    return bool(lookup.prices) and lookup.prices[0].unit in SENT
-
-
 def _saved(lookup: LookupFacts, keys: int, now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> str:
-    if not keys:
+    if not keys or lookup.prices[0].unit not in SENT:  # run_bills.with_saved
         return "0"
     price = in_force(lookup.prices, now().date().isoformat())
     per_unit = lookup.batch_size if lookup.prices[0].unit == "request" else 1

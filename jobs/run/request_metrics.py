@@ -1,14 +1,12 @@
 """The requests sent to services, in the day's metrics. A dead task attempt reports none, as no file has its rows."""
 
-import datetime as dt
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from jobs.clients import request_counter
 from jobs.clients.request_counter import RequestCounts
-from jobs.declare.prices import cost_of, in_force
 from jobs.schema import Billed, DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics, RequestMetrics
+from jobs.tables import run_bills
 from jobs.task.output_files import TaskResult
 
 
@@ -62,13 +60,7 @@ def _billed(
     unit = facts.prices[0].unit
     by_unit = [{"item": one.items, "request": one.sent}.get(unit, one.units.get(unit, Counter())) for one in counts]
     days: Counter[int] = sum(by_unit, Counter())
-    costs = (cost_of(in_force(facts.prices, _date(day)), units) for day, units in days.items())
-    cost = sum(costs, cost_of(facts.prices[0], 0))  # which has the price's decimals
     lost = {"item": requests.items - lookup.answered, "request": requests.sent - requests.answered}.get(
         unit, sum(one.lost[unit] for one in counts)
     )
-    return replace(lookup.billed, units=days.total(), lost=max(0, lost), cost=f"{cost:f}")
-
-
-def _date(day: int) -> str:
-    return dt.datetime.fromtimestamp(day * request_counter.DAY, dt.UTC).date().isoformat()
+    return replace(run_bills.billed(facts, days), lost=max(0, lost), saved=lookup.billed.saved)

@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from jobs.errors import TidegateError
-from jobs.schema import DayRecord, UnwrittenRun
+from jobs.schema import DayRecord, RunBill, UnwrittenRun
 from jobs.storage import durable
 from jobs.tables import record_copies
 
 ROOT = Path("data/runs")
 UNWRITTEN = ".unwritten"  # suffix of the file of a run that wrote no files
 
-Record = TypeVar("Record", DayRecord, UnwrittenRun)
+BILL = ".bill"  # suffix of the file of a run without a record that has services bill
+
+Record = TypeVar("Record", DayRecord, UnwrittenRun, RunBill)
 
 _log = logging.getLogger("tidegate.records")
 _reported: set[Path] = set()  # torn records of which this process has warned
@@ -152,3 +154,14 @@ def save_unwritten(run: UnwrittenRun, table: str = "") -> None:
 def unwritten(enrichment: str, day: str | None = None) -> list[UnwrittenRun]:
     found = [run for path in _ends(enrichment, day) if (run := _read(path, UnwrittenRun)) is not None]
     return sorted(found, key=lambda run: (run.day, run.ended_at))
+
+
+def bill_file(enrichment: str, day: str, run_id: str) -> Path:
+    return folder(enrichment, day) / f"{run_id}{BILL}"
+
+
+def bills(enrichment: str) -> list[RunBill]:
+    """The bills of runs without a record: stopped, killed, or at work."""
+    paths = (path for path in sorted((ROOT / enrichment).glob(f"*/*{BILL}")) if path.name[0] != ".")
+    found = (_read(path, RunBill) for path in paths if not path.with_suffix(".json").exists())
+    return [bill for bill in found if bill is not None]

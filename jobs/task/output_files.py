@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from jobs.clients import request_counter
+from jobs.clients.billing_meter import Meters
 from jobs.clients.request_counter import RequestCounts
 from jobs.errors import TidegateError
 from jobs.input.types import SPARK_TYPES
@@ -57,12 +58,13 @@ class TaskFiles:
     spark_types: str = "{}"  # the schema in Spark's JSON
     # columns with mostly distinct values, where a dictionary is useless
     distinct: frozenset[str] = frozenset()
+    meters: Meters | None = None  # of the run's bill
 
     @classmethod
-    def of(cls, folder: str, written: StructType, distinct: Iterable[str]) -> TaskFiles:
+    def of(cls, folder: str, written: StructType, distinct: Iterable[str], meters: Meters | None = None) -> TaskFiles:
         """Files of these types, which Spark reads like its own."""
         types = nullable(written)
-        return cls(folder, arrow_schema(types), types.json(), frozenset(distinct))
+        return cls(folder, arrow_schema(types), types.json(), frozenset(distinct), meters)
 
     def written(
         self, batches: Iterator[pa.RecordBatch], token: Callable[[int], str] = secrets.token_hex
@@ -78,6 +80,8 @@ class TaskFiles:
         request_counter.begin()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            if self.meters is not None:
+                request_counter.begin(self.meters.open())
             with pq.ParquetWriter(path, self.schema, store_schema=False, use_dictionary=self._dictionaries()) as writer:
                 writer.add_key_value_metadata({SPARK_TYPES: self.spark_types})
                 for group in groups(_remembering(batches, of_the_input), self.schema):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from jobs.clients.billing_meter import Meters
 from jobs.declare.budgets import Budget
 from jobs.declare.lookup import Lookup
 from jobs.input.file_rows import FileRows
@@ -28,6 +29,7 @@ class PartitionPlan:
     limits: tuple[ServiceLimits | None, ...] = ()  # per lookup, those that hold over runs; none: within this run only
     budgets: tuple[tuple[str, Budget], ...] = ()  # of its enrichment, with the name of that
     reads: FileRows | None = None  # None: the rows come from Spark
+    meters: Meters | None = None  # of its bill; None where nothing has a price
     unit: str = "rows"  # for display: "keys" during a prefetch
 
     @property

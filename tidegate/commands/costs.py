@@ -31,11 +31,11 @@ def _run(options: argparse.Namespace) -> int:
     for currency, total in sorted(costs.totals().items()):
         print(f"{options.month}: {total:,f} {currency}")
     if not costs.charges:
-        print(f"{options.month}: no run with a price has a record here.")
-    if costs.unrecorded:
+        print(f"{options.month}: no run with a price was made here.")
+    if costs.unpublished:
         print(
-            f"{counted(costs.unrecorded, 'run')} of the month ended without a record: what such a run called is billed "
-            "by the service and not in this sum."
+            f"{counted(costs.unpublished, 'run')} of the month published nothing (stopped, killed, or still at work): "
+            "what it had billed is in this sum."
         )
     if options.csv:
         Path(options.csv).write_text(costs.focus_csv())

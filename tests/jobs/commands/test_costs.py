@@ -3,14 +3,15 @@
 import csv
 import dataclasses
 import io
+from decimal import Decimal
 
 import pytest
 
 from enrichments.flights import flights
 from jobs.commands.costs import FOCUS, costs_of
 from jobs.errors import DeclarationError
-from jobs.schema import Billed, DayFacts, DayMetrics, DayRecord, LookupMetrics, UnwrittenRun
-from jobs.tables import run_records
+from jobs.schema import Billed, DayFacts, DayMetrics, DayRecord, LookupMetrics, PriceFacts
+from jobs.tables import run_bills, run_records
 from tidegate.__main__ import main
 
 
@@ -27,22 +28,29 @@ def ran(day, run_id, started_at, cost, *, units=10, currency="USD", saved="0"):
     run_records.save(DayRecord(facts, DayMetrics(units, units, 0, (figures,))))
 
 
+def killed(day, run_id, started_at, units):
+    """A run whose tasks had so many units billed."""
+    priced = dataclasses.replace(flights.facts().lookups[0], prices=(PriceFacts("0.0040", "USD", "item"),))
+    declared = dataclasses.replace(flights.facts(), lookups=(priced, *flights.facts().lookups[1:]))
+    meter = run_bills.begin(DayFacts(declared, day, run_id, (), (), "", (), (), started_at, "")).open()
+    for _ in range(units):
+        meter.add(priced.name, "item", 20_000, 1)
+    meter.close()
+
+
 def test_the_runs_of_a_month_are_added_up_to_the_last_digit_and_no_other(capsys):
     ran("2026-10-31", "a", "2026-11-01T00:00:00+00:00", "0.1000")
     ran("2026-11-02", "b", "2026-11-03T02:15:00+00:00", "0.2000", saved="7.5000")
     ran("2026-11-02", "c", "2026-11-03T05:00:00+00:00", "12345.0001", units=2000)
     ran("2026-11-30", "d", "2026-12-01T00:00:01+00:00", "99.0000")
-    run_records.save_unwritten(
-        UnwrittenRun(
-            flights.name, "2026-11-05", "e", "crashed", "killed", "again", "2026-11-06T02:00Z", "2026-11-06T03:00Z"
-        )
-    )
+    killed("2026-11-05", "e", "2026-11-06T02:00:00+00:00", 5)
+    killed("2026-11-05", "f", "2026-12-06T02:00:00+00:00", 5)
     assert main(["costs", "--month", "2026-11"]) == 0
     headings, line, total, warning = capsys.readouterr().out.splitlines()
     assert headings.split() == ["service", "enrichment", "lookup", "billed", "cost", "saved"]
-    assert line.split()[-6:] == ["2,020", "items", "12,345.3001", "USD", "7.5000", "USD"]
-    assert total == "2026-11: 12,345.3001 USD"
-    assert warning.startswith("1 run of the month ended without a record")
+    assert line.split()[-6:] == ["2,025", "items", "12,345.3201", "USD", "7.5000", "USD"]
+    assert total == "2026-11: 12,345.3201 USD"
+    assert warning.startswith("1 run of the month published nothing (stopped, killed, or still at work)")
 
 
 def test_the_csv_has_a_line_per_day_and_lookup_in_columns_of_focus(tmp_path):
@@ -72,6 +80,28 @@ def test_currencies_are_not_added_up():
 
 def test_a_month_without_a_priced_run_says_so_and_one_that_is_none_is_refused(capsys):
     assert main(["costs", "--month", "2026-11"]) == 0
-    assert capsys.readouterr().out == "2026-11: no run with a price has a record here.\n"
+    assert capsys.readouterr().out == "2026-11: no run with a price was made here.\n"
     with pytest.raises(DeclarationError, match="--month is '2026-13'; it must be a month, as 2026-11"):
         costs_of("2026-13")
+
+
+def test_what_stored_answers_saved_of_tokens_is_the_mean_cost_of_an_answer():
+    model = dataclasses.replace(flights.facts().lookups[0], prices=(PriceFacts("3", "USD", "token", 1000),))
+
+    def figures(units, answered, keys):
+        billed = Billed(units, 0, "token", f"{Decimal(3) * units / 1000:f}", "USD")
+        one = LookupMetrics(
+            model.name, {}, answered, 0, 1.0, 1.0, None, None, answered=answered, keys_from_ledger=keys, billed=billed
+        )
+        return DayMetrics(answered, answered, 0, (one,))
+
+    def saved(now, *earlier):
+        facts = DayFacts(flights.facts(), "2026-11-02", "r", (), (), "", (), (), "", "")
+        records = [DayRecord(facts, figures(*one)) for one in earlier]
+        (found,) = run_bills.with_saved(figures(*now), [model], lambda: records).lookups
+        return found.billed.saved
+
+    assert saved((500, 10, 4)) == "0.6"
+    assert saved((0, 0, 100), (0, 0, 100), (1000, 3, 0), (9000, 3, 0)) == "100"
+    assert saved((0, 0, 100)) == "0"
+    assert saved((500, 10, 0), (9000, 3, 0)) == "0"
