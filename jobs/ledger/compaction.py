@@ -2,12 +2,13 @@
 
 A compaction only adds: it writes the files of a new generation, then the object that marks it complete. Until then
 readers use the old files; afterwards the compacted parts stay for a grace period, for readers that listed them before.
-A crash leaves files that no generation names; a later compaction removes them. Of two at once one or both give up.
+A crash leaves files that no generation names; a later compaction removes them. Of two changes at once the first one
+counts, and the other one gives up. What may be deleted: jobs/ledger/generations.py.
 """
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from jobs.errors import LedgerError
 from jobs.ledger.answers import LARGEST
@@ -23,13 +25,11 @@ from jobs.ledger.generations import (
     COMPLETE,
     CompactedFile,
     Contents,
-    Generation,
-    began,
-    complete,
+    NewFiles,
     complete_generations,
     contents,
-    known_generations,
-    name_after,
+    list_compacted,
+    number_in,
 )
 from jobs.ledger.journal import JOURNAL
 from jobs.ledger.merging import SortedFile, in_order, merged
@@ -38,7 +38,7 @@ from jobs.ledger.store import PARTS, ForeignFile, LedgerFolder, as_parquet
 from jobs.storage.stored_files import error_text
 
 GRACE = timedelta(days=1)
-DEBRIS = timedelta(days=2)  # files that no generation names: longer than any compaction takes
+DEBRIS = timedelta(days=2)  # of files whose number no change under way can have
 ROWS_PER_FILE = 500_000
 ROWS_IN_MEMORY = 1_000_000  # of parts sorted at once, up to LARGEST bytes; more are sorted in runs on the local disk
 
@@ -64,12 +64,11 @@ def compact(folder: LedgerFolder, *, grace: timedelta = GRACE, now_us: int | Non
     records, or some GB. Raises LedgerError if something cannot be read or written; nothing changes then.
     """
     now_us = _now(now_us)
-    known = known_generations(folder)
     there = contents(folder)
     done = Compacted(rows=there.generation.rows if there.generation else 0)
     if there.parts:
         try:
-            done = _new_generation(folder, there, known, now_us)
+            done = _new_generation(folder, there, now_us)
         except FileNotFoundError:  # another compaction was first and deleted the input of this one
             return Compacted(given_up=True)
         except (pa.ArrowException, OSError) as error:
@@ -79,26 +78,21 @@ def compact(folder: LedgerFolder, *, grace: timedelta = GRACE, now_us: int | Non
     return done if done.given_up else replace(done, deleted=sweep(folder, grace, now_us))
 
 
-def _new_generation(folder: LedgerFolder, there: Contents, known: frozenset[str], now_us: int) -> Compacted:
+def _new_generation(folder: LedgerFolder, there: Contents, now_us: int) -> Compacted:
     base = there.generation
     old = base.files if base else ()
-    name = name_after(base, now_us)
+    new = NewFiles(folder, base)
     with tempfile.TemporaryDirectory(prefix="tidegate-") as temporary, ExitStack() as opened:
         sorted_parts = _SortedParts(folder, _ended(folder, there.parts, now_us), Path(temporary), now_us)
         if not sorted_parts.taken_in:
             return Compacted(rows=base.rows if base else 0)
         files = [SortedFile(opened.enter_context(open_compacted(folder, file))) for file in old]
         files += [SortedFile(opened.enter_context(pq.ParquetFile(path))) for path in sorted_parts.files]
-        tables = merged(files, ROWS_PER_FILE, now_us=now_us)
-        written = tuple(
-            write_compacted(folder, f"{name}/{number:05d}.parquet", table) for number, table in enumerate(tables)
-        )
-    taken_in = {part: base.taken_in[part] for part in there.parts_taken_in} if base else {}
-    taken_in |= dict.fromkeys(sorted_parts.taken_in, now_us)
-    generation = Generation(name, now_us, written, taken_in)
-    if not complete(folder, generation, known):
-        for file in written:
-            folder.delete(f"{COMPACTED}/{file.name}")
+        written = [
+            write_compacted(folder, new.next_name(), table) for table in merged(files, ROWS_PER_FILE, now_us=now_us)
+        ]
+    generation = new.complete(written, there.taken_in | dict.fromkeys(sorted_parts.taken_in, now_us), now_us)
+    if generation is None:
         return Compacted(given_up=True)
     before = sorted_parts.rows + sum(file.rows for file in old)
     return Compacted(len(sorted_parts.taken_in), len(written), generation.rows, rows_dropped=before - generation.rows)
@@ -169,39 +163,37 @@ def write_compacted(folder: LedgerFolder, name: str, table: pa.Table) -> Compact
 
 
 # -- obsolete files ----------------------------------------------------------------------------------------------------
-def sweep(folder: LedgerFolder, grace: timedelta, now_us: int, debris: timedelta = DEBRIS) -> int:
-    """Delete parts compacted and generations replaced over `grace` ago, and leftovers of a crash over `debris` ago.
-    Returns the number of deleted files.
+def sweep(folder: LedgerFolder, grace: timedelta, now_us: int) -> int:
+    """Delete parts compacted and generations replaced over `grace` ago, and what crashed changes left. Returns the
+    number of deleted files.
     """
+    files = list_compacted(folder)
     try:
-        whole = list(complete_generations(folder))
-    except FileNotFoundError:  # another compaction deletes them
+        whole = list(complete_generations(folder, files))
+    except FileNotFoundError:  # another one replaced and deleted it
         return 0
-    grace_us = grace // timedelta(microseconds=1)
-    useless = []
-    if whole:
-        taken_in = whole[0].taken_in
-        useless = [f"{PARTS}/{part}" for part in folder.parts() if now_us - taken_in.get(part, now_us + 1) >= grace_us]
-    replaced_at = dict(zip([old.name for old in whole[1:]], [new.completed_at for new in whole], strict=False))
-    needed = [one for one in whole if one is whole[0] or now_us - replaced_at[one.name] < grace_us]
+    if not whole:
+        return 0
+    newest, grace_us = whole[0], grace // timedelta(microseconds=1)
+    ends = dict(zip([old.name for old in whole[1:]], [new.completed_at for new in whole], strict=False))
+    needed = [one for one in whole if one is newest or now_us - ends[one.name] < grace_us]
     names = {f"{one.name}/{COMPLETE}" for one in needed} | {file.name for one in needed for file in one.files}
-    of_whole = {one.name for one in whole}
-    for found in folder.names(COMPACTED):
-        name = found.removeprefix(f"{COMPACTED}/")
-        owner = name.partition("/")[0]
-        if name not in names and (owner in of_whole or _is_debris(owner, now_us - debris // timedelta(microseconds=1))):
-            useless.append(found)
+    useless = [name for name in files if name not in names and _is_garbage(name, newest.number, files)]
     useless.sort(key=lambda name: not name.endswith(f"/{COMPLETE}"))  # complete.json goes first
-    for name in useless:
-        folder.delete(name)
-    return len(useless)
+    taken_in = newest.taken_in
+    parts = [part for part in folder.parts() if now_us - taken_in.get(part, now_us + 1) >= grace_us]
+    folder.delete(*(f"{COMPACTED}/{name}" for name in useless), *(f"{PARTS}/{part}" for part in parts))
+    return len(useless) + len(parts)
 
 
-def _is_debris(generation: str, begun_before: int) -> bool:
-    try:
-        return began(generation) <= begun_before
-    except ValueError:
+def _is_garbage(name: str, newest: int, files: Mapping[str, fs.FileInfo]) -> bool:
+    """Whether a file that no kept generation lists can get into none. A change under way has the next number."""
+    number = number_in(name.partition("/")[0])
+    if number is None:
         return False  # not a file of the ledger
+    changed, last = files[name].mtime, max((info.mtime for info in files.values() if info.mtime), default=None)
+    is_old = changed is not None and last is not None and last - changed > DEBRIS  # by the clock of the filesystem
+    return number <= newest or (number > newest + 1 and is_old)
 
 
 def _now(now_us: int | None, clock: Callable[[], int] = time.time_ns) -> int:

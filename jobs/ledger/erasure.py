@@ -1,6 +1,5 @@
 """Removes keys from the ledger, so that no file contains a byte of them or of their answers."""
 
-import secrets
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -9,25 +8,19 @@ from datetime import timedelta
 import pyarrow as pa
 
 from jobs.errors import LedgerError
-from jobs.ledger.abandoned import RUNS
-from jobs.ledger.compaction import open_compacted, sweep, write_compacted
-from jobs.ledger.generations import (
-    CompactedFile,
-    Contents,
-    Generation,
-    complete,
-    contents,
-    known_generations,
-    name_after,
-)
+from jobs.ledger.compaction import ROWS_IN_MEMORY, open_compacted, sweep, write_compacted
+from jobs.ledger.generations import CompactedFile, Contents, Generation, NewFiles, contents
 from jobs.ledger.journal import JOURNAL
+from jobs.ledger.merging import in_order
+from jobs.ledger.plan import OF_KEYS
 from jobs.ledger.scan import KeySet
-from jobs.ledger.store import PARTS, ForeignFile, LedgerFolder, as_parquet
+from jobs.ledger.store import PARTS, ForeignFile, LedgerFolder
+from jobs.ledger.working_folders import RUNS, remove_gone
 from jobs.storage.stored_files import error_text
 
 AT_MOST = 5  # times that a compaction may be first
 AT_ONCE = timedelta(0)
-ANY_AGE = timedelta(days=-1)  # regardless of clocks
+INDEX = "index"  # how the names of files with a run's answers begin; other files of a run hold no key
 
 
 @dataclass(frozen=True)
@@ -67,22 +60,30 @@ def forget(
 
 
 class _Forgetting:
-    def __init__(self, folder: LedgerFolder, wanted: KeySet, token: Callable[[int], str] = secrets.token_hex) -> None:
-        self._token = token
+    """One generation without the keys. It takes in every part that holds one, and lists the rest of their records in
+    files of its own, so that no reader ever misses a record.
+    """
+
+    def __init__(self, folder: LedgerFolder, wanted: KeySet) -> None:
         self._folder = folder
         self._wanted = wanted
+        self._at_work: set[str] = set()  # runs, which may be writing a part that looks torn
         self.found: set[int] = set()
         self.files = 0
 
     def run(self, now_us: int) -> bool:
-        """False if a compaction was first, which may have read the keys before."""
-        known = known_generations(self._folder)
+        """False if a compaction was first."""
+        self._at_work = remove_gone(self._folder, self._folder.files(RUNS))
         there = contents(self._folder)
-        self._forget_parts(there)
-        # a generation even if there was none, so that an earlier compaction cannot complete
-        if not self._forget_compacted(there.generation, known, now_us):
+        new = NewFiles(self._folder, there.generation)
+        kept = self._without_keys(there.generation, new)
+        taken_in, torn = self._take_in(there, new, kept, now_us)
+        changed = bool(taken_in) or kept != list(there.generation.files if there.generation else ())
+        if changed and new.complete(kept, there.taken_in | dict.fromkeys(taken_in, now_us), now_us) is None:
             return False
-        sweep(self._folder, AT_ONCE, now_us, ANY_AGE)
+        self._folder.delete(*(f"{PARTS}/{part}" for part in torn))
+        self.files += len(torn)
+        sweep(self._folder, AT_ONCE, now_us)
         self._forget_runs()
         return True
 
@@ -95,26 +96,8 @@ class _Forgetting:
         self.files += 1
         return table.filter(places.is_null())
 
-    def _forget_parts(self, there: Contents) -> None:
-        for part in (*there.parts, *there.parts_taken_in):
-            try:
-                rest = self._without(self._folder.read_part(part))
-            except ForeignFile as error:
-                if error.torn:
-                    self._folder.delete(f"{PARTS}/{part}")
-                    self.files += 1
-                continue
-            if rest is None and part.endswith(JOURNAL):  # its torn end may hold a key
-                rest = self._folder.read_part(part)
-            if rest is None:
-                continue
-            if len(rest) and part not in there.parts_taken_in:  # otherwise the generation has its other answers
-                beside = f"{part.removesuffix('.parquet')}-{self._token(4)}.parquet"
-                self._folder.write(f"{PARTS}/{beside}", as_parquet(rest, rows_per_group=len(rest)))
-            self._folder.delete(f"{PARTS}/{part}")
-
-    def _forget_compacted(self, base: Generation | None, known: frozenset[str], now_us: int) -> bool:
-        name = name_after(base, now_us)
+    def _without_keys(self, base: Generation | None, new: NewFiles) -> list[CompactedFile]:
+        """The files of the generation, those with a key written anew."""
         files: list[CompactedFile] = []
         for file in base.files if base else ():
             rest = None
@@ -124,13 +107,43 @@ class _Forgetting:
             if rest is None:
                 files.append(file)
             elif len(rest):
-                files.append(write_compacted(self._folder, f"{name}/{len(files):05d}.parquet", rest))
-        generation = Generation(name, now_us, tuple(files), base.taken_in if base else {})
-        return complete(self._folder, generation, known)
+                files.append(write_compacted(self._folder, new.next_name(), rest))
+        return files
+
+    def _take_in(
+        self, there: Contents, new: NewFiles, files: list[CompactedFile], now_us: int
+    ) -> tuple[list[str], list[str]]:
+        """The parts with a key, whose other records go to `files`; and torn parts, which may have one."""
+        taken_in, torn = [], []
+        rest: list[pa.Table] = []
+        for part in (*there.parts, *there.parts_taken_in):
+            try:
+                table = self._folder.read_part(part)
+            except ForeignFile as error:
+                if error.torn and part.partition("/")[0].removesuffix(OF_KEYS) not in self._at_work:
+                    torn.append(part)
+                continue
+            without = self._without(table)
+            if part in there.parts_taken_in:  # the generation has its other records
+                continue
+            if without is None and part.endswith(JOURNAL):  # its torn end may hold a key
+                without = table
+            if without is not None:
+                taken_in.append(part)
+                rest.append(without)
+            if sum(map(len, rest)) >= ROWS_IN_MEMORY:
+                self._write(rest, new, files, now_us)
+                rest = []
+        self._write(rest, new, files, now_us)
+        return taken_in, torn
+
+    def _write(self, rest: list[pa.Table], new: NewFiles, files: list[CompactedFile], now_us: int) -> None:
+        if sum(map(len, rest)):
+            files.append(write_compacted(self._folder, new.next_name(), in_order(pa.concat_tables(rest), now_us)))
 
     def _forget_runs(self) -> None:
         for name in self._folder.names(RUNS):
-            if name.endswith(".arrow") and self._holds_a_key(name):
+            if name.rpartition("/")[2].startswith(INDEX) and self._holds_a_key(name):
                 self._folder.delete(name)
                 self.files += 1
 

@@ -1,19 +1,30 @@
-"""Compacted answers: files sorted by key, and the object that lists the files of a complete generation.
+"""Compacted answers: files sorted by key, and the object that lists the files of a generation.
 
-    compacted/<generation>/00000.parquet ...    sorted by key, in small row groups, so that footers locate a key
-    compacted/<generation>/complete.json        written last: the files and the compacted parts
+    compacted/<number>/complete.json            written last: the files and the compacted parts
+    compacted/<number>-<token>/00000.parquet    sorted by key, in small row groups, so that footers locate a key
 
-A generation without a complete.json does not exist. An unreadable complete.json stops its readers, because the
-generation may have the only copy of answers. Readers use the newest generation and the parts that it does not list. An
-unchanged file stays in the folder of an older generation.
+Generations are a chain: whoever changes the ledger reads generation N and creates the complete.json of N + 1, in one
+step that fails if it exists. So every generation builds on the one before it, and each file has one owner:
+
+- The newest complete.json is never deleted. It says which parts and which older generations may go; `sweep` deletes
+  them, whoever runs it.
+- Files in the folder of a number up to the newest that no kept generation lists are of a change that came too late.
+  It cannot complete any more, so they are garbage.
+- Files of higher numbers belong to a change under way, and nobody else touches them.
+
+An unreadable complete.json stops its readers, because the generation may have the only copy of answers. Readers use the
+newest generation and the parts that it does not list. An unchanged file stays in the folder of an older generation.
 """
 
 import contextlib
 import json
+import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from pyarrow import fs
 
 from jobs.errors import LedgerError
 from jobs.ledger.store import FORMAT, LIST_TRIES, LedgerFolder
@@ -21,11 +32,12 @@ from jobs.storage.stored_files import error_text
 
 COMPACTED = "compacted"
 COMPLETE = "complete.json"
+FOLDER = re.compile(r"(\d{17})(-[0-9a-f]+)?")  # the folder of a generation, or of its files
 
 
 @dataclass(frozen=True)
 class CompactedFile:
-    """name: `<generation>/<file>.parquet`. smallest, largest: its first and last key."""
+    """name: `<folder>/<file>.parquet`. smallest, largest: its first and last key."""
 
     name: str
     rows: int
@@ -35,12 +47,18 @@ class CompactedFile:
 
 @dataclass(frozen=True)
 class Generation:
-    """A complete compaction. name: its start time and a token, so that names sort by time."""
+    """A complete compaction. name: its folder, which begins with its number."""
 
     name: str
     completed_at: int  # µs since the epoch
-    files: tuple[CompactedFile, ...] = ()  # in key order
+    files: tuple[CompactedFile, ...] = ()
     taken_in: Mapping[str, int] = field(default_factory=dict)  # part, named as in LedgerFolder.parts -> µs, when
+
+    @property
+    def number(self) -> int:
+        number = number_in(self.name)
+        assert number is not None
+        return number
 
     @property
     def rows(self) -> int:
@@ -64,6 +82,11 @@ class Contents:
     parts: tuple[str, ...]
     parts_taken_in: tuple[str, ...] = ()  # compacted, but not deleted yet
 
+    @property
+    def taken_in(self) -> dict[str, int]:
+        """What the next generation takes over of the compacted parts: those that still exist."""
+        return {part: self.generation.taken_in[part] for part in self.parts_taken_in} if self.generation else {}
+
 
 def contents(folder: LedgerFolder) -> Contents:
     """The current contents. Raises LedgerError for a newer format or a folder that cannot be listed."""
@@ -85,59 +108,94 @@ def newest_generation(folder: LedgerFolder) -> Generation | None:
     raise LedgerError(f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?")
 
 
-def complete(folder: LedgerFolder, generation: Generation, known: frozenset[str]) -> bool:
-    """Complete a generation whose files are written. Returns False, without effect, if one outside `known` was first.
+class NewFiles:
+    """The files of the generation after `base`, until it is complete."""
 
-    So an earlier compaction cannot restore keys that `forget` left out of a generation. Of two concurrent ones, one or
-    both give up.
-    """
-    if known_generations(folder) - known:
+    def __init__(
+        self, folder: LedgerFolder, base: Generation | None, *, token: Callable[[int], str] = secrets.token_hex
+    ) -> None:
+        self._folder = folder
+        self._name = f"{base.number + 1 if base else 1:017d}"
+        self._files = f"{self._name}-{token(4)}"
+        self._written: list[str] = []
+
+    def next_name(self) -> str:
+        """The name of one more file, as in CompactedFile."""
+        self._written.append(f"{self._files}/{len(self._written):05d}.parquet")
+        return self._written[-1]
+
+    def complete(self, files: Sequence[CompactedFile], taken_in: Mapping[str, int], now_us: int) -> Generation | None:
+        """Make these files the newest generation; None, and they are deleted, if another change was first.
+
+        Raises LedgerError. The generation may be complete then, so that its files stay.
+        """
+        generation = Generation(self._name, now_us, tuple(files), taken_in)
+        if self._commit(generation.as_json(), generation.number):
+            return generation
+        self._folder.delete(*(f"{COMPACTED}/{name}" for name in self._written))
+        return None
+
+    def _commit(self, data: bytes, number: int) -> bool:
+        folder, name = self._folder, f"{COMPACTED}/{self._name}/{COMPLETE}"
+        if not folder.create(name, data) and not self._has_created(name, data):
+            return False
+        newest = number_in(complete_names(list_compacted(folder))[0])
+        if newest is None or newest <= number:
+            return True
+        folder.delete(name)  # others had completed this number and later ones, and swept it, before it was created here
         return False
-    name = f"{COMPACTED}/{generation.name}/{COMPLETE}"
-    try:
-        folder.replace(name, generation.as_json(), lasting=True)
-        alone = not known_generations(folder) - known - {generation.name}
-    except LedgerError:  # it may exist, and another one may have been first
-        with contextlib.suppress(LedgerError):
-            folder.delete(name)
-        raise
-    if not alone:
-        folder.delete(name)
-    return alone
+
+    def _has_created(self, name: str, data: bytes) -> bool:
+        """Whether an earlier try created the object, and its answer was lost. Two changes have different files."""
+        try:
+            return self._folder.read_bytes(name) == data
+        except FileNotFoundError:
+            return False
 
 
-def known_generations(folder: LedgerFolder) -> frozenset[str]:
-    """The argument `known` of `complete`; read it before `contents`."""
-    return frozenset(name.split("/")[1] for name in folder.names(COMPACTED) if name.endswith(f"/{COMPLETE}"))
+def list_compacted(folder: LedgerFolder) -> dict[str, fs.FileInfo]:
+    """All files of generations, by their names below COMPACTED.
+
+    A local folder is not listed in one step: the next generation may be completed after their common folder was read,
+    and the one before it be deleted before its own folder is. So a listing without a complete generation is repeated
+    if it has folders of generations.
+    """
+    start = len(folder.path) + len(COMPACTED) + 2
+    for _ in range(LIST_TRIES):
+        found = {info.path[start:]: info for info in folder.files(COMPACTED)}
+        if complete_names(found) or not folder.has_folders(COMPACTED):
+            break
+    return found
 
 
-def name_after(base: Generation | None, now_us: int, token: Callable[[int], str] = secrets.token_hex) -> str:
-    """A new name after that of `base`, regardless of clocks."""
-    begun = now_us if base is None else max(now_us, began(base.name) + 1)
-    return f"{begun:017d}-{token(4)}"
+def complete_names(files: Iterable[str]) -> list[str]:
+    """The folders with a complete.json, the newest first; files of other names are passed over."""
+    folders = (name.removesuffix(f"/{COMPLETE}") for name in files if name.endswith(f"/{COMPLETE}"))
+    return sorted((name for name in folders if FOLDER.fullmatch(name)), reverse=True)
 
 
-def began(name: str) -> int:
-    """The start of a generation in µs since the epoch. Raises ValueError for a foreign name."""
-    return int(name.partition("-")[0])
+def number_in(name: str) -> int | None:
+    """The number in the name of a folder; None for a foreign folder."""
+    found = FOLDER.fullmatch(name)
+    return int(found[1]) if found else None
 
 
-def complete_generations(folder: LedgerFolder) -> Iterator[Generation]:
-    """Every generation, the newest first.
+def complete_generations(folder: LedgerFolder, files: Iterable[str] | None = None) -> Iterator[Generation]:
+    """Every generation, the newest first. files: of `list_compacted`, if the caller has them.
 
     Raises FileNotFoundError if the newest one vanished since the listing, and LedgerError if it cannot be read. A
     missing or torn generation that a newer one replaces is left out.
     """
     newer = False
-    for name in reversed(folder.names(COMPACTED)):
-        if name.endswith(f"/{COMPLETE}"):
-            try:
-                yield _read(folder, name)
-            except (FileNotFoundError, TornGeneration) as error:
-                if not newer:
-                    raise
-                folder.warn(name, error)
-            newer = True
+    for generation in complete_names(list_compacted(folder) if files is None else files):
+        name = f"{COMPACTED}/{generation}/{COMPLETE}"
+        try:
+            yield _read(folder, name)
+        except (FileNotFoundError, TornGeneration) as error:
+            if not newer:
+                raise
+            folder.warn(name, error)
+        newer = True
 
 
 class TornGeneration(LedgerError):  # noqa: N818  # what the file is

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from jobs.declare.ledger_settings import Ttl
 
+OF_KEYS = "-keys"  # ends the run id of parts that a run writes during its prefetch
+
 
 @dataclass(frozen=True)
 class LedgerPlan:

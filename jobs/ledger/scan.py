@@ -2,7 +2,7 @@
 
 import bisect
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 import numpy as np
@@ -45,16 +45,19 @@ class KeySet:
         return pc.add(places, first) if first else places
 
 
-def matches(folder: LedgerFolder, there: Contents, wanted: KeySet) -> Iterator[pa.Table]:
-    """The rows of wanted keys in batches of schema FOUND.
+def matches(
+    folder: LedgerFolder, there: Contents, wanted: KeySet, *, unread: Callable[[str], object] = lambda _: None
+) -> Iterator[pa.Table]:
+    """The rows of wanted keys in batches of schema FOUND. unread: told of torn and foreign parts.
 
     Raises FileNotFoundError for a missing file, and LedgerError for a newer format or a failing filesystem.
     """
     for file in there.generation.files if there.generation else ():
         yield _in_compacted(folder, file, wanted)
     some: list[pa.Table] = []
-    for _, table in read_parts(folder, there.parts, ENCODED):
+    for part, table in read_parts(folder, there.parts, ENCODED):
         if table is None:
+            unread(part)
             continue
         some.append(table)
         if sum(map(len, some)) >= max(ROWS_AT_ONCE, len(wanted)):

@@ -5,6 +5,7 @@ of a compacted file locates the row groups that may contain a wanted key; their 
 only of row groups with a hit.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,8 @@ from jobs.declare.ledger_settings import Ttl
 from jobs.errors import LedgerError
 from jobs.ledger.answers import SCHEMA, taken
 from jobs.ledger.generations import Contents, contents
-from jobs.ledger.resolution import decide, newest_rows
+from jobs.ledger.journal import JOURNAL
+from jobs.ledger.resolution import Mask, decide, newest_rows
 from jobs.ledger.scan import FOUND, REST, ROWS_AT_ONCE, KeySet, matches
 from jobs.ledger.store import LedgerFolder
 
@@ -34,6 +36,78 @@ class Selected:
     refreshed: pa.Array
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What a search has read, for another one that only reads what came later."""
+
+    generation: str | None = None
+    parts: frozenset[str] = frozenset()
+
+
+class Search:
+    """Finds the effective records of some keys again and again, and reads only files that are new to it.
+
+    seen: what an earlier search read, whose records are not wanted again. without: runs whose parts are passed over.
+    """
+
+    def __init__(
+        self, folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, seen: Seen | None = None,
+        without: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self._keys = KeySet(wanted)
+        self._folder = folder
+        self._without = tuple(f"{run}/" for run in without)
+        self._before = seen or Seen()
+        self._read = self._before
+        self._found = FOUND.empty_table()
+
+    @property
+    def seen(self) -> Seen:
+        """What was read so far. A journal is not part of it, because it may grow."""
+        return Seen(self._read.generation, self._read.parts | self._before.parts)
+
+    def update(self, now_us: int) -> bool:
+        """Read what is new. Returns whether that has records of the keys.
+
+        Safe beside writers and a compaction. Raises LedgerError for a newer format or a folder that cannot be read.
+        """
+        for _ in range(VANISHED_AT_MOST):
+            try:
+                return self._update(contents(self._folder), now_us)
+            except FileNotFoundError:  # a compaction deleted it some time after its compaction: list again
+                continue
+        raise LedgerError(f"ledger {self._folder.root!r}: its files vanish while they are read; is it being deleted?")
+
+    def _update(self, there: Contents, now_us: int) -> bool:
+        name = there.generation.name if there.generation else None
+        is_new = name != self._read.generation  # it may have dropped records, so what was found is found again
+        known = self._before.parts if is_new else self._read.parts | self._before.parts
+        parts = [part for part in there.parts if part not in known and not part.startswith(self._without or "//")]
+        torn: set[str] = set()
+        wanted = Contents(there.generation if is_new else None, tuple(parts))
+        tables = matches(self._folder, wanted, self._keys, unread=torn.add)
+        before = FOUND.empty_table() if is_new else self._found
+        found = _newest_of(tables, before, len(self._keys), now_us)
+        changed = found is not self._found
+        self._found = found
+        read = {part for part in parts if part not in torn and not part.endswith(JOURNAL)}
+        self._read = Seen(name, frozenset(read) if is_new else self._read.parts | read)
+        return changed
+
+    def selected(self, *, now_us: int, ttl: Ttl) -> Selected:
+        """The effective record of each key, of what was read so far."""
+        found = self._found
+        places, numbers = np.unique(found["place"].to_numpy(), return_inverse=True)
+        decided = decide(numbers, found, len(places), now_us=now_us, ttl=ttl)
+        rows = taken(found, decided.rows[decided.rows >= 0])
+
+        def texts(which: Mask) -> pa.Array:
+            return self._keys.texts.take(pa.array(places[which]))
+
+        columns = [texts(decided.rows >= 0), *(rows[name] for name in REST)]
+        return Selected(pa.table(columns, schema=SCHEMA), texts(decided.expired), texts(decided.refreshed))
+
+
 def select(folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: int, ttl: Ttl) -> Selected:
     """The effective record of each wanted key, if there is one:
 
@@ -46,35 +120,22 @@ def select(folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: 
     allowed. Safe beside writers and a compaction. Raises LedgerError for a newer format or a folder that cannot be
     read.
     """
-    keys = KeySet(wanted)
-    for _ in range(VANISHED_AT_MOST):
-        try:
-            found = _find(folder, contents(folder), keys, now_us)
-        except FileNotFoundError:  # a compaction deleted it some time after its compaction: list again
-            continue
-        decided = decide(found["place"].to_numpy(), found, len(keys), now_us=now_us, ttl=ttl)
-        speaks = decided.rows[decided.rows >= 0]
-        places = np.flatnonzero(decided.rows >= 0)
-        rows = taken(found, speaks)
-        columns = [keys.texts.take(pa.array(places)), *(rows[name] for name in REST)]
-        return Selected(
-            pa.table(columns, schema=SCHEMA),
-            keys.texts.filter(pa.array(decided.expired)),
-            keys.texts.filter(pa.array(decided.refreshed)),
-        )
-    raise LedgerError(f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?")
+    search = Search(folder, wanted)
+    search.update(now_us)
+    return search.selected(now_us=now_us, ttl=ttl)
 
 
-def _find(folder: LedgerFolder, there: Contents, keys: KeySet, now_us: int) -> pa.Table:
-    """The newest record of each key and outcome, by the key's index in `keys`. Raises FileNotFoundError."""
-    kept, rows = [FOUND.empty_table()], 0
-    for found in matches(folder, there, keys):
+def _newest_of(tables: Iterable[pa.Table], before: pa.Table, count: int, now_us: int) -> pa.Table:
+    """The newest record of each key and outcome, by the key's number of `count`."""
+    kept, rows, has_new = [before], before.num_rows, False
+    for found in tables:
+        has_new |= found.num_rows > 0
         kept.append(found)
         rows += found.num_rows
-        if rows > max(ROWS_AT_ONCE, 4 * len(keys)):
+        if rows > max(ROWS_AT_ONCE, 4 * count):
             kept = [_newest(pa.concat_tables(kept), now_us)]
             rows = kept[0].num_rows
-    return _newest(pa.concat_tables(kept), now_us)
+    return _newest(pa.concat_tables(kept), now_us) if has_new else before
 
 
 def _newest(found: pa.Table, now_us: int) -> pa.Table:

@@ -10,10 +10,12 @@ error, because skipping it would pay for its answers again.
 import contextlib
 import functools
 import logging
+import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -153,6 +155,49 @@ class LedgerFolder:
         except (pa.ArrowException, OSError) as error:
             raise self._not_stored(error) from error
 
+    def create(self, name: str, data: bytes) -> bool:
+        """Create an object in one durable step that fails if it exists. Returns whether this call created it.
+
+        Raises LedgerError. The object may exist then, with this content.
+        """
+        try:
+            self._create(name, data)
+        except (objects.Changed, FileExistsError):
+            return False
+        except (pa.ArrowException, OSError) as error:
+            raise self._not_stored(error) from error
+        return True
+
+    def _create(self, name: str, data: bytes) -> None:
+        handler: Any = getattr(self.filesystem, "handler", None)  # of a filesystem in Python
+        if hasattr(handler, "create_file"):
+            handler.create_file(f"{self.path}/{name}", data)
+        elif self.filesystem.type_name == "local":
+            durable.create(Path(f"{self.path}/{name}"), data)
+        elif self.storage is None and objects.can_open(self.root):
+            objects.create(below(self.root, self.lookup, self.fingerprint, name), data)
+        else:
+            raise LedgerError(
+                f"ledger {self.root!r}: only a filesystem that can create a file on condition that it does not exist "
+                "lets answers be compacted or forgotten: a local folder or, with tidegate[s3] installed, an object "
+                "store."
+            )
+
+    def renew(self, name: str, data: bytes) -> None:
+        """Give a small object the time of now, by the clock of the filesystem; create it if it does not exist. Raises
+        LedgerError.
+
+        A local file is not replaced, because a listing might miss both the old file and the new one.
+        """
+        try:
+            if self.filesystem.type_name == "local":
+                with contextlib.suppress(FileNotFoundError):
+                    os.utime(f"{self.path}/{name}")
+                    return
+        except OSError as error:
+            raise self._not_stored(error) from error
+        self.replace(name, data)
+
     def _put(self, path: str, data: bytes | pa.Buffer) -> None:
         if self.filesystem.type_name not in NO_FOLDERS:
             self.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
@@ -206,6 +251,16 @@ class LedgerFolder:
 
     def _listed(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
         return [info for info in self.filesystem.get_file_info(selector) if info.type == fs.FileType.File]
+
+    def has_folders(self, below: str) -> bool:
+        """Whether a subfolder has folders; False where a folder is only a prefix of names."""
+        if self.filesystem.type_name != "local":
+            return False
+        selector = fs.FileSelector(f"{self.path}/{below}", allow_not_found=True)
+        try:
+            return any(info.type == fs.FileType.Directory for info in self.filesystem.get_file_info(selector))
+        except (pa.ArrowException, OSError) as error:
+            raise LedgerError(f"ledger {self.root!r}: it cannot be listed: {error_text(error)}.") from error
 
     def parts(self, run_id: str | None = None, prefix: str = "") -> list[str]:
         """The existing parts as `<run_id>/<name>.parquet`, and journals, sorted; optionally of one run, with this

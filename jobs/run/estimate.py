@@ -22,7 +22,7 @@ from jobs.ledger.selection import select
 from jobs.ledger.stored_request import read_request, versions, what_changed
 from jobs.run.changed_rows import find_changes
 from jobs.run.hits import folder_of
-from jobs.run.judged_answers import without_old_errors
+from jobs.run.judged_answers import needing_no_call
 from jobs.run.key_columns import ROWS, TEXT
 from jobs.run.options import RunOptions, ledger_of
 from jobs.run.planned_keys import CALLS, PlannedKeys
@@ -155,7 +155,7 @@ def _estimated(
     missing = wanted
     if plan is not None:
         selected = select(folder_of(plan), wanted[TEXT], now_us=now_us, ttl=plan.ttl)
-        answers, failed = without_old_errors(lookup, selected.answers, ttl=plan.ttl, now_us=now_us)
+        answers, failed = needing_no_call(lookup, plan, selected.answers, now_us)
         in_ledger = answers.num_rows
         missing = wanted.filter(pc.invert(pc.is_in(wanted[TEXT], value_set=answers["key"].combine_chunks())))
         oldest = pc.min(answers["answered_at"].cast(pa.int64())).as_py()

@@ -1,6 +1,7 @@
-"""Stored answers that the declaration calls errors (error_when, required): they hold as long as an error does.
+"""Which stored records need no call: the only decision about it, of the driver, its tasks and estimates.
 
-The raw response is stored as any other, so that a corrected declaration maps it again without a call.
+Stored answers that the declaration calls errors (error_when, required) hold as long as an error does. The raw response
+is stored as any other, so that a corrected declaration maps it again without a call.
 """
 
 import pyarrow as pa
@@ -12,6 +13,14 @@ from jobs.declare.answer_json import load
 from jobs.declare.ledger_settings import FOR_EVER, Ttl
 from jobs.declare.lookup import Lookup
 from jobs.ledger.answers import StoredAnswer, as_answers
+from jobs.ledger.plan import LedgerPlan
+
+
+def needing_no_call(lookup: Lookup, plan: LedgerPlan, answers: pa.Table, now_us: int) -> tuple[pa.Table, pa.Array]:
+    """The records of `select` whose keys need no call, and the keys of answers that are old errors."""
+    if plan.idempotent:
+        answers = answers.filter(pc.not_equal(answers["outcome"], "asked"))  # the call may be repeated
+    return without_old_errors(lookup, answers, ttl=plan.ttl, now_us=now_us)
 
 
 def without_old_errors(lookup: Lookup, answers: pa.Table, *, ttl: Ttl, now_us: int) -> tuple[pa.Table, pa.Array]:

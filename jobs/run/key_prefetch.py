@@ -20,6 +20,7 @@ from jobs import schema
 from jobs.declare.lookup import Lookup
 from jobs.ledger.keyed_file import write_keyed
 from jobs.ledger.plan import CallCap, LedgerPlan
+from jobs.run.claims import SharedLookup
 from jobs.run.driver_keys import DriverKeys
 from jobs.run.enrich import write_keys
 from jobs.run.hits import Hits, run_of_keys, with_index, with_own_answers
@@ -37,11 +38,10 @@ OUTCOME = (schema.status, schema.source, schema.error, schema.attempts, schema.l
 
 @dataclass(frozen=True)
 class First:
-    """The prefetch of one lookup. keys: of `hits.missing`; others: the living runs at its start."""
+    """The prefetch of one lookup. keys: of `hits.missing`."""
 
     hits: Hits
     keys: pa.Table
-    others: tuple[str, ...]
 
     @property
     def message(self) -> str:
@@ -59,6 +59,7 @@ def prefetch_keys(
     *,
     spark: SparkSession,
     here: bool,
+    alone: bool,
     seed: int,
     scratch: Path,
     sent: RequestMetricsCollector | None = None,
@@ -66,18 +67,21 @@ def prefetch_keys(
     """Call for these keys once, all lookups side by side; returns the plan for the rows, which repeats none of the
     calls.
 
-    first: by the lookup's place in the plan. here: in this process, where `is_for_driver` has it so. seed: of this
-    run, which asks in an order of its own. scratch: a folder for what became of the keys; the rows need it. sent: told
-    of the requests.
+    first: by the lookup's place in the plan. here: in this process, where `is_for_driver` has it so. alone: no other
+    run was there when this one began. seed: of this run, which asks in an order of its own. scratch: a folder for what
+    became of the keys; the rows need it. sent: told of the requests.
     Raises what the tasks raise: RunStopped, RowFailed, LedgerError. What was answered until then is in the ledger.
     """
     places = sorted(first)
     hits = {place: first[place].hits for place in places}
     shared = SharedKeys(
-        sharing={place: one.plan for place, one in hits.items() if one.plan is not None},
-        others={place: first[place].others for place in places},
-        types={place: types_of(one.hits.keys.types, one.hits.names) for place, one in first.items()},
-        seed=seed,
+        {
+            place: SharedLookup(one.plan, one.lookup, types_of(one.keys.types, one.names), one.seen)
+            for place, one in hits.items()
+            if one.plan is not None
+        },
+        alone,
+        seed,
     )
     wanted = [TEXT, PLACE, *schema.SOURCE_IDENTITY, schema.PARTITION]
     for place in places:

@@ -20,12 +20,13 @@ from pyspark.sql import DataFrame
 from jobs.input.day import InputDay
 from jobs.ledger.plan import CallCap, LedgerPlan
 from jobs.ledger.stored_request import write_request
-from jobs.run.by_row import begin_deciding, decided
 from jobs.run.caps import divided_by_need
 from jobs.run.day_keys import KeySource
-from jobs.run.hits import Found, Hits, find_hits, folder_of, heartbeats, register_run, unregister_run, with_index
-from jobs.run.key_columns import HASH, ROWS, TASK, Hashes
+from jobs.run.hits import Hits, find_hits, folder_of, with_index
+from jobs.run.kept_keys import keep_keys, release_prefetched
+from jobs.run.key_columns import HASH, ROWS, TASK, TEXT, Hashes
 from jobs.run.key_prefetch import BY_ROW, First, prefetch_keys, types_of
+from jobs.run.registration import Found, look_around, registered
 from jobs.run.request_metrics import RequestMetricsCollector
 from jobs.task.plan import PartitionPlan
 
@@ -66,11 +67,12 @@ def prepare_ledger(
     seed = draw(31)
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
-        stack.enter_context(heartbeats([ledger for ledger in plan.ledgers if ledger is not None]))
-        # all of them before any look: of two runs at least one sees the other, and it lists no key of any lookup, so
-        # that no two runs ever wait for each other's rows
-        there = [_begin(plan, place, stack) for place in range(len(plan.lookups))]
-        look = partial(_look, prepared, plan, there, day=day, seed=seed, stack=stack)
+        stack.enter_context(registered([ledger for ledger in plan.ledgers if ledger is not None]))
+        there = [_begin(plan, place) for place in range(len(plan.lookups))]
+        # a run that sees another one at any ledger keeps no key of any lookup to itself, so that no two runs ever wait
+        # for each other's keys
+        alone = not any(one.others for one in there)
+        look = partial(_look, prepared, plan, there, day=day, alone=alone, seed=seed, stack=stack)
         looks = [look(place) for place in range(len(plan.lookups))]
         first = {place: look.first for place, look in enumerate(looks) if look.first is not None}
         found = replace(
@@ -82,7 +84,12 @@ def prepare_ledger(
         if first:
             asking(sum(one.keys.num_rows for one in first.values()))
             spark = prepared.sparkSession
-            found = prefetch_keys(found, first, spark=spark, here=here, seed=seed, scratch=scratch, sent=sent)
+            found = prefetch_keys(
+                found, first, spark=spark, here=here, alone=alone, seed=seed, scratch=scratch, sent=sent
+            )
+            for place in first if alone else ():
+                if (ledger := plan.ledgers[place]) is not None:
+                    release_prefetched(ledger)
             asking(None)
         asked_by = tuple(BY_ROW if look.first is None else look.first.message for look in looks)
         yield LedgerSession(found, asked_by, all(look.leaves_none for look in looks))
@@ -111,14 +118,16 @@ def _look(
     place: int,
     *,
     day: InputDay | None,
+    alone: bool,
     seed: int,
     stack: ExitStack,
 ) -> _Look:
-    """Find what the ledger knows of the keys, and which of them are asked before the rows; tell other runs the rest.
+    """Find what the ledger knows of the keys, and which of them are asked before the rows; tell other runs which ones
+    this run keeps to itself.
 
     there: per lookup, what its ledger had when this run began.
     """
-    ledger, names, alone = plan.ledgers[place], plan.layout.keys[place], not any(one.others for one in there)
+    ledger, names = plan.ledgers[place], plan.layout.keys[place]
     source = KeySource(prepared, names, plan.lookups[place], day)
     shares = plan.may_call and plan.lookups[place].cache is not None
     if plan.cap is None and alone and not there[place].has_answers:
@@ -131,10 +140,10 @@ def _look(
     stack.callback(hits.keys.drop)
     indexed = ledger and with_index(ledger, hits.answers)
     keys, by_row = _divided_keys(hits, alone=alone) if shares else (hits.missing.slice(0, 0),) * 2
-    _tell(prepared, plan, place, by_row[HASH].to_numpy())
+    _tell(prepared, plan, place, by_row[HASH].to_numpy(), keys[TEXT] if alone else None)
     if not keys.num_rows:
         return _Look(indexed, hits)
-    return _Look(indexed, hits, First(replace(hits, plan=indexed), keys, tuple(there[place].others)))
+    return _Look(indexed, hits, First(replace(hits, plan=indexed), keys))
 
 
 def _divided_keys(hits: Hits, *, alone: bool) -> tuple[pa.Table, pa.Table]:
@@ -148,22 +157,22 @@ def _divided_keys(hits: Hits, *, alone: bool) -> tuple[pa.Table, pa.Table]:
     return repeated, hits.missing.filter(pc.equal(hits.missing[ROWS], 1))
 
 
-def _begin(plan: PartitionPlan, place: int, stack: ExitStack) -> Found:
-    """Make the run's folder in the ledger until its end; returns what else is there."""
+def _begin(plan: PartitionPlan, place: int) -> Found:
+    """What is in the ledger of this lookup beside the run."""
     ledger = plan.ledgers[place]
     if ledger is None:
-        return Found([], has_answers=False)
-    stack.callback(unregister_run, ledger)
-    begin_deciding(ledger)
-    found = register_run(ledger)
+        return Found((), has_answers=False)
+    found = look_around(ledger)
     write_request(folder_of(ledger), plan.lookups[place])
     return found
 
 
-def _tell(prepared: DataFrame, plan: PartitionPlan, place: int, by_row: Hashes) -> None:
+def _tell(
+    prepared: DataFrame, plan: PartitionPlan, place: int, by_row: Hashes, prefetched: pa.Array | None = None
+) -> None:
     ledger = plan.ledgers[place]
     if ledger is not None:
-        decided(ledger, by_row, types_of(prepared.schema, plan.layout.keys[place]))
+        keep_keys(ledger, by_row, types_of(prepared.schema, plan.layout.keys[place]), prefetched=prefetched)
 
 
 def _divided(plan: PartitionPlan, looks: Sequence[_Look]) -> CallCap | None:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from jobs.ledger.plan import LedgerPlan
-from jobs.run.claims import Claims
+from jobs.run.claims import Claims, SharedLookup
 from jobs.run.key_columns import HASH, TEXT
 from jobs.task.driver_link import TaskFacts
 from jobs.task.plan import PartitionPlan
@@ -17,11 +16,14 @@ PLACE = "__key_place"  # int: of the lookup in the plan
 
 @dataclass(frozen=True)
 class SharedKeys:
-    """Concurrent runs with the same keys; each by the lookup's place. others: runs that lived when this one began."""
+    """The lookups with a ledger, by their place in the plan of the rows.
 
-    sharing: dict[int, LedgerPlan]
-    others: dict[int, tuple[str, ...]]
-    types: dict[int, str]
+    Attributes:
+        alone: No other run was there when this one began, so that later ones leave it its keys.
+    """
+
+    lookups: dict[int, SharedLookup]
+    alone: bool
     seed: int
 
 
@@ -31,14 +33,12 @@ def run_prefetch(
     """The function for mapInArrow: keys in; a row for each called or stored key out. task: None: Spark's."""
     from pyspark import TaskContext
 
-    if not shared.sharing:
+    task = task or TaskContext.get()
+    number, attempt = (task.partitionId(), task.attemptNumber()) if task else (0, 0)
+    if not shared.lookups or (shared.alone and not attempt):
         yield from run_partition(plan, batches, task)
         return
-    task = task or TaskContext.get()
-    number = task.partitionId() if task else 0
-    claims = Claims(
-        shared.sharing, shared.others, number, text=TEXT, place=PLACE, hashed=HASH, types=shared.types, seed=shared.seed
-    )
+    claims = Claims(shared.lookups, number, attempt, text=TEXT, place=PLACE, hashed=HASH, seed=shared.seed)
     try:
         for batch in run_partition(plan, claims.take(batches), task):
             claims.finished(batch)

@@ -1,9 +1,12 @@
 """Durable writes: files on a local disk that survive a power cut, if the disk honours fsync."""
 
 import contextlib
+import errno
 import os
 import secrets
 from pathlib import Path
+
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 def write(path: Path, data: bytes) -> None:
@@ -37,6 +40,26 @@ def write_new(path: Path, data: bytes | memoryview) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+    sync(path.parent)
+
+
+def create(path: Path, data: bytes) -> None:
+    """Write a file durably under a name that no file has: readers see all of it or nothing.
+
+    Without hard links, as on some network disks, a reader or a crash may see a part of it. Creates its folder if
+    needed. Raises FileExistsError if there is such a file, and OSError.
+    """
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.draft")
+    write_new(draft, data)
+    try:
+        path.hardlink_to(draft)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        write_new(path, data)
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
     sync(path.parent)
 
 

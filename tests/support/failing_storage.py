@@ -10,6 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
+from jobs.storage import durable
+
 ERRORS = {
     "EIO": ("local", lambda: OSError(errno.EIO, "Input/output error")),
     "ETIMEDOUT": ("local", lambda: OSError(errno.ETIMEDOUT, "Connection timed out")),
@@ -146,6 +148,9 @@ class FailingStorage(fs.FileSystemHandler):
     def delete_file(self, path):
         self.step("delete", lambda: self._local.delete_file(path))
 
+    def create_file(self, path, data):
+        durable.create(Path(path), data)  # which is a step of `put_under`
+
     def move(self, source, target):
         self.step("move", lambda: self._local.move(source, target))
 
@@ -181,7 +186,6 @@ def put_under(root, storage, put=setattr):
     put(object, name, value): sets an attribute, as monkeypatch.setattr does.
     """
     from jobs.ledger import keyed_file, store
-    from jobs.storage import durable
 
     filesystem, root = Filesystem(storage), str(root)
     for module in (store, keyed_file):
@@ -194,7 +198,7 @@ def put_under(root, storage, put=setattr):
 
         opened.usual = usual
         put(module, "filesystem_of", opened)
-    for name in ("write", "write_new"):
+    for name in ("write", "write_new", "create"):
         usual_write = getattr(getattr(durable, name), "usual", getattr(durable, name))
 
         def lasting(path, data, write=usual_write):

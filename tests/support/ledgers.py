@@ -30,7 +30,7 @@ class _Upload(io.BytesIO):
 
 
 class ObjectStore(fs.FileSystemHandler):
-    """Whole objects, put, got, listed and deleted. No append, no rename, no copy, no folders."""
+    """Whole objects, put, created, got, listed and deleted. No append, no rename, no copy, no folders."""
 
     def __init__(self):
         self.objects = {}
@@ -48,6 +48,12 @@ class ObjectStore(fs.FileSystemHandler):
     def _put(self, path, data):
         self._change("put", path)
         self.objects[path] = data
+
+    def create_file(self, path, data):
+        """On condition that there is none, as the stores of today can."""
+        if path in self.objects:
+            raise FileExistsError(path)
+        self._put(path, data)
 
     def get_type_name(self):
         return "objects"

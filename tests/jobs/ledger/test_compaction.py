@@ -159,18 +159,32 @@ def test_a_torn_one_that_a_newer_generation_has_replaced_is_passed_over(folder, 
     assert "complete.json is skipped" in caplog.text
 
 
-def test_what_a_crash_left_is_taken_away_when_no_compaction_can_be_writing_it_any_more(remote, objects, ledgers):
+def test_the_next_compaction_takes_away_what_a_crashed_one_left(remote, objects, ledgers):
     fill(remote, ledgers)
     objects.changes_left = 1  # the file of the generation is put, what makes it whole is not
     with pytest.raises(LedgerError):
-        compact(remote, now_us=HOUR_US)
+        compact(remote)
     objects.changes_left = None
-    left = remote.names("compacted")
-    assert len(left) == 1
-    compact(remote, now_us=2 * HOUR_US)
-    assert left[0] in remote.names("compacted")
-    compact(remote, now_us=50 * HOUR_US)
-    assert left[0] not in remote.names("compacted")
+    (left,) = remote.names("compacted")
+    compact(remote)
+    assert left not in remote.names("compacted")
+
+
+@everywhere("folder")
+@pytest.mark.parametrize("name", ["backup", "99999999999999999x", "2026-11-26", "00000000000000009-copy"])
+def test_a_foreign_folder_beside_the_generations_changes_nothing(folder, ledgers, name):
+    fill(folder, ledgers)
+    compact(folder, grace=NOW)
+    fill(folder, ledgers, seed=1)
+    before, newest = ledgers.known(folder, KEYS), newest_generation(folder).name
+    foreign = [f"compacted/{name}/complete.json", f"compacted/{name}/{newest}/complete.json", f"compacted/{name}.txt"]
+    for one in foreign:
+        ledgers.put(folder, one, b"{}")
+    assert ledgers.known(folder, KEYS) == before
+    assert not compact(folder, grace=NOW).given_up
+    forget(folder, KEYS[:1])
+    assert ledgers.known(folder, KEYS[1:]) == {key: one for key, one in before.items() if key != KEYS[0]}
+    assert set(foreign) <= set(folder.names())
 
 
 def test_parts_taken_in_and_old_generations_stay_for_the_grace_period(remote, ledgers):
@@ -229,25 +243,56 @@ def test_of_two_compactions_at_once_one_gives_up_and_nothing_is_lost(remote, obj
     assert ledgers.known(remote, KEYS) == before
 
 
-def test_two_that_end_at_one_moment_both_give_up_or_one_and_nothing_is_lost(remote, objects, ledgers):
+def test_of_two_changes_that_end_at_one_moment_the_first_counts_and_nothing_is_lost(remote, objects, ledgers):
     fill(remote, ledgers)
     before = ledgers.known(remote, KEYS)
-    original = objects.open_output_stream
-    inner = []
+    original, inner = objects.create_file, []
 
-    def both_have_looked_and_write(path, metadata):
-        if path.endswith("complete.json") and not inner:
+    def another_ends(path, data):
+        if not inner:
             inner.append(None)
             inner[0] = compact(remote, grace=NOW)
-        return original(path, metadata)
+        return original(path, data)
 
-    objects.open_output_stream = both_have_looked_and_write
-    outer = compact(remote, grace=timedelta(days=1))
-    assert outer.given_up
+    objects.create_file = another_ends
+    assert compact(remote, grace=timedelta(days=1)).given_up
+    assert not inner[0].given_up
     assert ledgers.known(remote, KEYS) == before
     compact(remote, grace=NOW)
-    compact(remote, grace=NOW)
     assert ledgers.known(remote, KEYS) == before
+
+
+def test_a_commit_whose_answer_is_lost_counts_though_the_next_try_finds_its_object(remote, objects, ledgers):
+    fill(remote, ledgers)
+    before, original = ledgers.known(remote, KEYS), objects.create_file
+
+    def tried_again(path, data):
+        original(path, data)
+        return original(path, data)
+
+    objects.create_file = tried_again
+    assert compact(remote, grace=NOW).parts_taken_in == 6
+    assert ledgers.known(remote, KEYS) == before
+
+
+def test_a_change_that_comes_after_several_others_gives_up_though_its_number_is_free_again(remote, objects, ledgers):
+    fill(remote, ledgers)
+    original, others = objects.create_file, []
+
+    def after_others(path, data):
+        if not others:
+            others.append(None)
+            for seed in (1, 2):
+                fill(remote, ledgers, seed=seed)
+                compact(remote, grace=NOW)
+                compact(remote, grace=NOW)
+        return original(path, data)
+
+    objects.create_file = after_others
+    assert compact(remote, grace=NOW).given_up
+    assert len([name for name in remote.names("compacted") if name.endswith("complete.json")]) == 1
+    assert newest_generation(remote).number == 2
+    assert ledgers.known(remote, KEYS)
 
 
 @everywhere("folder")

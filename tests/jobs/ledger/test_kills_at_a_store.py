@@ -16,9 +16,11 @@ from jobs.ledger.erasure import forget
 from jobs.ledger.keys import key_text
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select
+from jobs.ledger.working_folders import announce
 from jobs.ledger.writer import LedgerWriter
-from jobs.run.by_row import begin_deciding, decided
-from jobs.run.hits import folder_of, register_run, unregister_run, with_index
+from jobs.run.hits import folder_of, with_index
+from jobs.run.kept_keys import keep_keys
+from jobs.run.registration import look_around, unregister
 from tests.support.killed_processes import behind_a_proxy
 
 pytestmark = pytest.mark.proof
@@ -46,13 +48,13 @@ def ask(root, run_id, keys, told):
     told: a file for the keys that are.
     """
     plan = plan_of(root, run_id)
-    begin_deciding(plan)
-    register_run(plan)
     folder = folder_of(plan)
+    announce(folder, run_id)
+    look_around(plan)
     found = select(folder, pa.array(TEXTS), now_us=time.time_ns() // 1000, ttl=Ttl()).answers
     known = set(found["key"].to_pylist())
     with_index(plan, found)
-    decided(plan, np.arange(len(keys)), "string")
+    keep_keys(plan, np.arange(len(keys)), "string")
     missing = [key for key in keys if key_text((key,)) not in known]
     writer = LedgerWriter(folder, run_id, "0-0", flush_rows=2, flush_seconds=60)
     for pair in (missing[start : start + 2] for start in range(0, len(missing), 2)):
@@ -62,7 +64,7 @@ def ask(root, run_id, keys, told):
         with told.open("a") as file:
             file.writelines(f"{key_text((key,))} {run_id}\n" for key in pair)
     writer.close()
-    unregister_run(plan)
+    unregister(plan)
 
 
 def told_in(told):

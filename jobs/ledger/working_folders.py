@@ -1,0 +1,112 @@
+"""The working folders of runs in the ledger: who is registered, and which folders may be deleted.
+
+    <folder>/runs/<run_id>/run.json     who the run is; written first, and its time is the run's heartbeat
+
+The folder of a registered run is deleted by that run; by others once its process is known to be gone, or when nothing
+in the folder is younger than two days. The same age holds for a folder without a run.json: its run may be about to
+register, or its tasks outlived it. Times are those of the ledger's filesystem, never of this process alone.
+"""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+
+from pyarrow import fs
+
+from jobs.errors import LedgerError
+from jobs.ledger.store import NO_FOLDERS, LedgerFolder
+from jobs.storage.stored_files import error_text
+
+RUNS = "runs"  # <folder>/runs/<run_id>/: working files of one run
+BEAT = "run.json"
+ABANDONED = timedelta(days=2)  # without a heartbeat, which a living run writes every few seconds
+
+
+def by_run(folder: LedgerFolder, files: Iterable[fs.FileInfo]) -> dict[str, dict[str, datetime | None]]:
+    """For each run that has a folder among these files: the names in it, and their times."""
+    start = len(folder.path) + len(RUNS) + 2
+    found: dict[str, dict[str, datetime | None]] = {}
+    for info in files:
+        if info.path.startswith(f"{folder.path}/{RUNS}/"):
+            run_id, _, name = info.path[start:].partition("/")
+            if name:
+                found.setdefault(run_id, {})[name] = info.mtime
+    return found
+
+
+def announce(folder: LedgerFolder, run_id: str) -> None:
+    """Register a run, before anything else of it is in its folder, or renew its heartbeat. Raises LedgerError."""
+    facts = {"run_id": run_id, "host": _host(), "pid": os.getpid()}
+    folder.renew(f"{RUNS}/{run_id}/{BEAT}", json.dumps(facts).encode())
+
+
+def _host() -> str:
+    """The scope of process numbers: a host or a container."""
+    try:
+        space = os.readlink("/proc/self/ns/pid")  # noqa: PTH115  # not a path
+    except OSError:
+        space = ""
+    return f"{socket.gethostname()} {space}".strip()
+
+
+def remove_gone(folder: LedgerFolder, files: Iterable[fs.FileInfo]) -> set[str]:
+    """Delete the folders of runs whose process is known to have ended. Returns the other registered runs."""
+    registered = {run_id for run_id, names in by_run(folder, files).items() if BEAT in names}
+    gone = {run_id for run_id in registered if _is_gone(folder, run_id)}
+    for run_id in gone:
+        remove_run(folder, run_id)
+    return registered - gone
+
+
+def _is_gone(folder: LedgerFolder, run_id: str) -> bool:
+    """Whether the process of a run is known to have ended: only on this host, and only by the run's own word."""
+    try:
+        facts = json.loads(folder.read_bytes(f"{RUNS}/{run_id}/{BEAT}"))
+        if facts["host"] != _host():
+            return False
+        os.kill(int(facts["pid"]), 0)
+    except ProcessLookupError:
+        return True
+    except (FileNotFoundError, LedgerError, OSError, ValueError, KeyError, TypeError, OverflowError):
+        return False  # ended meanwhile, or another user's, or foreign: it may live
+    return False
+
+
+def remove_abandoned(
+    folder: LedgerFolder, files: Sequence[fs.FileInfo] | None = None, *, clock: Callable[[], float] = time.time
+) -> set[str]:
+    """Delete the folders of runs without a file of the last two days; they contain no answers. Returns these runs.
+    Raises LedgerError.
+
+    files: of the whole ledger. The newest one says how late it is at least, and the clock of this process must agree.
+    """
+    files = folder.files() if files is None else files
+    times = [info.mtime.timestamp() for info in files if info.mtime is not None]
+    before = min(max(times, default=0.0), clock()) - ABANDONED.total_seconds()
+    abandoned = {run_id for run_id, names in by_run(folder, files).items() if _last(names.values()) < before}
+    for run_id in abandoned:
+        remove_run(folder, run_id)
+    return abandoned
+
+
+def _last(times: Iterable[datetime | None]) -> float:
+    return max(float("inf") if time is None else time.timestamp() for time in times)
+
+
+def remove_run(folder: LedgerFolder, run_id: str) -> None:
+    """Delete the folder of a run, if it has one; who it is goes last. Raises LedgerError."""
+    name = f"{RUNS}/{run_id}"
+    beat = f"{name}/{BEAT}"
+    folder.delete(*(found for found in folder.names(name) if found != beat))
+    folder.delete(beat)
+    if folder.filesystem.type_name in NO_FOLDERS:
+        return
+    try:
+        folder.filesystem.delete_dir(f"{folder.path}/{name}")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise LedgerError(f"ledger {folder.root!r}: {name} cannot be deleted: {error_text(error)}.") from error

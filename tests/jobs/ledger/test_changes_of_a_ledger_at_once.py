@@ -1,0 +1,167 @@
+"""Every pair of changes of a ledger: one stops at each of its file operations, and the other one runs whole there."""
+
+import itertools
+import shutil
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from jobs.commands.marks import mark_expired
+from jobs.declare.ledger_settings import FOR_EVER, Ttl
+from jobs.ledger import store
+from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.compaction import compact
+from jobs.ledger.erasure import forget
+from jobs.ledger.plan import LedgerPlan
+from jobs.ledger.selection import select
+from jobs.ledger.store import LedgerFolder
+from jobs.ledger.working_folders import announce, remove_abandoned
+from jobs.run.kept_keys import keep_keys
+from jobs.run.registration import look_around, unregister
+from tests.support.failing_storage import FailingStorage, put_under
+
+OLD = [f'["old {number}"]' for number in range(8)]
+NOWHERE = '["somebody else"]'
+
+
+class SteppedStorage(FailingStorage):
+    """Calls `between` before its operation of this number, once."""
+
+    def __init__(self, kind):
+        super().__init__(kind, applied=False)
+        self.stop_at(None, None)
+
+    def stop_at(self, number, between):
+        self._stop, self._between, self.steps = number, between, 0
+
+    def step(self, name, work):
+        self.steps += 1
+        if self.steps == self._stop:
+            self._stop, between = None, self._between
+            between()
+        return super().step(name, work)
+
+
+class Model:
+    """What must be known afterwards: each stored answer whose key was neither forgotten nor declared expired since."""
+
+    def __init__(self):
+        self.answered, self.void, self.gone = set(OLD), set(), set()
+
+    @property
+    def known(self):
+        return self.answered - self.void - self.gone
+
+
+class Changes:
+    """The changes, on one ledger. Each gets keys of its own by the name of its turn."""
+
+    def __init__(self, folder, model):
+        self.folder, self.model = folder, model
+
+    def write(self, run, keys, name="0-0-t-00000"):
+        now = time.time_ns() // 1000
+        answers = [StoredAnswer(key, "ok", f"answer of {key}".encode(), now, run) for key in keys]
+        self.folder.write_part(run, name, answers)
+        self.model.answered |= {*keys}
+
+    def compact(self, turn):
+        compact(self.folder, grace=timedelta(0))
+
+    def compact_and_keep(self, turn):
+        compact(self.folder)
+
+    def forget(self, turn):
+        key = OLD[{"first": 0, "second": 5}[turn]]
+        forget(self.folder, [key])
+        self.model.gone.add(key)
+
+    def forget_nothing(self, turn):
+        forget(self.folder, [NOWHERE])
+
+    def refresh(self, turn):
+        key = OLD[{"first": 1, "second": 6}[turn]]
+        mark_expired(self.folder, [key])
+        self.model.void.add(key)
+
+    def tidy(self, turn):
+        remove_abandoned(self.folder)
+
+    def run(self, turn):
+        """A run from its beginning to its end, with two parts of answers between."""
+        plan = LedgerPlan(self.folder.root, self.folder.lookup, self.folder.fingerprint, f"run-{turn}", Ttl(), 2, 0.5)
+        announce(self.folder, plan.run_id)
+        look_around(plan)
+        known = select(self.folder, pa.array(OLD), now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers["key"]
+        assert {*known.to_pylist()} >= {*OLD} & self.model.known - {OLD[0], OLD[1], OLD[5], OLD[6]}
+        keep_keys(plan, np.arange(2), "string")
+        for number in range(2):
+            self.write(plan.run_id, [f'["new {turn} {number}"]'], f"0-0-t-{number:05d}")
+            assert f"runs/run-{turn}/by_row.arrow" in self.folder.names("runs"), "its folder was deleted"
+        unregister(plan)
+
+    ALL = ("compact", "compact_and_keep", "forget", "forget_nothing", "refresh", "tidy", "run")
+
+
+def fill(changes):
+    """A generation, a replaced one and compacted parts, parts of later, and the folder of a run at work elsewhere."""
+    changes.write("run-0", OLD[:4])
+    compact(changes.folder)
+    changes.write("run-1", OLD[2:6])
+    compact(changes.folder)
+    changes.write("run-2", OLD[4:])
+    changes.folder.write("runs/elsewhere/run.json", b'{"host": "another", "pid": 1}')
+
+
+def judge(folder, model, where):
+    wanted = pa.array(sorted({*OLD, *model.answered}))
+    found = select(folder, wanted, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers["key"].to_pylist()
+    assert set(found) == model.known, where
+    files = {path: path.read_bytes() for path in Path(folder.path).rglob("*") if path.is_file()}
+    for key in model.gone:
+        assert not [path.name for path, data in files.items() if key[2:-2].encode() in data], (where, key)
+    assert [path.name for path in files if "/runs/" in str(path)] == ["run.json"], where
+    assert not [path for path in files if path.name.endswith(".draft")], where
+
+
+KINDS = {"folder": "EIO", "store": "503"}
+PAIRS = itertools.product(Changes.ALL, repeat=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("pair", "place", "every"),
+    [
+        (("compact", "forget_nothing"), "folder", 3),
+        (("forget", "compact"), "store", 9),
+        *(pytest.param(pair, place, 1, marks=pytest.mark.proof) for pair in PAIRS for place in KINDS),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, tuple) else str(one),
+)
+def test_a_change_within_another_loses_no_answer_and_keeps_no_forgotten_key(tmp_path, monkeypatch, pair, place, every):
+    first, second = pair
+    monkeypatch.setattr(store, "COMPRESSION", "none")
+    storage = SteppedStorage(KINDS[place])
+    put_under(tmp_path, storage, monkeypatch.setattr)
+    start = tmp_path / "start"
+    fill(Changes(LedgerFolder(str(start), "price", "f" * 16), Model()))
+    for step in itertools.count(1, every):
+        here, model = tmp_path / str(step), Model()
+        shutil.copytree(start, here)
+        changes = Changes(LedgerFolder(str(here), "price", "f" * 16), model)
+        storage.stop_at(step, lambda changes=changes: getattr(changes, second)("second"))
+        getattr(changes, first)("first")
+        steps, where = storage.steps, (pair, step)
+        storage.stop_at(None, None)
+        judge(changes.folder, model, where)
+        compact(changes.folder, grace=timedelta(0))
+        compact(changes.folder, grace=timedelta(0))
+        judge(changes.folder, model, where)
+        shutil.rmtree(here)
+        if steps < step:
+            break
+    assert step > 2
