@@ -1,10 +1,10 @@
 """The small parts that this process has read last: a stream looks into the same ones with each micro-batch, twice."""
 
-import os
 import threading
 from collections import OrderedDict
 
 import pyarrow as pa
+from pyarrow import fs
 
 from jobs.ledger.journal import JOURNAL
 from jobs.ledger.store import PARTS, LedgerFolder
@@ -12,7 +12,7 @@ from jobs.ledger.store import PARTS, LedgerFolder
 MOST_BYTES = 32 << 20
 LARGEST = 1 << 20  # bytes of a part's file
 
-File = tuple[str, int, int, int]  # path, and what tells a file from one of the same name: inode, size, time of change
+File = tuple[str, int, int]  # path, and what tells a file from one of the same name: size, time of change
 
 
 class RecentParts:
@@ -30,12 +30,12 @@ class RecentParts:
             return None
         path = f"{folder.path}/{PARTS}/{part}"
         try:
-            there = os.stat(path)  # noqa: PTH116  # with each part
-        except FileNotFoundError:
-            raise
-        except OSError:  # the one who reads it says why
+            info = folder.filesystem.get_file_info(path)
+        except (pa.ArrowException, OSError):  # the one who reads it says why
             return None
-        return (path, there.st_ino, there.st_size, there.st_mtime_ns) if there.st_size <= LARGEST else None
+        if info.type == fs.FileType.NotFound:
+            raise FileNotFoundError(path)
+        return (path, info.size, info.mtime_ns or 0) if (info.size or 0) <= LARGEST else None
 
     def get(self, file: File) -> pa.Table | None:
         with self._lock:
