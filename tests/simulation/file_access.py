@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
-from tests.simulation.disk import Disk, File, ObjectStore, Storage, missing
+from tests.simulation.disk import Disk, File, ObjectStore, Storage, _now, missing
 
 TORN_ABOVE = 50  # bytes; a longer write is two steps
 
@@ -81,6 +81,22 @@ class ArrowFiles(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no 
         disk = self._storage
         assert isinstance(disk, Disk)
         disk.step("move", dest, lambda: disk.move(src, dest))
+
+    def create_file(self, path: str, data: bytes) -> None:
+        """On condition that there is none: on a disk by a hard link to a synced draft, on a store by one request."""
+        storage = self._storage
+        if isinstance(storage, Disk):
+            self.create_dir(path.rpartition("/")[0], recursive=True)
+
+        def create() -> None:
+            if path in storage.files:
+                raise FileExistsError(path)
+            if isinstance(storage, Disk):
+                storage.create(path, exclusive=True)
+            file = storage.new_file(path, data)
+            file.synced, file.is_named = data, True
+
+        storage.step("create", path, create)
 
     def open_input_stream(self, path: str) -> pa.NativeFile:
         return pa.BufferReader(self._storage.step("read", path, lambda: self._storage.found(path).data))
@@ -226,6 +242,19 @@ def os_fsync(handle: int) -> None:
         return
     disk, path = _handles[handle]
     disk.step("fsync", path, lambda: disk.sync(path))
+
+
+def os_utime(path: Any) -> None:
+    """Give a file the time of now."""
+    disk = getattr(DiskPath, "disk", None)
+    if disk is None or not str(path).startswith(ROOT):
+        os.utime(path)
+        return
+
+    def renew() -> None:
+        disk.found(str(path)).mtime = _now()
+
+    disk.step("utime", str(path), renew)
 
 
 def os_stat(path: Any) -> Any:

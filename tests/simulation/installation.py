@@ -113,6 +113,7 @@ REPLACED: dict[int, Any] = {
     id(os): stand_in(
         os, getpid=_getpid, kill=_send_signal, readlink=lambda _: "", open=file_access.os_open,
         close=file_access.os_close, fsync=file_access.os_fsync, stat=file_access.os_stat,
+        utime=file_access.os_utime,
     ),
     id(time.monotonic): clock.monotonic,
     id(time.time): clock.time,
