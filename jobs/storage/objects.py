@@ -67,7 +67,11 @@ def is_found_here(place: str) -> bool:
 
 def can_open(place: str) -> bool:
     """Whether obstore is installed and knows this kind of store."""
-    return place.startswith(("s3://", "gs://", "abfs://", "abfss://", "az://")) and "?" not in place and find_spec("obstore") is not None
+    return (
+        place.startswith(("s3://", "gs://", "abfs://", "abfss://", "az://"))
+        and "?" not in place
+        and find_spec("obstore") is not None
+    )
 
 
 def read(place: str) -> ReadObject | None:
