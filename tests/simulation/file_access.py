@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
-from tests.simulation.disk import Disk, File, ObjectStore, Storage, _now, missing
+from tests.simulation import clock
+from tests.simulation.disk import Disk, File, ObjectStore, Storage, missing
 
 TORN_ABOVE = 50  # bytes; a longer write is two steps
 
@@ -252,7 +253,7 @@ def os_utime(path: Any) -> None:
         return
 
     def renew() -> None:
-        disk.found(str(path)).mtime = _now()
+        disk.found(str(path)).mtime = clock.time()
 
     disk.step("utime", str(path), renew)
 
