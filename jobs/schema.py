@@ -367,6 +367,7 @@ class DayFacts(Facts):
     windows: tuple[WrittenWindows, ...] = ()  # in the order in which they are declared
     input_version: int | None = None  # of the input, where it is a Delta table; of an Iceberg table the snapshot
     input_table: str = ""  # id of that table
+    unread: tuple[str, ...] = ()  # what lies beside the input's files, or in no day of its table
     changes: RowChanges | None = None  # with Input(rows="changed"); `files` are of the rows that were enriched
     kept_files: tuple[str, ...] = ()  # as `files`, of the rows that are published again as they were
 

@@ -1,6 +1,7 @@
 """Counts and foreign texts in a sentence, a column or a terminal."""
 
 import re
+from collections.abc import Sequence
 
 LONGEST = 2_000  # characters of an error
 # what commands a terminal or reorders its text, and lone surrogates, which cannot be encoded; not tab and line feed
@@ -12,6 +13,12 @@ COMMANDING = re.compile(
 def counted(count: int, one: str, many: str | None = None) -> str:
     """`1 row`, `2,000 rows`. many: the plural, if it is not `one` with an s."""
     return f"{count:,} {one}" if count == 1 else f"{count:,} {many or one + 's'}"
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """`a, b and 3 more`."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:

@@ -61,7 +61,7 @@ def _checked(enrichment: Enrichment, day: str | None, conflict: str | None) -> I
     elif input_day is not None:
         lookups = ", ".join(lookup.name for lookup in enrichment.lookups)
         there = f"{counted(input_day.rows, 'row')} in {counted(len(input_day.files), 'file')}"
-        yield f"{day}: {there}; lookups {lookups}", Finding.RIGHT
+        yield f"{day}: {there}{input_day.unread_clause}; lookups {lookups}", Finding.RIGHT
 
 
 @contextlib.contextmanager

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import math
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,14 +16,16 @@ from jobs.declare.calendar import is_day
 from jobs.declare.extras import require_extra
 from jobs.declare.inputs import TABLES
 from jobs.errors import DeclarationError, NoInput
+from jobs.input.day_folder import DayFolder, find_in_folder, list_or_refuse, nearest_to
 from jobs.input.same_values import facts_of, reads_same
-from jobs.input.staged_files import ENDINGS, staged
 from jobs.input.staged_files import FOLDER as STAGED
+from jobs.input.staged_files import staged
 from jobs.input.table_formats import refuse_table_formats
 from jobs.input.types import SPARK_TYPES, InputColumn, columns_of, in_both
 from jobs.storage import stored_files
 from jobs.storage.urls import is_url
 from jobs.storage.work_folders import work_folder
+from jobs.wording import counted, listed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,6 +61,12 @@ class InputDay:
     row_bytes: float = math.inf
     same_in_arrow: bool = False
     copied: bool = False  # the files are copies, whose names tell what they are copied from
+    unread: tuple[str, ...] = ()  # what lies beside the files, or in no day of the table, and is not read
+
+    @property
+    def unread_clause(self) -> str:
+        """A clause, after a semicolon, that names what is not read; empty without anything."""
+        return f"; not read: {listed(self.unread)}" if self.unread else ""
 
     @property
     def names(self) -> list[str]:
@@ -122,7 +128,7 @@ def find_input(enrichment: Enrichment, day: str) -> InputDay:
     declared = enrichment.input
     try:
         table = _table(declared) if declared.format in TABLES else None
-        found = _in_folder(declared, day) if table is None else _of_table(table, day)
+        found, unread = find_in_folder(declared, day) if table is None else _of_table(table, day)
         copied = is_url(declared.path) or declared.format in ("csv", "json", "iceberg")
         if copied:
             folder = Path(work_folder(enrichment.output.path), STAGED, f"{declared.partition}={day}")
@@ -130,7 +136,7 @@ def find_input(enrichment: Enrichment, day: str) -> InputDay:
         else:
             files = [Path(file.place) for file in found]
         of_day = of_files(files) if table is None else _with_rows(of_table(files, table), table, day)
-        return replace(of_day, copied=copied)
+        return replace(of_day, copied=copied, unread=tuple(unread))
     except DeclarationError as error:
         raise type(error)(f"{enrichment.name}: {error}") from error.__cause__
 
@@ -144,8 +150,7 @@ def files_in(declared: Input, day: str) -> list[StoredFile]:
             return _table(declared).files(day)
         except NoInput:
             return []
-    found = _listed(stored_files.files_in, declared.folder(day))
-    return [file for file in found if file.name.endswith(ENDINGS[declared.format]) and file.name[0] not in "._"]
+    return list(DayFolder.of(declared, day).files)
 
 
 def last_day(declared: Input) -> str:
@@ -155,20 +160,13 @@ def last_day(declared: Input) -> str:
             return last
         raise DeclarationError(f"input: {declared.place} has no rows of any day.")
     prefix, root = f"{declared.partition}=", declared.path.rstrip("/")
-    names: list[str] = _listed(stored_files.folders_in, root)
+    names = list_or_refuse(stored_files.folders_in, root)
     days = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
     if last := max((day for day in days if is_day(day, declared.every)), default=None):
         return last
     refuse_table_formats(root, root)
     meant = nearest_to(declared, "2013-01-10")
     raise DeclarationError(f"input: {root} has no folder of a day, as {prefix}2013-01-10.{meant}")
-
-
-def _listed(names: Callable[[str], list[Any]], folder: str) -> list[Any]:
-    try:
-        return names(folder)
-    except (OSError, pa.ArrowException, ValueError) as error:
-        raise DeclarationError(f"input: {folder} cannot be listed: {stored_files.error_text(error)}.") from error
 
 
 def _table(declared: Input) -> DeltaInput | IcebergInput:
@@ -182,11 +180,11 @@ def _table(declared: Input) -> DeltaInput | IcebergInput:
     return DeltaInput.at(declared.path, declared.partition, every=declared.every)
 
 
-def _of_table(table: DeltaInput | IcebergInput, day: str) -> list[StoredFile]:
+def _of_table(table: DeltaInput | IcebergInput, day: str) -> tuple[Sequence[StoredFile], Sequence[str]]:
     files = table.files(day)
     if not files:
         raise _without_rows(table, day)
-    return files
+    return files, [f"{counted(rows, 'row')} with {name}" for name, rows in table.rows_of_no_day().items()]
 
 
 def of_table(files: Sequence[Path], table: DeltaInput | IcebergInput) -> InputDay:
@@ -216,43 +214,6 @@ def _with_rows(found: InputDay, table: DeltaInput | IcebergInput, day: str) -> I
 def _without_rows(table: DeltaInput | IcebergInput, day: str) -> NoInput:
     version = f"{table.version_name} {table.version}"
     return NoInput(f"input: {table.root} has no rows of {day} in {version}; nothing can be enriched.")
-
-
-def _in_folder(declared: Input, day: str) -> list[StoredFile]:
-    folder = declared.folder(day)
-    files = files_in(declared, day)
-    refuse_table_formats(folder, declared.path)
-    if not files:
-        if not is_url(folder) and Path(folder).is_dir():
-            raise NoInput(f"input: {folder} holds no {' or '.join(ENDINGS[declared.format])} file.")
-        raise NoInput(f"input: there is no {folder} for {day}; nothing can be enriched.{nearest_to(declared, day)}")
-    if colon := next((file for file in files if ":" in file.name), None):
-        raise DeclarationError(
-            f"input: {colon.place} has a ':' in its name, which Spark takes for an address. Rename the file."
-        )
-    return files
-
-
-def nearest_to(declared: Input, day: str) -> str:
-    """A sentence, after a space, that names a folder similar to the one of this day; empty without one."""
-    prefix, root = f"{declared.partition}=", declared.path.rstrip("/")
-    there = [name for name in _listed(stored_files.folders_in, root) if "=" in name]
-    misnamed = [
-        name for name in there if not (name.startswith(prefix) and is_day(name.removeprefix(prefix), declared.every))
-    ]
-    same_day = [name for name in misnamed if _digits(name.rpartition("=")[2]) == _digits(day)]
-    close = same_day or difflib.get_close_matches(f"{prefix}{day}", misnamed, n=1, cutoff=0.0)
-    if not close:
-        return ""
-    example = {"day": "a day is named {}YYYY-MM-DD", "hour": "an hour is named {}YYYY-MM-DDTHHZ"}
-    kind = example.get(str(declared.every), "a partition is named {}NAME").format(prefix)
-    return f" There is {root}/{close[0]}; the folder of {kind} (Input.partition)."
-
-
-def _digits(text: str) -> str:
-    """The digits of a date in any format, with missing zeros added."""
-    parts = re.findall(r"\d+", text)
-    return "".join(part.zfill(2) for part in parts)
 
 
 def of_files(files: Sequence[Path]) -> InputDay:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
@@ -13,7 +15,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.schema import PrimitiveType
 
-from jobs.declare.calendar import Every, day_column, only_name
+from jobs.declare.calendar import Every, day_column, is_day, only_name
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.types import InputColumn
 from jobs.storage.stored_files import StoredFile, error_text, files_in, folders_in
@@ -79,11 +81,27 @@ class DeltaInput:
         if self._is_whole:
             name = only_name(self.every)
             return [name] if name and self.table.file_uris() else []
-        return sorted(str(day) for one in self.table.partitions() if (day := one[self.partition]) is not None)
+        days = (str(one[self.partition]) for one in self.table.partitions())
+        return sorted(day for day in days if is_day(day, self.every))
+
+    def rows_of_no_day(self) -> dict[str, int]:
+        """The rows of partitions whose value is no day, which no run reads: by their value."""
+        found: Counter[str] = Counter()
+        if not self._is_whole:
+            for action in self._actions.select([f"partition.{self.partition}", "num_records"]).to_pylist():
+                day = action[f"partition.{self.partition}"]
+                if day is None or (isinstance(self.every, str) and not is_day(str(day), self.every)):
+                    value = "null" if day is None else repr(str(day))
+                    found[f"{self.partition} = {value}"] += action["num_records"] or 0
+        return found
+
+    @cached_property
+    def _actions(self) -> pa.Table:
+        return pa.table(self.table.get_add_actions(flatten=True))
 
     def files(self, day: str) -> list[StoredFile]:
         """The live files of a day, by path. Raises DeclarationError if rows of one were deleted by a vector."""
-        actions = pa.table(self.table.get_add_actions(flatten=True))
+        actions = self._actions
         if not self._is_whole:
             actions = actions.filter(pc.equal(actions[f"partition.{self.partition}"].cast(pa.string()), day))
         files = sorted(map(self._file, actions.to_pylist()), key=lambda file: file.place)

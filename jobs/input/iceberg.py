@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import functools
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -17,7 +18,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan, Reference
 from pyiceberg.expressions.literals import literal
 from pyiceberg.io.pyarrow import ArrowScan
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 from pyiceberg.types import DateType, NestedField, PrimitiveType, StringType, TimestampType, TimestamptzType
@@ -167,14 +168,42 @@ class IcebergInput:
     def _times_of_files(self) -> dict[str, int]:
         """When each live file was added, in ns since the epoch; without those whose snapshot has expired."""
         snapshots = {one.snapshot_id: one.timestamp_ms * 1_000_000 for one in self.table.snapshots()}
+        return {
+            entry.data_file.file_path: snapshots[entry.snapshot_id]
+            for entry in self._entries
+            if entry.snapshot_id in snapshots
+        }
+
+    @functools.cached_property
+    def _entries(self) -> list[ManifestEntry]:
+        """The live files, with those of deletes."""
         last = self.table.current_snapshot()
         with _reading(self.root):
-            return {
-                entry.data_file.file_path: snapshots[entry.snapshot_id]
-                for manifest in (last.manifests(self.table.io) if last else ())
-                for entry in manifest.fetch_manifest_entry(self.table.io)
-                if entry.snapshot_id in snapshots
-            }
+            manifests = last.manifests(self.table.io) if last else ()
+            return [entry for manifest in manifests for entry in manifest.fetch_manifest_entry(self.table.io)]
+
+    def rows_of_no_day(self) -> dict[str, int]:
+        """The rows whose day is null, or whose partition is no day, which no run reads: by their value. Deleted rows
+        of their files count too.
+        """
+        found: Counter[str] = Counter()
+        if not self._is_whole:
+            for entry in self._entries:
+                if entry.data_file.content == DataFileContent.DATA:
+                    value, rows = self._of_no_day(entry.data_file)
+                    found[f"{self.partition} = {value}"] += rows
+        return {value: rows for value, rows in found.items() if rows}
+
+    def _of_no_day(self, file: DataFile) -> tuple[str, int]:
+        column = self._day_column
+        for place, field in enumerate(self.table.specs()[file.spec_id].fields):
+            if isinstance(field.transform, IdentityTransform) and field.source_id == column.field_id:
+                value = file.partition[place]
+                text = "null" if value is None else field.transform.to_human_string(column.field_type, value)
+                is_other_name = value is not None and not isinstance(self.every, str)
+                is_read = is_other_name or self._day_in(text) is not None
+                return (text if value is None else repr(text)), 0 if is_read else file.record_count
+        return "null", (file.null_value_counts or {}).get(column.field_id, 0)
 
     def _last_day_in(self, file: DataFile) -> str | None:
         """By its partition, else by its statistics; None where neither names a day."""

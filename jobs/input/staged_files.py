@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from jobs.declare.inputs import Input
 
 FOLDER = "_inputs"  # in the folder of the output, whose readers ignore names that begin with _
-ENDINGS = {"parquet": (".parquet",), "csv": (".csv", ".csv.gz"), "json": (".json", ".jsonl", ".json.gz", ".jsonl.gz")}
 COPIED = ("parquet", "delta")  # as they are
 AT_ONCE = 64  # copies
 TEXT_RULES = [2]  # a number that changes with what is read from CSV and JSON

@@ -94,6 +94,7 @@ def plan_day(rows: DataFrame, enrichment: Enrichment, input_day: InputDay, run: 
         input_types="" if types is None else types.json(),
         input_version=input_day.version,
         input_table=input_day.table,
+        unread=input_day.unread,
         folder=str(run_folder(enrichment, run.run_id)),
         files=(),
         shares=tasks.shares,

@@ -10,6 +10,8 @@ from jobs.input.day import InputDay, of_files
 from jobs.input.stream_files import by_day, files_of_batch
 from jobs.run.published_sources import PublishedSources
 
+PARQUET = "*.[pP][aA][rR][qQ][uU][eE][tT]"
+
 
 @dataclass(frozen=True)
 class Watched:
@@ -51,7 +53,7 @@ class FolderSource:
 
     def watched(self) -> Watched:
         """The folders of all days: their own files, and none of folders in them."""
-        return Watched(f"{Path(self._declared.path).absolute()}/{self._declared.partition}=*", "*.parquet")
+        return Watched(f"{Path(self._declared.path).absolute()}/{self._declared.partition}=*", PARQUET)
 
     def batch(self, number: int) -> Batch:
         return _FolderBatch(by_day(files_of_batch(self._checkpoint, number), self._declared), self._published)

@@ -118,21 +118,37 @@ def files_in(folder: str) -> list[StoredFile]:
     """The files in a folder, by name, without those in folders below; none if it does not exist. Raises OSError if the
     folder cannot be listed, as without its bucket.
     """
-    found = sorted(
-        (info for info in _children(folder) if info.type == fs.FileType.File), key=lambda info: info.base_name
-    )
-    return [StoredFile(f"{folder.rstrip('/')}/{info.base_name}", info.size, info.mtime_ns) for info in found]
+    return entries_in(folder)[0]
 
 
 def folders_in(folder: str) -> list[str]:
     """The names of the folders in a folder, sorted; none if it does not exist. Raises OSError as `files_in`."""
-    return sorted(info.base_name for info in _children(folder) if info.type == fs.FileType.Directory)
+    return entries_in(folder)[1]
 
 
-def _children(folder: str) -> list[fs.FileInfo]:
+def entries_in(folder: str) -> tuple[list[StoredFile], list[str]]:
+    """The files of `files_in` and the names of `folders_in`, by one listing."""
+    found = sorted(_children(folder), key=lambda info: info.base_name)
+    files = [
+        StoredFile(f"{folder.rstrip('/')}/{info.base_name}", info.size, info.mtime_ns)
+        for info in found
+        if info.type == fs.FileType.File
+    ]
+    return files, [info.base_name for info in found if info.type == fs.FileType.Directory]
+
+
+def paths_below(folder: str) -> list[str]:
+    """The paths of all files below a folder, relative to it, sorted. Raises OSError as `files_in`."""
+    found = _children(folder, recursive=True)
+    root = filesystem_of(folder)[1].rstrip("/")
+    return sorted(info.path[len(root) + 1 :] for info in found if info.type == fs.FileType.File)
+
+
+def _children(folder: str, *, recursive: bool = False) -> list[fs.FileInfo]:
     filesystem, path = filesystem_of(folder)
     try:
-        found: list[fs.FileInfo] = filesystem.get_file_info(fs.FileSelector(path.rstrip("/")))
+        selector = fs.FileSelector(path.rstrip("/"), recursive=recursive)
+        found: list[fs.FileInfo] = filesystem.get_file_info(selector)
     except (FileNotFoundError, NotADirectoryError):
         return []
     return found

@@ -123,6 +123,15 @@ def test_what_the_disk_refuses_is_told_in_one_sentence_and_anything_else_as_it_i
         main(["draw", str(errno.EBADF)])
 
 
+def test_a_published_day_is_told_with_what_was_not_read():
+    facts = DayFacts(
+        flights.facts(), "2013-01-10", "r", (), (), "", (), (), "2026-11-20T02:15Z", "2026-11-20T02:16Z",
+        unread=("e.parq", "late/"),
+    )  # fmt: skip
+    record = DayRecord(facts, DayMetrics(10, 10, 0, ()), state="published", published_version=3)
+    assert line(DayOutcome("2013-01-10", "r", "published", "", record)).endswith("version 3; not read: e.parq, late/")
+
+
 def test_a_day_held_back_is_told_with_its_check_its_report_and_what_asks_again():
     weather = LookupMetrics("weather", {"ok": 1, "error": 9}, 10, 0, 1.0, 1.0, None, None)
     facts = DayFacts(flights.facts(), "2013-01-10", "r", (), (), "", (), (), "2026-11-20T02:15Z", "2026-11-20T02:16Z")

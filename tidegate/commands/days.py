@@ -17,7 +17,7 @@ from jobs.run.enrich_day import STOPPED as STOPPED_BY_SERVICE
 from jobs.run.enrich_day import WRONG as WRONG_DECLARATION
 from jobs.schema import DayRecord
 from jobs.tables.leases import WAIT
-from jobs.wording import counted
+from jobs.wording import counted, listed
 from tidegate.commands.command import FAILED, RIGHT, STOPPED, WRONG, named
 from tidegate.commands.stages import Stages
 
@@ -97,10 +97,11 @@ def _counted(record: DayRecord) -> str:
     calls = sum(lookup.calls for lookup in figures.lookups)
     stored = sum(lookup.from_ledger for lookup in figures.lookups)
     letters = f", {counted(record.dead_letters, 'dead letter')}" if record.dead_letters else ""
+    unread = f"; not read: {listed(record.facts.unread)}" if record.facts.unread else ""
     changes = f" ({record.facts.changes.sentence})" if record.facts.changes else ""
     return (
         f"{counted(figures.rows_out, 'row')}{changes}, {counted(calls, 'call')}, {counted(stored, 'answer')} from the "
-        f"ledger{letters}; version {record.published_version}"
+        f"ledger{letters}; version {record.published_version}{unread}"
     )
 
 

@@ -151,7 +151,7 @@ def test_an_object_that_vanished_after_the_listing_is_named(raw, monkeypatch):
     (file,) = files_in(reading(raw).input, DAY)
     filesystem, path = stored_files.filesystem_of(file.place)
     filesystem.delete_file(path)
-    monkeypatch.setattr("jobs.input.day.files_in", lambda *_: [file])
+    monkeypatch.setattr("jobs.input.day.find_in_folder", lambda *_: ([file], []))
     with pytest.raises(DeclarationError, match=r"moods: input: s3://.*/a.parquet cannot be copied to .*"):
         find_input(reading(raw), DAY)
     assert not list(Path("out").rglob("*.draft"))
@@ -161,7 +161,7 @@ def test_an_object_that_changed_after_the_listing_is_named(raw, monkeypatch):
     put(f"{raw}/date={DAY}/a.parquet", parquet([{"k": "a"}]))
     listed = files_in(reading(raw).input, DAY)
     put(f"{raw}/date={DAY}/a.parquet", parquet([{"k": "another"}]))
-    monkeypatch.setattr("jobs.input.day.files_in", lambda *_: listed)
+    monkeypatch.setattr("jobs.input.day.find_in_folder", lambda *_: (listed, []))
     with pytest.raises(DeclarationError, match=r"moods: input: s3://.*/a.parquet changed while it was read"):
         find_input(reading(raw), DAY)
     assert not list(Path("out").rglob("*.parquet"))

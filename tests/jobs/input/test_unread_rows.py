@@ -1,0 +1,123 @@
+"""What lies beside a day's files, or in no day of a table, is read, refused or named; nothing is left out silently."""
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+
+from jobs.commands.check import Finding, check_package
+from jobs.errors import DeclarationError, NoInput
+from jobs.input.day import files_in, find_input, last_day
+from tests.support.lakes import lake_in
+from tests.support.moods import MOOD
+from tidegate import Enrichment, Input, Output
+
+DAY = "2026-11-19"
+FOLDER = Path("raw", f"date={DAY}")
+
+
+def declared(**source):
+    return Enrichment(name="moods", input=Input(**{"path": "raw"} | source), lookups=[MOOD], output=Output(path="out"))
+
+
+@pytest.fixture
+def raw(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(FOLDER / "a.parquet", 10)
+    return FOLDER
+
+
+def write(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"id": range(rows), "k": ["x"] * rows}), path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("parquet", ["D.PARQUET", "e.Parquet"]),
+        ("csv", ["b.CSV", "c.csv.GZ"]),
+        ("json", ["b.JSON", "c.JsonL", "d.jsonl.GZ"]),
+    ],
+)
+def test_endings_are_matched_without_regard_to_case(raw, kind, names):
+    for name in names:
+        (raw / name).touch()
+    source = declared() if kind == "parquet" else declared(format=kind, schema="id INT")
+    assert {file.name for file in files_in(source.input, DAY)} >= set(names)
+
+
+@pytest.mark.parametrize("below", ["hour=01/b.parquet", "late.parquet/part-0.PARQUET", "late/more/c.parquet"])
+def test_files_in_a_folder_below_a_day_are_refused_by_name(raw, below):
+    write(raw / below, 10)
+    folder, _, name = below.partition("/")
+    message = (
+        f"moods: input: raw/date={DAY}/{folder} holds {name}, and a run reads the files in raw/date={DAY}/ alone. "
+        "Move the files there, or let the folder's name begin with _ to leave them out."
+    )
+    with pytest.raises(DeclarationError, match=re.escape(message)):
+        find_input(declared(), DAY)
+    (raw / folder).rename(raw / f"_{folder}")
+    assert find_input(declared(), DAY).rows == 10
+
+
+def test_what_lies_there_and_is_not_read_is_named(raw):
+    for name in ("e.parq", "f.parquet.snappy", "_SUCCESS", ".a.parquet.crc", "a.parquet.crc"):
+        (raw / name).touch()
+    for name in ("empty", "_temporary", ".hidden"):
+        (raw / name).mkdir()
+    for name in ("date=__HIVE_DEFAULT_PARTITION__", "date= 2026-11-19", "date=2026-11-18", "other"):
+        Path("raw", name).mkdir()
+    day = find_input(declared(), DAY)
+    assert (day.rows, list(day.unread)) == (
+        10,
+        ["e.parq", "f.parquet.snappy", "empty/", "date= 2026-11-19/", "date=__HIVE_DEFAULT_PARTITION__/"],
+    )
+
+
+def test_check_names_what_is_not_read(raw, monkeypatch):
+    (raw / "e.parq").touch()
+    Path("mine").mkdir()
+    Path("mine/__init__.py").touch()
+    Path("mine/moods.py").write_text(
+        "from tests.support.moods import MOOD\nfrom tidegate import *\n"
+        'moods = Enrichment(name="moods", input=Input(path="raw"), lookups=[MOOD], output=Output(path="out"))\n'
+    )
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    assert list(check_package("mine")) == [("moods", f"{DAY}: 10 rows in 1 file; not read: e.parq; lookups mood", Finding.RIGHT)]
+
+
+def test_a_day_whose_files_have_another_ending_says_what_it_holds(raw):
+    (raw / "a.parquet").rename(raw / "a.parq")
+    message = f"raw/date={DAY} holds no .parquet file. It holds a.parq."
+    with pytest.raises(NoInput, match=re.escape(message)):
+        find_input(declared(), DAY)
+
+
+def test_rows_of_a_delta_table_in_no_day_are_counted_and_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    days = [DAY, None, None, f" {DAY}", "zz"]
+    write_deltalake("lake", pa.table({"k": ["a"] * 5, "date": pa.array(days, pa.string())}), partition_by=["date"])
+    source = declared(path="lake", format="delta")
+    day = find_input(source, DAY)
+    assert day.rows == 1
+    assert sorted(day.unread) == [f"1 row with date = ' {DAY}'", "1 row with date = 'zz'", "2 rows with date = null"]
+    assert last_day(source.input) == DAY
+
+
+@pytest.mark.parametrize("partitioned", [True, False])
+def test_rows_of_an_iceberg_table_in_no_day_are_counted_and_named(tmp_path, monkeypatch, partitioned):
+    monkeypatch.chdir(tmp_path)
+    with lake_in(tmp_path, tmp_path / "warehouse", monkeypatch) as catalog:
+        rows = pa.table({"k": ["a"] * 4, "date": pa.array([DAY, None, None, f" {DAY}"], pa.string())})
+        table = catalog.create_table("shop.orders", rows.schema)
+        if partitioned:
+            with table.update_spec() as spec:
+                spec.add_identity("date")
+        table.append(rows)
+        day = find_input(declared(path="", format="iceberg", table="lake.shop.orders"), DAY)
+        other = [f"1 row with date = ' {DAY}'"] if partitioned else []
+        assert (day.rows, sorted(day.unread)) == (1, [*other, "2 rows with date = null"])
