@@ -9,8 +9,8 @@ from jobs.declare.discovery import Discovered, declared_in, modules_of
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.table_conflicts import find_conflict
 from jobs.errors import DeclarationError, RunStopped, TidegateError
-from jobs.input.day import find_input, last_day
-from jobs.run.preflight import steps
+from jobs.input.day import last_day
+from jobs.run.preflight import find_day, steps
 from jobs.tables import run_records
 from jobs.wording import counted
 
@@ -52,7 +52,7 @@ def _checked(enrichment: Enrichment, day: str | None, conflict: str | None) -> I
     input_day = None
     if day is not None:
         with _noting(enrichment, faults):
-            input_day = find_input(enrichment, day)
+            input_day = find_day(enrichment, day)
     for step in steps(enrichment, input_day, day):
         with _noting(enrichment, faults):
             step()

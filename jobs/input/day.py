@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +19,9 @@ from jobs.errors import DeclarationError, NoInput
 from jobs.input.day_folder import DayFolder, find_in_folder, list_or_refuse, nearest_to
 from jobs.input.same_values import facts_of, reads_same
 from jobs.input.staged_files import FOLDER as STAGED
-from jobs.input.staged_files import staged
+from jobs.input.staged_files import is_copy, staged, typed_copy
 from jobs.input.table_formats import refuse_table_formats
-from jobs.input.types import SPARK_TYPES, InputColumn, columns_of, in_both
+from jobs.input.types import SPARK_TYPES, InputColumn, columns_of, in_both, in_table, needs_types, with_types
 from jobs.storage import stored_files
 from jobs.storage.urls import is_url
 from jobs.storage.work_folders import work_folder
@@ -80,7 +80,9 @@ class InputDay:
     def facts(self) -> FileFacts:
         """Of each file its path, size and time. The time of a copy is that of its last use, and left out."""
         stats = ((file, file.stat()) for file in self.files)
-        return tuple((str(file), stat.st_size, 0 if self.copied else stat.st_mtime_ns) for file, stat in stats)
+        return tuple(
+            (str(file), stat.st_size, 0 if self.copied or is_copy(file) else stat.st_mtime_ns) for file, stat in stats
+        )
 
     @property
     def infer_in_spark(self) -> bool:
@@ -121,21 +123,33 @@ class InputDay:
         return reader.parquet(*(str(path.resolve()) for path in self.files))
 
 
-def find_input(enrichment: Enrichment, day: str) -> InputDay:
-    """Find the files of a day. Raises NoInput for a day without files, and DeclarationError for incompatible files,
-    files of a table format that is not declared, and a table that cannot be read.
+def find_input(enrichment: Enrichment, day: str, published: pa.Schema | None = None) -> InputDay:
+    """Find the files of a day.
+
+    Args:
+        enrichment: The declaration.
+        day: Of its input.
+        published: The columns of the published table, whose types the day's columns get where their values fit.
+
+    Raises:
+        NoInput: The day has no file.
+        DeclarationError: Its files do not fit together, or are of a table that is not declared, or a table cannot be
+            read.
     """
     declared = enrichment.input
     try:
         table = _table(declared) if declared.format in TABLES else None
         found, unread = find_in_folder(declared, day) if table is None else _of_table(table, day)
         copied = is_url(declared.path) or declared.format in ("csv", "json", "iceberg")
+        folder = Path(work_folder(enrichment.output.path), STAGED, f"{declared.partition}={day}")
         if copied:
-            folder = Path(work_folder(enrichment.output.path), STAGED, f"{declared.partition}={day}")
             files = staged(found, declared, folder, hidden=bool(enrichment.pii))
         else:
             files = [Path(file.place) for file in found]
-        of_day = of_files(files) if table is None else _with_rows(of_table(files, table), table, day)
+        if table is None:
+            of_day = of_files(files, published, table=enrichment.output.path, folder=folder)
+        else:
+            of_day = _with_rows(of_table(files, table, published, enrichment.output.path), table, day)
         return replace(of_day, copied=copied, unread=tuple(unread))
     except DeclarationError as error:
         raise type(error)(f"{enrichment.name}: {error}") from error.__cause__
@@ -187,12 +201,15 @@ def _of_table(table: DeltaInput | IcebergInput, day: str) -> tuple[Sequence[Stor
     return files, [f"{counted(rows, 'row')} with {name}" for name, rows in table.rows_of_no_day().items()]
 
 
-def of_table(files: Sequence[Path], table: DeltaInput | IcebergInput) -> InputDay:
-    """These files, with the columns of their table. Raises DeclarationError."""
+def of_table(
+    files: Sequence[Path], table: DeltaInput | IcebergInput, published: pa.Schema | None = None, place: str = ""
+) -> InputDay:
+    """These files, with the columns of their table, in the types of the published one. Raises DeclarationError."""
     footers = _footers(files)
     read = tuple(file for file, footer in footers.items() if footer.num_rows)
     rows = sum(footer.num_rows for footer in footers.values())
-    columns = table.columns()
+    known = {field.name: field.type for field in published or ()}
+    columns = tuple(in_table(column, known.get(column.name, column.kind), place) for column in table.columns())
     return InputDay(
         read,
         rows,
@@ -216,30 +233,69 @@ def _without_rows(table: DeltaInput | IcebergInput, day: str) -> NoInput:
     return NoInput(f"input: {table.root} has no rows of {day} in {version}; nothing can be enriched.")
 
 
-def of_files(files: Sequence[Path]) -> InputDay:
-    """The day of these files. Raises DeclarationError.
+def of_files(
+    files: Sequence[Path], published: pa.Schema | None = None, *, table: str = "", folder: Path | None = None
+) -> InputDay:
+    """The day of these files. A file without rows is ignored, unless none has rows, because its writer often knew no
+    types.
 
-    A file without rows is ignored, unless none has rows, because its writer often knew no types.
+    Args:
+        files: Of one day.
+        published: The columns of the published table, whose types the day's columns get where their values fit.
+        table: Its place.
+        folder: For copies of files with columns that are null throughout and were written without a type.
+
+    Raises:
+        DeclarationError: The files do not fit together, or such a file is there and no folder is given.
     """
     footers = _footers(files)
     read = [file for file, footer in footers.items() if footer.num_rows] or files[:1]
     columns: dict[str, InputColumn] = {}
-    joined = set()
+    by_facts: dict[tuple[str, bytes | None], list[InputColumn]] = {}
+    untyped = []
     for file in read:
         footer = footers[file]
         facts = str(footer.schema).partition("\n")[2], (footer.metadata or {}).get(SPARK_TYPES.encode())
-        if facts not in joined:
-            joined.add(facts)
-            _join(columns, list(columns_of(file, footer)))
+        if facts not in by_facts:
+            by_facts[facts] = list(columns_of(file, footer))
+            _join(columns, by_facts[facts])
+        if any(column.untyped for column in by_facts[facts]):
+            untyped.append((file, by_facts[facts]))
+    alike = len(by_facts) == 1
+    for field in published or ():
+        column = columns.get(field.name.lower())
+        if column is not None and column.name == field.name:
+            columns[field.name.lower()] = in_table(column, field.type, table)
+            alike &= columns[field.name.lower()] is column
+    copies = {
+        file: _with_types(file, wrong, columns, folder)
+        for file, of_file in untyped
+        if (wrong := [one for one in of_file if needs_types(one.kind, columns[one.name.lower()].kind)])
+    }
+    if copies:
+        return of_files([copies.get(file, file) for file in read], published, table=table)
+    found = tuple(map(with_types, columns.values()))
     rows = sum(footers[file].num_rows for file in read)
     return InputDay(
         tuple(read),
         rows,
-        tuple(columns.values()),
-        len(joined) == 1,
+        found,
+        alike,
         row_bytes=_row_bytes(footers.values()),
-        same_in_arrow=_same_in_arrow((footers[file] for file in read), columns.values()),
+        same_in_arrow=_same_in_arrow((footers[file] for file in read), found),
     )
+
+
+def _with_types(
+    file: Path, wrong: Sequence[InputColumn], columns: Mapping[str, InputColumn], folder: Path | None
+) -> Path:
+    """A copy of a file in which these columns have their types; of a stream, which has no folder, a refusal."""
+    if folder is None:
+        bare, typed = wrong[0], columns[wrong[0].name.lower()]
+        raise DeclarationError(
+            f"input: {replace(bare, file=file).without_type}. Write it with its type, {typed.kind} in {typed.file}."
+        )
+    return typed_copy(file, {one.name: columns[one.name.lower()].kind for one in wrong}, folder)
 
 
 def _same_in_arrow(footers: Iterable[pq.FileMetaData], columns: Iterable[InputColumn]) -> bool:

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.arrow_values import conform
 from jobs.declare.inputs import TABLES
 from jobs.errors import DeclarationError
 from jobs.input.csv_rows import read_csv
@@ -133,6 +134,44 @@ def _write(file: StoredFile, declared: Input, target: Path) -> None:
             shutil.copyfileobj(source, copy, BLOCK)
         return
     _convert(file, declared, target)
+
+
+def is_copy(file: Path) -> bool:
+    """Whether a file is a copy, whose name tells what it is copied from."""
+    return file.parent.parent.name == FOLDER
+
+
+def typed_copy(file: Path, types: Mapping[str, pa.DataType], folder: Path) -> Path:
+    """A copy of a Parquet file in which these columns have these types.
+
+    Raises:
+        DeclarationError: The file changes, or the copy cannot be written.
+    """
+    stored = StoredFile.at(str(file))
+    facts = json.dumps([stored.size, stored.changed_ns, {name: str(kind) for name, kind in types.items()}])
+    target = folder / f"{file.name}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}.parquet"
+    if target.exists():
+        os.utime(target)  # vacuum goes by its last use
+        return target
+    draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
+    try:
+        durable.make_folder(folder)
+        with pq.ParquetFile(file) as opened:
+            fields = [field.with_type(types.get(field.name, field.type)) for field in opened.schema_arrow]
+            with pq.ParquetWriter(draft, pa.schema(fields)) as writer:
+                for batch in opened.iter_batches():
+                    columns = [conform(column, field.type) for column, field in zip(batch.columns, fields, strict=True)]
+                    writer.write_batch(pa.record_batch(columns, schema=pa.schema(fields)))
+        durable.sync(draft)
+        if StoredFile.at(str(file)) != stored:
+            raise DeclarationError(f"input: {file} changed while it was read; start again when it is complete.")
+        draft.replace(target)
+        durable.sync(folder)
+    except OSError as error:
+        raise DeclarationError(f"input: {file} cannot be copied to {folder}: {error_text(error)}.") from error
+    finally:
+        draft.unlink(missing_ok=True)
+    return target
 
 
 class _CountedBytes(io.RawIOBase):

@@ -57,10 +57,74 @@ def columns_of(file: Path | str, footer: pq.FileMetaData) -> Iterator[InputColum
     spark_field = {field["name"]: field for field in noted}
     for field in footer.schema.to_arrow_schema():
         try:
-            kind = _as_read(field.type, leaves)
+            kind = _without_types(_as_read(field.type, leaves), field.type)
         except ValueError as reason:
             raise DeclarationError(f"input: {field.name!r} in {file} is {reason}") from reason
         yield InputColumn(field.name, kind, file, _has_no_type(field.type), spark_field.get(field.name))
+
+
+def _without_types(kind: pa.DataType, stored: pa.DataType) -> pa.DataType:
+    """The type with null for each part that was written without one. stored: Arrow's."""
+    if pa.types.is_null(stored):
+        return stored
+    if pa.types.is_struct(kind) and pa.types.is_struct(stored):
+        pairs = zip(kind, stored, strict=True)
+        return pa.struct([one.with_type(_without_types(one.type, other.type)) for one, other in pairs])
+    if pa.types.is_map(kind) and pa.types.is_map(stored):
+        return pa.map_(kind.key_type, _without_types(kind.item_type, stored.item_type))
+    if pa.types.is_list(kind) and stored.num_fields == 1:
+        return pa.list_(_without_types(kind.value_type, stored.field(0).type))
+    return kind
+
+
+def with_types(column: InputColumn) -> InputColumn:
+    """The column as Spark reads it: what has no type in any file is an integer."""
+    return replace(column, kind=_as_integers(column.kind)) if column.untyped else column
+
+
+def _as_integers(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_as_integers(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _as_integers(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_as_integers(kind.value_type))
+    return pa.int32() if pa.types.is_null(kind) else kind
+
+
+def in_table(column: InputColumn, kind: pa.DataType, table: str) -> InputColumn:
+    """The column with the type that the published table has, by the rule for two files of a day.
+
+    Fields of structs may be new. Where the table's type cannot hold the values, the column stays.
+    """
+    wide = _wider(kind, column.kind)
+    if wide is None or wide == column.kind or not _adds_fields(kind, wide):
+        return column
+    return InputColumn(column.name, wide, table, untyped=_has_no_type(wide), spark_field=None)
+
+
+def _adds_fields(kind: pa.DataType, wide: pa.DataType) -> bool:
+    """Whether `wide` has more fields in structs than `kind`, and otherwise its types."""
+    if pa.types.is_struct(kind) and pa.types.is_struct(wide):
+        fields = {field.name: field.type for field in wide}
+        return all(field.name in fields and _adds_fields(field.type, fields[field.name]) for field in kind)
+    if pa.types.is_map(kind) and pa.types.is_map(wide):
+        return bool(kind.key_type == wide.key_type and _adds_fields(kind.item_type, wide.item_type))
+    if pa.types.is_list(kind) and pa.types.is_list(wide):
+        return _adds_fields(kind.value_type, wide.value_type)
+    return bool(kind == wide)
+
+
+def needs_types(stored: pa.DataType, read: pa.DataType) -> bool:
+    """Whether a part without a type is read as one that Spark does not take it for."""
+    if pa.types.is_null(stored):
+        return not (pa.types.is_integer(read) or pa.types.is_null(read))
+    if pa.types.is_struct(stored):
+        fields = {field.name.lower(): field.type for field in read}
+        return any(needs_types(field.type, fields[field.name.lower()]) for field in stored)
+    if pa.types.is_map(stored):
+        return needs_types(stored.item_type, read.item_type)
+    return bool(pa.types.is_list(stored) and needs_types(stored.value_type, read.value_type))
 
 
 def _has_no_type(kind: pa.DataType) -> bool:
@@ -105,14 +169,9 @@ def in_both(one: InputColumn, other: InputColumn) -> InputColumn:
     Raises DeclarationError without one.
     """
     kind = _wider(one.kind, other.kind)
-    bare, typed = (one, other) if one.untyped else (other, one)
-    if bare.untyped and not typed.untyped and pa.types.is_integer(bare.kind):  # an integer of any width in Spark
-        kind = typed.kind if pa.types.is_integer(typed.kind) else None
     if kind is not None:
-        wide = next((column for column in (typed, bare) if column.kind == kind), None)
-        return replace(wide or replace(one, kind=kind, untyped=False, spark_field=None), name=one.name)
-    if bare.untyped:
-        raise DeclarationError(f"input: {bare.without_type}. Write it with its type, {typed.kind} in {typed.file}.")
+        wide = next((column for column in (one, other) if column.kind == kind), None)
+        return replace(wide or replace(one, kind=kind, untyped=_has_no_type(kind), spark_field=None), name=one.name)
     raise DeclarationError(
         f"input: {one.name!r} is {one.kind} in {one.file}, but {other.kind} in {other.file}. A column has one type in "
         "all files of a day: write one of them again with the other's type."
@@ -121,9 +180,9 @@ def in_both(one: InputColumn, other: InputColumn) -> InputColumn:
 
 def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """The type in which Spark reads both without changing a value, or None."""
-    if one == other or _fits(other, one):
+    if one == other or pa.types.is_null(other) or _fits(other, one):
         return one
-    if _fits(one, other):
+    if pa.types.is_null(one) or _fits(one, other):
         return other
     if pa.types.is_struct(one) and pa.types.is_struct(other):
         return _all_fields(one, other)

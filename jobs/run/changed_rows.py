@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import TidegateError
-from jobs.input.day import FileFacts, InputDay, find_input
+from jobs.input.day import FileFacts, InputDay
 from jobs.input.row_comparison import Flags, Places, differ, matching, repeated
 from jobs.input.row_ids import chosen, ids_of, rows_of
 from jobs.input.staged_files import FOLDER as STAGED
-from jobs.run.preflight import check_columns
+from jobs.run.preflight import check_columns, find_day
 from jobs.run.published_rows import PublishedRows
 from jobs.schema import OUTCOMES, DayFacts, DayMetrics, DayRecord, LookupMetrics, RowChanges
 from jobs.storage.work_folders import work_folder
@@ -93,7 +93,7 @@ def compare(
 
     Writes nothing but copies of the input. Raises DeclarationError for a wrong input.
     """
-    input_day = find_input(enrichment, day)
+    input_day = find_day(enrichment, day)
     check_columns(enrichment, input_day.names)
     comparison = Comparison.of(enrichment, input_day, day, ignore_ttl=ignore_ttl, now_us=clock())
     published = comparison.published

@@ -17,7 +17,6 @@ from jobs.declare.fingerprint import plain
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.prices import SENT, cost_of, in_force
 from jobs.errors import DeclarationError, NoInput
-from jobs.input.day import find_input
 from jobs.ledger.selection import select
 from jobs.ledger.stored_request import read_request, versions, what_changed
 from jobs.run.changed_rows import find_changes
@@ -26,7 +25,7 @@ from jobs.run.judged_answers import needing_no_call
 from jobs.run.key_columns import ROWS, TEXT
 from jobs.run.options import RunOptions, ledger_of
 from jobs.run.planned_keys import CALLS, PlannedKeys
-from jobs.run.preflight import check_columns, check_event_time
+from jobs.run.preflight import check_columns, check_event_time, find_day
 from jobs.schema import Facts
 from jobs.tables import run_records
 from jobs.wording import counted
@@ -108,7 +107,7 @@ def estimate(
     found, without = {}, []
     for day in days:
         try:
-            found[day] = find_input(enrichment, day)
+            found[day] = find_day(enrichment, day)
         except NoInput:
             if len(days) == 1:
                 raise

@@ -40,9 +40,16 @@ def preflight(enrichment: Enrichment, day: str) -> InputDay:
 
     Raises DeclarationError, and RunStopped for a service that is down, which may recover before a restart.
     """
-    input_day = find_input(enrichment, day)
+    input_day = find_day(enrichment, day)
     check_input(enrichment, input_day, day)
     return input_day
+
+
+def find_day(enrichment: Enrichment, day: str) -> InputDay:
+    """Find the input of a day, with the types of the published table. Raises as `find_input`."""
+    from jobs.tables.type_check import published_columns  # takes deltalake, which the definitions load without
+
+    return find_input(enrichment, day, published_columns(enrichment))
 
 
 def check_input(enrichment: Enrichment, input_day: InputDay, day: str) -> None:

@@ -22,6 +22,7 @@ from jobs.errors import PublishConflict
 from jobs.schema import DayFacts, DayRecord
 from jobs.storage.work_folders import work_folder
 from jobs.tables import audit, by_run, dead_letters, run_records, shown_elsewhere
+from jobs.tables.column_types import extends, type_name
 from jobs.tables.copied_log import COMMIT_TRIES, pushed
 from jobs.tables.delivery import deliver, discard_work
 from jobs.tables.delta_log import checkpoints_of, day_type, format_mark, hooks_of, lasting, log_at, saying_format
@@ -217,15 +218,16 @@ def delta_schema(facts: DayFacts) -> Schema:
 
 
 def missing_columns(table: DeltaTable, wanted: Schema) -> list[Field]:
-    """Those that the table has not yet. Refuses a column whose type changed."""
+    """Those that the table has not yet, or not with all fields. Refuses a column whose type changed."""
     known = {field.name: field for field in table.schema().fields}
     new = []
     for field in wanted.fields:
-        if field.name not in known:
+        there = known[field.name].type if field.name in known else None
+        if there is None or (there != field.type and extends(there, field.type)):
             new.append(field)
-        elif known[field.name].type != field.type:
+        elif not extends(field.type, there):
             raise PublishConflict(
-                f"column {field.name!r} is {field.type} in this run and {known[field.name].type} in the table; "
+                f"column {field.name!r} is {type_name(field.type)} in this run and {type_name(there)} in the table; "
                 "give it another name, or publish to another table."
             )
     return new

@@ -5,12 +5,13 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import Schema
-from deltalake.schema import PrimitiveType
 
 from jobs import schema
 from jobs.declare.enrichment import Enrichment
-from jobs.errors import DeclarationError
+from jobs.errors import DeclarationError, TidegateError
 from jobs.input.day import InputDay
+from jobs.input.delta import nullable
+from jobs.tables.column_types import extends, type_name
 from jobs.tables.delta_log import day_type, log_at
 
 
@@ -29,6 +30,18 @@ def check_types(enrichment: Enrichment, day: InputDay) -> None:
         *_wrong_input(day, published, path),
     )
     DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
+
+
+def published_columns(enrichment: Enrichment) -> pa.Schema | None:
+    """The columns of the published table; None without one, or if it cannot be read, which `check_types` reports."""
+    try:
+        table = log_at(enrichment.output.path)
+    except TidegateError:
+        return None
+    if table is None:
+        return None
+    fields = pa.schema(table.schema().to_arrow())
+    return pa.schema([(field.name, nullable(field.type)) for field in fields])
 
 
 def answer_fields(enrichment: Enrichment) -> Iterator[pa.Field]:
@@ -53,8 +66,8 @@ def _published_types(enrichment: Enrichment) -> dict[str, Any]:
     wanted = day_type(enrichment.input.every)
     if days != wanted:
         raise DeclarationError(
-            f"output: the partitions of {path}, {enrichment.input.partition}, are {_named(days)} there, "
-            f"and {_named(wanted)} here. Publish to another path."
+            f"output: the partitions of {path}, {enrichment.input.partition}, are {type_name(days)} there, "
+            f"and {type_name(wanted)} here. Publish to another path."
         )
     return types
 
@@ -78,7 +91,7 @@ def _wrong_answers(enrichment: Enrichment, published: Mapping[str, Any]) -> Iter
             if known != field.type:
                 yield (
                     f"lookup {lookup.name}: returns: {field.name} is {column.spark_type}, but in "
-                    f"{enrichment.output.path} it is {_named(known)}. A column keeps its type: give it another name "
+                    f"{enrichment.output.path} it is {type_name(known)}. A column keeps its type: give it another name "
                     "here."
                 )
 
@@ -86,17 +99,13 @@ def _wrong_answers(enrichment: Enrichment, published: Mapping[str, Any]) -> Iter
 def _wrong_input(day: InputDay, published: Mapping[str, Any], path: str) -> Iterator[str]:
     for column, field in zip(day.columns, Schema.from_arrow(day.schema).fields, strict=True):
         known = published.get(field.name)
-        if known == field.type:
+        if known == field.type or (known is not None and extends(known, field.type)):
             continue
         if column.untyped:  # it would become an integer
-            wanted = "its type" if known is None else f"its type, {_named(known)} in {path}"
+            wanted = "its type" if known is None else f"its type, {type_name(known)} in {path}"
             yield f"input: {column.without_type}. Write it with {wanted}."
         elif known is not None:
             yield (
-                f"input: {field.name!r} is {_named(field.type)} in {column.file}, but in {path} it is "
-                f"{_named(known)}. A column keeps its type: write it with that type, or under another name."
+                f"input: {field.name!r} is {type_name(field.type)} in {column.file}, but in {path} it is "
+                f"{type_name(known)}. A column keeps its type: write it with that type, or under another name."
             )
-
-
-def _named(kind: Any) -> str:
-    return str(kind.type) if isinstance(kind, PrimitiveType) else str(kind)
