@@ -87,7 +87,9 @@ def test_check_names_what_is_not_read(raw, monkeypatch):
         'moods = Enrichment(name="moods", input=Input(path="raw"), lookups=[MOOD], output=Output(path="out"))\n'
     )
     monkeypatch.syspath_prepend(str(Path.cwd()))
-    assert list(check_package("mine")) == [("moods", f"{DAY}: 10 rows in 1 file; not read: e.parq; lookups mood", Finding.RIGHT)]
+    assert list(check_package("mine")) == [
+        ("moods", f"{DAY}: 10 rows in 1 file; not read: e.parq; lookups mood", Finding.RIGHT)
+    ]
 
 
 def test_a_day_whose_files_have_another_ending_says_what_it_holds(raw):
