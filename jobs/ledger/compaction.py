@@ -6,7 +6,6 @@ A crash leaves files that no generation names; a later compaction removes them. 
 counts, and the other one gives up. What may be deleted: jobs/ledger/generations.py.
 """
 
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -35,6 +34,7 @@ from jobs.ledger.journal import JOURNAL
 from jobs.ledger.merging import SortedFile, in_order, merged
 from jobs.ledger.scan import read_parts
 from jobs.ledger.store import PARTS, ForeignFile, LedgerFolder, as_parquet
+from jobs.storage.locked_folders import temporary_folder
 from jobs.storage.stored_files import error_text
 
 GRACE = timedelta(days=1)
@@ -82,7 +82,7 @@ def _new_generation(folder: LedgerFolder, there: Contents, now_us: int) -> Compa
     base = there.generation
     old = base.files if base else ()
     new = NewFiles(folder, base)
-    with tempfile.TemporaryDirectory(prefix="tidegate-") as temporary, ExitStack() as opened:
+    with temporary_folder() as temporary, ExitStack() as opened:
         sorted_parts = _SortedParts(folder, _ended(folder, there.parts, now_us), Path(temporary), now_us)
         if not sorted_parts.taken_in:
             return Compacted(rows=base.rows if base else 0)

@@ -1,7 +1,6 @@
 """A table with one line per key, as a file that every task maps into memory and searches by key."""
 
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,6 +13,7 @@ from jobs.errors import LedgerError
 from jobs.ledger.keys import key_hashes
 from jobs.ledger.store import NO_FOLDERS
 from jobs.storage import objects
+from jobs.storage.locked_folders import temporary_folder
 from jobs.storage.stored_files import error_text, filesystem_of
 
 KEY, HASH = "key", "hash"
@@ -92,7 +92,7 @@ class KeyedFile:
 
 def _local_copy(path: str) -> Any:
     """A mapped local copy whose name is removed at once, so that it takes no space after the process ends."""
-    with tempfile.TemporaryDirectory(prefix="tidegate-") as folder:
+    with temporary_folder() as folder:
         copy = Path(folder, "copy.arrow")
         if objects.is_found_here(path):  # in one request, where Arrow takes two
             objects.download(path, copy)

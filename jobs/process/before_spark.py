@@ -5,7 +5,6 @@ the run is short.
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from jobs.errors import TidegateError
 from jobs.input.sizes import bytes_of
 from jobs.run.spark_session import FEW_ROWS
 from jobs.schema import DayRecord
+from jobs.storage.locked_folders import temporary_folder
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
@@ -60,7 +60,7 @@ class BeforeSpark:
             return
         from jobs.run.changed_rows import hand_over
 
-        with tempfile.TemporaryDirectory(prefix="tidegate-") as folder:
+        with temporary_folder() as folder:
             for day, changed in self.changed.items():
                 hand_over(changed, Path(folder, day))
-            yield ["--compared", folder]
+            yield ["--compared", str(folder)]

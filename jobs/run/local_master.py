@@ -1,12 +1,10 @@
 """A Spark of one machine: it listens on loopback only, knows its own by a secret, and tries a failed task again."""
 
-import atexit
 import functools
 import re
-import shutil
 import sys
-import tempfile
 
+from jobs.storage.locked_folders import folder_of_process
 from jobs.task import worker_daemon
 
 LOOPBACK = "127.0.0.1"
@@ -51,9 +49,7 @@ def settings_of(master: str) -> dict[str, str]:
 @functools.cache
 def _own_folder() -> str:
     """For the sockets of this process, which ask nobody who he is: other users cannot enter it."""
-    folder = tempfile.mkdtemp(prefix="tidegate-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+    return str(folder_of_process())
 
 
 def environment_of(master: str) -> dict[str, str]:

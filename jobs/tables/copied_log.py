@@ -21,7 +21,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from jobs.storage import durable, objects
 from jobs.storage.objects import ListedObject
 from jobs.storage.urls import below
-from jobs.tables.copy_folders import logs_folder, on_disk, own_folder, remove_own
+from jobs.tables.copy_folders import logs_folder, on_disk, own_folder
 
 LOG = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"
@@ -43,8 +43,9 @@ class CopiedTable(DeltaTable):
         with ThreadPoolExecutor(AT_ONCE) as pool:
             contents = list(pool.map(lambda one: _content(self.place, one), log))
         with on_disk(logs_folder(self.place)):
-            self.folder, lock = own_folder(self.place)
-            weakref.finalize(self, remove_own, self.folder, lock)
+            own = own_folder(self.place)
+            self.folder = own.path
+            weakref.finalize(self, own.remove)
             for one, data in zip(log, contents, strict=True):
                 file = self.folder / LOG / one.name
                 file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,6 @@
 """Runs the SQL of a summary over a published day, and checks it over an empty one before any call."""
 
 import contextlib
-import tempfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ from jobs.declare.calendar import column_value, is_day
 from jobs.declare.enrichment import Enrichment, Summary
 from jobs.errors import DeclarationError, TidegateError
 from jobs.input.day import InputDay
+from jobs.storage.locked_folders import temporary_folder
 from jobs.tables.delta_log import day_type, table_at
 from jobs.tables.publishers import delta_errors
 from jobs.tables.type_check import answer_fields
@@ -44,7 +44,7 @@ def check_summaries(enrichment: Enrichment, input_day: InputDay, day: str) -> No
     """
     if not enrichment.summaries or input_day.infer_in_spark:
         return
-    with contextlib.suppress(OSError), tempfile.TemporaryDirectory(prefix="tidegate-") as folder:
+    with contextlib.suppress(OSError), temporary_folder() as folder:
         try:
             empty = _empty(Path(folder, "published"), enrichment, input_day)
         except DeltaError:

@@ -1,7 +1,6 @@
 """The ledger of one lookup in one task attempt: known answers before calls, and new answers."""
 
 import asyncio
-import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -21,6 +20,7 @@ from jobs.ledger.keys import key_text
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.writer import LedgerWriter
+from jobs.storage.locked_folders import temporary_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class TaskLedger:
         table = final_report(folder.read(parts)) if parts else None
         if table is None or not table.num_rows:
             return 0
-        with tempfile.TemporaryDirectory(prefix="tidegate-") as temporary:  # mapped files outlive their names
+        with temporary_folder() as temporary:  # mapped files outlive their names
             path = str(Path(temporary, "earlier.arrow"))
             write_index(path, table)
             self._indexes.insert(0, AnswerIndex.open(path))
