@@ -31,7 +31,7 @@ class Items:
 
 
 class ItemRequests:
-    """One lookup's batches. Answers are matched to items by id or by place; an answer without an item is ignored."""
+    """One lookup's batches. Answers are matched to items by id, by position or in their order."""
 
     def __init__(
         self,
@@ -51,6 +51,7 @@ class ItemRequests:
         self._where = batch.answers
         self._answers = JsonPath("batch.answers", batch.answers)
         self._match = None if batch.match is None else JsonPath("batch.match", batch.match)
+        self._position = None if batch.position is None else JsonPath("batch.position", batch.position)
         self._by_key = self._match is not None and not batch.has_ids
         self._left_out = batch.left_out
 
@@ -97,7 +98,7 @@ class ItemRequests:
             raise CallFailed(f"the answer has no list at {self._where} (batch.answers): {shown}", passing=False)
         if response.is_ambiguous:
             self._refuse_ambiguous(response, found)
-        answers = self._by_id(items, found, response) if self._match is not None else self._by_place(items, found)
+        answers = self._matched(items, found, response)
         judged = [self._judged(answer, response) for answer in answers]
         return [place if isinstance(place, CallFailed) else judged[place] for place in items.of_key]
 
@@ -107,11 +108,30 @@ class ItemRequests:
         if twice := repeated_member(response.content, apart=answers):
             raise CallFailed(f"the answer is not JSON: {twice}", passing=False)
 
+    def _matched(self, items: Items, answers: list[Any], response: Response) -> list[Any]:
+        if self._match is not None:
+            return self._by_id(items, answers, response)
+        return self._by_place(items, answers) if self._position is None else self._by_position(items, answers)
+
+    def _by_position(self, items: Items, answers: list[Any]) -> list[Any]:
+        """Raises CallFailed unless every place has one answer: numbers from 1 would shift all of them."""
+        assert self._position is not None
+        given = [id_text(self._position.value(answer)) for answer in answers]
+        if sorted(given, key=str) != sorted(items.ids):
+            shown = one_line(self._masked(", ".join("none" if one is None else one for one in given)), SHOWN)
+            raise CallFailed(
+                f"the answers have the positions {shown or 'of no item'} (batch.position); {len(items.ids)} items have "
+                f"0 to {len(items.ids) - 1}, each once",
+                passing=False,
+            )
+        by_position = dict(zip(given, answers, strict=True))
+        return [by_position[made] for made in items.ids]
+
     def _by_place(self, items: Items, answers: list[Any]) -> list[Any]:
         if len(answers) != len(items.asked):
             raise CallFailed(
-                f"the service gave {len(answers)} answers for {len(items.asked)} items, and without batch.match they "
-                "cannot be matched",
+                f"the service gave {len(answers)} answers for {len(items.asked)} items, and without batch.match or "
+                "batch.position they cannot be matched",
                 passing=False,
             )
         return answers

@@ -62,6 +62,9 @@ def _checked(enrichment: Enrichment, day: str | None, conflict: str | None) -> I
         lookups = ", ".join(lookup.name for lookup in enrichment.lookups)
         there = f"{counted(input_day.rows, 'row')} in {counted(len(input_day.files), 'file')}"
         yield f"{day}: {there}{input_day.unread_clause}; lookups {lookups}", Finding.RIGHT
+    for lookup in enrichment.lookups:
+        if lookup.trusts is not None:
+            yield f"lookup {lookup.name}: {lookup.trusts}", Finding.RIGHT
 
 
 @contextlib.contextmanager

@@ -23,8 +23,10 @@ class Batch:
         item: The JSON of one key, with {key} for its values, and {id} for a generated id.
         body: The JSON of the request, with "{items}" for the list of items.
         answers: JSON path to the list of answers.
-        match: JSON path of the id in an answer: the value of {id}, or, in an item without {id}, its only key. None if
-            answers are in the order of the items, one for each.
+        match: JSON path of the id in an answer: the value of {id}, or, in an item without {id}, its only key.
+        position: Instead of match, JSON path of an answer's number, as "$.index": the item's place in the request,
+            counted from 0. Every item must have exactly one answer. Without match and position the answers are taken in
+            the order of the items, one for each; `tidegate check` names such a lookup.
         left_out: The outcome of a key without an answer, "error" or "miss".
     """
 
@@ -35,6 +37,7 @@ class Batch:
     answers: str = "$"
     match: str | None = None
     left_out: LeftOut = "error"
+    position: str | None = None
 
     def __post_init__(self) -> None:
         require_types(self, "batch")
@@ -54,6 +57,29 @@ class Batch:
                 'placeholder, as in {"items": "{items}"}.'
             )
         JsonTemplate("batch.item", self.item)
+        if self.position is not None:
+            self._check_position(self.position)
+
+    def _check_position(self, path: str) -> None:
+        JsonPath("batch.position", path)
+        if self.match is not None or self.has_ids:
+            has = "match" if self.match is not None else "{id} in item"
+            raise DeclarationError(f"batch: position and {has}: an answer is matched by one of them; leave one out.")
+        if self.left_out == "miss":
+            raise DeclarationError(
+                'batch: left_out="miss" does not go with position: a service that left items out and counted from 1 '
+                "would give them each other's answers."
+            )
+
+    @property
+    def trusts(self) -> str | None:
+        """What nothing in an answer proves, for `tidegate check`; None if every answer names its item."""
+        if self.match is not None or self.position is not None or self.max_items == 1:
+            return None
+        return (
+            "batch: it trusts the service to answer in the order of the items, because an answer names none; "
+            "if it has an id or a number, declare batch.match or batch.position"
+        )
 
     @property
     def has_ids(self) -> bool:

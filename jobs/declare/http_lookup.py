@@ -259,6 +259,10 @@ class HttpLookup(Lookup):
     def batch_size(self) -> int:
         return 1 if self.batch is None else self.batch.max_items
 
+    @property
+    def trusts(self) -> str | None:
+        return None if self.batch is None else self.batch.trusts
+
     def request_facts(self) -> dict[str, Any]:
         facts = {"service": self.service.request_facts(), "request": self.request, "miss_when": self.miss_when}
         if self.body is not None:
@@ -266,7 +270,8 @@ class HttpLookup(Lookup):
         if self.headers:
             facts["headers"] = self.headers
         if self.batch is not None:
-            names = ("item", "body", "answers", "match", "left_out")
+            names: tuple[str, ...] = ("item", "body", "answers", "match", "left_out")
+            names += () if self.batch.position is None else ("position",)
             facts["batch"] = {name: getattr(self.batch, name) for name in names}
         if self.pages is not None:
             facts["pages"] = {name: getattr(self.pages, name) for name in ("next", "items", "parameter")}

@@ -241,6 +241,11 @@ class Lookup:
         yield from () if self.http_service is None else self.http_service.variables()
 
     @property
+    def trusts(self) -> str | None:
+        """What its answers are trusted with, because nothing in them proves it; None: nothing."""
+        return None
+
+    @property
     def judges_answers(self) -> bool:
         """Whether the declaration marks some answers as errors, which are stored with the time to live of errors."""
         return False

@@ -61,6 +61,30 @@ def test_what_is_right_is_said_with_the_last_day_and_its_rows(declare, capsys):
     assert message[2].endswith("lookups mood\n")
 
 
+BATCHED = """
+from tidegate import Batch, Enrichment, HttpLookup, Input, Output, Service
+
+place = HttpLookup(
+    name="place", service=Service(name="geo", url="{url}", max_concurrency=1), request="POST /batch",
+    keys={{"q": "origin"}}, returns="lat DOUBLE", timeout=5.0,
+    batch=Batch(max_items=9, max_wait=0.1, item="{{q}}"{more}),
+)
+named = enrichment = Enrichment(
+    name="{name}", input=Input(path="data/raw/flights", partition="date"), lookups=[place],
+    output=Output(path="{output}"),
+)
+"""
+
+
+@pytest.mark.parametrize(("more", "trusts"), [("", True), (', position="$.index"', False), (', match="$.code"', False)])
+def test_a_batch_matched_by_order_alone_is_named_with_what_it_trusts(declare, weather_service, capsys, more, trusts):
+    package = declare("batched", BATCHED, url=weather_service.url, more=more)
+    assert main(["check", "--package", package]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + trusts
+    assert ("lookup place: batch: it trusts the service to answer in the order of the items" in lines[-1]) is trusts
+
+
 def test_everything_is_checked_whatever_is_wrong_before(declare, capsys):
     declare("broken", text="import nothing_like_this\n")
     declare("misspelt", column="orgin")

@@ -260,8 +260,66 @@ def test_a_count_of_answers_that_does_not_fit_is_an_error_of_all_and_no_mix_up(s
     listed(service, lambda keys: [{"lat": len(key)} for key in keys[1:]])
     found = ask(lookup(service.url, BARE), "a", "bb")
     assert {str(one) for one in found} == {
-        "the service gave 1 answers for 2 items, and without batch.match they cannot be matched"
+        "the service gave 1 answers for 2 items, and without batch.match or batch.position they cannot be matched"
     }
+
+
+EMBED = {
+    "max_items": 50, "max_wait": 0.02, "item": "{q}", "body": {"input": "{items}"}, "answers": "$.data",
+    "position": "$.index",
+}  # fmt: skip
+
+
+def embeddings(service, numbered):
+    """As a service of embeddings: an answer names its input by the place in the request. numbered: its answers."""
+
+    async def reply(request):
+        texts = (await request.json())["input"]
+        return web.json_response({"data": numbered([{"index": n, "lat": len(text)} for n, text in enumerate(texts)])})
+
+    service.answer = reply
+
+
+def test_answers_in_any_order_are_matched_by_the_position_that_they_name(service):
+    embeddings(service, lambda answers: answers[::-1])
+    assert ask(lookup(service.url, EMBED), "a", "bb", "ccc", "bb") == [(1.0,), (2.0,), (3.0,), (2.0,)]
+
+
+def test_positions_counted_from_one_are_an_error_of_all_and_shift_no_answer(service):
+    embeddings(service, lambda answers: [answer | {"index": answer["index"] + 1} for answer in answers])
+    assert {str(one) for one in ask(lookup(service.url, EMBED), "a", "bb")} == {
+        "the answers have the positions 1, 2 (batch.position); 2 items have 0 to 1, each once"
+    }
+
+
+def mangled(dice, answers):
+    """The answers as a service may number them, rightly in some of the ways."""
+    dice.shuffle(answers)
+    way = dice.choice(
+        ("right", "right", "text", "float", "from one", "from one, last out", "twice", "none", "out", "more")
+    )
+    if way.startswith("from one"):
+        answers = [answer | {"index": answer["index"] + 1} for answer in answers]
+        return [one for one in answers if way == "from one" or one["index"] < len(answers)]
+    if way in ("text", "float"):
+        return [answer | {"index": (str if way == "text" else float)(answer["index"])} for answer in answers]
+    if way == "twice":
+        answers[0]["index"] = answers[-1]["index"]
+    if way == "none":
+        del answers[0]["index"]
+    return {"out": answers[1:], "more": [*answers, {"index": len(answers), "lat": 0}]}.get(way, answers)
+
+
+def test_no_answer_reaches_another_key_however_a_service_numbers_its_answers(service):
+    dice, came = random.Random(11), Counter()
+    embeddings(service, lambda answers: mangled(dice, answers))
+    for _ in range(60):
+        keys = ["x" * dice.randrange(1, 30) for _ in range(dice.randrange(1, 6))]
+        for key, answer in zip(keys, ask(lookup(service.url, EMBED), *keys), strict=True):
+            assert isinstance(answer, CallFailed) or answer == (float(len(key)),), (keys, answer)
+            came[type(answer)] += 1
+    assert came[tuple] > 30
+    assert came[CallFailed] > 30
 
 
 def test_an_answer_may_be_known_by_its_only_key_and_equal_keys_are_asked_once(service):

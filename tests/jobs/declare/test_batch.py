@@ -40,6 +40,19 @@ WRONG = {
         lambda: batched(left_out="null"),
         "left_out is 'null'; it must be one of: error, miss.",
     ),
+    "a position nowhere": (
+        lambda: batched(item="{q}", match=None, position="index"),
+        "batch.position: 'index' is not a JSON path",
+    ),
+    "a position and an id": (lambda: batched(position="$.n"), "batch: position and match: an answer is matched by one"),
+    "a position of an item with an id": (
+        lambda: batched(match=None, position="$.n"),
+        "batch: position and {id} in item: an answer is matched by one of them; leave one out.",
+    ),
+    "items left out of positions": (
+        lambda: batched(item="{q}", match=None, position="$.n", left_out="miss"),
+        'left_out="miss" does not go with position',
+    ),
     "a body without items": (lambda: batched(body={"a": 1}), 'it must hold "{items}" once, as a text of its own'),
     "items twice": (lambda: batched(body=["{items}", "{items}"]), 'it must hold "{items}" once'),
     "items inside a text": (lambda: batched(body="x{items}"), 'it must hold "{items}" once'),
@@ -126,6 +139,7 @@ def test_what_an_answer_depends_on_asks_anew_and_nothing_else_does():
     anew = [
         lookup(**post), lookup(**post | {"body": {"q": "{q}", "x": 1}}), lookup(**post, headers={"Accept": "a/b"}),
         batched(), batched(item={"id": "{id}", "query": "{q}"}), batched(answers="$.results"), batched(left_out="miss"),
+        batched(item="{q}", match=None), batched(item="{q}", match=None, position="$.n"),
         lookup(**pages), lookup(request="GET /{q}"), lookup(**pages | {"pages": Pages(**PAGES, items="$.items")}),
     ]  # fmt: skip
     assert len({request_fingerprint(one) for one in anew}) == len(anew)
