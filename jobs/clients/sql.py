@@ -1,7 +1,7 @@
 """SqlLookup on an executor: a connection pool, with one query per key or per batch."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -11,7 +11,8 @@ from jobs.clients.client import CallFailed
 from jobs.clients.exchanges import trace
 from jobs.clients.request_counter import counts_of
 from jobs.clients.sql_engine import dispose, engine_for, failure, is_about_a_value, left_at_once, require_file_here
-from jobs.clients.sql_statements import ROWS_PER_KEY, ManyKeys, fitted, key_types, one_key, plain
+from jobs.clients.sql_keys import ColumnTypes
+from jobs.clients.sql_statements import ROWS_PER_KEY, ManyKeys, endless, one_key, plain, quoted_table
 from jobs.declare.answer_casts import cast_all
 from jobs.declare.json_text import read_json
 from jobs.declare.lookup import Key
@@ -28,10 +29,11 @@ class SqlClient(BatchingClient):
         self._engine: AsyncEngine | None = None
         self._columns = lookup.columns
         self._names = tuple(column.name for column in self._columns)
-        self._select = one_key(lookup)
+        self._select: Any = None  # for one key
         self._text = ""  # its text in the database's dialect
+        self._endless: Sequence[str] = ()  # columns that may be infinite, each with a flag behind the answer
         self._limit = lookup.attempt_timeout or lookup.timeout
-        self._types: Mapping[str, str] | None = None  # of the table's columns; known after the first query
+        self._types: ColumnTypes | None = None  # known after the first query
         self._fit: Sequence[Callable[[Any], Any]] = ()
         self._counts = counts_of(lookup.name)
         self._batching: Batching | None = None
@@ -44,6 +46,7 @@ class SqlClient(BatchingClient):
         self._engine = engine_for(self._lookup, self._share)
         require_file_here(self._lookup, self._engine)
         dialect = self._engine.dialect
+        self._select, self._endless = one_key(self._lookup, dialect.name), endless(self._lookup, dialect.name)
         self._text = str(self._select.compile(dialect=dialect))
         if self._batching is not None and BATCHING.get(dialect.name) != dialect.driver:
             known = " and ".join(f"{name}+{driver}" for name, driver in BATCHING.items())
@@ -81,10 +84,14 @@ class SqlClient(BatchingClient):
 
     async def _ask_many(self, keys: Sequence[Key]) -> Sequence[Any]:
         """One outcome per key. Raises BatchRefused if one of them may be at fault."""
+        refused: dict[int, CallFailed] = {}  # by the key's number
 
         async def ask(connection: AsyncConnection) -> Sequence[Any]:
-            many = ManyKeys(self._lookup, connection.dialect, self._types or {})
-            statement, parameters = many.query([self._fitting(key) for key in keys])
+            fitting = self._fitting_keys(keys, refused)
+            if not fitting:
+                return []
+            many = ManyKeys(self._lookup, connection.dialect, self._types.types if self._types else {})
+            statement, parameters = many.query(fitting)
             exchange = trace("sql", statement, parameters)
             rows = (await connection.exec_driver_sql(statement, parameters)).fetchall()
             if exchange is not None:
@@ -102,7 +109,8 @@ class SqlClient(BatchingClient):
             raise raised from error
         if len(rows) >= ROWS_PER_KEY * len(keys):  # a key without a row may have a row beyond the limit
             return [await self._outcome(key) for key in keys]
-        return self._outcomes(rows, len(keys))
+        found = iter(self._outcomes(rows, len(keys) - len(refused)))
+        return [refused[number] if number in refused else next(found) for number in range(len(keys))]
 
     async def _outcome(self, key: Key) -> Any:
         try:
@@ -117,8 +125,11 @@ class SqlClient(BatchingClient):
         try:
             async with asyncio.timeout(self._limit), self._engine.connect() as connection:
                 if self._types is None:
-                    types = await key_types(connection, self._lookup)
-                    self._fit, self._types = fitted(self._lookup, connection.dialect, types), types
+                    table = ""
+                    if self._lookup.table is not None:
+                        table = quoted_table(self._lookup, connection.dialect.identifier_preparer.quote)
+                    self._types = await ColumnTypes.read(connection, self._lookup, table)
+                    self._fit = self._types.fits()
                 request.leaves()
                 rows: Sequence[Any] = await left_at_once(connection, ask)
                 self._counts.answered += 1
@@ -134,6 +145,17 @@ class SqlClient(BatchingClient):
         except ValueError as error:
             raise CallFailed(str(error), passing=False) from error
 
+    def _fitting_keys(self, keys: Sequence[Key], refused: dict[int, CallFailed]) -> list[Key]:
+        """The keys for the query. refused: gets the failures of the others, by number."""
+        refused.clear()  # of an earlier try
+        fitting = []
+        for number, key in enumerate(keys):
+            try:
+                fitting.append(self._fitting(key))
+            except CallFailed as failure:
+                refused[number] = failure
+        return fitting
+
     def _outcomes(self, rows: Sequence[Any], count: int) -> list[Any]:
         outcomes: list[Any] = [None] * count
         for row in rows:
@@ -142,9 +164,12 @@ class SqlClient(BatchingClient):
         return outcomes
 
     def _named(self, row: Sequence[Any]) -> dict[str, Any]:
-        return dict(zip(self._names, row, strict=True))
+        return dict(zip(self._names, row, strict=False))  # flags may follow
 
     def _answer(self, row: Sequence[Any]) -> dict[str, Any]:
+        infinite = [name for name, flag in zip(self._endless, row[len(self._names) :], strict=True) if flag]
+        if infinite:
+            raise CallFailed(f"{infinite[0]} is infinite in the database, which no date or time can be", passing=False)
         try:
             return {name: plain(value) for name, value in self._named(row).items()}
         except ValueError as error:

@@ -1,19 +1,22 @@
 """Checks a database against a SqlLookup before Spark starts, without a call for a row."""
 
 import warnings
+from collections.abc import Mapping
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from jobs.clients.sql_engine import dispose, engine_for, may_pass, missing_file, one_line, without_password
-from jobs.clients.sql_statements import one_key
+from jobs.clients.sql_keys import ColumnTypes
+from jobs.clients.sql_statements import one_key, quoted_table
 from jobs.declare.sql_lookup import SqlLookup, shown_address
 from jobs.errors import DeclarationError, RunStopped
 
 
-async def inspect(lookup: SqlLookup) -> None:
-    """Check that the database accepts the login and has the table or select.
+async def inspect(lookup: SqlLookup, key_types: Mapping[str, str | None] | None = None) -> None:
+    """Check that the database accepts the login, has the table or select, and can compare the keys.
 
+    key_types: Spark's types of the keys by name, as far as they are known here.
     Raises DeclarationError, or RunStopped for a server that is down, without the password.
     """
     engine = engine_for(lookup)
@@ -25,6 +28,7 @@ async def inspect(lookup: SqlLookup) -> None:
                     await _try_select(lookup, connection, engine)
                 else:
                     await _find_columns(lookup, connection, engine)
+                    await _compare_types(lookup, connection, key_types or {})
         except DeclarationError:
             raise
         except Exception as error:
@@ -47,10 +51,18 @@ async def _try_select(lookup: SqlLookup, connection: AsyncConnection, engine: As
     """Run the select with null keys and no rows, so that the database validates it."""
     nothing = {f"key_{number}": None for number in range(len(lookup.keys))}
     try:
-        await connection.execute(one_key(lookup).limit(0), nothing)
+        await connection.execute(one_key(lookup, engine.dialect.name).limit(0), nothing)
     except sa.exc.DBAPIError as error:
         message = without_password(one_line(error), engine)
         raise DeclarationError(f"lookup {lookup.name}: select: the database refuses it: {message}.") from error
+
+
+async def _compare_types(lookup: SqlLookup, connection: AsyncConnection, keys: Mapping[str, str | None]) -> None:
+    """Raise DeclarationError for keys that the run would refuse row by row."""
+    table = quoted_table(lookup, connection.dialect.identifier_preparer.quote)
+    types = await ColumnTypes.read(connection, lookup, table)
+    refused = [text for name in lookup.keys if (text := types.refusal(name, keys.get(name)))]
+    DeclarationError.raise_for(f"lookup {lookup.name}: {text}" for text in refused)
 
 
 async def _find_columns(lookup: SqlLookup, connection: AsyncConnection, engine: AsyncEngine) -> None:

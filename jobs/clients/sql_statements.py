@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from jobs.declare.lookup import Key
 from jobs.declare.sql_lookup import SqlLookup
@@ -18,35 +17,61 @@ PLAIN = (str, int, float, decimal.Decimal, dt.date, bytes, list, dict)
 ADDRESSES = (ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Interface, ipaddress.IPv6Interface)
 NETWORKS = (ipaddress.IPv4Network, ipaddress.IPv6Network)
 TEXT = (uuid.UUID, dt.time, *ADDRESSES, *NETWORKS)  # types that become text in a STRING
-TYPES_OF = sa.text(
-    "SELECT attname, format_type(atttypid, -1) FROM pg_attribute "
-    "WHERE attrelid = to_regclass(:table) AND attnum > 0 AND NOT attisdropped"
-)  # without a length, "character" would mean one character
+INFINITE = "infinite"  # prefix of the names of flags in a row
 
 
-def one_key(lookup: SqlLookup) -> sa.Select[Any]:
-    """The query for one key, with parameters key_0, key_1 and so on. It reads two rows, which suffice for an error."""
+def one_key(lookup: SqlLookup, dialect: str) -> sa.Select[Any]:
+    """The query for one key, with parameters key_0, key_1 and so on. It reads two rows, which suffice for an error.
+
+    dialect: SQLAlchemy's name of the database. A row has the answer's columns, then the flags of `endless`.
+    """
     wanted = [column.name for column in lookup.columns]
     if lookup.select is not None:
-        return _of_select(lookup, wanted).limit(2)
+        answer = _of_select(lookup, wanted)
+        columns = answer.c
+        return sa.select(*(columns[name] for name in wanted), *_flags(lookup, dialect, columns)).limit(2)
     named = lookup.table_name
-    columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in dict.fromkeys((*wanted, *lookup.keys))]
-    table = sa.table(named.name, *columns, schema=named.schema)
-    return (
-        sa.select(*(table.c[name] for name in wanted))
-        .where(*(table.c[name] == sa.bindparam(f"key_{number}") for number, name in enumerate(lookup.keys)))
-        .limit(2)
-    )
+    names: list[sa.ColumnClause[Any]] = [sa.column(name) for name in dict.fromkeys((*wanted, *lookup.keys))]
+    table = sa.table(named.name, *names, schema=named.schema)
+    pairs: list[tuple[Any, Any]] = [
+        (table.c[name], sa.bindparam(f"key_{number}")) for number, name in enumerate(lookup.keys)
+    ]
+    conditions: list[Any] = [column == value for column, value in pairs]
+    if dialect == "sqlite":
+        conditions += [_same_class(column, value) for column, value in pairs]
+    return sa.select(*(table.c[name] for name in wanted), *_flags(lookup, dialect, table.c)).where(*conditions).limit(2)
 
 
-def _of_select(lookup: SqlLookup, wanted: Sequence[str]) -> sa.Select[Any]:
+def _same_class(column: Any, value: Any) -> Any:
+    """Whether both are numbers, or texts, or bytes: SQLite's `=` converts the text "007" to the integer 7."""
+    of_column, of_value = sa.func.typeof(column), sa.func.typeof(value)
+    numbers: Any = sa.literal_column("('integer', 'real')")
+    return sa.or_(of_column == of_value, sa.and_(of_column.op("IN")(numbers), of_value.op("IN")(numbers)))
+
+
+def endless(lookup: SqlLookup, dialect: str) -> list[str]:
+    """The columns in which PostgreSQL may have an infinite date or time, which drivers read as the year 9999."""
+    if dialect != "postgresql":
+        return []
+    return [column.name for column in lookup.columns if "DATE" in column.spark_type or "TIME" in column.spark_type]
+
+
+def _flags(lookup: SqlLookup, dialect: str, columns: Any) -> list[Any]:
+    """Whether the value of each `endless` column is infinite."""
+    names = endless(lookup, dialect)
+    return [
+        sa.cast(columns[name], sa.Text).like("%infinity%").label(f"{INFINITE}_{number}")
+        for number, name in enumerate(names)
+    ]
+
+
+def _of_select(lookup: SqlLookup, wanted: Sequence[str]) -> sa.Subquery:
     numbers = {name: f":key_{number} " for number, name in enumerate(lookup.keys)}  # the space: x::type may follow
     statement = lookup.statement
     text = statement.pieces[0].replace(":", r"\:")
     for name, piece in zip(statement.parameters, statement.pieces[1:], strict=True):
         text += numbers[name] + piece.replace(":", r"\:")
-    answer = sa.text(f"{text}\n").columns(*(sa.column(name) for name in wanted)).subquery("answer")
-    return sa.select(*(answer.c[name] for name in wanted))
+    return sa.text(f"{text}\n").columns(*(sa.column(name) for name in wanted)).subquery("answer")
 
 
 class ManyKeys:
@@ -67,12 +92,15 @@ class ManyKeys:
         else:
             names = [f"column{number + 2}" for number in width]
             self._row = ", ?" * len(lookup.keys)
-        answers = ", ".join(f"t.{quote(column.name)}" for column in lookup.columns)
-        on = " AND ".join(
-            f"t.{quote(name)} = k.{parameter}" for name, parameter in zip(lookup.keys, names, strict=True)
-        )
-        self._head = f"SELECT k.{'ordinal - 1' if self._is_postgres else 'column1'}, {answers} FROM "  # noqa: S608
-        self._tail = f" JOIN {_quoted_table(lookup, quote)} AS t ON {on} LIMIT "
+        answers = [f"t.{quote(column.name)}" for column in lookup.columns]
+        answers += [f"CAST(t.{quote(name)} AS TEXT) LIKE '%infinity%'" for name in endless(lookup, dialect.name)]
+        pairs = [(f"t.{quote(name)}", f"k.{parameter}") for name, parameter in zip(lookup.keys, names, strict=True)]
+        conditions = [f"{column} = {value}" for column, value in pairs]
+        if not self._is_postgres:
+            conditions += [_same_class_in_text(column, value) for column, value in pairs]
+        on = " AND ".join(conditions)
+        self._head = f"SELECT k.{'ordinal - 1' if self._is_postgres else 'column1'}, {', '.join(answers)} FROM "  # noqa: S608
+        self._tail = f" JOIN {quoted_table(lookup, quote)} AS t ON {on} LIMIT "
 
     def query(self, keys: Sequence[Key]) -> tuple[str, tuple[Any, ...]]:
         """The statement and its parameters for the driver; values are never in the text."""
@@ -85,6 +113,12 @@ class ManyKeys:
         return f"{self._head}{table}{self._tail}{ROWS_PER_KEY * len(keys)}", values
 
 
+def _same_class_in_text(column: str, value: str) -> str:
+    """As `_same_class`."""
+    numbers = "('integer', 'real')"
+    return f"(typeof({column}) = typeof({value}) OR (typeof({column}) IN {numbers} AND typeof({value}) IN {numbers}))"
+
+
 def _array_of(lookup: SqlLookup, name: str, types: Mapping[str, str]) -> str:
     type_ = types.get(name)
     if type_ is None or type_.endswith("[]"):
@@ -93,45 +127,9 @@ def _array_of(lookup: SqlLookup, name: str, types: Mapping[str, str]) -> str:
     return f"{type_}[]"
 
 
-def _quoted_table(lookup: SqlLookup, quote: Callable[[str], str]) -> str:
+def quoted_table(lookup: SqlLookup, quote: Callable[[str], str]) -> str:
     named = lookup.table_name
     return quote(named.name) if named.schema is None else f"{quote(named.schema)}.{quote(named.name)}"
-
-
-async def key_types(connection: AsyncConnection, lookup: SqlLookup) -> dict[str, str]:
-    """PostgreSQL's types of a table's columns; other databases need none."""
-    if connection.dialect.name != "postgresql" or lookup.table is None:
-        return {}
-    table = _quoted_table(lookup, connection.dialect.identifier_preparer.quote)
-    found = await connection.execute(TYPES_OF, {"table": table})
-    return dict(iter(found.tuples()))
-
-
-def fitted(lookup: SqlLookup, dialect: sa.Dialect, types: Mapping[str, str]) -> list[Callable[[Any], Any]]:
-    """Converters of a key's values for correct comparisons. They raise ValueError for values that cannot be
-    converted.
-    """
-    if dialect.name == "sqlite":
-        return [_for_sqlite] * len(lookup.keys)
-    return [_in_utc if types.get(name) == "timestamp without time zone" else _as_it_is for name in lookup.keys]
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
-def _in_utc(value: Any) -> Any:
-    """A timestamp for a column without a zone, as UTC."""
-    if isinstance(value, dt.datetime) and value.tzinfo is not None:
-        return value.astimezone(dt.UTC).replace(tzinfo=None)
-    return value
-
-
-def _for_sqlite(value: Any) -> Any:
-    if isinstance(value, dt.datetime):
-        cure = "give the key as the text that the table holds, by date_format(...)"
-        raise ValueError(f"SQLite has no timestamps; {cure}")  # noqa: TRY004  # the sentence is what is caught
-    return value.isoformat() if isinstance(value, dt.date) else value
 
 
 def plain(value: Any) -> Any:

@@ -1,5 +1,8 @@
 """The Spark SQL of a key, read without Spark."""
 
+from collections.abc import Mapping
+
+import pyarrow as pa
 import sqlglot
 from sqlglot import expressions as exp
 
@@ -21,6 +24,47 @@ def columns_in(where: str, expression: str) -> set[str]:
     if tree.find(exp.Window, exp.AggFunc, exp.Star):
         raise DeclarationError(f"{where}: {expression!r} reads other rows; a key may read only its own row.")
     return {column.parts[0].name for column in tree.find_all(exp.Column)}
+
+
+def spark_type(kind: pa.DataType) -> str | None:
+    """Spark's name of an input column's type, where a key of it may be compared with a database's column: of all whole
+    numbers bigint, of all decimals decimal; None for any other type.
+    """
+    if pa.types.is_dictionary(kind):
+        return spark_type(kind.value_type)
+    tests = (
+        (pa.types.is_boolean, "boolean"), (pa.types.is_integer, "bigint"), (pa.types.is_float32, "float"),
+        (pa.types.is_float64, "double"), (pa.types.is_decimal, "decimal"), (pa.types.is_string, "string"),
+        (pa.types.is_large_string, "string"), (pa.types.is_binary, "binary"), (pa.types.is_date, "date"),
+        (pa.types.is_timestamp, "timestamp"),
+    )  # fmt: skip
+    return next((name for is_kind, name in tests if is_kind(kind)), None)
+
+
+def key_type(expression: str, columns: Mapping[str, str | None]) -> str | None:
+    """The type of a key as in `spark_type`, where it shows without Spark; else None.
+
+    columns: of the input, by their names in lower case.
+    """
+    tree = sqlglot.parse_one(expression, read="spark")
+    while isinstance(tree, exp.Paren):
+        tree = tree.this
+    if isinstance(tree, exp.Column) and len(tree.parts) == 1:
+        return columns.get(tree.name.lower())
+    if isinstance(tree, exp.Trim | exp.Lower | exp.Upper):
+        return "string"
+    if isinstance(tree, exp.Cast):
+        name = tree.to.this.name.lower()
+        return _CASTS.get(name)
+    return None
+
+
+_CASTS = {
+    "text": "string", "varchar": "string", "char": "string", "tinyint": "bigint", "smallint": "bigint", "int": "bigint",
+    "bigint": "bigint", "float": "float", "double": "double", "decimal": "decimal", "boolean": "boolean",
+    "binary": "binary", "date": "date", "timestamp": "timestamp", "timestamptz": "timestamp",
+    "timestampltz": "timestamp", "timestampntz": "timestamp",
+}  # fmt: skip
 
 
 def named_column(expression: str) -> str | None:

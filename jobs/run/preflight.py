@@ -16,7 +16,7 @@ from jobs.declare.enrichment import Enrichment, written_columns
 from jobs.declare.env import Env, resolve
 from jobs.declare.extras import require_extra
 from jobs.declare.http_lookup import HttpLookup
-from jobs.declare.key_expressions import columns_in
+from jobs.declare.key_expressions import columns_in, key_type, spark_type
 from jobs.declare.lookup import Lookup, service_of
 from jobs.declare.services import Service
 from jobs.declare.sql_lookup import SqlLookup
@@ -90,7 +90,7 @@ def steps(enrichment: Enrichment, input_day: InputDay | None, day: str | None) -
         yield lambda: check_shown(enrichment, input_day)
         yield lambda: check_summaries(enrichment, input_day, day)
     for lookup in enrichment.lookups:
-        yield functools.partial(_check_service, enrichment, lookup)
+        yield functools.partial(_check_service, enrichment, lookup, None if input_day is None else input_day.schema)
     yield functools.partial(_check_limits, enrichment)
 
 
@@ -232,11 +232,12 @@ def _naming(enrichment: Enrichment) -> Iterator[None]:
         raise type(error)(f"{enrichment.name}: {error}") from error
 
 
-def _check_service(enrichment: Enrichment, lookup: Lookup) -> None:
-    asyncio.run(check_service(enrichment, lookup))
+def _check_service(enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | None) -> None:
+    asyncio.run(check_service(enrichment, lookup, columns))
 
 
-async def check_service(enrichment: Enrichment, lookup: Lookup) -> None:
+async def check_service(enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | None = None) -> None:
+    """columns: of the input, if it can be read."""
     with _naming(enrichment):
         if lookup.http_service is not None:
             service = lookup.http_service
@@ -248,7 +249,12 @@ async def check_service(enrichment: Enrichment, lookup: Lookup) -> None:
             _require_secret(lookup, lookup.url)
             from jobs.clients.sql_inspection import inspect  # SQLAlchemy: for declarations that need it
 
-            await inspect(lookup)
+            await inspect(lookup, _key_types(lookup, columns))
+
+
+def _key_types(lookup: Lookup, columns: pa.Schema | None) -> dict[str, str | None]:
+    known = {} if columns is None else {one.name.lower(): spark_type(one.type) for one in columns}
+    return {name: key_type(expression, known) for name, expression in lookup.keys.items()}
 
 
 def _require_secret(lookup: Lookup, value: str | Env) -> None:

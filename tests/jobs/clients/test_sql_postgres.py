@@ -244,7 +244,8 @@ def test_a_key_that_does_not_fit_its_column_is_said_so_without_the_value(lookup,
     assert isinstance(failure, CallFailed)
     assert not failure.passing
     assert "s3cret" not in str(failure)
-    assert "cannot be interpreted as an integer" in str(failure)
+    assert str(failure).startswith("keys.seats: the key is string, and the column seats of fleet.planes is integer; ")
+    assert str(failure).endswith('Write "cast(k as bigint)".')
 
 
 def test_a_select_gets_its_values_as_parameters_only(lookup):
@@ -386,3 +387,29 @@ def test_a_wrong_password_is_one_sentence_before_spark_starts(lookup, postgres, 
     assert 'password authentication failed for user "tester".' in str(error.value)
     assert "Zq9-secret" not in str(error.value)
     assert "\n" not in str(error.value)
+
+
+INFINITE = """
+CREATE TABLE valid (k INT, day DATE, at TIMESTAMPTZ, days DATE[]);
+INSERT INTO valid VALUES
+    (1, '9999-12-31', '9999-12-31 23:59:59.999999Z', '{9999-12-31}'),
+    (2, 'infinity', '2013-01-10 00:00Z', NULL), (3, '2013-01-10', '-infinity', NULL), (4, NULL, NULL, '{infinity}');
+"""
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"table": "valid"}, {"table": "valid", "batch_size": 9}, {"select": "SELECT * FROM valid WHERE k = :k"}],
+)
+def test_an_infinite_date_or_time_is_an_error_of_its_row_and_the_year_9999_is_none(lookup, postgres, fields):
+    database = postgres.new_database()
+    postgres.execute(INFINITE, database)
+    returns = "day DATE, at TIMESTAMP, days ARRAY<DATE>"
+    declared = lookup(url=postgres.url(database), keys={"k": "k"}, returns=returns, **fields)
+    last, *infinite = ask(declared, (1,), (2,), (3,), (4,))
+    day = dt.date(9999, 12, 31)
+    assert last == (day, dt.datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=dt.UTC), [day])
+    assert [str(one) for one in infinite] == [
+        f"{name} is infinite in the database, which no date or time can be" for name in ("day", "at", "days")
+    ]
+    assert not any(one.passing for one in infinite)

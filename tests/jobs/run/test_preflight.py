@@ -280,6 +280,35 @@ def test_the_password_of_a_database_is_not_shown(project, listener, monkeypatch,
     assert "s3cret" not in sentence()
 
 
+@pytest.mark.parametrize(
+    ("expression", "refused"),
+    [
+        ("carrier", None),
+        ("(upper(tail_number))", None),
+        ("cast(flight as string)", None),
+        ("hash(tail_number)", None),  # its type shows in Spark only
+        ("flight", "bigint"),
+        ("(FLIGHT)", "bigint"),
+        ("cast(tail_number as double)", "double"),
+        ("scheduled_departure", "timestamp"),
+    ],
+)
+def test_a_key_of_another_type_than_its_column_is_refused_before_the_run(project, listener, expression, refused):
+    declared = of(weather, dataclasses.replace(plane, keys={"tailnum": expression}))
+    if refused is None:
+        preflight(declared, DAY)
+        return
+    said = sentence(declared)
+    assert said.startswith("flights_enriched: lookup plane: keys.tailnum: ")
+    if refused == "timestamp":
+        assert said.endswith(
+            "SQLite has no timestamps; give the key as the text that the table holds, by date_format(...)"
+        )
+    else:
+        assert f"the key is {refused}, and the column tailnum of planes is TEXT; they are not compared" in said
+        assert said.endswith(f'Write "cast({expression} as string)".')
+
+
 def test_a_missing_table_is_named(project, listener):
     wrong = dataclasses.replace(plane, table="plains")
     assert sentence(of(weather, wrong)).endswith("has no table 'plains'.")

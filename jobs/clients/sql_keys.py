@@ -1,0 +1,200 @@
+"""Which keys a column of a database can be compared with, so that two values match only where they are equal.
+
+Databases and their drivers convert on their own: SQLite takes the text "007" for the integer 7, asyncpg a timestamp for
+its date. So a key whose type is not the column's is refused: before the run where its type is known, else by row.
+"""
+
+import datetime as dt
+import decimal
+import math
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from jobs.declare.sql_lookup import SqlLookup
+
+Fit = Callable[[Any], Any]  # a key's value as the driver needs it; ValueError with a sentence if it cannot be compared
+
+# kinds of columns -> the kinds of keys that they are compared with, the first as Spark calls it
+KEYS_OF = {
+    "whole": ("bigint",),
+    "exact": ("decimal", "bigint"),
+    "single": ("float", "double", "bigint"),
+    "double": ("double", "float", "bigint"),
+    "text": ("string",),
+    "bytes": ("binary",),
+    "boolean": ("boolean",),
+    "date": ("date",),
+    "timestamp": ("timestamp",),
+}
+# SQLite has five storage classes: dates are text there, and a boolean is 0 or 1
+SQLITE_KEYS_OF = KEYS_OF | {
+    "whole": ("bigint", "boolean", "double", "float"),
+    "exact": ("double", "float", "bigint"),
+    "double": ("double", "float", "bigint"),
+    "text": ("string", "date"),
+    "boolean": ("boolean", "bigint"),
+    "date": ("string", "date"),
+}
+NOT_IN_SQLITE = {
+    "timestamp": "SQLite has no timestamps; give the key as the text that the table holds, by date_format(...)",
+    "decimal": "SQLite has no decimals; give the key as the number or text that the table holds, by cast(...)",
+}
+POSTGRES_KINDS = {
+    **dict.fromkeys(("smallint", "integer", "bigint"), "whole"),
+    "numeric": "exact",
+    "real": "single",
+    "double precision": "double",
+    **dict.fromkeys(("text", "character varying", "bpchar", "name"), "text"),
+    "bytea": "bytes",
+    "boolean": "boolean",
+    "date": "date",
+    **dict.fromkeys(("timestamp without time zone", "timestamp with time zone"), "timestamp"),
+}
+# parts of a declared type, in the order in which they count: SQLite's own rules of affinity, then names of its types
+SQLITE_KINDS = (
+    ("INT", "whole"), ("CHAR", "text"), ("CLOB", "text"), ("TEXT", "text"), ("REAL", "double"), ("FLOA", "double"),
+    ("DOUB", "double"), ("BOOL", "boolean"), ("DATE", "date"), ("TIME", "date"), ("NUM", "exact"), ("DEC", "exact"),
+)  # fmt: skip
+TYPES_OF = sa.text(
+    "SELECT attname, format_type(atttypid, -1) FROM pg_attribute "
+    "WHERE attrelid = to_regclass(:table) AND attnum > 0 AND NOT attisdropped"
+)  # without a length, "character" would mean one character
+WITHOUT_ZONE, WITH_ZONE = "timestamp without time zone", "timestamp with time zone"
+ENDLESS = (dt.date.min, dt.date.max)  # asyncpg sends them as -infinity and infinity
+
+
+def kind_of_value(value: Any) -> str | None:
+    """The Spark type of a key's value, as in KEYS_OF; None for one that is left to the driver."""
+    for kinds, name in (
+        (bool, "boolean"), (int, "bigint"), (float, "double"), (decimal.Decimal, "decimal"), (str, "string"),
+        (bytes, "binary"), (dt.datetime, "timestamp"), (dt.date, "date"),
+    ):  # fmt: skip
+        if isinstance(value, kinds):
+            return name
+    return None
+
+
+class ColumnTypes:
+    """The types of a table's columns, as the database names them. Without any, keys are left to the driver."""
+
+    def __init__(self, lookup: SqlLookup, dialect: str, types: Mapping[str, str]) -> None:
+        self._lookup = lookup
+        self._dialect = dialect
+        self.types = types
+
+    @classmethod
+    async def read(cls, connection: AsyncConnection, lookup: SqlLookup, quoted_table: str) -> "ColumnTypes":
+        """Those of the lookup's table, on PostgreSQL and SQLite."""
+        dialect = connection.dialect.name
+        types: dict[str, str] = {}
+        if lookup.table is not None and dialect == "postgresql":
+            found = await connection.execute(TYPES_OF, {"table": quoted_table})
+            types = dict(iter(found.tuples()))
+        elif lookup.table is not None and dialect == "sqlite":
+            named = lookup.table_name
+            pragma = sa.text("SELECT name, type FROM pragma_table_xinfo(:table, :schema)")
+            found = await connection.execute(pragma, {"table": named.name, "schema": named.schema or "main"})
+            types = dict(iter(found.tuples()))
+        return cls(lookup, dialect, types)
+
+    def _kind(self, column: str) -> str | None:
+        name = self.types.get(column, "")
+        if self._dialect == "postgresql":
+            return POSTGRES_KINDS.get(name)
+        return next((kind for part, kind in SQLITE_KINDS if part in name.upper()), None)
+
+    def refusal(self, column: str, key: str | None) -> str | None:
+        """Why a key of this Spark type cannot be compared with the column; None if it can, or nobody knows."""
+        if self._dialect == "sqlite" and key in NOT_IN_SQLITE:
+            return f"keys.{column}: {NOT_IN_SQLITE[key]}"
+        kind = self._kind(column)
+        if kind is None or key is None:
+            return None
+        fitting = (SQLITE_KEYS_OF if self._dialect == "sqlite" else KEYS_OF)[kind]
+        if key in fitting:
+            return None
+        cure = f'"cast({self._lookup.keys[column]} as {_castable(fitting[0])})"'
+        return (
+            f"keys.{column}: the key is {key}, and the column {column} of {self._lookup.table} is "
+            f"{self.types[column]}; they are not compared, because a database would match values that differ. "
+            f"Write {cure}."
+        )
+
+    def fits(self) -> list[Fit]:
+        """A converter for each part of the key."""
+        return [self._fit(column) for column in self._lookup.keys]
+
+    def _fit(self, column: str) -> Fit:
+        convert: Fit = _for_sqlite if self._dialect == "sqlite" else _as_it_is
+        if self._dialect == "postgresql":
+            convert = self._for_postgres(column)
+
+        def fit(value: Any) -> Any:
+            if isinstance(value, float) and math.isnan(value):
+                raise ValueError(f"keys.{column}: NaN equals nothing, and is no key")
+            if refused := self.refusal(column, kind_of_value(value)):
+                raise ValueError(refused)
+            return convert(value)
+
+        return fit
+
+    def _for_postgres(self, column: str) -> Fit:
+        zone = {WITHOUT_ZONE: _in_utc_without_zone, WITH_ZONE: _in_utc}.get(self.types.get(column, ""))
+        if zone is not None:
+            return zone
+        kind = self._kind(column)
+        if kind in ("single", "double"):
+            return _single if kind == "single" else _double
+        return _finite_date if kind == "date" else _as_it_is
+
+
+def _castable(kind: str) -> str:
+    return "decimal(38, 10)" if kind == "decimal" else kind
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _for_sqlite(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, dt.date) else value
+
+
+def _double(value: Any) -> Any:
+    if isinstance(value, int) and int(float(value)) != value:
+        raise ValueError("the key is not a number that the column, a double, can hold")
+    return value
+
+
+def _single(value: Any) -> Any:
+    try:
+        (held,) = struct.unpack("f", struct.pack("f", value))
+    except OverflowError:
+        held = None
+    if held != value:
+        raise ValueError("the key is not a number that the column, a real, can hold")
+    return value
+
+
+def _finite_date(value: Any) -> Any:
+    if value in ENDLESS:
+        raise ValueError("PostgreSQL's driver takes this date for infinity; it cannot be a key")
+    return value
+
+
+def _in_utc(value: Any) -> Any:
+    """A timestamp in UTC; one without a zone is UTC."""
+    if not isinstance(value, dt.datetime):
+        return value
+    value = value.astimezone(dt.UTC) if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
+    if value.replace(tzinfo=None) in (dt.datetime.min, dt.datetime.max):  # noqa: DTZ901
+        raise ValueError("PostgreSQL's driver takes this time for infinity; it cannot be a key")
+    return value
+
+
+def _in_utc_without_zone(value: Any) -> Any:
+    return _in_utc(value).replace(tzinfo=None) if isinstance(value, dt.datetime) else value
