@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from data_quality.run_output import Flags, Places, array_of
+from data_quality.run_output import Flags, Places, array_of, flags
 from jobs import schema
 from jobs.arrow_values import Numbers, digest
-from jobs.schema import GONE, LookupFacts
+from jobs.schema import BY_RUN, GONE, LookupFacts
 
 
 def places_of(table: pa.Table, lookup: LookupFacts) -> Numbers:
@@ -79,13 +80,15 @@ class StoredAnswers:
         self.known = table is not None
         if table is None:
             self._places = self._answers = np.zeros(0, np.uint64)
-            self._gone = np.zeros(0, np.bool_)
+            self._gone = self._own = self._foreign = np.zeros(0, np.bool_)
             return
         places = places_of(table, lookup)
         order = np.argsort(places)
         self._places, self._answers = places[order], answers_of(table, lookup)[order]
         status = np.array(table[schema.published_status(lookup.name)].to_pylist(), object)
         self._gone = (status == GONE)[order]
+        by_run = array_of(table[BY_RUN]).take(pa.array(order))
+        self._own, self._foreign = flags(by_run), flags(pc.invert(by_run))
 
     def at(self, places: Numbers) -> tuple[NDArray[np.uint64], Flags, Flags]:
         """For each place: the stored answer, whether there is one, and whether it may be gone."""
@@ -93,9 +96,20 @@ class StoredAnswers:
             return np.zeros(len(places), np.uint64), np.zeros(len(places), np.bool_), np.ones(len(places), np.bool_)
         if not len(self._places):
             return np.zeros(len(places), np.uint64), *(np.zeros((2, len(places)), np.bool_))
-        found = np.minimum(np.searchsorted(self._places, places), len(self._places) - 1)
-        there = self._places[found] == places
+        found, there = self._found(places)
         return self._answers[found], there, there & self._gone[found]
+
+    def stored_by(self, places: Numbers) -> tuple[Flags, Flags]:
+        """For each place whether the run itself stored the answer, and whether another run did."""
+        if not len(self._places):
+            own, foreign = np.zeros((2, len(places)), np.bool_)
+            return own, foreign
+        found, there = self._found(places)
+        return there & self._own[found], there & self._foreign[found]
+
+    def _found(self, places: Numbers) -> tuple[NDArray[np.intp], Flags]:
+        found = np.minimum(np.searchsorted(self._places, places), len(self._places) - 1)
+        return found, self._places[found] == places
 
     def settled(self, groups: AnswerGroups) -> Flags:
         """The groups whose rows have the stored answer, which no further rows of their places can change."""

@@ -51,11 +51,12 @@ class Judging:
         self.pictures: dict[str, Any] = {}
 
     def findings(self) -> dict[str, Finding]:
-        """By check name. A check that cannot run reports the reason."""
+        """By check name. A check that the files break is red; one that lacks something else reports the reason."""
         day, pictures = self._day, Pictures(self._day.facts)
         with _side_by_side(day) as mapped:
-            why_not = list(mapped(self._why_not, self._checks))
-            able = [check for check, why in zip(self._checks, why_not, strict=True) if not why]
+            why_not = zip(self._checks, mapped(self._refused, self._checks), strict=True)
+            refused = {check.full_name: finding for check, finding in why_not if finding is not None}
+            able = [check for check in self._checks if check.full_name not in refused]
             of_tasks = [check for check in able if check.whole_tasks]
             of_parts = [check for check in able if not check.whole_tasks]
             columns = {name for check in of_tasks for name in check.reads}
@@ -67,8 +68,7 @@ class Judging:
             )
         if not any(isinstance(part, Exception) for part in drawn):  # the checks report columns of a wrong type
             self.pictures = pictures.drawn(drawn)
-        refused = {check.full_name: why for check, why in zip(self._checks, why_not, strict=True) if why}
-        return found | {name: Finding.not_run(why) for name, why in refused.items()}
+        return found | refused
 
     def _seen(self, mapped: Mapped, reads: Iterable[Callable[[], TaskRows]], by: Sequence[Sees]) -> list[list[Any]]:
 
@@ -82,12 +82,22 @@ class Judging:
     def _finding(self, check: Check, parts: list[Any]) -> Finding:
         error = next((part for part in parts if isinstance(part, Exception)), None)
         finding = error or _guarded(partial(check.finding, parts, self._day))
-        return finding if isinstance(finding, Finding) else Finding.not_run(_message(finding))
+        return finding if isinstance(finding, Finding) else self._broken(finding)
 
-    def _why_not(self, check: Check) -> str | None:
-        missing = self._day.output.missing(check.needs)
-        error = None if missing else _guarded(partial(check.prepare, self._day))
-        return missing or (None if error is None else _message(error))
+    def _broken(self, error: Exception) -> Finding:
+        """Red: a check that breaks has met files that no run should write. An error of a disk says nothing of them."""
+        if isinstance(error, OSError):
+            return Finding.not_run(_message(error))
+        count = self._day.output.rows
+        return Finding(False, f"the files cannot be judged: {_message(error)}", count, count)
+
+    def _refused(self, check: Check) -> Finding | None:
+        """The finding of a check that cannot read the rows."""
+        count = self._day.output.rows
+        if wrong := self._day.output.wrong(check.needs):
+            return Finding(False, wrong, count, count, check.promise)
+        error = _guarded(partial(check.prepare, self._day))
+        return None if error is None else Finding.not_run(_message(error))
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from data_quality.column_types import STRUCT, spark_name, unified, written_types
 from data_quality.findings import ROWS_OF_EVIDENCE, plain
 from jobs import schema
 from jobs.schema import INPUT_SEQ, PARTITION, DeclaredFacts
@@ -232,10 +233,15 @@ class Task:
 
 
 class RunOutput:
-    def __init__(self, declared: DeclaredFacts, columns: pa.Schema, tasks: list[Task]) -> None:
+    def __init__(
+        self, declared: DeclaredFacts, columns: pa.Schema, tasks: list[Task], unlike: Mapping[str, str] | None = None
+    ) -> None:
+        """unlike: sentences by column about columns whose files differ in type; no check reads these."""
         self.columns = columns
         self.table: pa.Table | None = None  # of an output that is a table
+        self.unlike = unlike or {}
         self._tasks = tasks
+        self._kinds = written_types(declared)
         few = [schema.SOURCE_FILE]
         for lookup in declared.lookups:
             few += [schema.status(lookup.name), schema.source(lookup.name), schema.published_status(lookup.name)]
@@ -246,9 +252,10 @@ class RunOutput:
         """A task writes one file, or several in sequence, in the order of its rows."""
         ordered = sorted(files, key=_in_order_of_writing)
         footers = [pq.read_metadata(file) for file in ordered]
-        columns = pa.unify_schemas(
-            [one.schema.to_arrow_schema().remove_metadata() for one in footers] or [pa.schema([])]
+        columns, unlike = unified(
+            {file: one.schema.to_arrow_schema() for file, one in zip(ordered, footers, strict=True)}
         )
+        alike = [name for name in columns.names if name not in unlike]
         written = {file: footer for file, footer in zip(ordered, footers, strict=True) if footer.num_rows}
         groups = {
             file: [RowGroup(file, number, footer.row_group(number).num_rows) for number in range(footer.num_row_groups)]
@@ -259,12 +266,12 @@ class RunOutput:
         for file, footer in written.items():
             number = _only_task(footer)
             if number is None:
-                whole = Task(tuple(itertools.chain(*groups.values()))).read([])
-                return cls(declared, columns, _by_task(whole.table))
+                whole = Task(tuple(itertools.chain(*groups.values()))).read([], alike)
+                return cls(declared, columns, _by_task(whole.table), unlike)
             tasks.setdefault(number, []).extend(groups[file])
             rows[number] += footer.num_rows
         # the longest first, so that no core is left alone with a long one at the end
-        return cls(declared, columns, [Task(tuple(tasks[number])) for number, _ in rows.most_common()])
+        return cls(declared, columns, [Task(tuple(tasks[number])) for number, _ in rows.most_common()], unlike)
 
     @classmethod
     def of_table(cls, declared: DeclaredFacts, table: pa.Table) -> RunOutput:
@@ -272,10 +279,21 @@ class RunOutput:
         output.table = table
         return output
 
-    def missing(self, needed: Iterable[str]) -> str | None:
-        """Why a check that needs these columns cannot run, or None."""
-        absent = [name for name in needed if len(self.columns) and name not in self.columns.names]
-        return f"the files have no column {', '.join(absent)}" if absent else None
+    def wrong(self, needed: Iterable[str]) -> str | None:
+        """Why the files cannot be judged by these columns: one is missing or has another type; or None."""
+        needed = list(dict.fromkeys(needed)) if len(self.columns) else []
+        absent = [name for name in needed if name not in self.columns.names]
+        if absent:
+            return f"the files have no column {', '.join(absent)}"
+        wrong = (self.unlike.get(name) or self._wrong_type(name) for name in needed)
+        return "; ".join(text for text in wrong if text) or None
+
+    def _wrong_type(self, name: str) -> str | None:
+        kind = self.columns.field(name).type
+        wanted = self._kinds.get(name)
+        if wanted is None or (wanted == STRUCT and pa.types.is_struct(kind)) or spark_name(kind) == wanted:
+            return None
+        return f"{name} is {spark_name(kind)} in the files; it must be {wanted}"
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -285,13 +303,14 @@ class RunOutput:
         return sum(task.rows for task in self._tasks)
 
     def parts(self) -> Iterator[Callable[[], TaskRows]]:
+        names = [name for name in self.columns.names if name not in self.unlike] if self.unlike else None
         for task in self._tasks:
             for part in task.parts():
-                yield partial(part.read, self._dictionaries)
+                yield partial(part.read, self._dictionaries, names)
 
     def tasks(self, columns: Iterable[str]) -> Iterator[Callable[[], TaskRows]]:
         wanted = set(columns)
-        names = [name for name in self.columns.names if name in wanted]
+        names = [name for name in self.columns.names if name in wanted and name not in self.unlike]
         for task in self._tasks:
             yield partial(task.read, [name for name in self._dictionaries if name in wanted], names)
 

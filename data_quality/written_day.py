@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 # By a lookup's name, the stored responses of the answers in the files; None without any. One row for each key and
 # answer time: schema.key, published_answered_at, published_status, and the answers that the stored response gives
-# today: ok, miss or error; NONE without a response, GONE if the response may be missing for a good reason.
+# today: ok, miss or error; NONE without a response, GONE if the response may be missing for a good reason; and
+# schema.BY_RUN.
 Stored = Callable[[str], pa.Table | None]
 
 # The values of a Spark SQL expression over rows; None where only Spark can evaluate it.

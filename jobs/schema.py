@@ -124,6 +124,11 @@ def published_answered_at(lookup: str) -> str:
     return PUBLISHED_TABLE[1].name.format(lookup)
 
 
+def timed_out_text(limit: float | None, attempts: int) -> str:
+    """The beginning of the error of a row that timed out. limit: in s."""
+    return f"no answer within {limit} s, " + (f"{attempts} attempts" if attempts else "waiting for an equal request")
+
+
 def arrow_schema(columns: StructType) -> pa.Schema:
     """Spark's columns as Arrow has them, times in UTC. Raises PySparkException for a type that Arrow lacks."""
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -151,7 +156,20 @@ TOO_LATE, NO_EVENT_TIME = "late", "no event time"
 Outcome = Literal["ok", "miss", "skipped", "fallback", "timeout", "error", "unknown", "not_asked"]
 OUTCOMES: tuple[Outcome, ...] = typing.get_args(Outcome)
 Source = Literal["call", "ledger", "shared"]
+SOURCES: dict[Outcome, tuple[Source | None, ...]] = {  # of a row with this outcome; None: null
+    "ok": ("call", "ledger", "shared"),
+    "miss": ("call", "ledger", "shared"),
+    "skipped": (None,),
+    "fallback": ("call", "shared"),
+    "timeout": (None, "shared"),  # shared: it had joined another row's call
+    "error": (None, "ledger", "shared"),
+    "unknown": (None,),
+    "not_asked": (None,),
+}
+FAILED: tuple[Outcome, ...] = ("timeout", "error", "unknown")  # the outcomes with an error's text
+NOT_REPEATED = "the call must not be made twice"  # in the text of every `unknown`
 NONE, GONE = "none", "gone"  # instead of a stored answer's outcome: there is none; there may have been one
+BY_RUN = "by_run"  # of a stored answer, boolean: whether the run that is checked stored it; null: not known
 Mode = Literal["unordered", "ordered", "key_ordered"]
 MODES: tuple[Mode, ...] = typing.get_args(Mode)
 Severity = Literal["error", "warn"]

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from data_quality.arrow_types import declared_name, spark_name
 from data_quality.check import Cure, LookupCheck, outcomes, total
+from data_quality.column_types import declared_name, spark_name
 from data_quality.findings import Finding, rows, share
 from data_quality.run_output import Faults, Flags, TaskRows, flags
 from data_quality.written_day import WrittenDay

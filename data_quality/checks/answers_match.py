@@ -10,6 +10,7 @@ import pyarrow as pa
 from data_quality.answer_groups import AnswerGroups, StoredAnswers, answers_of, places_of
 from data_quality.check import LookupCheck, total
 from data_quality.checks.answers_in_range import ANSWERED
+from data_quality.checks.time_limit_held import TICK_MS
 from data_quality.findings import ROWS_OF_EVIDENCE, Finding, rows
 from data_quality.key_expressions import declared_keys, lasting
 from data_quality.run_output import Faults, Flags, TaskRows
@@ -18,6 +19,7 @@ from jobs import schema
 from jobs.arrow_values import Numbers, digest
 from jobs.schema import OUTCOMES, SOURCE_IDENTITY, DayFacts
 
+TICK_US = 1_000 * TICK_MS
 CLOCKS = dt.timedelta(minutes=5)  # by which the clocks of a cluster's hosts may differ
 _ALIKE = "rows with the same key and answer time have the same answer"
 _ROW_EXPECTED = (
@@ -33,13 +35,15 @@ class Answers:
     other_keys: Faults  # than declared
     parts: Counter[str]  # rows by differing part of the key
     groups: AnswerGroups  # those that further rows can change
+    other_source: Faults  # than the run that stored the answer
+    own_as_stored: Numbers  # places of answers that this run stored, in rows that took them from the ledger
 
 
 class AnswersMatch(LookupCheck):
     name = "answers_match"
     red_when = (
         "the key in the audit differs from the declared expressions over the input row; the answer is not the stored "
-        "one of that key and time; or the status or time of the answer is not that of the call"
+        "one of that key and time; or its status, source or time is not that of the call"
     )
 
     @property
@@ -73,7 +77,8 @@ class AnswersMatch(LookupCheck):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return (*self.shown, self.key, self.attempts, *self.columns, *SOURCE_IDENTITY)
+        latency = schema.latency_ms(self.lookup.name)
+        return (*self.shown, self.key, self.attempts, latency, *self.columns, *SOURCE_IDENTITY)
 
     def prepare(self, day: WrittenDay) -> None:
         """Get the stored answers."""
@@ -89,10 +94,12 @@ class AnswersMatch(LookupCheck):
         places, answers, by_call = self._numbers(rows, self._answered(rows))
         groups = AnswerGroups.of(places, answers, by_call)
         unsettled = groups.only(~self._stored.settled(groups))
-        return Answers(len(rows), len(places), contradicted, other_keys, parts, unsettled)
+        sources = self._sources(rows, places)
+        return Answers(len(rows), len(places), contradicted, other_keys, parts, unsettled, *sources)
 
     def finding(self, parts: list[Answers], day: WrittenDay) -> Finding:
-        return _together([self._by_answer(parts, day), self._by_row(parts), self._by_key(parts, day)])
+        found = [self._by_answer(parts, day), self._by_source(parts, day), self._by_row(parts)]
+        return _together([*found, self._by_key(parts, day)])
 
     # -- the row's own columns: published as audited, not skipped with a key, answered at the end of the call ----------
     def _contradicted(self, rows: TaskRows, facts: DayFacts) -> Flags:
@@ -105,7 +112,13 @@ class AnswersMatch(LookupCheck):
         came_at = rows.calls(self.lookup.name).ended
         wrong: Flags = digest([rows.column(self.published)]) != digest([rows.column(self.status)])
         wrong |= rows.one_of(self.status, *OUTCOMES) & (absent != rows.one_of(self.status, "skipped"))
-        wrong |= hit & np.isnan(at)
+        called = rows.calls(self.lookup.name).counts > 0
+        wrong |= rows.one_of(self.status, *ANSWERED, "miss") & np.isnan(at)
+        ended_at = rows.calls(self.lookup.name).begun + 1000 * rows.numbers(schema.latency_ms(self.lookup.name))
+        joined = hit & rows.one_of(self.source, "shared") & called  # another row's call, after its own had failed
+        wrong |= joined & ((at == came_at) | (ended_at < at - TICK_US))
+        by_end = answered if self.lookup.timeout is None else rows.one_of(self.status, "fallback")
+        wrong |= by_end & rows.one_of(self.source, "call") & called & (np.abs(at - ended_at) > TICK_US)
         wrong |= ~answered & ~rows.is_null(self.status) & ~np.isnan(at)
         wrong |= hit & rows.one_of(self.source, "call") & ~np.isnan(came_at) & (at != came_at)
         begun, ended = _within(facts)
@@ -117,6 +130,44 @@ class AnswersMatch(LookupCheck):
         wrong = f"{rows(faults.count)} of {count:,} whose status, key, or time of the answer is not that of the call"
         found = Finding.judged(f"{rows(count)} published as audited", wrong, faults.count, count, _ROW_EXPECTED)
         return found.with_evidence(faults.evidence)
+
+    # -- the source against the run that stored the answer -------------------------------------------------------------
+    def _sources(self, rows: TaskRows, places: Numbers) -> tuple[Faults, Numbers]:
+        """The rows whose answer by call or shared call was stored by another run; and `Answers.own_as_stored`."""
+        own, foreign = self._stored.stored_by(places)
+        answered = self._answered(rows)
+        wrong = np.zeros(len(rows), np.bool_)
+        wrong[answered] = foreign & rows.one_of(self.source, "call", "shared")[answered]
+        from_ledger = rows.one_of(self.source, "ledger")[answered]
+        return self.faults(rows, wrong, self.shown), np.unique(places[own & from_ledger])
+
+    def _by_source(self, parts: list[Answers], day: WrittenDay) -> Finding:
+        """A run takes answers of its own from the ledger only where a task ran again, whose calls no file shows."""
+        faults = [part.other_source for part in parts]
+        doubtful = np.unique(np.concatenate([np.zeros(0, np.uint64), *(part.own_as_stored for part in parts)]))
+        if len(doubtful):
+            faults += self._called_too(doubtful, day)
+        found, count = Faults.together(faults), sum(part.rows for part in parts)
+        wrong = f"{rows(found.count)} of {count:,} whose source is not where their answer came from"
+        expected = "call or shared for an answer of this run's calls, ledger for any other"
+        judged = Finding.judged(f"{rows(count)} with the source of their answer", wrong, found.count, count, expected)
+        return judged.with_evidence(found.evidence)
+
+    def _called_too(self, doubtful: Numbers, day: WrittenDay) -> list[Faults]:
+        """The rows that took such an answer from the ledger although a row of the files made the call."""
+        called = np.zeros(0, np.uint64)
+        for read in day.output.parts():
+            places, _, by_call = self._numbers(task := read(), self._answered(task))
+            called = np.union1d(called, places[by_call & np.isin(places, doubtful)])
+        faults = []
+        for read in day.output.parts() if len(called) else ():
+            task = read()
+            answered = self._answered(task)
+            places, _, _ = self._numbers(task, answered)
+            wrong = np.zeros(len(task), np.bool_)
+            wrong[answered] = np.isin(places, called) & task.one_of(self.source, "ledger")[answered]
+            faults.append(self.faults(task, wrong, self.shown))
+        return faults
 
     # -- the key against the declared expressions over the input row ---------------------------------------------------
     def _other_keys(self, rows: TaskRows, day: WrittenDay) -> tuple[Faults, Counter[str]]:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from data_quality.arrow_types import spark_name
 from data_quality.check import Check, total
+from data_quality.column_types import spark_name
 from data_quality.findings import Finding, rows
 from data_quality.input_rows import beside
 from data_quality.run_output import Faults, Flags, TaskRows, array_of
@@ -33,6 +33,8 @@ class InputUnchanged(Check):
                 continue
             if written is None:
                 self._differs.append(f"the files have no column {given.name}")
+            elif unlike := day.output.unlike.get(written.name):
+                self._differs.append(unlike)
             elif (kind := spark_name(written.type)) != (was := spark_name(given.type)):
                 self._differs.append(f"{given.name} is {kind}, in the input {was}")
             else:

@@ -4,37 +4,48 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from data_quality.check import Check, outcomes, total
 from data_quality.findings import Finding, rows
-from data_quality.run_output import Faults, Flags, TaskRows
+from data_quality.run_output import Faults, Flags, TaskRows, flags
 from data_quality.written_day import WrittenDay
 from jobs import schema
-from jobs.schema import OUTCOMES, LookupFacts
+from jobs.schema import FAILED, NOT_REPEATED, OUTCOMES, SOURCES, LookupFacts
 
-SOURCES = ("call", "ledger", "shared")
+# the form of a timeout's text, with any limit and number of attempts
+TIMED_OUT = r"^no answer within [^ ]+ s, (\d+ attempts|waiting for an equal request)"
 
 
 class OutcomesAddUp(Check):
     name = "outcomes_add_up"
     red_when = (
-        "a row has no known outcome, or one that contradicts its calls (answered by a call that was not made; skipped,"
-        " but called; from the ledger, but called); or the run's own counts differ from the files"
+        "a row has no known outcome, or one that contradicts its source, its calls or its error (answered by a call"
+        " that was not made; skipped, but called; from the ledger, but called; an error without a text); or the run's"
+        " own counts differ from the files"
     )
-    promise = "Every row has one known outcome per lookup, consistent with its calls; the outcomes sum to the rows."
+    promise = (
+        "Every row has one known outcome per lookup, consistent with its source, calls and error; the outcomes sum to"
+        " the rows."
+    )
     expected = "one outcome per lookup"
 
     @property
     def needs(self) -> tuple[str, ...]:
-        columns = (schema.status, schema.source, schema.attempts)
-        return tuple(column(lookup.name) for lookup in self.declared.lookups for column in columns)
+        return tuple(column for lookup in self.declared.lookups for column in schema.audit_columns(lookup.name))
+
+    @property
+    def shown(self) -> list[str]:
+        columns = (schema.status, schema.source, schema.error, schema.attempts)
+        return [column(lookup.name) for lookup in self.declared.lookups for column in columns]
 
     def of_rows(self, rows: TaskRows, _day: WrittenDay) -> tuple[Faults, int, dict[str, Counter[Any]]]:
         wrong = np.zeros(len(rows), np.bool_)
         for lookup in self.declared.lookups:
-            wrong |= _contradicted(rows, lookup)
+            wrong |= _contradicted(rows, lookup) | _error_contradicted(rows, lookup)
         counts = {lookup.name: outcomes(rows, lookup) for lookup in self.declared.lookups}
-        return self.faults(rows, wrong, list(self.needs)), len(rows), counts
+        return self.faults(rows, wrong, self.shown), len(rows), counts
 
     def finding(self, parts: list[tuple[Faults, int, dict[str, Counter[Any]]]], day: WrittenDay) -> Finding:
         faults, count = Faults.together(part[0] for part in parts), sum(part[1] for part in parts)
@@ -59,16 +70,42 @@ class OutcomesAddUp(Check):
 
 
 def _contradicted(rows: TaskRows, lookup: LookupFacts) -> Flags:
+    """The rows whose outcome contradicts its source or calls."""
     status, source = schema.status(lookup.name), schema.source(lookup.name)
-    hit, called = rows.one_of(status, "ok", "miss"), rows.calls(lookup.name).counts > 0
+    called, no_source = rows.calls(lookup.name).counts > 0, rows.is_null(source)
     wrong = ~rows.one_of(status, *OUTCOMES) | rows.is_null(schema.attempts(lookup.name))
-    wrong |= hit & ~rows.one_of(source, *SOURCES)
-    wrong |= hit & rows.one_of(source, "call") & ~called
-    wrong |= rows.one_of(status, "skipped", "not_asked") & (called | ~rows.is_null(source))
-    wrong |= rows.one_of(status, "unknown") & ~rows.is_null(source)
-    wrong |= rows.one_of(source, "ledger") & called
+    for outcome, sources in SOURCES.items():
+        fits = rows.one_of(source, *(one for one in sources if one is not None))
+        wrong |= rows.one_of(status, outcome) & ~((fits | no_source) if None in sources else fits)
+    from_call = rows.one_of(status, "ok", "miss") & rows.one_of(source, "call")
+    own_failure = rows.one_of(status, "timeout", "error") & no_source
+    wrong |= (from_call | own_failure) & ~called
+    wrong |= (rows.one_of(status, "skipped", "not_asked") | rows.one_of(source, "ledger")) & called
+    wrong |= rows.one_of(status, "fallback") & rows.one_of(source, "shared") & called
+    for column in (schema.latency_ms, schema.paused_ms):
+        wrong |= rows.is_null(column(lookup.name)) == called
     if lookup.timeout is None:
         wrong |= rows.one_of(status, "timeout")
+    return wrong
+
+
+def _error_contradicted(rows: TaskRows, lookup: LookupFacts) -> Flags:
+    """The rows whose error is missing, or is that of another outcome or number of attempts."""
+    status, source, column = schema.status(lookup.name), schema.source(lookup.name), schema.error(lookup.name)
+    failed, there = rows.one_of(status, *FAILED), ~rows.is_null(column)
+    wrong: Flags = failed != there
+    if not there.any():
+        return wrong
+    error = rows.column(column)
+    texts = error.dictionary_decode() if pa.types.is_dictionary(error.type) else error
+    timed_out, unknown = rows.one_of(status, "timeout"), rows.one_of(status, "unknown")
+    wrong |= there & (flags(pc.match_substring_regex(texts, TIMED_OUT)) != timed_out)
+    wrong |= there & unknown & ~flags(pc.match_substring(texts, NOT_REPEATED))
+    by_own_calls = timed_out & rows.is_null(source)
+    counts = rows.calls(lookup.name).counts
+    for count in np.unique(counts[by_own_calls]).tolist():
+        begins = flags(pc.starts_with(texts, schema.timed_out_text(lookup.timeout, count)))
+        wrong |= by_own_calls & (counts == count) & ~begins
     return wrong
 
 

@@ -10,6 +10,7 @@ from data_quality.run_output import Faults, Flags, Floats, TaskRows
 from data_quality.written_day import WrittenDay
 from jobs import schema
 
+WITHOUT_FALLBACK = ("http", "sql")  # kinds of lookups
 TICK_MS = 1.0  # tolerance for two rounded readings of one clock
 
 
@@ -74,10 +75,18 @@ class TimeLimitHeld(LookupCheck):
         joined = rows.one_of(self.source, "shared")  # ended with another row's call, after its own attempts
         wrong = ended & ((own > limit + slack) | (in_calls - paused > limit + slack))
         wrong |= ended & called & (np.isnan(latency) | (~joined & (latency > in_calls + slack)))
-        wrong |= called & (latency < in_calls - TICK_MS) & ~(~ended & (in_calls <= latency + slack))
+        wrong |= self._ended_with_call(rows) & called & (latency > in_calls + TICK_MS)
+        wrong |= called & (latency < in_calls - TICK_MS)
         wrong |= timed_out & ~joined & ((own < limit - TICK_MS) | np.isnan(latency))
         wrong |= (paused < 0) | (paused > latency + TICK_MS)
         return wrong
+
+    def _ended_with_call(self, rows: TaskRows) -> Flags:
+        """The rows whose own call ended them. A fallback, or an error of one, may come between two calls."""
+        own = rows.one_of(self.status, "ok", "miss") & rows.one_of(self.source, "call")
+        if self.lookup.kind in WITHOUT_FALLBACK:
+            own = own | (rows.one_of(self.status, "error") & rows.is_null(self.source))
+        return own
 
     def finding(self, parts: list[Times], _day: WrittenDay) -> Finding:
         faults, count = Faults.together(part.faults for part in parts), sum(part.rows for part in parts)

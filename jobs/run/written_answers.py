@@ -29,9 +29,9 @@ from jobs.ledger.resolution import NEVER, Ints, times_of
 from jobs.ledger.scan import KeySet, matches
 from jobs.ledger.selection import VANISHED_AT_MOST
 from jobs.ledger.store import LedgerFolder
-from jobs.run.hits import folder_of
+from jobs.run.hits import folder_of, run_of_keys
 from jobs.run.key_columns import TEXT, key_texts
-from jobs.schema import GONE, NONE, DayFacts
+from jobs.schema import BY_RUN, GONE, NONE, DayFacts
 from jobs.tables.old_files import KEYS
 from jobs.task.ledger_hits import UnreadableAnswer, reply_of
 from jobs.task.outcome_columns import TIMESTAMP
@@ -51,7 +51,8 @@ def stored_answers(
     A row for each key and time of an answer, with the columns schema.key, published_answered_at, published_status and
     the answers, as the stored response gives them as it is mapped now. The status is ok, miss or error; schema.NONE
     where the ledger has no such answer, or had a newer one before the run began; schema.GONE where it need not have it
-    any more: it could not be kept, or a compaction since took a newer one. None for a lookup that is not in `kept`,
+    any more: it could not be kept, or a compaction since took a newer one. schema.BY_RUN tells whether the run itself
+    stored it. None for a lookup that is not in `kept`,
     and for files without a row.
 
     What it gives raises LedgerError for a ledger that cannot be read.
@@ -203,6 +204,7 @@ class Mapped:
                 schema.key(name): pa.StructArray.from_arrays([batch.column(part) for part in self.parts], self.called),
                 schema.published_answered_at(name): batch.column(AT).cast(TIMESTAMP),
                 schema.published_status(name): pa.array([status for status, _ in replies], pa.string()),
+                BY_RUN: batch.column(BY_RUN),
             }
             values = zip(*(answer or nothing for _, answer in replies), strict=True)
             for column, of_column in zip(self.lookup.columns, values, strict=True):
@@ -223,7 +225,7 @@ class Mapped:
 
 def _find(plan: LedgerPlan, table: pa.Table, facts: DayFacts, path: Path) -> Mapping[int, str]:
     """Writes what is stored of each pair; gives what counts instead for some of them."""
-    folder = folder_of(plan)
+    folder, own = folder_of(plan), pa.array([facts.run_id, run_of_keys(facts.run_id)])
     started = dt.datetime.fromisoformat(facts.started_at) - CLOCKS
     begun = round(started.timestamp() * 1e6)
     for _ in range(VANISHED_AT_MOST):
@@ -234,11 +236,11 @@ def _find(plan: LedgerPlan, table: pa.Table, facts: DayFacts, path: Path) -> Map
                 for found in matches(folder, there, pairs.wanted):
                     numbers, answers = pairs.take(found)
                     if len(numbers):
-                        file.write_table(_lines(table, numbers, answers["outcome"], answers["response"]))
+                        by_run = pc.is_in(answers["run_id"], value_set=own)
+                        file.write_table(_lines(table, numbers, answers["outcome"], answers["response"], by_run))
                 missing, message = pairs.missing(compacted=lambda: _compacted_since(folder, begun))
-                file.write_table(
-                    _lines(table, missing, pa.array(message, pa.string()), pa.nulls(len(missing), pa.string()))
-                )
+                unknown = pa.nulls(len(missing), pa.string()), pa.nulls(len(missing), pa.bool_())
+                file.write_table(_lines(table, missing, pa.array(message, pa.string()), *unknown))
         except FileNotFoundError:  # a compaction deleted it, long after it had taken it in: list again
             continue
         return pairs.instead()
@@ -254,11 +256,19 @@ def _compacted_since(folder: LedgerFolder, begun: int) -> bool:
 def _file_schema(table: pa.Table) -> pa.Schema:
     kept = [field for field in table.schema if field.name not in (TEXT, BY_LEDGER)]
     return pa.schema(
-        [pa.field(PAIR, pa.int64()), *kept, pa.field(OUTCOME, pa.string()), pa.field(RESPONSE, pa.string())]
+        [
+            pa.field(PAIR, pa.int64()),
+            *kept,
+            pa.field(OUTCOME, pa.string()),
+            pa.field(RESPONSE, pa.string()),
+            pa.field(BY_RUN, pa.bool_()),
+        ]
     )
 
 
-def _lines(table: pa.Table, pairs: Ints, outcomes: Any, responses: Any) -> pa.Table:
+def _lines(table: pa.Table, pairs: Ints, outcomes: Any, responses: Any, by_run: Any) -> pa.Table:
     kept = table.drop_columns([TEXT, BY_LEDGER]).take(pa.array(pairs))
     kept = kept.add_column(0, PAIR, pa.array(pairs))
-    return kept.append_column(OUTCOME, outcomes).append_column(RESPONSE, responses).cast(_file_schema(table))
+    for name, values in ((OUTCOME, outcomes), (RESPONSE, responses), (BY_RUN, by_run)):
+        kept = kept.append_column(name, values)
+    return kept.cast(_file_schema(table))

@@ -12,7 +12,8 @@ from jobs.declare.answer_casts import AnswerColumn
 from jobs.declare.answer_json import load
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.index import AnswerIndex
-from jobs.task.outcome_columns import FAILED, OF_CALLS, TIMESTAMP, outcome_schema, without_attempts
+from jobs.schema import FAILED, NOT_REPEATED
+from jobs.task.outcome_columns import OF_CALLS, TIMESTAMP, outcome_schema, without_attempts
 from jobs.task.replies import Reply
 from jobs.wording import one_line
 
@@ -135,7 +136,7 @@ def reply_of(caller: Client, stored: StoredAnswer) -> Reply:
         return Reply(
             "unknown",
             error=f"run {stored.run_id} asked at {when:%Y-%m-%d %H:%M:%S} UTC, and its answer is lost; "
-            "the call must not be made twice (idempotent=False)",
+            f"{NOT_REPEATED} (idempotent=False)",
         )
     try:
         message = None if stored.response is None else load(stored.response)

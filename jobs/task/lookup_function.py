@@ -18,6 +18,7 @@ from jobs.clients.request_counter import counts_of
 from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.lookup import Key
 from jobs.errors import RowFailed
+from jobs.schema import NOT_REPEATED
 from jobs.task.call_table import CallTable
 from jobs.task.hedging import Hedging
 from jobs.task.leased_call import within_lease
@@ -37,9 +38,7 @@ if TYPE_CHECKING:
     from jobs.task.shared_calls import Kept
     from jobs.task.task_ledger import TaskLedger
 
-ASKED_ONCE = Reply(
-    "unknown", error="an equal row asked before, and its answer is not at hand; the call must not be made twice"
-)
+ASKED_ONCE = Reply("unknown", error=f"an equal row asked before, and its answer is not at hand; {NOT_REPEATED}")
 
 
 class RetryLater(Exception):  # noqa: N818  # reads as what is wanted

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jobs.declare.lookup import Key
+from jobs.schema import timed_out_text
 from jobs.task.replies import Reply
 from jobs.task.shared_calls import SharedCall
 
@@ -73,10 +74,9 @@ class LookupState:
     def time_out(self, limit: float | None) -> None:
         """The row leaves at its time limit, in s, for now without an answer."""
         calls = len(self.attempts) + (self.started is not None)
-        attempts = f"{calls} attempts" if calls else "waiting for an equal request"
         last = f"; before that: {self.error}" if self.error else ""
         self.needs_retry = False
-        self.status, self.error = "timeout", f"no answer within {limit} s, {attempts}{last}"
+        self.status, self.error = "timeout", f"{timed_out_text(limit, calls)}{last}"
 
     def settle(self, now: int, closed_seconds: float) -> None:
         """The outcome stands. closed_seconds: what the gate reads."""

@@ -16,7 +16,6 @@ from jobs.declare.answer_casts import AnswerColumn
 from jobs.task.lookup_state import LookupState
 
 TIMESTAMP = schema.PUBLISHED_TABLE[1].arrow_type
-FAILED = frozenset(("timeout", "error", "unknown"))  # an error is written for these only
 ATTEMPT = schema.AUDIT_TABLE[2].arrow_type.value_type
 FIELDS = [
     pa.field("status", pa.string()),  # null: there is no outcome yet
@@ -49,7 +48,7 @@ def outcomes_of(states: Sequence[LookupState], answers: Sequence[AnswerColumn]) 
     paused = np.fromiter([one.paused for one in states], np.float64, len(states))
     errors = [one.error for one in states]
     if any(errors):
-        errors = [one.error if one.status in FAILED else None for one in states]
+        errors = [one.error if one.status in schema.FAILED else None for one in states]
     nothing = (None,) * len(answers)
     values = zip(*[one.answer or nothing for one in states], strict=True)
     arrays = [

@@ -131,14 +131,17 @@ class Day:
     def keep_answers(self) -> None:
         """Take the answers as they are now for those of the ledger."""
         for lookup in self.declared.lookups:
-            answers = [column for column, _ in lookup.returns]
+            columns = [column for column, _ in lookup.returns]
             status, source = f"{lookup.name}_status", f"_{lookup.name}_source"
-            names = [f"_{lookup.name}_key", f"{lookup.name}_answered_at", status, *answers]
+            names = [f"_{lookup.name}_key", f"{lookup.name}_answered_at", status, *columns]
             for table in self.outputs.values():
                 known = pc.is_in(table[status], value_set=pa.array(["ok", "miss"]))
                 first = pc.and_(known, pc.not_equal(table[source], "shared"))
                 kept = [self.stored[lookup.name]] if lookup.name in self.stored else []
-                self.stored[lookup.name] = pa.concat_tables([*kept, table.filter(first).select(names)])
+                answers = table.filter(first)
+                by_run = pc.equal(answers[source], "call")
+                answers = answers.select(names).append_column("by_run", by_run)
+                self.stored[lookup.name] = pa.concat_tables([*kept, answers])
 
     def ledger(self):
         """What the checks ask for stored answers."""
@@ -336,6 +339,8 @@ def _calls(
         done[number] = max(done[number], end)
         answered = outcome in ("ok", "miss")
         problem = None if answered else f"{lookup.service}: {outcome}"
+        if outcome == "timeout":
+            problem = f"no answer within {lookup.timeout} s, {len(attempts)} attempts"
         source, latency = ("call" if answered else None), (end - first) / 1000
         answer = _answers(dice), end
         if outcome == "ok":

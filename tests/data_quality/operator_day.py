@@ -147,6 +147,12 @@ def operator_day(root: Path, mode: str, *, seeds: range, rows_of_a_task: int = 1
     return day
 
 
+def _error(row: Row) -> str | None:
+    if row.outcome == "timeout":
+        return f"no answer within {WEATHER.timeout} s, {len(row.attempts)} attempts"
+    return "weather_api: error" if row.outcome == "error" else None
+
+
 def _written(left: list[Row], partition: int, source: str, columns: dict[str, list], dice: random.Random) -> pa.Table:
     generator = WatermarkStrategy.for_bounded_out_of_orderness(60.0).create_watermark_generator()
     segments, late, seen = [], [], 0
@@ -175,7 +181,7 @@ def _written(left: list[Row], partition: int, source: str, columns: dict[str, li
                 "_weather_attempts": [{"start": s, "end": e, "throttled": t} for s, e, t in row.attempts],
                 "_weather_latency_ms": row.latency,
                 "_weather_paused_ms": row.paused,
-                "_weather_error": None if answered else f"weather_api: {row.outcome}",
+                "_weather_error": _error(row),
                 "_weather_key": {"flight": columns["flight"][number], "airline": row.key.lower()},
                 "weather_status": row.outcome,
                 "weather_answered_at": row.attempts[-1][1] if answered else None,

@@ -316,8 +316,11 @@ def one_attempt_too_many(day: Day, place: str) -> Planted:
     """One attempt becomes four, with the declared pauses, in the time of the one."""
 
     def long_enough(table: pa.Table) -> list[bool]:
-        attempts = _column(table, "_weather_attempts")
-        return [len(of) == 1 and of[0]["end"] - of[0]["start"] > 120_000 for of in attempts]
+        attempts = zip(_column(table, "_weather_attempts"), _column(table, "_weather_status"), strict=True)
+        return [
+            len(of) == 1 and of[0]["end"] - of[0]["start"] > 120_000 and status != "timeout"  # its error counts them
+            for of, status in attempts
+        ]
 
     at = _choose(_places(day, long_enough), place)
     row = _row(day, at)

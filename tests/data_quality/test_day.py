@@ -31,17 +31,28 @@ def with_values(table, name, values):
     return table.set_column(table.schema.get_field_index(name), name, values)
 
 
-def test_a_missing_column_keeps_its_own_checks_from_running_and_no_other(spark, tmp_path):
+def test_a_missing_column_turns_the_checks_that_need_it_red_and_no_other(spark, tmp_path):
     facts, _ = honest_day(tmp_path, "ordered", sizes=(30,)).write()
     found = judge(spark, facts, table=written(facts).drop_columns(["_plane_latency_ms"]))
-    not_run = {name: verdict.sentence for name, verdict in found.items() if verdict.status == "not_run"}
-    assert not_run.pop("input_day_complete")
-    assert not_run.pop("weather__one_answer_per_request")  # nobody counted the requests of this day
-    assert not_run == {"plane__time_limit_held": "not run: the files have no column _plane_latency_ms"}
-    assert found["plane__time_limit_held"].holds_back
+    red = {name: verdict.sentence for name, verdict in found.items() if verdict.status == "failed"}
+    needed = {"plane__time_limit_held", "plane__answers_match", "outcomes_add_up"}
+    assert red == dict.fromkeys(needed, "the files have no column _plane_latency_ms")
+    assert all(found[name].holds_back for name in needed)
 
 
-def test_a_check_that_breaks_names_the_cause_and_stops_no_other(spark, tmp_path, monkeypatch):
+def test_a_check_that_breaks_on_the_files_is_red_and_stops_no_other(spark, tmp_path, monkeypatch):
+    def broken(*_):
+        raise TypeError("no number")
+
+    monkeypatch.setattr(OrderHeld, "of_rows", broken)
+    facts, _ = honest_day(tmp_path, "ordered", sizes=(30,)).write()
+    found = judge(spark, facts)
+    order = found.pop("order_held")
+    assert (order.status, order.sentence) == ("failed", "the files cannot be judged: no number")
+    assert found["watermarks_not_crossed"].status == found["every_row_once"].status == "passed"
+
+
+def test_a_check_that_cannot_read_names_the_cause_and_stops_no_other(spark, tmp_path, monkeypatch):
     def broken(*_):
         raise OSError("the disk is gone")
 
@@ -171,8 +182,11 @@ def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_told(spark, tmp
     assert (paid_twice.status, paid_twice.sentence) == ("failed", "5 of 120 calls repeat one of this run's 115 keys")
     lost = sum(row["_weather_status"] == "skipped" for row in rows)
     table = written(facts)
+    skipped = pc.equal(table["_weather_status"], "skipped")
     statuses = pc.replace_substring(table["_weather_status"], "skipped", "unknown")
-    found = judge(spark, facts, table=with_values(table, "_weather_status", statuses))
+    errors = pc.if_else(skipped, "asked before; the call must not be made twice", table["_weather_error"])
+    unknown = with_values(with_values(table, "_weather_status", statuses), "_weather_error", errors)
+    found = judge(spark, facts, table=unknown)
     assert found["plane__calls_reconciled"].status == "not_run"  # nobody gave the counts of the ledger
     assert found["outcomes_add_up"].status == "passed"
     assert f"{lost} unknown" in found["outcomes_add_up"].sentence

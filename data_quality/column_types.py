@@ -1,0 +1,53 @@
+"""Types of the columns in the files, by Spark's names."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+from jobs import schema
+from jobs.schema import DeclaredFacts
+
+STRUCT = "a struct"  # the type of a key's column, with parts of any type
+
+
+def spark_name(kind: pa.DataType) -> str:
+    """Spark's name, such as bigint or array<double>; Arrow's name for a type that Spark lacks."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    try:
+        return from_arrow_type(kind, prefer_timestamp_ntz=True).simpleString()
+    except Exception:  # noqa: BLE001  # Spark has an error class of its own for this
+        return str(kind)
+
+
+def declared_name(ddl: str) -> str:
+    return re.sub(r"[\s`]", "", ddl).lower()
+
+
+def written_types(declared: DeclaredFacts) -> dict[str, str]:
+    """The types of the columns that a run adds to its input, by name, but for its answers."""
+    columns = list(schema.ROW_TABLE)
+    for lookup in declared.lookups:
+        columns += [column.of(lookup.name) for column in schema.AUDIT_TABLE]
+        columns += schema.published_columns(lookup.name)
+    keys = {schema.key(lookup.name): STRUCT for lookup in declared.lookups}
+    return {column.name: declared_name(column.kind) for column in columns} | keys
+
+
+def unified(files: Mapping[str, pa.Schema]) -> tuple[pa.Schema, dict[str, str]]:
+    """All columns of these files; and a sentence for each whose type differs between files, which has the first."""
+    first: dict[str, tuple[pa.DataType, str]] = {}
+    unlike: dict[str, str] = {}
+    for path, columns in files.items():
+        for field in columns:
+            kind, other = first.setdefault(field.name, (field.type, path))
+            if pa.types.is_null(kind):
+                first[field.name] = (field.type, path)
+            elif kind != field.type and not pa.types.is_null(field.type):
+                names = f"{spark_name(kind)} in {Path(other).name} and {spark_name(field.type)} in {Path(path).name}"
+                unlike.setdefault(field.name, f"{field.name} is {names}")
+    return pa.schema([pa.field(name, kind) for name, (kind, _) in first.items()]), unlike
