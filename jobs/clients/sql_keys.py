@@ -135,7 +135,7 @@ class ColumnTypes:
 
         def fit(value: Any) -> Any:
             if isinstance(value, float) and math.isnan(value):
-                raise ValueError(f"keys.{column}: NaN equals nothing, and is no key")
+                raise ValueError(f"keys.{column}: NaN equals no value, so it cannot be a key")
             if refused := self.refusal(column, kind_of_value(value)):
                 raise ValueError(refused)
             return convert(value)
