@@ -81,6 +81,7 @@ class DriverCoordinator:
         self._host, self._is_active, self._cancel, self._clock, self._sleep = host, is_active, cancel, clock, sleep
         self._secret = token(SECRET_BYTES)
         self._frames: dict[int, _Frame] = {}
+        self._released: list[_Frame] = []  # since the last look
         self._registered = 0
         self._attempts = 0  # of tasks so far
         self._listeners: dict[int, Callable[[dict[str, Any]], None]] = {}
@@ -111,7 +112,9 @@ class DriverCoordinator:
         )
 
     def release(self, address: DriverAddress) -> None:
-        self._frames.pop(address.frame, None)
+        """The job of the DataFrame is over: refuse its late tasks, and stop those that Spark has not killed yet."""
+        if (frame := self._frames.pop(address.frame, None)) is not None:
+            self._released.append(frame)
 
     def has_failed(self, address: DriverAddress) -> bool:
         """Whether a task of the DataFrame failed by what another attempt would fail by too."""
@@ -264,6 +267,7 @@ class DriverCoordinator:
             self._ask_for_more(frame)
 
     def _look(self) -> None:
+        self._stop_released()
         frames = list(self._frames.values())
         tasks = [task for frame in frames for task in frame.tasks.values()]
         for frame in frames:
@@ -279,6 +283,12 @@ class DriverCoordinator:
                 for task in tasks:
                     if task.stage == stage:
                         self._send_last(task.connection, STOP)
+
+    def _stop_released(self) -> None:
+        while self._released:
+            for task in list(self._released.pop().tasks.values()):
+                if task.ended_at is None:
+                    self._send_last(task.connection, STOP)
 
     def _fail_without_store(self, frame: _Frame) -> None:
         for service, keeper in frame.keepers.items():

@@ -116,16 +116,18 @@ def write_out(
         rows = batches if plan.reads is None else read_rows(plan.reads, batches)
         return files.written(run_partition(plan, rows, facts))
 
-    if here:
-        results = files.results(results_here(spark, task, pa.table({"id": [0]}), plan.driver))
-    else:
-        frame = prepared if plan.reads is None else spark.range(0, tasks, 1, tasks)
-        results = files.taken(_by_tasks(frame, task, RESULT))
+    coordinator = coordinator_of(spark)
+    try:
+        if here:
+            results = files.results(results_here(spark, task, pa.table({"id": [0]}), plan.driver))
+        else:
+            frame = prepared if plan.reads is None else spark.range(0, tasks, 1, tasks)
+            results = files.taken(_by_tasks(frame, task, RESULT))
+        given = coordinator.shares_given(plan.driver)
+    finally:
+        coordinator.release(plan.driver)
     if sent is not None:
         sent.add(results)
-    coordinator = coordinator_of(spark)
-    given = coordinator.shares_given(plan.driver)
-    coordinator.release(plan.driver)
     return WrittenRows(tuple(result.path for result in results), tuple(given))
 
 
@@ -155,11 +157,13 @@ def write_keys(
         done = run(plan, batches, facts)
         return files.written(batch.select(columns) for batch in (without_doubt(done) if sent is None else done))
 
-    if isinstance(keys, pa.Table):
-        results = files.results(results_here(spark, task, keys, plan.driver))
-    else:
-        results = files.taken(_by_tasks(keys, task, RESULT))
-    coordinator_of(spark).release(plan.driver)
+    try:
+        if isinstance(keys, pa.Table):
+            results = files.results(results_here(spark, task, keys, plan.driver))
+        else:
+            results = files.taken(_by_tasks(keys, task, RESULT))
+    finally:
+        coordinator_of(spark).release(plan.driver)
     if sent is not None:
         sent.add(results)
     return pa.concat_tables([pq.read_table(result.path, partitioning=None) for result in results])

@@ -115,6 +115,19 @@ def test_the_tasks_of_a_stage_that_ended_are_told_to_stop_and_others_are_not(dri
         link.close()
 
 
+def test_a_job_that_is_over_stops_and_refuses_tasks_of_a_stage_never_seen(driver, looks, run):
+    address, over = driver.register(once=False), driver.register(once=False)
+    with contextlib.closing(DriverLink()) as works, contextlib.closing(DriverLink()) as waits:
+        works.connect(address, Run(), partition=0, stage=7, task=0)
+        waits.connect(over, run, partition=1, stage=8, task=1)
+        driver.release(over)
+        looks()
+        assert run.happened.wait(30)
+        assert run.reason == "Spark wants this stage no more"
+    with pytest.raises(ComputedBefore):
+        connected(over, run, partition=1, stage=8, task=1)
+
+
 @pytest.mark.parametrize(
     ("error", "raised", "message"),
     [
