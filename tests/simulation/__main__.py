@@ -1,6 +1,7 @@
 """python -m tests.simulation: plays nights. `make simulate` runs it."""
 
 import argparse
+import faulthandler
 import gc
 import os
 import pathlib
@@ -11,9 +12,18 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 
+from tests.simulation.planting import plant
+
+if "--plant" in sys.argv:  # before any module of the product is loaded
+    plant(sys.argv[sys.argv.index("--plant") + 1])
+
 from tests.simulation.nights import Night, draw_night
 from tests.simulation.play import Outcome, play
 from tests.simulation.product import install
+from tests.simulation.shortening import shorten
+
+SEEDS = pathlib.Path(__file__).with_name("seeds.txt")
+HANGS_AFTER = 60  # s of real time in one night
 
 
 def arguments() -> argparse.Namespace:
@@ -22,6 +32,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", default="20", help="so many nights, or FROM:TO")
     parser.add_argument("--hours", type=float, help="nights of fresh seeds for so long")
     parser.add_argument("--night", type=pathlib.Path, help="a file with one night as JSON")
+    parser.add_argument("--kept", action="store_true", help="the nights of seeds.txt, which have failed once")
+    parser.add_argument("--shorten", action="store_true", help="of the first night: leave out what it fails without")
+    parser.add_argument("--plant", metavar="FAULT", help="of faults.toml: put it into the product first")
     parser.add_argument("--trace", action="store_true", help="print what happens")
     parser.add_argument("--first", action="store_true", help="end with the first night that fails")
     return parser.parse_args()
@@ -30,6 +43,8 @@ def arguments() -> argparse.Namespace:
 def nights(options: argparse.Namespace) -> Iterator[Night]:
     if options.night is not None:
         yield Night.of_json(options.night.read_text())
+    elif options.kept:
+        yield from kept_nights()
     elif options.seed is not None:
         yield draw_night(options.seed)
     elif options.hours is not None:
@@ -40,6 +55,13 @@ def nights(options: argparse.Namespace) -> Iterator[Night]:
     else:
         first, colon, last = options.seeds.partition(":")
         yield from map(draw_night, range(int(first), int(last)) if colon else range(int(first)))
+
+
+def kept_nights() -> Iterator[Night]:
+    """The shortened nights that have shown a fault; a line that begins with # says which."""
+    for line in SEEDS.read_text().splitlines():
+        if line and not line.startswith("#"):
+            yield Night.of_json(line)
 
 
 def report(night: Night, outcome: Outcome, *, trace: bool) -> None:
@@ -60,7 +82,13 @@ def main() -> int:
     count = failed = charges = steps = digest = 0
     virtual, cpu = 0.0, time.process_time()
     with tempfile.TemporaryDirectory(prefix="tidegate-nights-", dir=_fast_folder()) as base:
+        if options.shorten:
+            night, outcome = shorten(next(nights(options)), pathlib.Path(base))
+            report(night, outcome, trace=options.trace)
+            print(night.as_json())
+            return 1
         for night in nights(options):
+            faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)  # something real was waited for
             outcome = play(night, pathlib.Path(base), trace=options.trace)
             report(night, outcome, trace=options.trace)
             count += 1

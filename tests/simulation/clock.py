@@ -2,14 +2,18 @@
 
 import asyncio
 import selectors
+import socket
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
+from tests.simulation.http_service import MemoryTransport
 from tests.simulation.night_at_work import scheduler
 from tests.simulation.scheduler import EPOCH, SimulatedThread
-from tests.simulation.threads import ThreadPoolExecutor
+from tests.simulation.threads import Future, ThreadPoolExecutor
+
+CONNECTS_WITHIN = 0.02  # s
 
 
 def monotonic() -> float:
@@ -80,14 +84,22 @@ class _LoopSelector(selectors._BaseSelectorImpl):  # the only base without a fil
             scheduler().wake(self._thread)
 
 
+def run_coroutine_threadsafe(coroutine: Any, loop: asyncio.AbstractEventLoop) -> Future:
+    """As asyncio's, with a future whose waits are the scheduler's."""
+    future = Future()
+
+    def begin() -> None:
+        asyncio.futures._chain_future(asyncio.ensure_future(coroutine, loop=loop), future)  # type: ignore[attr-defined]
+
+    loop.call_soon_threadsafe(begin)
+    return future
+
+
 class NumberedTask(asyncio.Task):  # type: ignore[type-arg]
     """A task whose place in a set does not depend on its address in memory."""
 
-    _last = 0
-
     def __init__(self, *arguments: Any, **named: Any) -> None:
-        NumberedTask._last += 1
-        self._number = NumberedTask._last
+        self._number = scheduler().next_number()
         super().__init__(*arguments, **named)
 
     def __hash__(self) -> int:
@@ -104,6 +116,17 @@ class Loop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return scheduler().now
+
+    async def sock_connect(self, sock: socket.socket, address: Any) -> None:
+        await asyncio.sleep(CONNECTS_WITHIN * scheduler().network.draws.random())
+
+    async def create_connection(self, protocol_factory: Callable[[], Any], *arguments: Any, **named: Any) -> Any:
+        """A connection in memory to the vendor. The real socket, which never connected, is closed."""
+        named["sock"].close()
+        protocol = protocol_factory()
+        transport = MemoryTransport(self, protocol)
+        protocol.connection_made(transport)
+        return transport, protocol
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> Any:
         if executor is None:

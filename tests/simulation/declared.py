@@ -1,7 +1,11 @@
-"""What the nights enrich: two lookups of two services, and a day of rows."""
+"""What the nights enrich: a day of rows, by up to three lookups.
+
+Calls of `price` may be repeated; those of `order` must not be; those of `stock` carry a key by which the vendor
+recognizes a repeated one.
+"""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -22,44 +26,33 @@ from tidegate import HttpLookup
 
 LEDGER = f"{ROOT}ledger"
 PRICE = HttpLookup(
-    name="price", keys={"a": "a"}, returns="price_value STRING", timeout=20.0, request="GET /p/{a}",
-    retry=Retry(retries=2, initial_delay=0.2), ttl=Ttl(miss=None),
-    service=Service(name="pricer", url="http://pricer", max_concurrency=6, outage=Outage()),
+    name="price", keys={"a": "a"}, returns="price_value STRING", paths={"price_value": "$.v"}, timeout=20.0,
+    request="GET /price/{a}", retry=Retry(retries=2, initial_delay=0.2), ttl=Ttl(miss=None),
+    service=Service(name="pricer", url="http://192.0.2.1", max_concurrency=6, outage=Outage()),
 )  # fmt: skip
 ORDER = HttpLookup(
-    name="order", keys={"b": "b"}, returns="order_value STRING", timeout=20.0, request="GET /o/{b}",
-    idempotent=False, retry=Retry(retries=0), ttl=Ttl(miss=None),
-    service=Service(name="orderer", url="http://orderer", max_concurrency=4, outage=Outage()),
+    name="order", keys={"b": "b"}, returns="order_value STRING", paths={"order_value": "$.v"}, timeout=20.0,
+    request="GET /order/{b}", idempotent=False, retry=Retry(retries=0), ttl=Ttl(miss=None),
+    service=Service(name="orderer", url="http://192.0.2.2", max_concurrency=4, outage=Outage()),
 )  # fmt: skip
-LOOKUPS = (PRICE, ORDER)
-IN_FLIGHT = {lookup.name: lookup.concurrency for lookup in LOOKUPS}  # of each run
-FINGERPRINTS = {"price": "a" * 16, "order": "b" * 16}
-KEY_COLUMNS = (("__key_0_0",), ("__key_1_0",))
-
-_TEXT = ("a", "b", schema.SOURCE_FILE, *(name for names in KEY_COLUMNS for name in names))
-TYPES = T.StructType(
-    [T.StructField(name, T.LongType()) for name in ("id", schema.SOURCE_ROW)]
-    + [T.StructField(name, T.StringType()) for name in _TEXT]
-)
-LAYOUT = BatchLayout(
-    carried=("id", "a", "b", schema.SOURCE_FILE, schema.SOURCE_ROW),
-    keys=KEY_COLUMNS,
-    order_key=(),
-    event_time=None,
-    max_out_of_orderness_ms=0,
-    lookups=tuple(lookup.name for lookup in LOOKUPS),
-    answers=tuple(lookup.columns for lookup in LOOKUPS),
-    key_names=tuple(tuple(lookup.keys) for lookup in LOOKUPS),
-)
+STOCK = HttpLookup(
+    name="stock", keys={"c": "c"}, returns="stock_value STRING", paths={"stock_value": "$.v"}, timeout=20.0,
+    request="GET /stock/{c}", idempotent=False, idempotency_header="Idempotency-Key", echo={"c": "$.c"},
+    retry=Retry(retries=2, initial_delay=0.2), ttl=Ttl(miss=None),
+    service=Service(name="stocker", url="http://192.0.2.3", max_concurrency=5, outage=Outage()),
+)  # fmt: skip
+LOOKUPS = {lookup.name: lookup for lookup in (PRICE, ORDER, STOCK)}
+MARKED = {name for name, lookup in LOOKUPS.items() if not lookup.repeatable}
+FINGERPRINTS = {name: name[0] * 16 for name in LOOKUPS}
+LETTERS = {name: next(iter(lookup.keys)) for name, lookup in LOOKUPS.items()}
+KEYS = {name: f"__key_{letter}" for name, letter in LETTERS.items()}  # the columns in which a run has them
 
 
 class Row(NamedTuple):
-    number: int
-    a: str | None
-    b: str | None
+    """A row of the day. keys: by lookup; None where a row has none."""
 
-    def key(self, lookup: str) -> str | None:
-        return self.a if lookup == "price" else self.b
+    number: int
+    keys: Mapping[str, str | None]
 
 
 def draw_rows(night: Night) -> list[Row]:
@@ -69,38 +62,60 @@ def draw_rows(night: Night) -> list[Row]:
     def key(letter: str) -> str | None:
         return None if draws.random() < 0.03 else f"{letter}{draws.randrange(distinct)}"
 
-    return [Row(number, key("a"), key("b")) for number in range(night.rows)]
+    return [Row(number, {name: key(letter) for name, letter in LETTERS.items()}) for number in range(night.rows)]
 
 
-def frame_of(rows: Sequence[Row], tasks: int, spark: Spark) -> Frame:
-    """The rows as a run has prepared them, divided among so many tasks."""
-    size = -(-len(rows) // tasks)
-    a, b = pa.array([row.a for row in rows], pa.string()), pa.array([row.b for row in rows], pa.string())
+def frame_of(rows: Sequence[Row], night: Night, spark: Spark) -> Frame:
+    """The rows as a run has prepared them, divided among the night's tasks."""
+    size = -(-len(rows) // night.tasks)
     numbers = pa.array([row.number for row in rows], pa.int64())
-    table = pa.table(
-        {
-            "id": numbers, schema.SOURCE_ROW: numbers, "a": a, "b": b,
-            schema.SOURCE_FILE: pa.array(["file:///day"] * len(rows), pa.string()), "__key_0_0": a, "__key_1_0": b,
-        }
-    )  # fmt: skip
-    parts = [numbered_batches(table.slice(part * size, size), part) for part in range(tasks)]
+    columns = {"id": numbers, schema.SOURCE_ROW: numbers}
+    columns[schema.SOURCE_FILE] = pa.array(["file:///day"] * len(rows), pa.string())
+    for name in night.lookups:
+        columns[LETTERS[name]] = columns[KEYS[name]] = pa.array([row.keys[name] for row in rows], pa.string())
+    table = pa.table(columns)
+    types = T.StructType(
+        [T.StructField(one.name, T.LongType() if one.type == pa.int64() else T.StringType()) for one in table.schema]
+    )
+    parts = [numbered_batches(table.slice(part * size, size), part) for part in range(night.tasks)]
     tasks_of_rows = pa.array([number // size for number in range(len(rows))], pa.int32())
-    return Frame(spark, table.append_column(TASK, tasks_of_rows), TYPES, parts)
+    return Frame(spark, table.append_column(TASK, tasks_of_rows), types, parts)
 
 
 def plan_of(night: Night, run_id: str) -> PartitionPlan:
-    ledgers = tuple(
-        LedgerPlan(
-            LEDGER, lookup.name, FINGERPRINTS[lookup.name], run_id, lookup.ttl, night.flush_rows, night.flush_seconds,
-            idempotent=lookup.repeatable,
-        )
-        for lookup in LOOKUPS
+    lookups = tuple(LOOKUPS[name] for name in night.lookups)
+    return PartitionPlan(
+        lookups=lookups,
+        shares=tuple(_shares(lookup.concurrency, night.tasks) for lookup in lookups),
+        mode=night.mode,
+        layout=_layout(lookups),
+        progress=None,
+        ledgers=tuple(
+            LedgerPlan(
+                LEDGER, lookup.name, FINGERPRINTS[lookup.name], run_id, lookup.ttl, night.flush_rows,
+                night.flush_seconds, idempotent=lookup.repeatable,
+            )
+            for lookup in lookups
+        ),
     )  # fmt: skip
-    shares = tuple(
-        tuple(total // night.tasks + (number < total % night.tasks) for number in range(night.tasks))
-        for total in IN_FLIGHT.values()
+
+
+def _shares(total: int, tasks: int) -> tuple[int, ...]:
+    return tuple(total // tasks + (number < total % tasks) for number in range(tasks))
+
+
+def _layout(lookups: Sequence[HttpLookup]) -> BatchLayout:
+    letters = (LETTERS[lookup.name] for lookup in lookups)
+    return BatchLayout(
+        carried=("id", *letters, schema.SOURCE_FILE, schema.SOURCE_ROW),
+        keys=tuple((KEYS[lookup.name],) for lookup in lookups),
+        order_key=(),
+        event_time=None,
+        max_out_of_orderness_ms=0,
+        lookups=tuple(lookup.name for lookup in lookups),
+        answers=tuple(lookup.columns for lookup in lookups),
+        key_names=tuple(tuple(lookup.keys) for lookup in lookups),
     )
-    return PartitionPlan(lookups=LOOKUPS, shares=shares, mode=night.mode, layout=LAYOUT, progress=None, ledgers=ledgers)
 
 
 def ledger_folder(lookup: str) -> LedgerFolder:

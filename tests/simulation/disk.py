@@ -93,7 +93,7 @@ class Storage:
 
     def new_file(self, path: str, data: bytes) -> File:
         self._inodes += 1
-        file = self.files[path] = File(data, EPOCH + scheduler().now, self._inodes)
+        file = self.files[path] = File(data, _now(), self._inodes)
         return file
 
     def found(self, path: str) -> File:
@@ -149,7 +149,7 @@ class Disk(Storage):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         old = self.files.get(path)
         if old is not None:
-            old.data, old.mtime = b"", EPOCH + scheduler().now
+            old.data, old.mtime = b"", _now()
             return old
         self._link(path)
         return self.new_file(path, b"")
@@ -157,7 +157,7 @@ class Disk(Storage):
     def append(self, file: File, piece: bytes) -> None:
         """Append to an open file, which may have lost its name meanwhile."""
         file.data += piece
-        file.mtime = EPOCH + scheduler().now
+        file.mtime = _now()
 
     def move(self, source: str, target: str) -> None:
         file = self.found(source)
@@ -262,6 +262,11 @@ class ObjectStore(Storage):
 
     def cut_power(self, draws: random.Random) -> None:
         """A store keeps what it acknowledged."""
+
+
+def _now() -> float:
+    """The time of day by the clock of the disk's machine."""
+    return EPOCH + scheduler().now + scheduler().clock_offset
 
 
 def missing(path: str) -> FileNotFoundError:

@@ -12,6 +12,7 @@ import os
 import queue
 import random
 import secrets
+import select
 import selectors
 import socket
 import sys
@@ -23,9 +24,10 @@ from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
+import aiohttp.connector
 import pyarrow as pa
 
-from tests.simulation import clock, file_access, sockets, threads
+from tests.simulation import clock, file_access, http_service, sockets, threads
 from tests.simulation.file_access import ROOT, DiskPath
 from tests.simulation.night_at_work import scheduler
 from tests.simulation.scheduler import current
@@ -108,12 +110,12 @@ REPLACED: dict[int, Any] = {
     id(socket): stand_in(
         socket, socket=sockets.SimulatedSocket, create_connection=sockets.create_connection, gethostname=_host_name
     ),
+    id(select): stand_in(select, poll=http_service.Poll),
     id(selectors): stand_in(selectors, DefaultSelector=sockets.Selector),
-    id(asyncio): stand_in(asyncio, new_event_loop=clock.Loop),
+    id(asyncio): stand_in(asyncio, new_event_loop=clock.Loop, run_coroutine_threadsafe=clock.run_coroutine_threadsafe),
     id(os): stand_in(
         os, getpid=_getpid, kill=_send_signal, readlink=lambda _: "", open=file_access.os_open,
-        close=file_access.os_close, fsync=file_access.os_fsync, stat=file_access.os_stat,
-        utime=file_access.os_utime,
+        close=file_access.os_close, fsync=file_access.os_fsync, stat=file_access.os_stat, utime=file_access.os_utime,
     ),
     id(time.monotonic): clock.monotonic,
     id(time.time): clock.time,
@@ -184,6 +186,7 @@ def _replace_files() -> None:
     from jobs.ledger import journal, keyed_file, recent_parts, scan, store
     from jobs.task import output_files, runner
 
+    aiohttp.connector.monotonic = clock.monotonic  # type: ignore[attr-defined]  # its pool closes idle connections
     store.Path = _path  # type: ignore[misc, assignment]
     journal.pa = stand_in(pa, OSFile=_os_file)
     keyed_file.pa = stand_in(pa, memory_map=_memory_map)

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-LOOKUPS = ("price", "order")
+LOOKUPS = ("price", "order", "stock")
 
 
 @dataclass(frozen=True)
@@ -14,10 +14,10 @@ class Act:
     """Something that happens in a round, so many seconds after its begin.
 
     Attributes:
-        does: "run", "compact", "refresh", "forget", "kill run", "power cut".
+        does: "run", "compact", "refresh", "forget", "kill run", "power cut", "set clock".
         lookup: Whose answers; "" where that is no matter.
-        share: Of the day's keys, or of the runs: which.
-        grace: Of a compaction, in seconds.
+        share: Of the day's keys; of the runs: which; of a day: by how much a clock is set.
+        grace: Of a compaction, in seconds; of a killed run: below 1, its workers outlive it.
     """
 
     does: str
@@ -39,6 +39,8 @@ class Night:
     """
 
     seed: int
+    lookups: tuple[str, ...] = LOOKUPS
+    honours_keys: bool = True
     storage: str = "local"
     latency: float = 0.001
     preempts: float = 0.3
@@ -61,7 +63,7 @@ class Night:
     def of_json(cls, text: str) -> "Night":
         facts: dict[str, Any] = json.loads(text)
         facts["rounds"] = tuple(tuple(Act(**act) for act in acts) for acts in facts["rounds"])
-        for name in ("fails_between", "left_out"):
+        for name in ("lookups", "fails_between", "left_out"):
             facts[name] = tuple(facts[name])
         return cls(**facts)
 
@@ -69,10 +71,15 @@ class Night:
 def draw_night(seed: int) -> Night:
     """The night of this seed."""
     draws = random.Random(f"night:{seed}")
-    rounds = tuple(_draw_round(draws) for _ in range(draws.choice((0, 1, 2, 3))))
+    lookups = draws.choice(
+        (("price",), ("order",), ("price", "order"), ("price", "order"), ("price", "stock"), LOOKUPS)
+    )
+    rounds = tuple(_draw_round(draws, lookups) for _ in range(draws.choice((0, 1, 2, 3))))
     fails_from = 10 * draws.random()
     return Night(
         seed=seed,
+        lookups=lookups,
+        honours_keys=draws.random() < 0.7,
         storage=draws.choice(("local", "local", "s3")),
         latency=draws.choice((0.0005, 0.005, 0.03)),
         preempts=draws.choice((0.05, 0.3, 0.7)),
@@ -84,38 +91,47 @@ def draw_night(seed: int) -> Night:
         flush_seconds=draws.choice((0.05, 0.5)),
         rounds=rounds,
         compacts_at_end=draws.random() < 0.5,
-        chances=_draw_chances(draws) if rounds else {},
+        chances=_draw_chances(draws, lookups) if rounds else {},
         fails_between=(fails_from, fails_from + draws.choice((1.0, 10.0))),
     )
 
 
-def _draw_round(draws: random.Random) -> tuple[Act, ...]:
+def _draw_round(draws: random.Random, lookups: tuple[str, ...]) -> tuple[Act, ...]:
     """One or two runs, and what people and machines do meanwhile."""
     acts = [Act("run", 0.0)]
     if draws.random() < 0.4:
         acts.append(Act("run", draws.random() * draws.choice((0.01, 1.0, 5.0))))
     if draws.random() < 0.4:
-        acts.append(_draw_compaction(draws, 5 * draws.random()))
+        acts.append(_draw_compaction(draws, lookups, 5 * draws.random()))
     if draws.random() < 0.25:
-        acts.append(Act("kill run", draws.random() * draws.choice((0.5, 3.0, 10.0)), share=draws.random()))
+        acts.append(
+            Act(
+                "kill run",
+                draws.random() * draws.choice((0.5, 3.0, 10.0)),
+                share=draws.random(),
+                grace=draws.choice((0.0, 9.0)),
+            )
+        )
     elif draws.random() < 0.2:
         acts.append(Act("power cut", draws.random() * draws.choice((0.5, 3.0, 10.0))))
-    after = 60.0  # the first runs have ended
-    if draws.random() < 0.35:
+    if draws.random() < 0.06:
+        acts.append(Act("set clock", 10 * draws.random(), share=draws.choice((-1.0, -0.05, -0.001, 0.001))))
+    after = draws.choice((60.0, 60.0, 5 * draws.random()))  # mostly when the runs have ended
+    if "price" in lookups and draws.random() < 0.35:
         acts.append(Act("refresh", after, "price", draws.choice((0.02, 0.25))))
     if draws.random() < 0.35:
-        lookup = draws.choice(LOOKUPS)
+        lookup = draws.choice(lookups)
         acts.append(Act("forget", after + 5, lookup, draws.choice((0.02, 0.25))))
         if draws.random() < 0.6:
-            acts.append(_draw_compaction(draws, after + 5 - 0.1 * draws.random(), lookup))
+            acts.append(_draw_compaction(draws, (lookup,), after + 5 - 0.1 * draws.random()))
     return tuple(sorted(acts, key=lambda act: act.at))
 
 
-def _draw_compaction(draws: random.Random, at: float, lookup: str = "") -> Act:
-    return Act("compact", at, lookup or draws.choice(LOOKUPS), grace=draws.choice((86_400.0, 60.0, 10.0)))
+def _draw_compaction(draws: random.Random, lookups: tuple[str, ...], at: float) -> Act:
+    return Act("compact", at, draws.choice(lookups), grace=draws.choice((86_400.0, 60.0, 10.0)))
 
 
-def _draw_chances(draws: random.Random) -> dict[str, float]:
+def _draw_chances(draws: random.Random, lookups: tuple[str, ...]) -> dict[str, float]:
     """Most nights have some kinds of faults and not others, so that each kind is met alone and with others."""
     level = draws.choice((0.0, 0.05, 0.2))
     kinds = {
@@ -124,8 +140,13 @@ def _draw_chances(draws: random.Random) -> dict[str, float]:
         "dropped after charging": level * draws.random(),
         "no answer": 0.3 * level * draws.random(),
         "late answer": level * draws.random(),
+        "answer cut short": level * draws.random(),
+        "answered twice": level * draws.random(),
+        "another key's answer": level * draws.random(),
         "kill of a task": 0.5 if draws.random() < 0.7 else 0.0,
         "lost result of a task": 0.2 if draws.random() < 0.3 else 0.0,
+        "retry of a stage": 0.2 if draws.random() < 0.15 else 0.0,
+        "second copy of a task": 0.2 if draws.random() < 0.15 else 0.0,
         "late attempt of a task": 0.3 if draws.random() < 0.2 else 0.0,
         "kill at a file": draws.choice((0.0, 0.0, 0.003, 0.02)),
         "connection reset": draws.choice((0.0, 0.0, 0.002)),
@@ -134,4 +155,6 @@ def _draw_chances(draws: random.Random) -> dict[str, float]:
     if draws.random() < 0.3:
         chance = draws.choice((0.02, 0.2))
         kinds |= {"error before a file operation": chance, "error after a file operation": chance}
+    if "order" in lookups:  # refused in a session that runs copies (docs/ledger.md)
+        kinds["second copy of a task"] = 0.0
     return {kind: chance for kind, chance in kinds.items() if chance}

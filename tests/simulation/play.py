@@ -16,6 +16,7 @@ from jobs.ledger.compaction import compact
 from jobs.ledger.erasure import forget
 from jobs.run.enrich import write_out
 from jobs.run.ledger_session import prepare_ledger
+from jobs.run.request_metrics import RequestMetricsCollector
 from tests.simulation import night_at_work
 from tests.simulation.declared import draw_rows, frame_of, ledger_folder, plan_of
 from tests.simulation.disk import Disk, ObjectStore
@@ -30,6 +31,7 @@ from tests.simulation.vendor import Vendor
 
 LONGEST_RUN = 7200.0  # s
 LONGEST_COMMAND = 600.0
+ORPHANS_LIVE = 25.0  # s at most
 CLAIMS_EXPIRE = 31.0  # a dead run's claims count no more
 
 
@@ -70,12 +72,13 @@ class Stage:
         self.scheduler.file_system = FileSystem(ArrowFiles(self.disk))
         if isinstance(self.disk, Disk):
             DiskPath.disk = self.disk
-        self.vendor = self.scheduler.vendor = Vendor(self.faults)
-        self.rules = self.scheduler.rules = Rules(self.vendor, self.disk, night.tasks, night.mode)
+        self.vendor = self.scheduler.vendor = Vendor(self.faults, honours_keys=night.honours_keys)
+        self.rules = self.scheduler.rules = Rules(night, self.vendor, self.disk)
         self.draws = self.scheduler.stream("people")
         self.rows = draw_rows(night)
         self.runs: dict[str, str] = {}
         self._sparks: dict[Process, Spark] = {}
+        self._orphans: dict[Process, bool] = {}
         self._others: list[Process] = []
 
     # -- a run ---------------------------------------------------------------------------------------------------------
@@ -90,10 +93,12 @@ class Stage:
         self._sparks[self.scheduler.me().process] = spark
         folder = self.folder / name
         try:
-            frame = frame_of(self.rows, self.night.tasks, spark)
+            sent = RequestMetricsCollector()
+            frame = frame_of(self.rows, self.night, spark)
             plan = plan_of(self.night, name)
-            with prepare_ledger(frame, plan, scratch=folder / "scratch", here=True) as session:  # type: ignore[arg-type]
-                written = write_out(frame, session.plan, str(folder / "files"))  # type: ignore[arg-type]
+            scratch, files = folder / "scratch", str(folder / "files")
+            with prepare_ledger(frame, plan, scratch=scratch, here=True, sent=sent) as session:  # type: ignore[arg-type]
+                written = write_out(frame, session.plan, files, sent)  # type: ignore[arg-type]
         except (TidegateError, StageFailed) as error:
             self.runs[name] = f"failed: {type(error).__name__}: {error}"
             self.scheduler.say("run failed", self.runs[name])
@@ -102,18 +107,27 @@ class Stage:
             self.scheduler.fail(f"{name} broke: {error!r}\n{traceback.format_exc()}")
         else:
             self.runs[name] = "ok"
+            self.rules.check_bill(name, spark.workers, sent)
             self.rules.check_day(name, self.rows, written.files, is_quiet=self.faults.is_quiet)
 
     def finish_run(self, run: Process) -> None:
         if not self.scheduler.wait_for(run, LONGEST_RUN):
             self.scheduler.fail(f"{run} has not ended in two hours\n{self.scheduler.describe()}")
             raise Over
-        self._kill_run(run)
+        if not self._orphans.pop(run, False):
+            self._kill_run(run)
 
-    def _kill_run(self, run: Process) -> None:
+    def _kill_run(self, run: Process, *, leaves_orphans: bool = False) -> None:
+        """Kill its driver; its workers with it, or some time later."""
         self.scheduler.kill(run)
         for worker in self._sparks[run].workers if run in self._sparks else ():
-            self.scheduler.kill(worker)
+            if leaves_orphans:
+                self.scheduler.after(
+                    ORPHANS_LIVE * self.draws.random(), lambda worker=worker: self.scheduler.kill(worker)
+                )
+            else:
+                self.scheduler.kill(worker)
+        self._orphans[run] = leaves_orphans
 
     # -- acts ----------------------------------------------------------------------------------------------------------
     def play_round(self, acts: Sequence[Act]) -> None:
@@ -124,9 +138,13 @@ class Stage:
             if act.does == "run":
                 runs.append(self.start_run())
             elif act.does == "kill run":
-                self._kill_run(runs[int(act.share * len(runs))])
+                self._kill_run(runs[int(act.share * len(runs))], leaves_orphans=act.grace < 1.0)
             elif act.does == "power cut":
                 self._cut_power()
+            elif act.does == "set clock":
+                self.faults.struck["clock set"] += 1
+                self.scheduler.clock_offset += 86_400 * act.share
+                self.rules.older_values = True  # a mark of before the clock was set may seem newer than one after it
             else:
                 self._others.append(self._command(act))
         for run in runs:
@@ -160,22 +178,31 @@ class Stage:
         for key in keys:
             self.rules.unwanted(act.lookup, key)
         before, self.rules.older_values = self.rules.older_values, True
-        if self._as_command("refresh", partial(mark_expired, ledger_folder(act.lookup), [text_of((k,)) for k in keys])):
-            self.rules.older_values = before
+        busy = self._is_busy()
+        texts = [text_of((key,)) for key in keys]
+        if self._as_command("refresh", partial(mark_expired, ledger_folder(act.lookup), texts)):
+            self.rules.older_values = before or busy or self._is_busy()
             for key in keys:
                 self.vendor.versions[act.lookup, (key,)] += 1
+                self.rules.unwanted(act.lookup, key)
 
     def _forget(self, act: Act) -> None:
         keys = self._some_keys(act)
         for key in keys:
             self.rules.unwanted(act.lookup, key)
+        runs, busy = len(self.runs), self._is_busy()
         if self._as_command("forget", partial(forget, ledger_folder(act.lookup), [text_of((key,)) for key in keys])):
-            self.rules.check_forgotten(act.lookup, keys)
+            if not busy and len(self.runs) == runs:  # it does not cover runs at work
+                self.rules.check_forgotten(act.lookup, keys)
             for key in keys:
                 self.rules.unwanted(act.lookup, key)
 
+    def _is_busy(self) -> bool:
+        """Whether a run is at work, or a worker that outlived its run."""
+        return any(not one.has_ended and one.name.startswith("run") for one in self.scheduler.processes)
+
     def _some_keys(self, act: Act) -> list[str]:
-        keys = sorted({key for row in self.rows if (key := row.key(act.lookup))})
+        keys = sorted({key for row in self.rows if (key := row.keys[act.lookup])})
         return self.draws.sample(keys, max(1, int(len(keys) * act.share))) if keys else []
 
     def _as_command(self, name: str, work: Callable[[], object]) -> bool:
@@ -194,8 +221,8 @@ class Stage:
         self.scheduler.sleep(CLAIMS_EXPIRE)
         self._quiet_run()
         if self.night.compacts_at_end:
-            self._finish_command(self.scheduler.spawn("compact", self._compact, "price", 10.0))
-            self._finish_command(self.scheduler.spawn("compact", self._compact, "order", 10.0))
+            for lookup in self.night.lookups:
+                self._finish_command(self.scheduler.spawn("compact", self._compact, lookup, 10.0))
         bill = len(self.vendor.invoice)
         name = self._quiet_run()
         if len(self.vendor.invoice) != bill:

@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import os
 import sys
 import types
 import warnings
@@ -10,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-import jobs.clients.registry
+import jobs.clients.http
 import jobs.commands.marks
 import jobs.ledger.compaction
 import jobs.ledger.erasure
@@ -25,23 +26,23 @@ import jobs.storage.stored_files
 import jobs.task.output_files
 from jobs.ledger.journal import Journal
 from jobs.ledger.store import LedgerFolder
+from jobs.limits.store_url import LIMITS_URL
 from jobs.task.output_files import TaskFiles
 from tests.simulation import installation, spark
 from tests.simulation.file_access import ROOT
 from tests.simulation.night_at_work import scheduler
-from tests.simulation.vendor import VendorClient
 
 
 @functools.cache
 def install() -> None:
     """Once for the process, which then runs nights and nothing else."""
+    os.environ[LIMITS_URL] = "off"  # limits over runs are kept in a real file
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     sys.unraisablehook = lambda _: None  # of objects of killed processes
     _watch()
     installation.install(
         {
-            jobs.clients.registry.client_for: VendorClient,
             jobs.storage.stored_files.filesystem_of: _filesystem_of,
             jobs.run.spark_facts.setting: lambda _spark, _name, default="": default or "simulated",
             jobs.run.spark_coordinator.coordinator_of: lambda frames: frames.coordinator(),

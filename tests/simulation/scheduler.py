@@ -48,6 +48,9 @@ class Process:
     def __init__(self, name: str, pid: int, host: str = "host1") -> None:
         self.name, self.pid, self.host = name, pid, host
         self.is_dead = False
+        self.died_at = 0.0
+        self.driver: Process | None = None  # of a worker
+        self.unwanted_since: float | None = None  # of a worker: its stage is over
         self.threads: list[SimulatedThread] = []
         self.loops: list[asyncio.AbstractEventLoop] = []
         self.on_exit: list[Callable[[], object]] = []
@@ -293,7 +296,7 @@ class Scheduler:
         if process.is_dead:
             return
         self.say("KILL", process)
-        process.is_dead = True
+        process.is_dead, process.died_at = True, self.now
         for loop in process.loops:
             self._kept += [loop, *asyncio.all_tasks(loop)]
         for thread in process.threads:

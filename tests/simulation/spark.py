@@ -28,6 +28,7 @@ ROWS_PER_BATCH = 16
 STARTS_WITHIN = 0.2  # s
 NOTICES_WITHIN = 0.3  # s from a worker's death
 RETRIES_AFTER = 0.05  # s
+ENDS_WITHIN = 2.0  # s, and as long again, until Spark kills the worker of a stage that it gave up
 LATE_ATTEMPT = 30.0  # s at most
 
 
@@ -108,20 +109,47 @@ class Spark:
         for part in range(len(parts)):
             self._launch(stage, part)
         if self._faults.strikes("second copy of a task"):
+            scheduler().rules.copies = True
             part = self._draws.randrange(len(parts))
             night.after(2 * self._draws.random(), lambda: self._launch(stage, part))
         try:
-            while not stage.over.wait(0.5):
-                if stage.number in self._cancelled:
-                    stage.error = stage.error or StageFailed(self._cancelled[stage.number])
-                    break
+            self._wait_for(stage)
+            if stage.error is None and self._faults.strikes("retry of a stage"):
+                self._forget_some(stage)
+                self._wait_for(stage)
         finally:
             self._active.discard(stage.number)
-            for worker in [worker for workers in stage.workers.values() for worker in workers]:
-                night.kill(worker)
+            self._end_workers(stage)
         if stage.error is not None:
             raise stage.error
         return [row for part in sorted(stage.results) for row in stage.results[part]]
+
+    def _end_workers(self, stage: _Stage) -> None:
+        """Kill the workers of a stage that is over: some seconds later, where it failed or was cancelled."""
+        night = scheduler()
+        later = self._draws.choice((0.0, ENDS_WITHIN)) if stage.error is not None else 0.0
+        for worker in [worker for workers in stage.workers.values() for worker in workers]:
+            worker.unwanted_since = night.now
+            if later:
+                night.after(later * (1 + self._draws.random()), lambda worker=worker: night.kill(worker))
+            else:
+                night.kill(worker)
+
+    def _wait_for(self, stage: _Stage) -> None:
+        while not stage.over.wait(0.5):
+            if stage.number in self._cancelled:
+                stage.error = stage.error or StageFailed(self._cancelled[stage.number])
+                return
+
+    def _forget_some(self, stage: _Stage) -> None:
+        """Lose the results of some tasks with their machine, and count their attempts from 0 again."""
+        stage.over.clear()
+        lost = [part for part in range(len(stage.parts)) if self._draws.random() < 0.5] or [0]
+        for part in lost:
+            del stage.results[part]
+        for part in lost:
+            stage.attempts[part] = 0
+            self._launch(stage, part)
 
     def _launch(self, stage: _Stage, part: int) -> None:
         """Start an attempt, unless it is no longer wanted. Callable from a timer."""
@@ -136,6 +164,7 @@ class Spark:
         worker = night.spawn(
             f"{self._name}.s{stage.number}.t{part}.{attempt}", self._work, stage, part, attempt, starts_after
         )
+        worker.driver = self._driver
         self.workers.append(worker)
         stage.workers.setdefault(part, []).append(worker)
         died = StageFailed("the worker died")

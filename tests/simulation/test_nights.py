@@ -6,9 +6,8 @@ import sys
 
 import pytest
 
+from tests.simulation.planting import planted_faults
 from tests.support.sources import ROOT
-
-pytestmark = pytest.mark.process
 
 
 def simulate(*arguments):
@@ -21,8 +20,23 @@ def digests(printed):
     return re.findall(r"^night (\d+): digest (\w+)", printed, re.MULTILINE)
 
 
+@pytest.mark.process
 def test_a_seed_gives_the_same_night_in_two_processes_whatever_ran_before():
     alone = simulate("--seeds", "4:5", "--trace")
     after_others = simulate("--seeds", "3:5", "--trace")
     assert digests(alone.stdout) == digests(after_others.stdout)[1:]
     assert len(digests(alone.stdout)) == 1
+
+
+@pytest.mark.parametrize("name", planted_faults())
+def test_each_deliberate_fault_fits_the_source_in_one_place(name):
+    fault = planted_faults()[name]
+    assert compile(fault.in_source(), fault.file, "exec")
+    assert fault.old != fault.new
+
+
+@pytest.mark.process
+def test_nights_find_a_deliberate_fault():
+    found = simulate("--plant", "no_mark_is_stored", "--seeds", "2000:2001")
+    assert found.returncode == 1
+    assert "asked without a mark" in found.stdout

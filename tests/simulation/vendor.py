@@ -1,20 +1,17 @@
 """The vendor that is asked, with its invoice: it bills each request that it took, whatever becomes of the answer."""
 
-import asyncio
-import contextlib
 import hashlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from jobs.clients.client import CallFailed, Throttled
 from tests.simulation.faults import Faults
 from tests.simulation.night_at_work import scheduler
 from tests.simulation.scheduler import Process
 
 if TYPE_CHECKING:
-    from jobs.declare.lookup import Key, Lookup
+    from jobs.declare.lookup import Key
 
 UP, DOWN = 0.05, 0.3  # s: to the vendor at most, and back on average
 HANGS = 300.0  # s, longer than any time limit
@@ -55,7 +52,11 @@ class Vendor:
     Attributes:
         invoice: What it bills, in order.
         received: All requests by process and lookup, those that it refused too.
+        honours_keys: It bills an idempotency key once, and gives the same answer again.
+        closed_until: By process and lookup, when it may call again after it was throttled.
+        waiting: Requests whose connection is open and without an answer, by connection.
         on_request: Told of each request before the vendor does anything.
+        on_charge: Told of each charge before it is on the invoice.
     """
 
     faults: Faults
@@ -63,12 +64,15 @@ class Vendor:
     on_charge: Callable[[Charge], None] = lambda _: None
     invoice: list[Charge] = field(default_factory=list)
     received: Counter[tuple[Process, str]] = field(default_factory=Counter)
-    in_flight: Counter[str] = field(default_factory=Counter)
-    most_in_flight: Counter[str] = field(default_factory=Counter)
+    honours_keys: bool = True
+    closed_until: dict[tuple[Process, str], float] = field(default_factory=dict)
+    throttled_at: dict[tuple[Process, str], float] = field(default_factory=dict)
+    waiting: dict[int, Request] = field(default_factory=dict)
     versions: Counter[tuple[str, "Key"]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._draws = scheduler().stream("vendor")
+        self._by_key: dict[str, Charge] = {}
 
     @staticmethod
     def answer(lookup: str, key: "Key", version: int) -> dict[str, Any] | None:
@@ -87,90 +91,51 @@ class Vendor:
             charge.is_void = True
 
     def request(self, request: Request, reply: Callable[[str, Any], None]) -> None:
-        """Take a request. reply: called with "ok" and the answer, "throttled" and seconds, or "failed" and a reason."""
+        """Take a request. reply: called with "ok" and the answer, "throttled" and seconds, "failed" and a reason, or
+        "dropped".
+        """
         night, faults = scheduler(), self.faults
         night.say("ask", request.lookup, *request.key)
         self.received[request.process, request.lookup] += 1
-        self.in_flight[request.lookup] += 1
-        self.most_in_flight[request.lookup] = max(self.most_in_flight[request.lookup], self.in_flight[request.lookup])
         self.on_request(request)
         up = UP * self._draws.random()
         down = self._draws.expovariate(1 / DOWN)
-
-        def ends(kind: str, value: Any) -> None:
-            self.in_flight[request.lookup] -= 1
-            reply(kind, value)
-
         if faults.strikes("throttled"):
-            night.after(up, lambda: ends("throttled", (0.5, 2.0, 10.0)[int(3 * faults.draw("throttled"))]))
+            night.after(up, lambda: reply("throttled", (1, 2, 10)[int(3 * faults.draw("throttled"))]))
         elif faults.strikes("refused"):
-            night.after(up, lambda: ends("failed", "503 before it was charged"))
+            night.after(up, lambda: reply("failed", "out of order"))
         else:
-            night.after(up, lambda: self._take(request, down, ends))
+            night.after(up, lambda: self._take(request, down, reply))
 
-    def _take(self, request: Request, down: float, ends: Callable[[str, Any], None]) -> None:
+    def _take(self, request: Request, down: float, reply: Callable[[str, Any], None]) -> None:
         night, faults = scheduler(), self.faults
         version = self.versions[request.lookup, request.key]
         charge = Charge(request.lookup, request.key, request.process, request.sent_at, night.now, version)
-        night.say("charge", request.lookup, *request.key, version, "for", request.process)
-        self.on_charge(charge)
-        self.invoice.append(charge)
+        name = request.idempotency_key if self.honours_keys else None
+        if name in self._by_key:
+            night.say("answer again", request.lookup, *request.key, "for", request.process)
+        else:
+            night.say("charge", request.lookup, *request.key, version, "for", request.process)
+            self.on_charge(charge)
+            self.invoice.append(charge)
+        if name is not None:
+            self._by_key.setdefault(name, charge)
         answer = self.answer(request.lookup, request.key, version)
+        if request.lookup == "stock" and answer is not None and faults.strikes("another key's answer"):
+            answer = {"v": "stock:another:0"}
 
         def answers() -> None:
             charge.is_answered = not request.process.is_dead
-            ends("ok", answer)
+            reply("ok", answer)
 
         charge.due_at = night.now + down
         if faults.strikes("dropped after charging"):
             charge.due_at = float("inf")
-            night.after(down, lambda: ends("failed", "dropped after it was charged"))
+            night.after(down, lambda: reply("dropped", None))
         elif faults.strikes("no answer"):
             charge.due_at = float("inf")
-            night.after(HANGS, lambda: ends("ok", answer))
+            night.after(HANGS, lambda: reply("ok", answer))
         else:
             if faults.strikes("late answer"):
                 charge.due_at += LATE * faults.draw("late answer")
             night.at(charge.due_at, answers)
-
-
-class VendorClient:
-    """A client of the product that asks the vendor without HTTP."""
-
-    def __init__(self, lookup: "Lookup", share: int) -> None:
-        self._lookup = lookup
-
-    async def open(self) -> None:
-        pass
-
-    async def close(self) -> None:
-        pass
-
-    async def call(self, key: "Key") -> Any | None:
-        night = scheduler()
-        loop = asyncio.get_running_loop()
-        answered = loop.create_future()
-
-        def set_result(kind: str, value: Any) -> None:
-            if not answered.done():
-                answered.set_result((kind, value))
-
-        def reply(kind: str, value: Any) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, as its task has ended
-                loop.call_soon_threadsafe(set_result, kind, value)
-
-        night.vendor.request(Request(self._lookup.name, tuple(key), night.me().process, night.now), reply)
-        kind, value = await answered
-        if kind == "throttled":
-            raise Throttled("429", value)
-        if kind == "failed":
-            raise CallFailed(value, passing=True)
-        return value
-
-    def columns(self, answer: Any) -> tuple[Any, ...]:
-        if not isinstance(answer, dict) or "v" not in answer:
-            raise ValueError("the answer has no v")
-        return (answer["v"],)
-
-    def fallback(self, key: "Key") -> Any | None:
-        return None

@@ -1,0 +1,168 @@
+"""The vendor's HTTP servers, reached by the real client over connections in memory.
+
+An event loop of the simulation connects here in place of TCP. The product's client, its parser and its pool of
+connections are the real ones.
+"""
+
+import asyncio
+import itertools
+import json
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import unquote
+
+from tests.simulation.night_at_work import scheduler
+from tests.simulation.vendor import Request
+
+_REASONS = {200: "OK", 404: "Not Found", 429: "Too Many Requests", 500: "Internal Server Error"}
+_END = b"\r\n\r\n"
+AGAIN_WITHIN = 0.02  # s after an answer that comes twice
+_descriptors = itertools.count(1 << 24)
+_transports: dict[int, "MemoryTransport"] = {}
+
+
+class MemoryTransport(asyncio.Transport):
+    """The client's end of a connection, and the vendor's server at the other end."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, protocol: Any) -> None:
+        super().__init__()
+        self._loop, self._protocol = loop, protocol
+        self._process = scheduler().me().process
+        self._descriptor = next(_descriptors)
+        self._sent = b""
+        self._arrived: list[bytes] = []
+        self._is_closing = self._has_ended = False
+        _transports[self._descriptor] = self
+
+    # -- the client's side ---------------------------------------------------------------------------------------------
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "socket":
+            return SimpleNamespace(fileno=lambda: self._descriptor, family=None, setsockopt=lambda *_: None)
+        return default
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+    def get_protocol(self) -> Any:
+        return self._protocol
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+    def write(self, data: Any) -> None:
+        if self._is_closing:
+            return
+        self._sent += bytes(data)
+        while _END in self._sent:
+            head, _, self._sent = self._sent.partition(_END)
+            self._serve(head.decode())
+
+    def close(self) -> None:
+        if not self._is_closing:
+            self._is_closing = True
+            _transports.pop(self._descriptor, None)
+            scheduler().vendor.waiting.pop(self._descriptor, None)
+            self._loop.call_soon(self._protocol.connection_lost, None)
+
+    abort = close
+
+    @property
+    def is_readable(self) -> bool:
+        return bool(self._arrived) or self._has_ended
+
+    # -- the vendor's side ---------------------------------------------------------------------------------------------
+    def _serve(self, head: str) -> None:
+        line, *rest = head.split("\r\n")
+        headers = {name.lower(): value for name, _, value in (one.partition(": ") for one in rest)}
+        lookup = SERVICES[headers["host"].partition(":")[0]]
+        key = (unquote(line.split(" ")[1].rsplit("/", 1)[1]),)
+        request = Request(lookup, key, self._process, scheduler().now, headers.get("idempotency-key"))
+        scheduler().vendor.waiting[self._descriptor] = request
+        scheduler().vendor.request(request, lambda kind, value: self._reply(request, kind, value))
+
+    def _reply(self, request: Request, kind: str, value: Any) -> None:
+        """Called from a timer when the answer arrives at the client."""
+        faults = scheduler().vendor.faults
+        scheduler().vendor.waiting.pop(self._descriptor, None)
+        if kind == "dropped":
+            self._end()
+        elif kind == "throttled":
+            now, vendor = scheduler().now, scheduler().vendor
+            if not self._is_closing:
+                vendor.closed_until[request.process, request.lookup] = now + value
+                vendor.throttled_at[request.process, request.lookup] = now
+            self._arrive(_response(429, {"error": "slow down"}, f"Retry-After: {value}\r\n"))
+        elif kind == "failed":
+            self._arrive(_response(500, {"error": value}))
+        else:
+            named = _with_name(request, value)
+            response = _response(404 if value is None else 200, named or {"error": "no such key"})
+            if faults.strikes("answer cut short"):
+                self._arrive(response[:-3])
+                self._end()
+                return
+            self._arrive(response)
+            # without echo nothing tells whose answer it is, once the task that got it was killed (docs/lookups.md)
+            if named is not None and request.lookup == "stock" and faults.strikes("answered twice"):
+                within = AGAIN_WITHIN * faults.draw("answered twice")
+                scheduler().after(within, lambda: self._arrive(response))
+
+    def _arrive(self, data: bytes) -> None:
+        if not (self._is_closing or self._has_ended or self._process.is_dead or self._loop.is_closed()):
+            self._arrived.append(data)
+            self._loop.call_soon_threadsafe(self._deliver)
+
+    def _end(self) -> None:
+        if not (self._is_closing or self._process.is_dead or self._loop.is_closed()):
+            self._has_ended = True
+            self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        while self._arrived and not self._is_closing:
+            self._protocol.data_received(self._arrived.pop(0))
+        if self._has_ended and not self._is_closing:
+            self._protocol.eof_received()
+            self.close()
+
+
+# addresses, not names: the waits for a name are in a set, whose order is that of the memory
+SERVICES = {"192.0.2.1": "price", "192.0.2.2": "order", "192.0.2.3": "stock"}
+
+
+def _with_name(request: Request, value: Any) -> Any:
+    """The answer of a service that names the key in it."""
+    if value is None or request.lookup != "stock":
+        return value
+    return {**value, "c": value["v"].split(":")[1]}
+
+
+def _response(status: int, content: Any, headers: str = "") -> bytes:
+    body = json.dumps(content).encode()
+    head = f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: application/json\r\n{headers}"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+class Poll:
+    """select.poll for the client's look whether something arrived on an idle connection."""
+
+    def __init__(self) -> None:
+        self._descriptor = 0
+
+    def register(self, descriptor: int, events: int) -> None:
+        self._descriptor = descriptor
+
+    def poll(self, timeout: float | None = None) -> list[int]:
+        transport = _transports.get(self._descriptor)
+        return [self._descriptor] if transport is None or transport.is_readable else []
