@@ -129,7 +129,7 @@ class _SortedParts:
             if rows >= ROWS_IN_MEMORY or size >= LARGEST:
                 self._sort(folder, some)
                 some, rows, size = [], 0, 0
-        if some:
+        if rows:  # a task killed early leaves a journal without records
             self._sort(folder, some)
 
     def _sort(self, folder: LedgerFolder, some: list[pa.Table]) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import pytest
 from jobs.declare.ledger_settings import Ttl
 from jobs.errors import LedgerError
 from jobs.ledger import compaction, merging
-from jobs.ledger.answers import as_answers
+from jobs.ledger.answers import SCHEMA, as_answers
 from jobs.ledger.compaction import Compacted, compact
 from jobs.ledger.erasure import forget
 from jobs.ledger.generations import contents, newest_generation
+from jobs.ledger.store import LedgerFolder
 from tests.support.places import everywhere
 
 NOW = timedelta(0)  # as a grace period: none
@@ -50,6 +52,15 @@ def test_nothing_that_counts_is_lost_and_all_is_in_one_file(folder, ledgers):
     compact(folder, grace=NOW)
     assert folder.parts() == []
     assert ledgers.known(folder, KEYS) == before
+
+
+def test_a_journal_without_records_is_compacted_alone(tmp_path):
+    folder = LedgerFolder(str(tmp_path), "price", "f" * 16)
+    journal = folder.journal("run-1", "0-0-token-00000")
+    journal.append(SCHEMA.empty_table())
+    done = compact(folder, now_us=3 * 24 * HOUR_US + time.time_ns() // 1000)
+    assert (done.parts_taken_in, done.rows) == (1, 0)
+    assert contents(folder).parts == ()
 
 
 @everywhere("folder")
