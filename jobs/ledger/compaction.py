@@ -163,9 +163,11 @@ def write_compacted(folder: LedgerFolder, name: str, table: pa.Table) -> Compact
 
 
 # -- obsolete files ----------------------------------------------------------------------------------------------------
-def sweep(folder: LedgerFolder, grace: timedelta, now_us: int) -> int:
+def sweep(folder: LedgerFolder, grace: timedelta | None, now_us: int) -> int:
     """Delete parts compacted and generations replaced over `grace` ago, and what crashed changes left. Returns the
     number of deleted files.
+
+    grace: None: all of them, even if clocks differ and they seem to be of later.
     """
     files = list_compacted(folder)
     try:
@@ -174,14 +176,16 @@ def sweep(folder: LedgerFolder, grace: timedelta, now_us: int) -> int:
         return 0
     if not whole:
         return 0
-    newest, grace_us = whole[0], grace // timedelta(microseconds=1)
+    newest, grace_us = whole[0], None if grace is None else grace // timedelta(microseconds=1)
     ends = dict(zip([old.name for old in whole[1:]], [new.completed_at for new in whole], strict=False))
-    needed = [one for one in whole if one is newest or now_us - ends[one.name] < grace_us]
+    needed = (
+        [newest] if grace_us is None else [newest, *(one for one in whole[1:] if now_us - ends[one.name] < grace_us)]
+    )
     names = {f"{one.name}/{COMPLETE}" for one in needed} | {file.name for one in needed for file in one.files}
     useless = [name for name in files if name not in names and _is_garbage(name, newest.number, files)]
     useless.sort(key=lambda name: not name.endswith(f"/{COMPLETE}"))  # complete.json goes first
-    taken_in = newest.taken_in
-    parts = [part for part in folder.parts() if now_us - taken_in.get(part, now_us + 1) >= grace_us]
+    taken_in = {part: now_us - at for part, at in newest.taken_in.items()}
+    parts = [part for part in folder.parts() if part in taken_in and (grace_us is None or taken_in[part] >= grace_us)]
     folder.delete(*(f"{COMPACTED}/{name}" for name in useless), *(f"{PARTS}/{part}" for part in parts))
     return len(useless) + len(parts)
 

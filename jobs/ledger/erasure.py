@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import timedelta
 
 import pyarrow as pa
 
@@ -19,7 +18,6 @@ from jobs.ledger.working_folders import RUNS, remove_gone
 from jobs.storage.stored_files import error_text
 
 AT_MOST = 5  # times that a compaction may be first
-AT_ONCE = timedelta(0)
 INDEX = "index"  # how the names of files with a run's answers begin; other files of a run hold no key
 
 
@@ -83,7 +81,7 @@ class _Forgetting:
             return False
         self._folder.delete(*(f"{PARTS}/{part}" for part in torn))
         self.files += len(torn)
-        sweep(self._folder, AT_ONCE, now_us)
+        sweep(self._folder, None, now_us)
         self._forget_runs()
         return True
 

@@ -138,6 +138,7 @@ PAIRS = itertools.product(Changes.ALL, repeat=2)
     [
         (("compact", "forget_nothing"), "folder", 3),
         (("forget", "compact"), "store", 9),
+        (("forget", "compact_and_keep"), "folder", 20),
         *(pytest.param(pair, place, 1, marks=pytest.mark.proof) for pair in PAIRS for place in KINDS),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, tuple) else str(one),
