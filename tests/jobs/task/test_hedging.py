@@ -10,7 +10,7 @@ from aiohttp import web
 
 from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamRecord, exponential_backoff
 from asyncio_core.testing import run_virtual
-from jobs.clients import connections, request_counter
+from jobs.clients import request_counter, watched_connection
 from jobs.clients.client import CallFailed, Throttled
 from jobs.declare.fingerprint import fingerprint
 from jobs.errors import DeclarationError
@@ -250,7 +250,7 @@ def test_a_task_keeps_a_call_for_the_second_one_of_each_row():
 
 @pytest.mark.process
 def test_a_task_does_not_wait_for_a_silent_call_that_a_second_one_has_overtaken(service, monkeypatch):
-    monkeypatch.setattr(connections, "QUIET_AT_MOST", 600.0)  # as long as a connection may be watched
+    monkeypatch.setattr(watched_connection, "QUIET_AT_MOST", 600.0)  # as long as a connection may be watched
     asked = Counter()
 
     async def answer(request):
