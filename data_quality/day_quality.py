@@ -7,6 +7,7 @@ from pathlib import Path
 from jobs.schema import DayRecord, UnwrittenRun
 
 CHECKS = f"{__package__}.day:check"  # the package has another name in the wheel
+LOCAL_CHECKS = f"{__package__}.local_day:check"  # of the local engine
 BATCH_CHECKS = f"{__package__}.batch:check"
 REPORTS = Path("data/reports")
 

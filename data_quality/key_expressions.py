@@ -58,6 +58,7 @@ def _evaluate(rest: list[Expression], given: pa.Table, day: WrittenDay, keys: di
     from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
     from pyspark.sql.types import StructType
 
+    assert day.spark is not None  # the local engine refuses these keys before the run
     used = [name for name in given.column_names if any(name.lower() in text.lower() for _, _, text in rest)]
     used = used or given.column_names[:1]
     types = StructType([day.input.spark_types[name] for name in used])

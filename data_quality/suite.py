@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import great_expectations as gx
 import great_expectations.expectations as gxe
-from great_expectations.execution_engine import SparkDFExecutionEngine
+import pyarrow as pa
+from great_expectations.execution_engine import PandasExecutionEngine, SparkDFExecutionEngine
 from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
@@ -44,6 +45,10 @@ class FindingsMetric(TableMetricProvider):  # type: ignore[misc]  # Great Expect
     def _spark(cls, metric_value_kwargs: dict[str, Any], **_: Any) -> Mapping[str, Finding]:  # noqa: N805  # a class
         return _JUDGES[metric_value_kwargs["judge"]]()
 
+    @metric_value(engine=PandasExecutionEngine)  # type: ignore[untyped-decorator]
+    def _pandas(cls, metric_value_kwargs: dict[str, Any], **_: Any) -> Mapping[str, Finding]:  # noqa: N805  # a class
+        return _JUDGES[metric_value_kwargs["judge"]]()
+
 
 class ExpectPromiseToHold(BatchExpectation):  # type: ignore[misc]  # as above
     """The finding of one check becomes the result, evidence included."""
@@ -72,7 +77,10 @@ class ExpectPromiseToHold(BatchExpectation):  # type: ignore[misc]  # as above
         return [RenderedStringTemplateContent(content_block_type="string_template", string_template=template)]
 
 
-def validate(specs: Sequence[CheckSpec], judge: Judge, frame: DataFrame) -> tuple[dict[str, Any], dict[str, str]]:
+def validate(
+    specs: Sequence[CheckSpec], judge: Judge, frame: DataFrame | None
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Validate a day. frame: its rows, for the user's expectations; None where there are none."""
     number = uuid.uuid4().hex
     expectations, refused = [], {}
     for spec in specs:
@@ -105,15 +113,18 @@ def _of_the_user(wanted: ExpectationFacts, common: dict[str, Any]) -> Any:
         return f"{wanted.type}: {one_line(str(wrong), LONGEST)}"
 
 
-def _run(expectations: list[Any], frame: DataFrame) -> dict[str, Any]:
+def _run(expectations: list[Any], frame: DataFrame | None) -> dict[str, Any]:
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False, "metric_calculations": False}
-    source = context.data_sources.add_spark("spark", persist=False)
+    if frame is None:
+        source, rows = context.data_sources.add_pandas("rows"), pa.table({}).to_pandas()
+    else:
+        source, rows = context.data_sources.add_spark("rows", persist=False), frame
     batch = source.add_dataframe_asset("files").add_batch_definition_whole_dataframe("day")
     suite = context.suites.add(gx.ExpectationSuite(name="checks", expectations=expectations))
     validation = context.validation_definitions.add(gx.ValidationDefinition(name="day", data=batch, suite=suite))
     outcome = validation.run(
-        batch_parameters={"dataframe": frame},
+        batch_parameters={"dataframe": rows},
         result_format={"result_format": "SUMMARY", "partial_unexpected_count": 10},
     )
     return {result.expectation_config.meta["check"]: result for result in outcome.results}

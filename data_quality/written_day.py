@@ -32,7 +32,7 @@ Evaluate = Callable[[str, pa.Table], pa.Array | None]
 
 @dataclass(frozen=True)
 class WrittenDay:
-    spark: SparkSession  # evaluates the user's expectations, and what `evaluate` does not
+    spark: SparkSession | None  # evaluates the user's expectations, and what `evaluate` does not
     facts: DayFacts
     output: RunOutput
     input: InputRows
@@ -42,16 +42,16 @@ class WrittenDay:
     earlier: dict[str, DayMetrics] = field(default_factory=dict)  # published days before it
 
     @classmethod
-    def of_run(cls, spark: SparkSession, facts: DayFacts, **more: Any) -> WrittenDay:
+    def of_run(cls, spark: SparkSession | None, facts: DayFacts, **more: Any) -> WrittenDay:
         """The day of a run's files; more: further fields."""
         return cls.of(spark, facts, RunOutput.of_files(facts.declared, facts.files), **more)
 
     @classmethod
-    def of_table(cls, spark: SparkSession, facts: DayFacts, table: pa.Table, **more: Any) -> WrittenDay:
+    def of_table(cls, spark: SparkSession | None, facts: DayFacts, table: pa.Table, **more: Any) -> WrittenDay:
         return cls.of(spark, facts, RunOutput.of_table(facts.declared, table), **more)
 
     @classmethod
-    def of(cls, spark: SparkSession, facts: DayFacts, output: RunOutput, **more: Any) -> WrittenDay:
+    def of(cls, spark: SparkSession | None, facts: DayFacts, output: RunOutput, **more: Any) -> WrittenDay:
         earlier = earlier_days(facts.declared.enrichment, facts.day)
         return cls(spark, facts, output, InputRows(spark, facts), earlier=earlier, **more)
 

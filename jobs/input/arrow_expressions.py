@@ -18,7 +18,7 @@ import sqlglot
 from sqlglot import expressions as exp
 
 from jobs.declare.lookup import Lookup
-from jobs.input.arrow_values import (
+from jobs.input.key_values import (
     ColumnValues,
     ConstantValues,
     FunctionValues,

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from jobs.arrow_values import conform
 from jobs.errors import TidegateError
-from jobs.input.arrow_values import Values
+from jobs.input.key_values import Values
 from jobs.schema import SOURCE_FILE, SOURCE_ROW
 from jobs.wording import one_line
 

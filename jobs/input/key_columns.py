@@ -12,12 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs.input.arrow_values import Values, read_by
+from jobs.input.key_values import Values, read_by
 
 if TYPE_CHECKING:
     from jobs.input.day import InputDay
 
 FILE, ROW = "__key_file", "__key_row"  # place of the file in the day; place of the row in the file
+# equal values are equal to Arrow and to Spark; not so -0.0 and NaN, strings with a collation, and what holds them
+COMPARABLE = {
+    "boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp", "timestamp_ntz"
+}  # fmt: skip
 UNAMBIGUOUS_FROM = dt.datetime(1900, 1, 1)  # noqa: DTZ001  # before it, times depend on the calendar of who wrote them
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from jobs.errors import LOG_SAYS_MORE
 from jobs.process.process_guard import command_under_guard
 from jobs.run import local_master
+from jobs.run.engines import is_local
 from jobs.run.enrich_day import FAILED, LOG_VARIABLE, STOPPED, WRONG
 from jobs.run.spark_session import GIVING_BACK
 from jobs.tables.leases import Lease
@@ -92,7 +93,7 @@ class SparkSubmit:
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
-            if missing := "" if self.is_remote else java_missing():
+            if missing := "" if self.is_remote or is_local() else java_missing():
                 output.write(missing.encode())
                 output.flush()
                 yield lambda _seconds: FAILED
@@ -133,7 +134,7 @@ class SparkSubmit:
         return local_master.environment_of(self.master) | remote | {LOG_VARIABLE: str(log)}
 
     def _command(self, program: Path, name: str) -> list[str]:
-        if self.is_remote:  # the program is a client of Spark Connect
+        if self.is_remote or is_local():  # a client of Spark Connect, or no Spark at all
             return [sys.executable, str(program)]
         spark_submit = Path(sys.executable).parent / "spark-submit"
         logging = f"-Dlog4j2.configurationFile=file:{LOGGING}"

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from jobs.input.arrow_expressions import arrow_keys
-from jobs.input.arrow_values import Values
 from jobs.input.file_rows import FileRows
+from jobs.input.key_values import Values
 from jobs.run.file_splits import parts_of, splits_of
 from jobs.run.spark_facts import is_remote, partitions_of
 from jobs.schema import arrow_schema

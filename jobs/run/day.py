@@ -19,9 +19,8 @@ from jobs.run.limiting_factor import with_limits
 from jobs.run.options import RunOptions
 from jobs.run.preflight import preflight, require_new_run
 from jobs.run.progress import RunProgress
-from jobs.run.spark_coordinator import coordinator_of
 from jobs.run.spark_failures import own_words
-from jobs.run.spark_session import interpreted, session
+from jobs.run.spark_session import session
 from jobs.schema import DayFacts, DayRecord
 from jobs.tables import run_bills, run_records
 
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.input.day import InputDay
     from jobs.run.changed_rows import ChangedRows
+    from jobs.run.engines import Engine
     from jobs.run.planner import DayPlan
     from jobs.run.request_metrics import RequestMetricsCollector
 
@@ -51,7 +51,7 @@ def proceed(*, here: bool) -> None:
 class WrittenRun:
     """A run whose files are written and counted. Its checks are left, which may run beside the next day."""
 
-    spark: SparkSession  # that wrote it
+    engine: Engine  # that wrote it
     plan: DayPlan
     record: DayRecord  # not saved yet
     checks: str | None  # module:function
@@ -63,12 +63,12 @@ class WrittenRun:
         """Whether its checks run jobs of Spark: of what only Spark reads or evaluates, and the user's expectations."""
         return self.plan.tasks.reads is None or bool(self.record.facts.declared.expectations)
 
-    def judged(self, spark: SparkSession | None = None) -> DayRecord:
-        """Check the files and save the record. spark: another session of the application, for another thread."""
-        record, spark = self.record, spark or self.spark
+    def judged(self, engine: Engine | None = None) -> DayRecord:
+        """Check the files and save the record. engine: another one of the application, for another thread."""
+        record, engine = self.record, engine or self.engine
         if self.checks:
-            with interpreted(spark, rows=record.rows_published, repeated=self.repeated):
-                record = _judged(spark, self.plan, record, self.checks)
+            with engine.interpreted(rows=record.rows_published, repeated=self.repeated):
+                record = _judged(engine, self.plan, record, self.checks)
         run_records.save(record)  # before it is reported, because the receiver decides about the day at once
         run_bills.end(record.facts)
         if self.checks:
@@ -147,28 +147,34 @@ def write_input(
     """
     started_at = _now()
     from jobs.run.driver_task import is_for_driver  # import Spark only after the declaration is checked
+    from jobs.run.engines import LocalEngine, SparkEngine, is_local
     from jobs.run.planner import RunOfDay, plan_day
     from jobs.run.request_metrics import RequestMetricsCollector
     from jobs.run.windows import write_windows
 
     report({"kind": "started", "day": day, "run_id": run_id, "rows_total": input_day.rows})
-    spark = spark or session(f"{enrichment.name} {day}")
+    engine: Engine
+    if spark is None and is_local():
+        engine = LocalEngine(f"tidegate {enrichment.name} {day}")
+    else:
+        engine = SparkEngine(spark or session(f"{enrichment.name} {day}"))
     importing = _import_meanwhile(checks)
     began, sent = clock(), RequestMetricsCollector()
     try:
         with (
-            RunProgress(coordinator_of(spark), input_day.rows, report) as progress,
-            interpreted(spark, rows=input_day.rows, repeated=not whole_day),
+            RunProgress(engine.coordinator, input_day.rows, report) as progress,
+            engine.interpreted(rows=input_day.rows, repeated=not whole_day),
         ):
             run = RunOfDay(
                 day, run_id, started_at, rules or RunOptions(), progress.number,
                 in_one_task=not whole_day and len(input_day.files) == 1 and input_day.rows <= ROWS_OF_ONE_TASK,
             )  # fmt: skip
-            plan = plan_day(input_day.read(spark), enrichment, input_day, run)
+            plan = plan_day(engine, enrichment, input_day, run)
             if plan.tasks.may_call:
                 plan = replace(plan, tasks=replace(plan.tasks, meters=run_bills.begin(plan.facts)))
             here, here_if_known = (  # a micro-batch of a stream goes through Spark's workers
-                whole_day and is_for_driver(spark, plan.tasks, rows=input_day.rows, calls=calls)
+                isinstance(engine, LocalEngine)
+                or (whole_day and is_for_driver(engine.spark, plan.tasks, rows=input_day.rows, calls=calls))
                 for calls in (True, False)
             )
             if here:
@@ -179,8 +185,8 @@ def write_input(
             facts = _written(plan, input_day, progress, sent, here=here, here_if_known=here_if_known)
     except Exception as error:
         raise own_words(error) from error
-    if whole_day:
-        facts = write_windows(spark, facts)
+    if whole_day and isinstance(engine, SparkEngine):
+        facts = write_windows(engine.spark, facts)
     if changed is not None:
         from jobs.run.changed_rows import with_kept_rows
 
@@ -188,7 +194,7 @@ def write_input(
     record = _counted(plan, facts, sent, rows_in=input_day.rows, job_s=clock() - began)
     record = replace(record, figures=with_limits(record.figures, progress.load()))
     _show(report, "written", record)
-    return WrittenRun(spark, plan, record, checks, report, repeated=not whole_day)
+    return WrittenRun(engine, plan, record, checks, report, repeated=not whole_day)
 
 
 def _show(report: Report, kind: str, record: DayRecord) -> None:
@@ -240,11 +246,13 @@ def _latest_first(enrichment: str) -> list[DayRecord]:
     return sorted(run_records.load(enrichment), key=lambda record: record.facts.started_at, reverse=True)
 
 
-def _judged(spark: SparkSession, plan: DayPlan, record: DayRecord, checks: str) -> DayRecord:
+def _judged(engine: Engine, plan: DayPlan, record: DayRecord, checks: str) -> DayRecord:
     """The record with the verdicts; the checks read the stored answers of the written rows."""
     from jobs.input.arrow_expressions import evaluate
+    from jobs.run.engines import SparkEngine
     from jobs.run.written_answers import stored_answers
 
+    spark = engine.spark if isinstance(engine, SparkEngine) else None
     ledgers = zip(plan.tasks.lookups, plan.tasks.ledgers, strict=True)
     kept = {lookup.name: (lookup, ledger) for lookup, ledger in ledgers if ledger is not None}
     with stored_answers(record.facts, kept) as stored:

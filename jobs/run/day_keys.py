@@ -16,10 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
+from jobs.errors import DeclarationError
 from jobs.input.arrow_expressions import arrow_keys
-from jobs.input.arrow_values import read_by
+from jobs.input.key_columns import COMPARABLE
+from jobs.input.key_values import read_by
 from jobs.run.driver_keys import DriverKeys, KeyRows, collect_rows, read_rows
 from jobs.run.key_columns import HASH, ROWS, TASK, TEXT, is_whole, with_texts
+from jobs.run.local_rows import CURE, LocalRows
 from jobs.run.spark_facts import is_remote
 from jobs.schema import SOURCE_FILE, SOURCE_ROW
 
@@ -34,10 +37,6 @@ if TYPE_CHECKING:
 _DRAWN = "__key_drawn"
 ROWS_AT_DRIVER = 5_000_000
 ROWS_COLLECTED = 500_000  # by a Spark job, for keys that are more than columns
-# equal values are equal to Arrow and to Spark; not so -0.0 and NaN, strings with a collation, and what holds them
-COMPARABLE = {
-    "boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp", "timestamp_ntz"
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class KeySource:
         day: the files that the rows are straight from; None where they are not, or nobody knows.
     """
 
-    prepared: DataFrame
+    prepared: DataFrame | LocalRows
     names: tuple[str, ...]
     lookup: Lookup
     day: InputDay | None
@@ -72,7 +71,7 @@ class KeySource:
             found = self._in_driver.hashes
             once, rows = np.unique(found, return_counts=True)  # with counts it sorts; alone it hashes: 30 times as slow
             return KeyHashes(once, bool((rows > 1).any()))
-        return hashes_in_spark(self.prepared, self.names)
+        return hashes_in_spark(self._frame, self.names)
 
     def distinct(self, *, hidden: bool, seed: int) -> DriverKeys | SparkKeys:
         """Each key once, with one of its rows, drawn by `seed`, so that the tasks that read them have equal shares of
@@ -80,7 +79,16 @@ class KeySource:
         """
         if self._in_driver is not None:
             return self._in_driver.distinct(hidden=hidden, seed=seed)
-        return SparkKeys.of(self.prepared, self.names, hidden=hidden, seed=seed)
+        return SparkKeys.of(self._frame, self.names, hidden=hidden, seed=seed)
+
+    @property
+    def _frame(self) -> DataFrame:
+        if isinstance(self.prepared, LocalRows):
+            raise DeclarationError(
+                f"lookup {self.lookup.name}: the day has over {ROWS_AT_DRIVER:,} rows, or dates before 1900, whose "
+                f"calendar only Spark knows. {CURE}"
+            )
+        return self.prepared
 
     @functools.cached_property
     def _in_driver(self) -> KeyRows | None:
@@ -90,13 +98,13 @@ class KeySource:
         if keys is not None and self._are_comparable(read_by(keys.values())) and not self._is_remote:
             found = read_rows(self.prepared, keys, self.day)
         if found is None and self.day.rows <= ROWS_COLLECTED:
-            found = collect_rows(self.prepared, self.names, self.day)
+            found = collect_rows(self._frame, self.names, self.day)
         return found
 
     @property
     def _is_remote(self) -> bool:
         """Whether no plan says which task reads a file."""
-        return is_remote(self.prepared.sparkSession)
+        return not isinstance(self.prepared, LocalRows) and is_remote(self.prepared.sparkSession)
 
     def _are_comparable(self, names: Iterable[str]) -> bool:
         fields = [self.prepared.schema[name] for name in names]

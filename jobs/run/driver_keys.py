@@ -12,11 +12,12 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812
 
-from jobs.input.arrow_values import Values
 from jobs.input.key_columns import FILE, ROW, read_keys
+from jobs.input.key_values import Values
 from jobs.input.spark_hash import xxhash64
 from jobs.run.file_splits import places_in, splits_of
 from jobs.run.key_columns import HASH, ROWS, TASK, TEXT, is_whole, key_texts
+from jobs.run.local_rows import LocalRows
 from jobs.schema import SOURCE_FILE, SOURCE_ROW, arrow_schema
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ _LOCATION = {TASK: T.IntegerType(), SOURCE_FILE: T.StringType(), SOURCE_ROW: T.L
 class KeyRows:
     """The keys of the rows that have one. rows: `names`, and where each row is: _LOCATION, or FILE and ROW of `day`."""
 
-    prepared: DataFrame
+    prepared: DataFrame | LocalRows
     names: tuple[str, ...]
     day: InputDay
     rows: pa.Table
@@ -57,7 +58,7 @@ class KeyRows:
         return DriverKeys(self, keys)
 
 
-def read_rows(prepared: DataFrame, keys: Mapping[str, Values], day: InputDay) -> KeyRows | None:
+def read_rows(prepared: DataFrame | LocalRows, keys: Mapping[str, Values], day: InputDay) -> KeyRows | None:
     """Evaluate these parts of the key. None where Arrow may read other values than Spark."""
     rows = read_keys(day, keys)
     return None if rows is None else KeyRows(prepared, tuple(keys), day, rows)
@@ -80,7 +81,8 @@ class DriverKeys:
         """Lines of `wanted` with TASK, SOURCE_FILE and SOURCE_ROW. Spark is asked for its plan, which takes a while."""
         if TASK in keys.column_names:
             return keys
-        splits = splits_of(self.of.prepared)
+        prepared = self.of.prepared
+        splits = list(prepared.splits) if isinstance(prepared, LocalRows) else splits_of(prepared)
         files, rows = keys[FILE].to_numpy(), keys[ROW].to_numpy()
         tasks = np.zeros(len(rows), np.int32)
         urls: dict[int, str] = {}
@@ -106,6 +108,7 @@ class DriverKeys:
 
     def frame(self, keys: pa.Table) -> DataFrame:
         """Lines of `wanted` as Spark has them."""
+        assert not isinstance(self.of.prepared, LocalRows)  # whose keys go as a table
         return self.of.prepared.sparkSession.createDataFrame(self.table(keys), self.types)
 
     def drop(self) -> None:

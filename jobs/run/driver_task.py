@@ -14,14 +14,14 @@ import pyarrow as pa
 from jobs.declare.coroutine_lookup import CoroutineLookup
 from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.input.file_rows import ROWS_AT_ONCE
-from jobs.run.local_master import attempts_of, is_local
-from jobs.run.spark_coordinator import coordinator_of
+from jobs.run.local_master import is_local
 from jobs.run.spark_facts import is_remote, setting
 from jobs.task.link_protocol import PARTITION_OF_FRAME, DriverAddress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from jobs.run.engines import Engine
     from jobs.task.plan import PartitionPlan
 
 ROWS = 10_000  # at most, of an input
@@ -61,7 +61,7 @@ def is_for_driver(spark: SparkSession, plan: PartitionPlan, *, rows: int, calls:
 
 
 def results_here(
-    spark: SparkSession,
+    engine: Engine,
     task: Callable[[Iterator[pa.RecordBatch], DriverTask], Iterator[pa.RecordBatch]],
     rows: pa.Table,
     address: DriverAddress,
@@ -71,13 +71,12 @@ def results_here(
     address: under which the task tells the coordinator of a failure that a retry would repeat.
     """
     rows = rows.append_column(PARTITION_OF_FRAME, pa.array([0] * rows.num_rows, pa.int32()))
-    attempts = attempts_of(setting(spark, "spark.master"))
-    for attempt in range(attempts):
+    for attempt in range(engine.attempts):
         try:
             given = task(iter(rows.to_batches(max_chunksize=ROWS_AT_ONCE)), DriverTask(attempt))
             return [row for batch in given for row in batch.to_pylist()]
         except Exception:
-            if attempt + 1 == attempts or coordinator_of(spark).has_failed(address):
+            if attempt + 1 == engine.attempts or engine.coordinator.has_failed(address):
                 raise
             _log.warning("the task is tried again", exc_info=True)
     raise AssertionError

@@ -14,12 +14,12 @@ from pyspark.sql import types as T  # noqa: N812
 from jobs import schema
 from jobs.errors import DeclarationError
 from jobs.run.driver_task import results_here
+from jobs.run.engines import Engine
 from jobs.run.keyed_rows import written_schema
+from jobs.run.local_rows import LocalRows, engine_of
 from jobs.run.planner import plan_tasks
 from jobs.run.preflight import check_columns
 from jobs.run.run_leases import keepers_of, limits_of
-from jobs.run.spark_coordinator import coordinator_of
-from jobs.run.spark_facts import setting
 from jobs.task.answers_in_doubt import without_doubt
 from jobs.task.arrow_batches import BatchLayout
 from jobs.task.input_files import read_rows
@@ -29,7 +29,7 @@ from jobs.task.plan import PartitionPlan
 from jobs.task.runner import run_partition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from jobs.declare.enrichment import Enrichment
     from jobs.run.request_metrics import RequestMetricsCollector
@@ -77,7 +77,7 @@ def carry_out(prepared: DataFrame, plan: PartitionPlan) -> DataFrame:
     A user of the DataFrame may compute several partitions in one task, or some never, so each keeps its share of the
     calls in flight.
     """
-    plan = _with_address(prepared.sparkSession, plan)
+    plan = _with_address(engine_of(prepared), plan)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return without_doubt(run_partition(plan, batches))
@@ -92,7 +92,7 @@ class WrittenRows:
 
 
 def write_out(
-    prepared: DataFrame,
+    prepared: DataFrame | LocalRows,
     plan: PartitionPlan,
     folder: str,
     sent: RequestMetricsCollector | None = None,
@@ -105,8 +105,8 @@ def write_out(
     here: in this process, where `is_for_driver` has it so.
     Raises the tasks' errors; their files are then in no list.
     """
-    spark, tasks = prepared.sparkSession, len(plan.shares[0])
-    plan = _with_address(spark, plan, divides=True)
+    engine, tasks = engine_of(prepared), len(plan.shares[0])
+    plan = _with_address(engine, plan, divides=True)
     assert plan.driver is not None
     files = TaskFiles.of(
         folder, written_schema(prepared.schema, plan.layout), distinct_columns(plan.layout), plan.meters
@@ -116,12 +116,12 @@ def write_out(
         rows = batches if plan.reads is None else read_rows(plan.reads, batches)
         return files.written(run_partition(plan, rows, facts))
 
-    coordinator = coordinator_of(spark)
+    coordinator = engine.coordinator
     try:
-        if here:
-            results = files.results(results_here(spark, task, pa.table({"id": [0]}), plan.driver))
+        if here or isinstance(prepared, LocalRows):
+            results = files.results(results_here(engine, task, pa.table({"id": [0]}), plan.driver))
         else:
-            frame = prepared if plan.reads is None else spark.range(0, tasks, 1, tasks)
+            frame = prepared if plan.reads is None else prepared.sparkSession.range(0, tasks, 1, tasks)
             results = files.taken(_by_tasks(frame, task, RESULT))
         given = coordinator.shares_given(plan.driver)
     finally:
@@ -138,7 +138,7 @@ def write_keys(
     folder: str,
     columns: Sequence[str],
     *,
-    spark: SparkSession,
+    engine: Engine,
     run: RunOfKeys,
     sent: RequestMetricsCollector | None = None,
 ) -> pa.Table:
@@ -148,7 +148,7 @@ def write_keys(
     Each task keeps its share of the calls in flight, which is the share of the rows that show its calls. Raises the
     tasks' errors.
     """
-    plan = _with_address(spark, plan)
+    plan = _with_address(engine, plan)
     assert plan.driver is not None
     written = written_schema(types, plan.layout)
     files = TaskFiles.of(folder, T.StructType([written[name] for name in columns]), (), plan.meters)
@@ -159,11 +159,11 @@ def write_keys(
 
     try:
         if isinstance(keys, pa.Table):
-            results = files.results(results_here(spark, task, keys, plan.driver))
+            results = files.results(results_here(engine, task, keys, plan.driver))
         else:
             results = files.taken(_by_tasks(keys, task, RESULT))
     finally:
-        coordinator_of(spark).release(plan.driver)
+        engine.coordinator.release(plan.driver)
     if sent is not None:
         sent.add(results)
     return pa.concat_tables([pq.read_table(result.path, partitioning=None) for result in results])
@@ -176,14 +176,15 @@ def distinct_columns(layout: BatchLayout) -> Iterator[str]:
         yield from (schema.published_answered_at(lookup), schema.attempts(lookup), schema.latency_ms(lookup))
 
 
-def _with_address(spark: SparkSession, plan: PartitionPlan, *, divides: bool = False) -> PartitionPlan:
+def _with_address(engine: Engine, plan: PartitionPlan, *, divides: bool = False) -> PartitionPlan:
     stored = bool(plan.ledgers) and all(ledger is not None for ledger in plan.ledgers)
     tasks = len(plan.shares[0])
     totals = [sum(of_lookup) for of_lookup in plan.shares] if divides and tasks > 1 else ()
-    coordinator = coordinator_of(spark)
     limits = limits_of(plan.lookups, plan.budgets)
-    keepers = keepers_of(limits, setting(spark, "spark.app.name"))
-    address = coordinator.register(once=not stored, totals=totals, tasks=tasks, progress=plan.progress, keepers=keepers)
+    keepers = keepers_of(limits, engine.name)
+    address = engine.coordinator.register(
+        once=not stored, totals=totals, tasks=tasks, progress=plan.progress, keepers=keepers
+    )
     return replace(plan, driver=address, limits=limits)
 
 

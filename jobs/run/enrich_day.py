@@ -31,9 +31,10 @@ from jobs.declare.calendar import require_day
 from jobs.declare.loading import load
 from jobs.errors import LOG_SAYS_MORE, DeclarationError, NoInput, RowFailed, RunStopped, TidegateError
 from jobs.run.day import Report, WrittenRun, write_day
+from jobs.run.engines import beside
 from jobs.run.options import RunOptions
 from jobs.run.spark_failures import sentence_of
-from jobs.run.spark_session import session, session_beside
+from jobs.run.spark_session import session
 from jobs.run.terminal import terminal
 from jobs.tables import run_records
 from jobs.task.worker_daemon import prefer_compiled_spark
@@ -154,7 +155,7 @@ class _Day:
     def _judge(self, written: WrittenRun) -> DayEnd:
         options = self._options
         try:
-            written.judged(None if self._alone else session_beside(written.spark))
+            written.judged(None if self._alone else beside(written.engine))
             name = written.record.facts.declared.enrichment
             state = _decision(name, self._day, self._run_id) if options.in_turn else "written"
         except Exception as error:  # noqa: BLE001  # as of one that was not written

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql.types import IntegerType, StructField, StructType
 
@@ -22,6 +22,7 @@ from jobs.ledger.keyed_file import write_keyed
 from jobs.ledger.plan import CallCap, LedgerPlan
 from jobs.run.claims import SharedLookup
 from jobs.run.driver_keys import DriverKeys
+from jobs.run.engines import Engine
 from jobs.run.enrich import write_keys
 from jobs.run.hits import Hits, run_of_keys, with_index, with_own_answers
 from jobs.run.key_columns import HASH, ROWS, TASK, TEXT
@@ -57,7 +58,7 @@ def prefetch_keys(
     plan: PartitionPlan,
     first: Mapping[int, First],
     *,
-    spark: SparkSession,
+    engine: Engine,
     here: bool,
     alone: bool,
     seed: int,
@@ -93,7 +94,7 @@ def prefetch_keys(
     keys = _table(first, in_driver) if is_here else _frame(first, tasks=len(plan.shares[0]))
     asked = write_keys(
         keys, _types(first), _plan_of_keys(plan, places), str(scratch / "keys"), wanted,
-        spark=spark, run=functools.partial(run_prefetch, shared), sent=sent,
+        engine=engine, run=functools.partial(run_prefetch, shared), sent=sent,
     )  # fmt: skip
     ledgers, files = list(plan.ledgers), list(plan.asked_first or (None,) * len(plan.lookups))
     for place in places:

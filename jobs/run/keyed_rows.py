@@ -1,11 +1,13 @@
 """The rows as the tasks read them: with the identity of each, and the keys of every lookup; and as they write them."""
 
-import functools
+from collections.abc import Sequence
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_type
 
 from jobs import schema
 from jobs.declare.enrichment import Enrichment
@@ -40,25 +42,12 @@ def with_identity(df: DataFrame, enrichment: Enrichment) -> DataFrame:
 
 
 def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLayout]:
-    expressions: dict[str, Column] = {}
-    keys = []
-    for place, lookup in enumerate(enrichment.lookups):  # numbers: names of lookups and keys could run into each other
-        named = {f"__key_{place}_{number}": key for number, key in enumerate(lookup.keys.values())}
-        expressions |= {name: F.expr(expression) for name, expression in named.items()}
-        keys.append(tuple(named))
-    by_lower_name = {column.lower(): column for column in df.columns}  # Spark does not mind case, Arrow does
-    event_time = enrichment.event_time
-    bound = 0 if event_time is None else round(event_time.max_out_of_orderness.total_seconds() * 1000)
-    layout = BatchLayout(
-        carried=tuple(df.columns),
-        keys=tuple(keys),
-        order_key=tuple(by_lower_name[name.lower()] for name in enrichment.key),
-        event_time=None if event_time is None else by_lower_name[event_time.column.lower()],
-        max_out_of_orderness_ms=bound,
-        lookups=tuple(lookup.name for lookup in enrichment.lookups),
-        answers=tuple(lookup.columns for lookup in enrichment.lookups),
-        key_names=tuple(tuple(lookup.keys) for lookup in enrichment.lookups),
-    )
+    layout = layout_of(enrichment, df.columns)
+    expressions = {
+        name: F.expr(expression)
+        for lookup, names in zip(enrichment.lookups, layout.keys, strict=True)
+        for name, expression in zip(names, lookup.keys.values(), strict=True)
+    }
     try:
         if not all(named_column(key) for lookup in enrichment.lookups for key in lookup.keys.values()):
             df.select(*map(F.struct, expressions.values()))  # where nothing may give rows of its own, as explode does
@@ -68,6 +57,33 @@ def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLa
         raise DeclarationError(f"{enrichment.name}: keys: Spark refuses them: {message}") from error
     check_key_types(enrichment, layout, keyed.schema)
     return keyed, layout
+
+
+def layout_of(enrichment: Enrichment, columns: Sequence[str]) -> BatchLayout:
+    """Name what a task needs of its rows.
+
+    Args:
+        enrichment: As declared.
+        columns: Of the rows, without those of the keys.
+    """
+    # numbers, because names of lookups and of keys could run into each other
+    keys = [
+        tuple(f"__key_{place}_{number}" for number in range(len(lookup.keys)))
+        for place, lookup in enumerate(enrichment.lookups)
+    ]
+    by_lower_name = {column.lower(): column for column in columns}  # Spark does not mind case, Arrow does
+    event_time = enrichment.event_time
+    bound = 0 if event_time is None else round(event_time.max_out_of_orderness.total_seconds() * 1000)
+    return BatchLayout(
+        carried=tuple(columns),
+        keys=tuple(keys),
+        order_key=tuple(by_lower_name[name.lower()] for name in enrichment.key),
+        event_time=None if event_time is None else by_lower_name[event_time.column.lower()],
+        max_out_of_orderness_ms=bound,
+        lookups=tuple(lookup.name for lookup in enrichment.lookups),
+        answers=tuple(lookup.columns for lookup in enrichment.lookups),
+        key_names=tuple(tuple(lookup.keys) for lookup in enrichment.lookups),
+    )
 
 
 def check_key_types(enrichment: Enrichment, layout: BatchLayout, types: T.StructType) -> None:
@@ -94,13 +110,12 @@ def written_schema(carried: T.StructType, layout: BatchLayout) -> T.StructType:
     """Carried columns; per lookup its answers, status and time; then the audit columns: as Assembler writes them."""
     known = {field.name: field for field in carried.fields}
     names = [name for name in layout.carried if name not in schema.SOURCE_IDENTITY]
-    ddl = []
+    added = []
     for lookup, answers in zip(layout.lookups, layout.answers, strict=True):
-        ddl += [f"`{answer.name}` {answer.spark_type}" for answer in answers]
-        ddl += [column.ddl for column in schema.published_columns(lookup)]
-    ddl += [column.ddl for column in schema.ROW_TABLE]
-    ddl += [column.of(lookup).ddl for lookup in layout.lookups for column in schema.AUDIT_TABLE]
-    added = _of_ddl(", ".join(ddl))
+        added += [_field(answer.name, answer.arrow_type) for answer in answers]
+        added += map(_field_of, schema.published_columns(lookup))
+    added += map(_field_of, schema.ROW_TABLE)
+    added += [_field_of(column.of(lookup)) for lookup in layout.lookups for column in schema.AUDIT_TABLE]
     keys = [
         T.StructField(
             schema.key(lookup),
@@ -108,12 +123,12 @@ def written_schema(carried: T.StructType, layout: BatchLayout) -> T.StructType:
         )
         for lookup, parts, named in zip(layout.lookups, layout.keys, layout.key_names, strict=False)
     ]
-    return T.StructType([known[name] for name in names] + added.fields + keys)
+    return T.StructType([known[name] for name in names] + added + keys)
 
 
-@functools.cache
-def _of_ddl(ddl: str) -> T.StructType:
-    """Parsed by Spark's JVM once: the micro-batches of a stream have the same columns."""
-    parsed = T.StructType.fromDDL(ddl)
-    assert isinstance(parsed, T.StructType)  # a list of columns always is
-    return parsed
+def _field_of(column: schema.Column) -> T.StructField:
+    return _field(column.name, column.arrow_type, nullable=column.nullable)
+
+
+def _field(name: str, kind: pa.DataType, *, nullable: bool = True) -> T.StructField:
+    return T.StructField(name, from_arrow_type(kind), nullable)

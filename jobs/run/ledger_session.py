@@ -26,6 +26,7 @@ from jobs.run.hits import Hits, find_hits, folder_of, with_index
 from jobs.run.kept_keys import keep_keys, release_prefetched
 from jobs.run.key_columns import HASH, ROWS, TASK, TEXT, Hashes
 from jobs.run.key_prefetch import BY_ROW, First, prefetch_keys, types_of
+from jobs.run.local_rows import LocalRows, engine_of
 from jobs.run.registration import Found, look_around, registered
 from jobs.run.request_metrics import RequestMetricsCollector
 from jobs.task.plan import PartitionPlan
@@ -46,7 +47,7 @@ class LedgerSession:
 
 @contextmanager
 def prepare_ledger(
-    prepared: DataFrame,
+    prepared: DataFrame | LocalRows,
     plan: PartitionPlan,
     *,
     scratch: Path,
@@ -83,9 +84,9 @@ def prepare_ledger(
         )
         if first:
             asking(sum(one.keys.num_rows for one in first.values()))
-            spark = prepared.sparkSession
+            engine = engine_of(prepared)
             found = prefetch_keys(
-                found, first, spark=spark, here=here, alone=alone, seed=seed, scratch=scratch, sent=sent
+                found, first, engine=engine, here=here, alone=alone, seed=seed, scratch=scratch, sent=sent
             )
             for place in first if alone else ():
                 if (ledger := plan.ledgers[place]) is not None:
@@ -112,7 +113,7 @@ class _Look:
 
 
 def _look(
-    prepared: DataFrame,
+    prepared: DataFrame | LocalRows,
     plan: PartitionPlan,
     there: Sequence[Found],
     place: int,
@@ -168,7 +169,7 @@ def _begin(plan: PartitionPlan, place: int) -> Found:
 
 
 def _tell(
-    prepared: DataFrame, plan: PartitionPlan, place: int, by_row: Hashes, prefetched: pa.Array | None = None
+    prepared: DataFrame | LocalRows, plan: PartitionPlan, place: int, by_row: Hashes, prefetched: pa.Array | None = None
 ) -> None:
     ledger = plan.ledgers[place]
     if ledger is not None:

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.input.arrow_expressions import arrow_keys
-from jobs.input.arrow_values import read_by
 from jobs.input.key_columns import read_keys
+from jobs.input.key_values import read_by
 from jobs.run.key_columns import ROWS, TEXT, key_texts
 
 if TYPE_CHECKING:

@@ -13,7 +13,9 @@ from jobs.errors import DeclarationError
 from jobs.limits.fair_shares import even_shares
 from jobs.run.arrow_input import file_rows
 from jobs.run.caps import cap_of
+from jobs.run.engines import Engine, LocalEngine, SparkEngine
 from jobs.run.keyed_rows import with_identity, with_keys
+from jobs.run.local_rows import LocalRows
 from jobs.run.options import RunOptions, ledger_of
 from jobs.run.preflight import run_folder
 from jobs.run.spark_facts import partitions_of, setting, slots_of
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.declare.lookup import Lookup
     from jobs.input.day import InputDay
+    from jobs.input.file_rows import FileRows
+    from jobs.task.arrow_batches import BatchLayout
 
 PACKAGES = ("pyspark", "pyarrow", "deltalake", "aiohttp", "sqlalchemy", "tidegate")
 
@@ -62,16 +66,16 @@ class DayPlan:
         facts: Of the day, but for what only its end can tell: files, how keys were asked, shares that were given.
     """
 
-    rows: DataFrame
+    rows: DataFrame | LocalRows
     tasks: PartitionPlan
     facts: DayFacts
 
 
-def plan_day(rows: DataFrame, enrichment: Enrichment, input_day: InputDay, run: RunOfDay) -> DayPlan:
+def plan_day(engine: Engine, enrichment: Enrichment, input_day: InputDay, run: RunOfDay) -> DayPlan:
     """Plan one run of one day.
 
     Args:
-        rows: The day's rows, straight from its files.
+        engine: Runs the tasks.
         enrichment: As declared; `preflight` has found nothing wrong.
         input_day: The files, and the types of their columns.
         run: Which run of which day.
@@ -79,11 +83,25 @@ def plan_day(rows: DataFrame, enrichment: Enrichment, input_day: InputDay, run: 
     Raises:
         DeclarationError: The declaration does not fit the rows.
     """
-    keyed, tasks = plan_tasks(
-        rows, enrichment, run_id=run.run_id, options=run.options, progress=run.progress,
-        in_one_task=run.in_one_task, day=None if run.in_one_task else input_day,  # whose parts Spark's plan tells
-    )  # fmt: skip
-    check_windows(keyed, enrichment, tasks.layout)
+    keyed: DataFrame | LocalRows
+    if isinstance(engine, SparkEngine):
+        keyed, tasks = plan_tasks(
+            input_day.read(engine.spark), enrichment, run_id=run.run_id, options=run.options, progress=run.progress,
+            in_one_task=run.in_one_task, day=None if run.in_one_task else input_day,  # whose parts Spark's plan tells
+        )  # fmt: skip
+        check_windows(keyed, enrichment, tasks.layout)
+    else:
+        assert isinstance(engine, LocalEngine)
+        keyed = LocalRows.of(engine, enrichment, input_day)
+        tasks = _task_plan(
+            enrichment,
+            keyed.layout,
+            tasks=1,
+            run_id=run.run_id,
+            options=run.options,
+            progress=run.progress,
+            reads=keyed.reads,
+        )
     types = input_day.spark_types()
     facts = DayFacts(
         declared=enrichment.facts(),
@@ -139,22 +157,38 @@ def plan_tasks(
     check_speculation(enrichment, df.sparkSession)
     prepared, layout = with_keys(with_identity(df, enrichment), enrichment)
     lookups = tuple(enrichment.lookups)
-    concurrency = concurrencies(lookups)
-    at_most = 1 if in_one_task else max(1, min(slots_of(df.sparkSession), *concurrency))
+    at_most = 1 if in_one_task else max(1, min(slots_of(df.sparkSession), *concurrencies(lookups)))
     narrowed = prepared.coalesce(at_most)  # first, because Spark plans anew for each frame that is asked for its parts
     partitions = 1 if in_one_task else partitions_of(narrowed)
     tasks = max(1, partitions)
     if partitions:  # one share per task, whichever of them run at once: Spark may find more slots than it said, and
         # files are divided by these anew each time that they are read
         prepared = narrowed if partitions == at_most else prepared.coalesce(partitions)
-    return prepared, PartitionPlan(
+    reads = file_rows(prepared, enrichment, layout, day) if day is not None and partitions else None
+    return prepared, _task_plan(
+        enrichment, layout, tasks=tasks, run_id=run_id, options=options, progress=progress, reads=reads
+    )
+
+
+def _task_plan(
+    enrichment: Enrichment,
+    layout: BatchLayout,
+    *,
+    tasks: int,
+    run_id: str | None,
+    options: RunOptions,
+    progress: int | None,
+    reads: FileRows | None,
+) -> PartitionPlan:
+    lookups = tuple(enrichment.lookups)
+    return PartitionPlan(
         lookups=lookups,
-        shares=tuple(even_shares(total, tasks) for total in concurrency),
+        shares=tuple(even_shares(total, tasks) for total in concurrencies(lookups)),
         mode=enrichment.mode,
         layout=layout,
         progress=progress,
         ledgers=tuple(None if run_id is None else ledger_of(enrichment, lookup, run_id, options) for lookup in lookups),
-        reads=file_rows(prepared, enrichment, layout, day) if day is not None and partitions else None,
+        reads=reads,
         may_call=options.may_call,
         cap=cap_of(options, lookups, tasks),
         budgets=tuple((enrichment.name, budget) for budget in enrichment.budget),

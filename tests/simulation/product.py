@@ -46,9 +46,8 @@ def install() -> None:
             jobs.storage.stored_files.filesystem_of: _filesystem_of,
             jobs.run.spark_facts.setting: lambda _spark, _name, default="": default or "simulated",
             jobs.run.spark_coordinator.coordinator_of: lambda frames: frames.coordinator(),
-            jobs.run.driver_task.results_here: lambda frames, task, rows, _address: frames.run_table(task, rows),
+            jobs.run.driver_task.results_here: lambda engine, task, rows, _address: engine.spark.run_table(task, rows),
             jobs.run.day_keys.KeySource: spark.FrameKeys,
-            jobs.run.keyed_rows._of_ddl: spark.type_of_ddl,  # it asks the JVM
         }
     )
     jobs.run.enrich.F = types.SimpleNamespace(spark_partition_id=lambda: None)  # type: ignore[assignment]

@@ -264,29 +264,3 @@ class FrameKeys:
 
     def distinct(self, *, hidden: bool, seed: int) -> driver_keys.DriverKeys:
         return self._rows.distinct(hidden=hidden, seed=seed)
-
-
-_SIMPLE = {
-    "STRING": T.StringType(), "INT": T.IntegerType(), "BIGINT": T.LongType(), "BOOLEAN": T.BooleanType(),
-    "DOUBLE": T.DoubleType(), "TIMESTAMP": T.TimestampType(),
-}  # fmt: skip
-_ATTEMPTS = T.ArrayType(
-    T.StructType(
-        [
-            T.StructField("start", T.LongType()),
-            T.StructField("end", T.LongType()),
-            T.StructField("throttled", T.BooleanType()),
-        ]
-    )
-)
-
-
-@functools.cache
-def type_of_ddl(ddl: str) -> T.StructType:
-    """What Spark's JVM makes of the columns of these nights."""
-    fields = []
-    for part in ddl.split(", `"):
-        name, _, kind = part.lstrip("`").partition("` ")
-        bare = kind.removesuffix(" NOT NULL")
-        fields.append(T.StructField(name, _SIMPLE.get(bare.upper(), _ATTEMPTS), bare == kind))
-    return T.StructType(fields)

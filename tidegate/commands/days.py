@@ -1,10 +1,12 @@
 """The shared part of commands that run days: with the checks of the nightly job, and one line per day."""
 
 import argparse
+import os
 import sys
 from collections.abc import Iterable
+from typing import Any
 
-from data_quality.day_quality import REPORTS, DayQuality
+from data_quality.day_quality import LOCAL_CHECKS, REPORTS, DayQuality
 from jobs.declare.discovery import beside
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.table_conflicts import find_conflict
@@ -13,6 +15,7 @@ from jobs.process import day_events
 from jobs.process.day_events import DayEvent, DayOutcome, DayStage, DaysWarning
 from jobs.process.day_pipeline import DayPipeline
 from jobs.process.spark_submit import spark_submit_from_environment
+from jobs.run.engines import ENGINE, LOCAL, SPARK, is_local
 from jobs.run.enrich_day import STOPPED as STOPPED_BY_SERVICE
 from jobs.run.enrich_day import WRONG as WRONG_DECLARATION
 from jobs.schema import DayRecord
@@ -34,7 +37,7 @@ def pipeline(reference: str, enrichment: Enrichment, *, wait: float) -> DayPipel
     return DayPipeline(
         reference=reference,
         enrichment=enrichment,
-        quality=DayQuality(),
+        quality=DayQuality(LOCAL_CHECKS) if is_local() else DayQuality(),
         submit=spark_submit_from_environment(),
         wait=wait,
     )
@@ -43,6 +46,23 @@ def pipeline(reference: str, enrichment: Enrichment, *, wait: float) -> DayPipel
 def add_wait(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait", type=float, default=WAIT, metavar="S", help=f"for another run of the day that is ending ({WAIT:.0f})"
+    )
+
+
+class _ChooseEngine(argparse.Action):
+    """Sets the variable that the commands and the program of a day read."""
+
+    def __call__(self, _parser: object, _namespace: object, engine: Any, _option: object = None) -> None:
+        os.environ[ENGINE] = engine
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--engine",
+        choices=(SPARK, LOCAL),
+        action=_ChooseEngine,
+        default=argparse.SUPPRESS,
+        help=f"{LOCAL} runs days in one process, without Java ({SPARK}, or what {ENGINE} says)",
     )
 
 

@@ -11,7 +11,7 @@ from jobs.process.day_options import DayOptions
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package
 from tidegate.commands.day_json import add_json, tell_as_asked, words
-from tidegate.commands.days import add_wait, pipeline
+from tidegate.commands.days import add_engine, add_wait, pipeline
 
 if TYPE_CHECKING:
     from jobs.commands.refresh import Matched
@@ -24,6 +24,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--answered-to", metavar="YYYY-MM-DD", help="last day of the answers, UTC; it too")
     parser.add_argument("--run", action="store_true", dest="do", help="do it; without, it is only said what would be")
     add_package(parser)
+    add_engine(parser)
     add_wait(parser)
     add_json(parser)
 

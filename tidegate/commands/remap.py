@@ -9,7 +9,7 @@ from jobs.errors import DeclarationError
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package
 from tidegate.commands.day_json import add_json, tell_as_asked, tell_unchanged, words
-from tidegate.commands.days import add_wait, pipeline
+from tidegate.commands.days import add_engine, add_wait, pipeline
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +19,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_package(parser)
     parser.add_argument("--from", dest="first", required=True, metavar="YYYY-MM-DD", help="first day")
     parser.add_argument("--to", dest="last", metavar="YYYY-MM-DD", help="last day; by default the newest published one")
+    add_engine(parser)
     add_wait(parser)
     add_json(parser)
 

@@ -5,12 +5,13 @@ import argparse
 from jobs.declare.calendar import require_day
 from tidegate.commands.command import RIGHT, Command, add_enrichment
 from tidegate.commands.day_json import add_json, tell_as_asked, tell_unchanged
-from tidegate.commands.days import add_wait, pipeline_of
+from tidegate.commands.days import add_engine, add_wait, pipeline_of
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_enrichment(parser)
     parser.add_argument("--day", required=True, metavar="YYYY-MM-DD")
+    add_engine(parser)
     add_wait(parser)
     add_json(parser)
 

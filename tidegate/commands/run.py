@@ -6,7 +6,7 @@ from jobs.process.day_options import DayOptions
 from jobs.run.options import RunOptions
 from tidegate.commands.command import Command, add_days, add_enrichment, days_of
 from tidegate.commands.day_json import add_json, tell_as_asked
-from tidegate.commands.days import add_wait, pipeline_of
+from tidegate.commands.days import add_engine, add_wait, pipeline_of
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,6 +14,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_days(parser)
     parser.add_argument("--max-calls", type=int, metavar="N", help="stop, resumable, when a day has made so many calls")
     parser.add_argument("--max-cost", metavar="MONEY", help="the same for what the calls cost, as '5 USD'")
+    add_engine(parser)
     add_wait(parser)
     add_json(parser)
 

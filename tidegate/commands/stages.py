@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 from jobs.process.day_events import DayStage
+from jobs.run.engines import is_local
 from jobs.wording import counted
 from tidegate.terminal import clear_line
 
@@ -46,7 +47,8 @@ def stage_line(event: DayStage) -> str:
     message, facts = "", event.facts
     match event.kind:
         case "starting":
-            message = f"starting Spark, which logs to {facts['log']}"
+            started = "the run" if is_local() else "Spark"
+            message = f"starting {started}, which logs to {facts['log']}"
         case "started":
             message = f"reading {counted(facts['rows_total'], 'row')}"
         case "progress":

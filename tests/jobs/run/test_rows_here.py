@@ -19,6 +19,7 @@ from jobs import schema
 from jobs.errors import AccessRefused, BudgetExhausted, LedgerError, RowFailed
 from jobs.run import day, driver_task
 from jobs.run.day import run_day
+from jobs.run.engines import SparkEngine
 from jobs.run.enrich_day import FAILED, main
 from jobs.run.options import RunOptions
 from jobs.run.preflight import preflight
@@ -240,7 +241,7 @@ def test_a_driver_of_many_days_keeps_no_thread_and_no_connection_of_a_day(projec
 
 
 def of_attempts(monkeypatch, many):
-    monkeypatch.setattr(driver_task, "setting", lambda _spark, _name: f"local[2,{many}]")
+    monkeypatch.setattr(SparkEngine, "attempts", many)
 
 
 def test_a_task_that_failed_is_tried_again_as_often_as_the_master_says(spark, monkeypatch, caplog):
@@ -255,7 +256,7 @@ def test_a_task_that_failed_is_tried_again_as_often_as_the_master_says(spark, mo
         yield pa.record_batch({"file": ["part-0"]})
 
     succeeds = 3
-    assert driver_task.results_here(spark, fails, pa.table({"k": [1, 2]}), address) == [{"file": "part-0"}]
+    assert driver_task.results_here(SparkEngine(spark), fails, pa.table({"k": [1, 2]}), address) == [{"file": "part-0"}]
     assert attempts == [(0, 0, 2), (1, 0, 2), (2, 0, 2)]
     assert [(record.getMessage(), str(record.exc_info[1])) for record in caplog.records] == [
         ("the task is tried again", "the disk is full")
@@ -263,7 +264,7 @@ def test_a_task_that_failed_is_tried_again_as_often_as_the_master_says(spark, mo
     attempts.clear()
     succeeds = 4
     with pytest.raises(LedgerError, match="the disk is full"):
-        driver_task.results_here(spark, fails, pa.table({"k": [1, 2]}), address)
+        driver_task.results_here(SparkEngine(spark), fails, pa.table({"k": [1, 2]}), address)
     assert len(attempts) == 3
 
 

@@ -1,0 +1,28 @@
+"""Judges a day that the local engine wrote: the checks of every day, without Spark."""
+
+from __future__ import annotations
+
+from data_quality.catalogue import checks
+from data_quality.judging import Judging, QualityResult, verdict_of
+from data_quality.written_day import Evaluate, Stored, WrittenDay
+from jobs.schema import DayFacts, DayMetrics
+
+
+def check(
+    spark: None,
+    facts: DayFacts,
+    metrics: DayMetrics | None = None,
+    stored: Stored | None = None,
+    evaluate: Evaluate | None = None,
+) -> QualityResult:
+    """Judge a day as `data_quality.day.check` does, with the same verdicts.
+
+    The local engine refuses expectations of the user, so that Great Expectations has nothing to
+    evaluate; its import takes longer than a small day.
+    """
+    day = WrittenDay.of_run(spark, facts, metrics=metrics, stored=stored, evaluate=evaluate)
+    specs = checks(facts.declared)
+    judging = Judging([spec.check for spec in specs if spec.check is not None], day)
+    findings = judging.findings()
+    verdicts = tuple(verdict_of(spec, findings[spec.name]) for spec in specs)
+    return QualityResult(verdicts, judging.pictures)

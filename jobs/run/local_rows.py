@@ -1,0 +1,122 @@
+"""The rows of a day as the one task of the local engine reads them: by Arrow, without Spark."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from jobs.errors import DeclarationError
+from jobs.input.arrow_expressions import arrow_expression
+from jobs.input.file_rows import FilePart, FileRows
+from jobs.input.key_columns import COMPARABLE
+from jobs.input.key_values import Values
+from jobs.run.engines import Engine, LocalEngine, SparkEngine
+from jobs.run.file_splits import Split
+from jobs.run.keyed_rows import check_key_types, layout_of
+from jobs.schema import SOURCE_FILE, SOURCE_ROW
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.declare.enrichment import Enrichment
+    from jobs.input.day import InputDay
+    from jobs.task.arrow_batches import BatchLayout
+
+# characters of a path that Java writes as escapes: ASCII that a URI cannot have, spaces, controls
+QUOTED = re.compile(r"[^\w/\-.!~*'(),;:$&+=@\u00a1-\U0010ffff]|[\s\u0080-\u00a0]")
+CURE = "Run it on Spark, the default engine."
+
+
+@dataclass(frozen=True)
+class LocalRows:
+    """The input of a run of the local engine.
+
+    Attributes:
+        engine: Runs its task.
+        schema: Of the rows, with their identity and their keys, in Spark's types.
+        layout: Names the columns of keys, order and event time.
+        reads: How the task reads them.
+        splits: What it reads of each file.
+    """
+
+    engine: LocalEngine
+    schema: StructType
+    layout: BatchLayout
+    reads: FileRows
+    splits: tuple[Split, ...]
+
+    @classmethod
+    def of(cls, engine: LocalEngine, enrichment: Enrichment, day: InputDay) -> LocalRows:
+        """Plan how one task reads a day.
+
+        Args:
+            engine: Runs the task.
+            enrichment: As declared; `preflight` has found nothing wrong.
+            day: The files, and the types of their columns.
+
+        Raises:
+            DeclarationError: The day or the declaration needs Spark; it says which part, and why.
+        """
+        refuse_what_needs_spark(enrichment)
+        types = day.spark_types()
+        if types is None or not day.same_in_arrow:
+            raise DeclarationError(
+                f"{enrichment.name}: input: only Spark reads these files as they were meant: they have nested "
+                f"columns, INT96, or dates of an old calendar. {CURE}"
+            )
+        fields = [
+            *types.fields,
+            StructField(SOURCE_FILE, StringType()),
+            StructField(SOURCE_ROW, LongType()),
+        ]
+        layout = layout_of(enrichment, [field.name for field in fields])
+        keys = _keys(enrichment, layout, day)
+        fields += [StructField(name, from_arrow_type(key.kind)) for name, key in keys.items()]
+        schema = StructType(fields)
+        check_key_types(enrichment, layout, schema)
+        splits = tuple(_split(file) for file in day.files)
+        parts = tuple(FilePart(str(one.path), one.url, one.start, one.end) for one in splits)
+        reads = FileRows((parts,), day.schema, keys, day.row_bytes)
+        return cls(engine, schema, layout, reads, splits)
+
+
+def engine_of(rows: DataFrame | LocalRows) -> Engine:
+    """The engine whose tasks read these rows."""
+    return rows.engine if isinstance(rows, LocalRows) else SparkEngine(rows.sparkSession)
+
+
+def refuse_what_needs_spark(enrichment: Enrichment) -> None:
+    """Raise DeclarationError for a declaration that the local engine cannot run."""
+    for declared, what in ((enrichment.windows, "windows"), (enrichment.expectations, "expectations")):
+        if declared:
+            raise DeclarationError(f"{enrichment.name}: {what} need Spark. {CURE}")
+
+
+def _keys(enrichment: Enrichment, layout: BatchLayout, day: InputDay) -> dict[str, Values]:
+    keys = {}
+    for lookup, names in zip(enrichment.lookups, layout.keys, strict=True):
+        for (part, expression), name in zip(lookup.keys.items(), names, strict=True):
+            key = arrow_expression(expression, day.schema)
+            if key is None or from_arrow_type(key.kind).simpleString() not in COMPARABLE:
+                raise DeclarationError(
+                    f"{enrichment.name}: lookup {lookup.name}: keys.{part}: {expression!r} needs Spark "
+                    f"(docs/inputs.md lists what does not). {CURE}"
+                )
+            keys[name] = key
+    return keys
+
+
+def _split(file: Path) -> Split:
+    return Split(0, url_of(file), 0, file.stat().st_size)
+
+
+def url_of(file: Path) -> str:
+    """The file as Spark names it in `_metadata.file_path`, with one slash."""
+    path = QUOTED.sub(lambda found: quote(found[0], safe=""), str(file.resolve()))
+    return f"file:{path}"

@@ -1,0 +1,185 @@
+"""The local engine writes the table that Spark writes, without Java; what it cannot do it refuses before any call."""
+
+import datetime as dt
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from aiohttp import web
+from deltalake import DeltaTable
+
+from jobs import schema
+from jobs.errors import DeclarationError
+from jobs.run.day import run_day
+from jobs.run.engines import ENGINE
+from jobs.run.local_rows import url_of
+from tidegate import (
+    Enrichment,
+    EventTime,
+    Expectation,
+    HttpLookup,
+    Input,
+    Ledger,
+    Output,
+    Retry,
+    Service,
+    Tolerance,
+    Tumbling,
+    Window,
+)
+
+DAY = "2026-11-19"
+NOON = dt.datetime(2026, 11, 19, 12, tzinfo=dt.UTC)
+NAMES = ["a b% ü'.parquet", *(f"x{odd}y.parquet" for odd in '#&^|"<>`~+=@;,!$()_-.ß漢'), "😀\u0301\u2003\u00a0.parquet"]
+OF_TIME = (schema.published_answered_at, schema.latency_ms, schema.paused_ms, schema.attempts, schema.source)
+DECLARED = """
+from tidegate import Enrichment, Env, HttpLookup, Input, Output, Service
+
+towns = Enrichment(
+    name="towns",
+    input=Input(path="raw"),
+    lookups=[
+        HttpLookup(
+            name="weather",
+            service=Service(name="weather", url=Env("WEATHER_URL"), max_concurrency=5),
+            request="GET /{town}",
+            keys={"town": "trim(lower(town))"},
+            returns="degrees INT",
+            timeout=5.0,
+        )
+    ],
+    output=Output(path="published"),
+)
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch, service):
+    """A day in a file of an odd name; of its 12 towns one is missed and one fails."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "raw" / f"date={DAY}"
+    folder.mkdir(parents=True)
+    ids = range(200)
+    towns = [None if n % 25 == 7 else f" Town{n % 12} " for n in ids]
+    times = [NOON + dt.timedelta(seconds=n * 37 % 300) for n in ids]
+    pq.write_table(pa.table({"n": ids, "town": pa.array(towns, pa.string()), "at": times}), folder / NAMES[0])
+
+    async def answer(request):
+        town = request.path.rpartition("/")[2]
+        status = {"town3": 404, "town4": 500}.get(town, 200)
+        return web.json_response({"degrees": len(town)}, status=status)
+
+    service.answer = answer
+    return tmp_path
+
+
+def declare(service, *, mode="ordered", keys=None, **more):
+    weather = HttpLookup(
+        name="weather", service=Service(name="weather", url=service.url, max_concurrency=5), request="GET /{town}",
+        keys=keys or {"town": "trim(lower(town))"}, returns="degrees INT", timeout=5.0, on_null_key="skip",
+        retry=Retry(retries=1, initial_delay=0.01),
+    )  # fmt: skip
+    return Enrichment(
+        name="towns", input=Input(path="raw"), lookups=[weather], output=Output(path="published"), mode=mode,
+        key=["n"] if mode == "key_ordered" else (), tolerance=Tolerance(error=1.0), **more,
+    )  # fmt: skip
+
+
+def event_time():
+    return EventTime("at", max_out_of_orderness=dt.timedelta(seconds=5))
+
+
+def rows(record, *, exact):
+    """The written rows in the order of the input. exact: with their order in the output."""
+    table = pa.concat_tables(pq.ParquetFile(file).read() for file in record.facts.files)
+    dropped = [column("weather") for column in OF_TIME]
+    dropped += [] if exact else [schema.OUTPUT_SEQ]
+    return table.drop_columns(dropped).sort_by("n")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", ["ordered", "unordered", "key_ordered"])
+def test_the_local_engine_writes_the_values_that_spark_writes(project, spark, service, monkeypatch, mode):
+    before = set(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
+    records = []
+    for engine in ("local", "spark"):
+        monkeypatch.setenv(ENGINE, engine)
+        declared = declare(service, mode=mode, ledger=Ledger(f"ledger-{engine}"), event_time=event_time())
+        for run_id in ("unknown", "known"):
+            checks = "data_quality.local_day:check" if engine == "local" else "data_quality.day:check"
+            records.append(run_day(declared, DAY, f"{engine}-{run_id}", checks=checks))
+        jobs = set(spark.sparkContext.statusTracker().getJobIdsForGroup(None)) - before
+        assert engine == "spark" or not jobs
+    local, local_known, by_spark, by_spark_known = records
+    exact = mode == "ordered"
+    assert rows(local, exact=exact).equals(rows(by_spark, exact=exact))
+    assert rows(local_known, exact=exact).equals(rows(by_spark_known, exact=exact))
+    assert local.figures.lookups[0].outcomes == by_spark.figures.lookups[0].outcomes
+    assert local.facts.asked_by == by_spark.facts.asked_by
+    verdicts = [[(one.check, one.status) for one in record.verdicts] for record in (local, by_spark)]
+    assert verdicts[0] == verdicts[1]
+
+
+@pytest.mark.spark
+def test_a_row_has_the_source_file_that_spark_gives_it(tmp_path, spark):
+    for name in NAMES:
+        pq.write_table(pa.table({"name": [name]}), tmp_path / name)
+    frame = spark.read.parquet(str(tmp_path)).select("name", "_metadata.file_path")
+    judged = {row["name"]: row["file_path"].replace("file:///", "file:/") for row in frame.collect()}
+    assert {name: url_of(tmp_path / name) for name in NAMES} == judged
+
+
+@pytest.mark.process
+def test_a_day_runs_from_the_command_line_without_java(project, service):
+    package = project / "declared"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "towns.py").write_text(DECLARED.replace("timeout=5.0,", 'timeout=5.0, on_null_key="skip",'))
+    service.answer = _answered
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    environment |= {"PATH": "/nowhere", "WEATHER_URL": service.url, "PYTHONPATH": str(Path(__file__).parents[3])}
+    command = ("-m", "tidegate", "run", "towns", "--day", DAY, "--package", "declared", "--engine", "local")
+    done = subprocess.run(
+        [sys.executable, *command], env=environment, capture_output=True, text=True, check=False, cwd=project
+    )
+    assert done.returncode == 0, done.stderr
+    assert "published   200 rows, 12 calls" in done.stdout
+    assert "Spark" not in done.stderr
+    assert DeltaTable("published").to_pyarrow_table().num_rows == 200
+
+
+async def _answered(request):
+    return web.json_response({"degrees": 1})
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"keys": {"town": "reverse(town)"}}, "keys.town: 'reverse\\(town\\)' needs Spark"),
+        ({"keys": {"town": "n / 2"}}, "keys.town: 'n / 2' needs Spark"),
+        ({"expectations": [Expectation("expect_column_values_to_not_be_null", column="n")]}, "expectations need Spark"),
+        (
+            {
+                "event_time": event_time(),
+                "windows": [Window("w", of=Tumbling(dt.timedelta(minutes=1)), key=["town"], sql="count(*) AS n")],
+            },
+            "windows need Spark",
+        ),
+    ],
+    ids=["function", "division", "expectations", "windows"],
+)
+def test_what_needs_spark_is_refused_before_any_call(project, service, monkeypatch, more, reason):
+    monkeypatch.setenv(ENGINE, "local")
+    with pytest.raises(DeclarationError, match=reason):
+        run_day(declare(service, **more), DAY, "refused")
+    assert service.log == []
+
+
+def test_an_unknown_engine_is_named(project, service, monkeypatch):
+    monkeypatch.setenv(ENGINE, "flink")
+    with pytest.raises(DeclarationError, match="TIDEGATE_ENGINE is 'flink'; it must be spark or local"):
+        run_day(declare(service), DAY, "refused")
