@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from jobs.errors import BudgetExhausted, RunStopped
@@ -85,6 +86,7 @@ class DriverCoordinator:
         self._registered = 0
         self._attempts = 0  # of tasks so far
         self._listeners: dict[int, Callable[[dict[str, Any]], None]] = {}
+        self._numbers = count()  # of listeners; none is given twice, as late messages may name it
         self._seen_active: set[int] = set()
         self._server: LinkServer[_Task] = LinkServer(
             bind_host, self._secret,
@@ -122,7 +124,7 @@ class DriverCoordinator:
 
     def listen(self, listener: Callable[[dict[str, Any]], None]) -> int:
         """Pass `listener` the progress messages of DataFrames that are registered with the returned number."""
-        number = max(self._listeners, default=-1) + 1
+        number = next(self._numbers)
         self._listeners[number] = listener
         return number
 
@@ -166,16 +168,16 @@ class DriverCoordinator:
     def _welcome(self, connection: Connection[_Task], message: dict[str, Any]) -> None:
         frame = self._frames.get(message["frame"])
         if frame is None:  # a late attempt: its job has ended
-            self._send_last(connection, AGAIN)
+            self._server.send_last(connection, AGAIN)
             return
         stage, partition, at = int(message["stage"]), int(message["partition"]), int(message["at"])
         if frame.failed is not None:  # Spark retries a task after any failure
-            self._send_last(connection, FAILED, **frame.failed)
+            self._server.send_last(connection, FAILED, **frame.failed)
             return
         # a retry of Spark's has the stage and the partition of the first attempt, whatever failed
         place = (stage, int(message["task"]))
         if frame.computed.setdefault(partition, place) != place and frame.once:
-            self._send_last(connection, AGAIN)
+            self._server.send_last(connection, AGAIN)
             return
         self._attempts += 1
         task = _Task(connection, frame, f"{message['frame']}-{partition}-{self._attempts}", stage)
@@ -218,10 +220,6 @@ class DriverCoordinator:
     def _send(self, task: _Task, kind: str, **facts: Any) -> None:
         self._server.send(task.connection, kind, **facts)
 
-    def _send_last(self, connection: Connection[_Task], kind: str, **facts: Any) -> None:
-        self._server.send(connection, kind, **facts)
-        self._server.close(connection)
-
     # -- ends ----------------------------------------------------------------------------------------------------------
 
     def _drain(self, drained: _Task, message: str) -> None:
@@ -249,7 +247,7 @@ class DriverCoordinator:
         frame.failed = frame.failed or {"error": error, "message": message}
         for task in list(frame.tasks.values()):
             if task is not failed or task.drained:  # it waits for the failure
-                self._send_last(task.connection, FAILED, **frame.failed)
+                self._server.send_last(task.connection, FAILED, **frame.failed)
         self._cancel(failed.stage, f"{BudgetExhausted.__module__}.{error}: {message}\n")
 
     def _leave(self, task: _Task) -> None:
@@ -282,13 +280,13 @@ class DriverCoordinator:
             elif stage in self._seen_active:
                 for task in tasks:
                     if task.stage == stage:
-                        self._send_last(task.connection, STOP)
+                        self._server.send_last(task.connection, STOP)
 
     def _stop_released(self) -> None:
         while self._released:
             for task in list(self._released.pop().tasks.values()):
                 if task.ended_at is None:
-                    self._send_last(task.connection, STOP)
+                    self._server.send_last(task.connection, STOP)
 
     def _fail_without_store(self, frame: _Frame) -> None:
         for service, keeper in frame.keepers.items():
@@ -300,4 +298,4 @@ class DriverCoordinator:
                 )
                 first = next(iter(frame.tasks.values()))
                 self._fail(first, RunStopped.__name__, message)
-                self._send_last(first.connection, FAILED, error=RunStopped.__name__, message=message)
+                self._server.send_last(first.connection, FAILED, error=RunStopped.__name__, message=message)

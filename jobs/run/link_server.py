@@ -8,6 +8,7 @@ import errno
 import hmac
 import json
 import logging
+import math
 import selectors
 import socket
 import threading
@@ -21,6 +22,7 @@ from jobs.task.link_protocol import LONGEST_LINE, LONGEST_READ, line_of
 LOOK_EVERY = 0.25  # s, while a task is connected
 HELLO_WITHIN = 10.0  # s from the connection to an accepted message
 MOST_UNACCEPTED = 64  # connections; a new one replaces the oldest
+MOST_UNSENT = 1 << 20  # bytes to a task that does not read; then it counts as gone
 
 Sender = TypeVar("Sender")
 
@@ -33,6 +35,9 @@ class Connection(Generic[Sender]):
     accepted_at: float
     has_secret: bool = False
     received: bytes = b""
+    unsent: bytes = b""
+    waits: bool = False  # until the socket takes more
+    ends_by: float = math.inf  # sends what is unsent until then, receives nothing more, and is closed
     sender: Sender | None = None
 
     @property
@@ -61,6 +66,7 @@ class LinkServer(Generic[Sender]):
         self._on_message, self._on_close, self._on_look = on_message, on_close, on_look
         self._clock, self._sleep = clock, sleep
         self._unaccepted: dict[Connection[Sender], None] = {}  # the oldest first
+        self._ending: dict[Connection[Sender], None] = {}  # their last message is not sent yet
         self._looked = clock()
         self._selector = selectors.DefaultSelector()
         self._listening = _listening_on(bind_host)
@@ -78,15 +84,43 @@ class LinkServer(Generic[Sender]):
         connection.sender = sender
 
     def send(self, connection: Connection[Sender], kind: str, **facts: Any) -> None:
-        try:
-            connection.socket.sendall(line_of(kind, **facts))
-        except OSError:  # it is gone or does not read
+        """Send at once what the connection takes, and the rest as soon as it takes more."""
+        if connection.is_open and connection.ends_by == math.inf:
+            connection.unsent += line_of(kind, **facts)
+            self._flush(connection)
+
+    def send_last(self, connection: Connection[Sender], kind: str, **facts: Any) -> None:
+        """Send, and close the connection once all is sent."""
+        self.send(connection, kind, **facts)
+        if connection.is_open and connection.unsent:
+            connection.ends_by = min(connection.ends_by, self._clock() + HELLO_WITHIN)
+            self._ending[connection] = None
+        else:
             self.close(connection)
+
+    def _flush(self, connection: Connection[Sender]) -> None:
+        try:
+            while connection.unsent:
+                connection.unsent = connection.unsent[connection.socket.send(connection.unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:  # it is gone
+            self.close(connection)
+            return
+        is_ended = not connection.unsent and connection in self._ending
+        if is_ended or len(connection.unsent) > MOST_UNSENT:
+            self.close(connection)
+            return
+        if connection.waits != bool(connection.unsent):
+            connection.waits = not connection.waits
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.waits else 0)
+            self._selector.modify(connection.socket, events, connection)
 
     def close(self, connection: Connection[Sender]) -> None:
         if not connection.is_open:
             return
         self._unaccepted.pop(connection, None)
+        self._ending.pop(connection, None)
         self._selector.unregister(connection.socket)
         connection.socket.close()
         if connection.sender is not None:
@@ -102,15 +136,19 @@ class LinkServer(Generic[Sender]):
 
     def _serve_once(self) -> None:
         connected = len(self._selector.get_map()) > 1
-        for key, _ in self._selector.select(LOOK_EVERY if connected else None):
+        for key, events in self._selector.select(LOOK_EVERY if connected else None):
             if key.data is None:
                 self._connect()
-            elif key.data.is_open:  # otherwise it was closed meanwhile
+                continue
+            if events & selectors.EVENT_WRITE and key.data.is_open:  # otherwise it was closed meanwhile
+                self._flush(key.data)
+            if events & selectors.EVENT_READ and key.data.is_open:
                 self._read(key.data)
         if connected and self._clock() - self._looked >= LOOK_EVERY:
             self._looked = self._clock()
-            for late in [one for one in self._unaccepted if one.accepted_at <= self._looked - HELLO_WITHIN]:
-                self.close(late)
+            late = [one for one in self._unaccepted if one.accepted_at <= self._looked - HELLO_WITHIN]
+            for connection in [*late, *(one for one in self._ending if one.ends_by <= self._looked)]:
+                self.close(connection)
             self._on_look()
 
     def _connect(self) -> None:
@@ -146,7 +184,7 @@ class LinkServer(Generic[Sender]):
         *lines, connection.received = connection.received.split(b"\n")
         try:
             for line in lines:
-                if connection.is_open:
+                if connection.is_open and connection not in self._ending:
                     self._on_message(connection, json.loads(line))
         except Exception as error:  # noqa: BLE001  # whatever was sent: this thread goes on
             logging.getLogger("tidegate").debug("the coordinator closes a connection: %s", type(error).__name__)

@@ -24,6 +24,7 @@ from jobs.tables.store_leases import FOLDER, holder_named, unknown_run
 
 WAIT = 30.0  # s; a killed run has ended its Spark by then, and its lease on a store has expired
 LOOK_EVERY = 0.1  # s
+A_MOMENT = 0.001  # s
 
 
 class Lease(Protocol):
@@ -92,9 +93,7 @@ def at_work(table: str) -> dict[str, str]:
     found = {}
     for path in Path(table, FOLDER).glob("*.json"):
         with _reading(path), path.open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _locks(file.fileno(), fcntl.LOCK_SH):
                 found[_run_of(path) or unknown_run(path.stem)] = path.stem
     return found
 
@@ -139,12 +138,23 @@ def _lock(
 ) -> None:
     deadline = clock() + wait
     while True:
-        try:
-            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if clock() >= deadline:
-                raise DayTaken(f"{day} is being run by {holder_named(_holder(path))}; nothing was started.") from None
+        if _locks(file, fcntl.LOCK_EX):
+            return
+        if _locks(file, fcntl.LOCK_SH):  # no run has it: somebody asks at this moment who does
+            fcntl.flock(file, fcntl.LOCK_UN)
+            sleep(A_MOMENT)
+            continue
+        if clock() >= deadline:
+            raise DayTaken(f"{day} is being run by {holder_named(_holder(path))}; nothing was started.")
         sleep(LOOK_EVERY)
+
+
+def _locks(file: int, kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _run_of(path: Path) -> str:

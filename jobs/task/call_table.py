@@ -69,7 +69,7 @@ class CallTable:
 
     def drop(self, keys: Sequence[Key]) -> None:
         for key in keys:
-            self.kept.pop(hashable(key), None)
+            self.kept.discard(hashable(key))
 
     def leave(self, owner: LookupState) -> None:
         """Handle the timeout of a call's row: the call continues, or can no longer be joined."""

@@ -56,11 +56,15 @@ class AnswerCache(OrderedDict[Any, T]):
     def may_be_used(self, key: Any, *, answered_at: int) -> bool:
         """Whether the entry is within its time to live. Refreshes its recency, or drops it."""
         if self._ttl_us is not None and self._now_us() - answered_at >= self._ttl_us:
-            del self[key]
-            self._forget_size(key)
+            self.discard(key)
             return False
         self.move_to_end(key)
         return True
+
+    def discard(self, key: Any) -> None:
+        """Drop the entry, if there is one, and free its memory for others."""
+        self.pop(key, None)
+        self._forget_size(key)
 
     def put(self, key: Any, kept: T, answer: tuple[Any, ...] | None) -> None:
         """Store an entry, with the recency of an older one of its key. answer: its columns."""

@@ -20,6 +20,7 @@ from jobs.input.types import SPARK_TYPES
 from jobs.run.arrow_input import CALENDAR
 from jobs.run.enrich import write_out
 from jobs.run.planner import plan_tasks
+from jobs.run.spark_coordinator import coordinator_of
 from jobs.run.spark_failures import own_words
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
@@ -197,3 +198,5 @@ def test_a_file_that_breaks_after_planning_is_named_with_the_cure(spark, tmp_pat
     error = own_words(caught.value)
     assert type(error) is TidegateError
     assert re.fullmatch(sentence, str(error))
+    assert plan.driver is None
+    assert not coordinator_of(spark)._frames  # the failed job is released

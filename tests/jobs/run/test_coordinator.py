@@ -240,6 +240,36 @@ def test_what_a_task_says_of_its_progress_reaches_the_listener_of_its_frame(driv
     link.close()
 
 
+def test_what_an_ended_day_was_sent_late_reaches_no_listener_of_the_next(driver, wait_for):
+    before, after = [], []
+    ended = driver.listen(before.append)
+    address = driver.register(once=True, progress=ended)
+    late = connected(address, Run(), partition=0, stage=7, task=0)
+    driver.forget(ended)
+    number = driver.listen(after.append)
+    late.send_progress(TaskProgress(0, 0, rows=5))
+    other = connected(driver.register(once=True, progress=number), Run(), partition=0, stage=7, task=0)
+    other.send_progress(TaskProgress(0, 0, rows=6))
+    wait_for(lambda: after)
+    assert [message["rows"] for message in after] == [6]
+    assert before == []
+    late.close()
+    other.close()
+
+
+def test_the_tasks_of_a_job_that_is_over_are_stopped_and_none_begins(driver, clock, wait_for):
+    address, run = driver.register(once=False), Run()
+    link = connected(address, run, partition=0, stage=7, task=0)
+    driver.release(address)
+    with pytest.raises(ComputedBefore):
+        connected(address, Run(), partition=1, stage=7, task=1)
+    clock.now += link_server.LOOK_EVERY
+    assert run.happened.wait(30)
+    assert run.reason == "Spark wants this stage no more"
+    link.close()
+    wait_for(lambda: not driver._frames)
+
+
 # -- connections that are no task's ------------------------------------------------------------------------------------
 def connection(address):
     found = socket.create_connection((address.host, address.port), 30)
@@ -415,6 +445,56 @@ class Task:
     def end(self, at):
         self.sends("ended", ended=at)
         self.lines.socket.close()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_task_that_reads_late_gets_every_message_in_order_and_stays(seed, clock, wait_for):
+    draw, sizes, connections = random.Random(seed), [], []
+
+    def fill(connection, message):
+        """More than the system's buffers take, as of many changes of limits to a task that stands still."""
+        if connection.sender is None:
+            server.accept(connection, "task")
+            connections.append(connection)
+        more = draw.randrange(1, 5)
+        while more and connection.is_open:
+            sizes.append(draw.randrange(1, 40_000))
+            server.send(connection, "limits", number=len(sizes), padding="x" * sizes[-1])
+            more -= sum(sizes) > 6_000_000 or bool(getattr(connection, "unsent", b""))
+
+    server = link_server.LinkServer(
+        "127.0.0.1", "secret", on_message=fill, on_close=lambda _: None, on_look=lambda: None, clock=clock
+    )
+    server.start()
+    with socket.create_connection(("127.0.0.1", server.port), 30) as reader:
+        lines, heard = Lines(reader), 0
+        for turn in range(3):
+            reader.sendall((b"secret\n" if turn == 0 else b"") + b'{"kind": "heartbeat"}\n')
+            threading.Event().wait(0.2)
+            while turn == 0 and not connections:
+                threading.Event().wait(0.01)
+            while heard < len(sizes):
+                messages = lines.read()
+                assert messages, f"the connection ended after {heard} of {len(sizes)} messages"
+                for message in messages:
+                    assert message["number"] == heard + 1
+                    assert len(message["padding"]) == sizes[heard]
+                    heard += 1
+        assert connections[0].is_open
+    wait_for(lambda: not connections[0].is_open)
+
+
+@pytest.mark.proof
+def test_a_task_that_never_reads_is_gone_and_keeps_nobody_from_work(driver, task, wait_for):
+    address = driver.register(once=False, totals=[8], tasks=2)
+    deaf, other = task(address, 0), task(address, 1)
+    line = b'{"kind": "heartbeat", "number": 1, "at": 100, "keeps": [4], "wants": [4], "services": {}}\n'
+    with contextlib.suppress(OSError):
+        deaf.lines.socket.settimeout(0.5)
+        while True:
+            deaf.lines.socket.sendall(line * 1000)
+    wait_for(lambda: len(driver._frames[address.frame].tasks) == 1)
+    assert other.report([4], [4], 200)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import fcntl
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,29 @@ def test_who_is_at_work_and_who_was_last_is_known(table):
         assert leases.at_work(table) == {"first": DAY, "second": "2013-01-11"}
     assert leases.at_work(table) == {}
     assert leases.last_runs(table) == {DAY: "first", "2013-01-11": "second"}
+
+
+def test_who_asks_who_is_at_work_keeps_no_run_from_its_day(table):
+    """A look takes the lease for a moment; a run with no wait left must not take that for another run."""
+    with leased(table, DAY, "before", wait=0):
+        pass
+    ended = threading.Event()
+
+    def ask():
+        while not ended.is_set():
+            leases.at_work(table)
+
+    askers = [threading.Thread(target=ask) for _ in range(3)]
+    for asker in askers:
+        asker.start()
+    try:
+        for number in range(100):
+            with leased(table, DAY, f"run-{number}", wait=0):
+                pass
+    finally:
+        ended.set()
+        for asker in askers:
+            asker.join()
 
 
 def test_a_bucket_that_is_not_there_is_said_in_a_sentence(s3):

@@ -2,11 +2,14 @@
 
 import random
 import tracemalloc
+from datetime import timedelta
 
 import pytest
 
 from jobs.errors import DeclarationError
+from jobs.task.call_table import CallTable
 from jobs.task.shared_calls import WEIGHED_EACH, AnswerCache
+from tests.jobs.task.test_runner import Function, lookup
 from tidegate import Cache
 
 
@@ -55,6 +58,27 @@ def test_an_answer_put_again_or_dropped_counts_no_more():
     for _ in range(50):
         put(kept, (("x" * 20_000,) for _ in range(30)))
     assert len(kept) >= 30
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_weight_of_a_cache_is_that_of_its_answers_whatever_is_done(seed):
+    """Doubted answers are dropped, others are evicted, replaced, or too old."""
+    draw, now = random.Random(seed), [0]
+    rule = Cache(max_entries=draw.choice((5, 40)), max_bytes=2 << 20, ttl=timedelta(seconds=50))
+    kept = AnswerCache(rule, lambda: now[0])
+    table = CallTable(lookup(Function()), None, rule, lambda: now[0])
+    table.kept = kept
+    for _ in range(3000):
+        key, now[0] = draw.randrange(60), now[0] + 1_000_000
+        match draw.randrange(4):
+            case 0:
+                table.drop([(key,)])
+            case 1 if (key,) in kept:
+                kept.may_be_used((key,), answered_at=kept[key,][1])
+            case _:
+                kept.put((key,), (("x" * 20_000,), now[0]), ("x" * 20_000,))
+        assert kept._bytes == sum(kept._sizes.values())
+        assert set(kept._sizes) <= set(kept)
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True])
