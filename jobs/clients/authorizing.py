@@ -18,6 +18,7 @@ from urllib.parse import quote, quote_plus
 
 import aiohttp
 
+from jobs.clients import throttling
 from jobs.clients.client import CallFailed
 from jobs.clients.connections import WatchedConnector
 from jobs.clients.transport import Transport
@@ -263,7 +264,7 @@ class TokenHeaders(Authorizer):
             raise CallFailed(f"{self._shown_url} gave no token: {type(error).__name__}", passing=True) from None
         if not brought_one:
             raise CallFailed(f"{self._shown_url} gave more than one answer: the token may be another's", passing=True)
-        if status == 429 or status >= 500:
+        if status == 429 or status >= 500 or throttling.is_throttled(status, response.headers):
             raise CallFailed(f"{self._shown_url} gave no token: {status}", passing=True)
         if status != 200:
             raise AccessRefused(f"{self._service}: {self._shown_url} refuses a token: {status}{_reason(body)}.")
@@ -326,15 +327,26 @@ async def _read_whole(content: aiohttp.StreamReader) -> bytes:
 
 
 def _token(body: bytes) -> tuple[str | None, float]:
-    """The bearer token in an answer, if there is one, and its lifetime in seconds."""
+    """The bearer token in an answer, if there is one, and its lifetime in seconds.
+
+    Many servers leave out `token_type`, or write it in their own way. A lifetime that nobody can
+    read, or of no time, is unknown: the token is used until a 401.
+    """
     try:
         answer = json.loads(body)
-        token, life = answer["access_token"], answer.get("expires_in")
-        life = math.inf if life is None else float(life)
-        is_bearer = answer["token_type"].lower() == "bearer" and token != "" and token.isprintable()
+        token, kind = answer["access_token"], answer.get("token_type")
+        is_bearer = (kind is None or kind.strip().lower().startswith("bearer")) and token != "" and token.isprintable()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None, 0.0
-    return (token if is_bearer else None), life
+    return (token if is_bearer else None), _lifetime(answer.get("expires_in"))
+
+
+def _lifetime(said: Any) -> float:
+    try:
+        seconds = math.inf if said is None or isinstance(said, bool) else float(said)
+    except (ValueError, TypeError, OverflowError):
+        return math.inf
+    return seconds if seconds > 0 else math.inf  # NaN is not
 
 
 def _reason(body: bytes) -> str:

@@ -1,8 +1,5 @@
 """Requests to an HTTP service from one partition through aiohttp, with JSON or Tidegate's errors as results."""
 
-import datetime as dt
-import email.utils
-import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +10,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
+from jobs.clients import throttling
 from jobs.clients.answer_body import SHOWN, BrokenOff, error_text, is_sized, loaded
 from jobs.clients.authorizing import authorizer, without_secrets
 from jobs.clients.client import CallFailed, Redirected, Throttled
@@ -32,7 +30,6 @@ from jobs.wording import one_line
 REDIRECTS = (300, 301, 302, 303, 305, 307, 308)
 PROXY_WANTS_PASSWORD = 407
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-RETRY_AFTER_UNSAID = 1.0  # s, for a throttled answer without a time
 CODING_ADDS = 1_024  # bytes that a coding adds at most to a body that it cannot make shorter
 
 
@@ -273,7 +270,7 @@ class ServiceSession:
             if not self._in_items:
                 raise
             content, is_ambiguous = loaded(body, response.charset, ambiguous=True), True
-        pause = retry_after(response.headers.get("Retry-After"))
+        pause = throttling.pause(response.headers)
         return Response(response.status, content, False, pause, response.headers, len(body), is_ambiguous)
 
     def _is_refusal(self, status: int) -> bool:
@@ -293,9 +290,10 @@ class ServiceSession:
         body = one_line(text, SHOWN)
         if body.replace(":", "") not in ("", "{}", message):  # frameworks often repeat the status as the body
             message = f"{message}: {body}"
-        if status in self._throttled:
+        is_about_rate = status not in self._errors and throttling.is_throttled(status, response.headers)
+        if status in self._throttled or is_about_rate:
             self._counts.throttled += 1
-            raise Throttled(message, retry_after(response.headers.get("Retry-After")))
+            raise Throttled(message, throttling.pause(response.headers))
         if status in self._service.stop_on or status == PROXY_WANTS_PASSWORD:
             raise AccessRefused(f"{self._service.name} at {self._shown_url} denies access: {message}.")
         if status in REDIRECTS and status not in self._errors:
@@ -361,19 +359,3 @@ class ServiceSession:
 def _location(response: aiohttp.ClientResponse) -> str:
     """The target of a redirect without its query, which may contain a login ticket."""
     return re.split(r"[?#]", response.headers.get("Location", ""))[0] or "nowhere (it has no Location)"
-
-
-def retry_after(header: str | None, now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> float:
-    """Seconds to wait, from either form of Retry-After: a number of seconds, or a date."""
-    if header is None:
-        return RETRY_AFTER_UNSAID
-    try:
-        seconds = float(header)
-    except ValueError:
-        try:
-            when = email.utils.parsedate_to_datetime(header)
-        except (ValueError, OverflowError):  # OverflowError: a zone of too many digits
-            return RETRY_AFTER_UNSAID
-        when = when if when.tzinfo else when.replace(tzinfo=dt.UTC)  # "-0000" is UTC of unknown origin
-        seconds = (when - now()).total_seconds()
-    return max(0.0, seconds) if math.isfinite(seconds) else RETRY_AFTER_UNSAID

@@ -157,6 +157,13 @@ async def once(call):
     return await call()
 
 
+def some_times(times):
+    async def script(call):
+        return [await call() for _ in range(times)]
+
+    return script
+
+
 def test_an_api_key_goes_in_its_own_header():
     api = Api()
     assert asking(api, lambda _: ApiKey(Env("THE_SECRET"), header="X-Geo-Key"), once) == {"score": 1.0}
@@ -333,7 +340,7 @@ def test_a_refused_client_stops_the_run_with_the_servers_code_and_no_secret():
 
 
 @pytest.mark.parametrize(
-    "body", ["", "[]", "[" * 30_000, '{"access_token": "x"}', '{"access_token": 3, "token_type": "bearer"}',
+    "body", ["", "[]", "[" * 30_000, '{"token_type": "bearer"}', '{"access_token": 3, "token_type": "bearer"}',
              '{"access_token": "x", "token_type": "mac"}', '{"access_token": "x\\n", "token_type": "bearer"}',
              '{"access_token": "", "token_type": "bearer"}'],
 )  # fmt: skip
@@ -366,6 +373,23 @@ def test_a_token_that_comes_in_pieces_is_read_to_its_end():
 def test_a_token_whose_life_is_null_is_used_as_one_that_says_none():
     api = Api(life=None)
     assert asking(api, oauth2, once) == {"score": 1.0}
+    assert len(api.token_requests) == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {}, {"token_type": None}, {"token_type": "bearer "}, {"token_type": "BearerToken", "expires_in": "3599"},
+        {"token_type": "Bearer", "expires_in": 0}, {"expires_in": "0"}, {"expires_in": -1}, {"expires_in": "3600s"},
+        {"expires_in": "an hour"}, {"expires_in": {"seconds": 3600}}, {"expires_in": True},
+        {"expires_in": float("nan")}, {"expires_in": 10**400}, {"expires_in": ""}, {"expires_in": 1e308},
+    ],
+)  # fmt: skip
+def test_a_token_is_used_whatever_is_said_of_its_kind_and_life_and_is_fetched_once(said):
+    api = Api()
+    api.token_answer = lambda: web.json_response({"access_token": "token-x"} | said)
+    assert asking(api, oauth2, some_times(20)) == [{"score": 1.0}] * 20
+    assert api.seen == ["Bearer token-x"] * 20
     assert len(api.token_requests) == 1
 
 

@@ -198,7 +198,7 @@ def test_what_may_pass_is_tried_again_and_a_mistake_of_the_function_is_not(servi
 def test_not_now_and_a_refusal_reach_the_run_even_when_the_function_catches_everything(service, swallows):
     async def says(request):
         status = int(request.path.strip("/"))
-        return web.json_response({}, status=status, headers={"Retry-After": "7"})
+        return web.json_response({}, status=status, headers={"Retry-After": "7"} if status == 429 else {})
 
     service.answer = says
 

@@ -3,7 +3,6 @@
 import asyncio
 import datetime as dt
 import decimal
-import email.utils
 import ssl
 import subprocess
 from urllib.parse import unquote
@@ -13,7 +12,6 @@ from aiohttp import web
 
 from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.http import HttpClient, escaped
-from jobs.clients.http_session import RETRY_AFTER_UNSAID, retry_after
 from jobs.errors import RunStopped
 from tidegate import HttpLookup, Pages, Service
 
@@ -199,17 +197,6 @@ def test_a_throttled_answer_says_how_long_nobody_is_to_ask(service, code, header
     assert isinstance(limit, Throttled)
     assert str(limit).startswith(str(code))
     assert least <= limit.seconds <= most
-
-
-def test_retry_after_may_be_a_date():
-    now = dt.datetime.now(dt.UTC)
-    assert 25 < retry_after(email.utils.format_datetime(now + dt.timedelta(seconds=30), usegmt=True)) <= 30
-    assert retry_after(email.utils.format_datetime(now - dt.timedelta(days=1), usegmt=True)) == 0.0
-    unknown_origin = email.utils.format_datetime((now + dt.timedelta(seconds=30)).replace(tzinfo=None))
-    assert unknown_origin.endswith("-0000")
-    assert 25 < retry_after(unknown_origin) <= 30
-    assert retry_after("Wed, 99 Foo 2015 07:28:00 GMT") == RETRY_AFTER_UNSAID
-    assert retry_after("Mon, 01 Jan 2024 00:00:00 +99999999999999999999") == RETRY_AFTER_UNSAID
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,69 @@
+"""How long a throttled service asks us to wait, from the headers of its answer."""
+
+import datetime as dt
+import email.utils
+import math
+import re
+from collections.abc import Callable, Mapping
+
+UNSAID = 1.0  # s, for a throttled answer without a time
+REMAINING = ("X-RateLimit-Remaining", "RateLimit-Remaining", "X-Rate-Limit-Remaining")
+RESET = ("X-RateLimit-Reset", "RateLimit-Reset", "X-Rate-Limit-Reset")
+NONE_LEFT = re.compile(r";\s*r\s*=\s*0+(?![\d.])")  # of the one header RateLimit, as the draft has it
+FREE_IN = re.compile(r";\s*t\s*=\s*(\d+)")
+EPOCH_FROM = 1e9  # a greater number is a time since the epoch, not a duration
+MILLISECONDS_FROM = 1e11
+
+Now = Callable[[], dt.datetime]
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+def is_throttled(status: int, headers: Mapping[str, str]) -> bool:
+    """Whether a denial is about our rate and not about us: a 403 that says when to come again."""
+    return status == 403 and (_seconds_of_retry_after(headers, _now) is not None or _is_used_up(headers))
+
+
+def pause(headers: Mapping[str, str], now: Now = _now) -> float:
+    """Seconds to wait: Retry-After, else the time until a used-up limit is reset, else UNSAID."""
+    seconds = _seconds_of_retry_after(headers, now)
+    if seconds is None and _is_used_up(headers):
+        seconds = _seconds_to_reset(headers, now)
+    return UNSAID if seconds is None else max(0.0, seconds)
+
+
+def _is_used_up(headers: Mapping[str, str]) -> bool:
+    left = next((headers[name] for name in REMAINING if name in headers), "")
+    return _number(left) == 0 or NONE_LEFT.search(headers.get("RateLimit", "")) is not None
+
+
+def _seconds_to_reset(headers: Mapping[str, str], now: Now) -> float | None:
+    if found := FREE_IN.search(headers.get("RateLimit", "")):
+        return float(found[1])
+    reset = _number(next((headers[name] for name in RESET if name in headers), ""))
+    if reset is None or reset < EPOCH_FROM:
+        return reset
+    return reset / (1000 if reset >= MILLISECONDS_FROM else 1) - now().timestamp()
+
+
+def _seconds_of_retry_after(headers: Mapping[str, str], now: Now) -> float | None:
+    """From either form of Retry-After: a number of seconds, or a date."""
+    header = headers.get("Retry-After", "")
+    if (seconds := _number(header)) is not None:
+        return seconds
+    try:
+        when = email.utils.parsedate_to_datetime(header)
+        when = when if when.tzinfo else when.replace(tzinfo=dt.UTC)  # "-0000": UTC of unknown origin
+        return (when - now()).total_seconds()
+    except (ValueError, OverflowError):  # OverflowError: a zone of too many digits
+        return None
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,98 @@
+"""What tells a throttled client from a denied one, and how long it is to wait."""
+
+import datetime as dt
+import email.utils
+import random
+
+import pytest
+from aiohttp import web
+from multidict import CIMultiDict
+
+from jobs.clients import throttling
+from jobs.clients.client import CallFailed, Throttled
+from jobs.errors import AccessRefused
+from tests.jobs.clients.test_http import ask, lookup, replies
+from tidegate import Service
+
+NOW = dt.datetime(2026, 11, 26, 12, tzinfo=dt.UTC)
+
+
+def drawn(draw):
+    """Headers of an answer, and by the documents of their vendors: whether it is throttled, and for how long (s)."""
+    headers, throttled, seconds = {}, False, 1.0
+    if draw.random() < 0.6:
+        left = draw.choice(("0", " 0 ", "000", "1", "57", "-", "10"))
+        headers[draw.choice(("X-RateLimit-Remaining", "x-ratelimit-remaining", "RateLimit-Remaining"))] = left
+        throttled = left.strip("0 ") == ""
+        if draw.random() < 0.6:
+            reset = draw.randrange(0, 4000)
+            said = {
+                "in seconds": reset, "at": int(NOW.timestamp()) + reset,
+                "at, in ms": (int(NOW.timestamp()) + reset) * 1000,
+            }[draw.choice(("in seconds", "at", "at, in ms"))]  # fmt: skip
+            headers[draw.choice(("X-RateLimit-Reset", "RateLimit-Reset"))] = str(said)
+            seconds = float(reset) if throttled else seconds
+    elif draw.random() < 0.4:
+        left, reset = draw.choice((0, 1, 10)), draw.randrange(4000)
+        headers["RateLimit"] = f'"hourly";r={left};t={reset}'
+        throttled = left == 0
+        seconds = float(reset) if throttled else seconds
+    if draw.random() < 0.4:
+        wait = draw.choice((0, 7, 1.5, 3600))
+        is_date = draw.random() < 0.5 and wait != 1.5
+        when = email.utils.format_datetime(NOW + dt.timedelta(seconds=wait), usegmt=True)
+        headers["Retry-After"] = when if is_date else str(wait)
+        throttled, seconds = True, float(wait)
+    elif draw.random() < 0.2:
+        headers["Retry-After"] = draw.choice(("soon", "", "nan", "inf"))
+    return CIMultiDict(headers), throttled, seconds
+
+
+def test_a_denial_that_says_when_to_come_again_is_throttling():
+    draw = random.Random(20)
+    for _ in range(3000):
+        headers, throttled, seconds = drawn(draw)
+        assert throttling.is_throttled(403, headers) == throttled, headers
+        assert not throttling.is_throttled(401, headers)
+        assert throttling.pause(headers, lambda: NOW) == seconds, headers
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [({"Retry-After": "7"}, 7), ({"X-RateLimit-Remaining": "0"}, 1), ({"RateLimit": '"a";r=0;t=30'}, 30)],
+)
+def test_a_403_of_a_used_up_rate_does_not_stop_the_run(service, headers, seconds):
+    replies(service, lambda: web.json_response({"message": "API rate limit exceeded"}, status=403, headers=headers))
+    (limit,) = ask(lookup(service.url), ("JFK",))
+    assert isinstance(limit, Throttled)
+    assert str(limit) == '403 Forbidden: {"message": "API rate limit exceeded"}'
+    assert limit.seconds == seconds
+
+
+@pytest.mark.parametrize("headers", [{}, {"X-RateLimit-Remaining": "12"}, {"Retry-After": "later"}])
+def test_any_other_403_denies_access(service, headers):
+    replies(service, lambda: web.json_response({}, status=403, headers=headers))
+    (refused,) = ask(lookup(service.url), ("JFK",))
+    assert isinstance(refused, AccessRefused)
+
+
+def test_a_403_that_is_declared_an_error_stays_one(service):
+    replies(service, lambda: web.json_response({}, status=403, headers={"Retry-After": "7"}))
+    limited = Service(name="weather", url=service.url, max_concurrency=4, stop_on=(401, 402))
+    declared = lookup(service.url, service=limited, error_when=(403,))
+    (failure,) = ask(declared, ("JFK",))
+    assert isinstance(failure, CallFailed)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (email.utils.format_datetime(NOW + dt.timedelta(seconds=30), usegmt=True), 30.0),
+        (email.utils.format_datetime(NOW - dt.timedelta(days=1), usegmt=True), 0.0),
+        ("Thu, 26 Nov 2026 12:00:30 -0000", 30.0),  # UTC of unknown origin
+        ("Wed, 99 Foo 2015 07:28:00 GMT", throttling.UNSAID),
+        ("Mon, 01 Jan 2024 00:00:00 +99999999999999999999", throttling.UNSAID),
+    ],
+)
+def test_retry_after_may_be_a_date(header, seconds):
+    assert throttling.pause({"Retry-After": header}, lambda: NOW) == seconds
