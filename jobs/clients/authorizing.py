@@ -341,9 +341,9 @@ def _token(body: bytes) -> tuple[str | None, float]:
     return (token if is_bearer else None), _lifetime(answer.get("expires_in"))
 
 
-def _lifetime(said: Any) -> float:
+def _lifetime(given: Any) -> float:
     try:
-        seconds = math.inf if said is None or isinstance(said, bool) else float(said)
+        seconds = math.inf if given is None or isinstance(given, bool) else float(given)
     except (ValueError, TypeError, OverflowError):
         return math.inf
     return seconds if seconds > 0 else math.inf  # NaN is not

@@ -10,7 +10,15 @@ from jobs.clients.batcher import Batching, BatchingClient, BatchRefused
 from jobs.clients.client import CallFailed
 from jobs.clients.exchanges import trace
 from jobs.clients.request_counter import counts_of
-from jobs.clients.sql_engine import dispose, engine_for, failure, is_about_a_value, left_at_once, require_file_here
+from jobs.clients.sql_engine import (
+    dispose,
+    engine_for,
+    failure,
+    fitted_engine,
+    is_about_a_value,
+    left_at_once,
+    require_file_here,
+)
 from jobs.clients.sql_keys import ColumnTypes
 from jobs.clients.sql_statements import ROWS_PER_KEY, ManyKeys, endless, one_key, plain, quoted_table
 from jobs.declare.answer_casts import cast_all
@@ -27,6 +35,8 @@ class SqlClient(BatchingClient):
         self._lookup = lookup
         self._share = share
         self._engine: AsyncEngine | None = None
+        self._is_fitted = False  # the engine is known to fit what answers at the address
+        self._deciding = asyncio.Lock()
         self._columns = lookup.columns
         self._names = tuple(column.name for column in self._columns)
         self._select: Any = None  # for one key
@@ -120,10 +130,9 @@ class SqlClient(BatchingClient):
 
     async def _connected(self, ask: Callable[[AsyncConnection], Any], keys: int) -> Sequence[Any]:
         """Run `ask` within the time of one attempt; an abandoned query is cancelled at the server."""
-        assert self._engine is not None
         request = self._counts.request(keys)
         try:
-            async with asyncio.timeout(self._limit), self._engine.connect() as connection:
+            async with asyncio.timeout(self._limit), (await self._engine_here()).connect() as connection:
                 if self._types is None:
                     table = ""
                     if self._lookup.table is not None:
@@ -138,6 +147,14 @@ class SqlClient(BatchingClient):
             raise CallFailed(f"no answer within {self._limit} s", passing=True) from error
         finally:
             request.ends()
+
+    async def _engine_here(self) -> AsyncEngine:
+        """The pool, which the first query fits to what answers at the address."""
+        assert self._engine is not None
+        async with self._deciding:
+            if not self._is_fitted:
+                self._engine, self._is_fitted = await fitted_engine(self._engine, self._lookup, self._share), True
+        return self._engine
 
     def _fitting(self, key: Key) -> Key:
         try:

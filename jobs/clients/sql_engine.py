@@ -1,6 +1,7 @@
 """Connections to a database, and the translation of SQLAlchemy's and the drivers' errors."""
 
 import asyncio
+import itertools
 import os
 import socket
 import threading
@@ -8,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from uuid import uuid4
 
 import sqlalchemy as sa
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -31,19 +33,19 @@ LOCKED = 5.0  # s that SQLite waits for a lock itself
 SQLITE_PASSING = (5, 6, 10, 14)  # busy, locked, I/O, cannot open: transient
 
 
-def engine_for(lookup: SqlLookup, connections: int | None = None) -> AsyncEngine:
-    """A pool of this many connections, none open yet. Raises DeclarationError for an unusable address."""
+def engine_for(lookup: SqlLookup, connections: int | None = None, *, is_pooled: bool = False) -> AsyncEngine:
+    """A pool of this many connections, none open yet. Raises DeclarationError for an unusable address.
+
+    is_pooled: A pooler stands before PostgreSQL, so that each query is a transaction: only then do the messages of a
+    query reach the same server.
+    """
     bound = {} if connections is None else {"pool_size": connections, "max_overflow": 0}
+    # reads need no transaction; without one a call is one round trip, and returning a connection none
+    alone: dict[str, Any] = {} if is_pooled else {"pool_reset_on_return": None, "isolation_level": "AUTOCOMMIT"}
     try:
         url = sa.make_url(resolve(lookup.url))
-        return create_async_engine(
-            url,
-            **bound,
-            connect_args=_waiting(url, lookup),
-            # reads need no transaction; without one a call is one round trip, and returning a connection none
-            pool_reset_on_return=None,
-            isolation_level="AUTOCOMMIT",
-        )
+        arguments = _waiting(url, lookup) | _statements(url, is_pooled=is_pooled)
+        return create_async_engine(url, **bound, **alone, connect_args=arguments)
     except USELESS as error:
         why = type(error).__name__  # the message may contain the address, and so a password
         raise DeclarationError(
@@ -52,12 +54,43 @@ def engine_for(lookup: SqlLookup, connections: int | None = None) -> AsyncEngine
         ) from None
 
 
-def _waiting(url: sa.URL, lookup: SqlLookup) -> dict[str, float]:
+def _waiting(url: sa.URL, lookup: SqlLookup) -> dict[str, Any]:
     """SQLite's thread waits for a lock despite a cancellation, and closing waits for the thread: so half an attempt."""
     limit = lookup.attempt_timeout or lookup.timeout
     if url.get_backend_name() != "sqlite" or limit is None or "timeout" in url.query:
         return {}
     return {"timeout": min(limit / 2, LOCKED)}
+
+
+def _statements(url: sa.URL, *, is_pooled: bool) -> dict[str, Any]:
+    """How asyncpg names the statements that it prepares: never as another process does, whose statement a pooler might
+    execute. Behind a pooler none is kept, as a server's memory would fill with them.
+    """
+    if url.get_driver_name() != "asyncpg":
+        return {}
+    if is_pooled:
+        return {
+            "statement_cache_size": 0,
+            "prepared_statement_cache_size": 0,
+            "prepared_statement_name_func": str,  # without a name
+        }
+    process, numbers = uuid4().hex, itertools.count()
+    return {"statement_cache_size": 0, "prepared_statement_name_func": lambda: f"tidegate_{process}_{next(numbers)}"}
+
+
+async def fitted_engine(engine: AsyncEngine, lookup: SqlLookup, connections: int | None = None) -> AsyncEngine:
+    """This pool, or another in its place if a pooler stands before PostgreSQL. Raises what a connection raises."""
+    if engine.dialect.driver != "asyncpg" or not await _is_pooled(engine):
+        return engine
+    await engine.dispose()
+    return engine_for(lookup, connections, is_pooled=True)
+
+
+async def _is_pooled(engine: AsyncEngine) -> bool:
+    """Whether another process answers than the one that the login named."""
+    async with engine.connect() as connection:
+        driver: Any = (await connection.get_raw_connection()).driver_connection
+        return bool(driver.get_server_pid() != await driver.fetchval("SELECT pg_backend_pid()"))
 
 
 def missing_file(url: sa.URL) -> str:

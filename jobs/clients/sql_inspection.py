@@ -6,7 +6,15 @@ from collections.abc import Mapping
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from jobs.clients.sql_engine import dispose, engine_for, may_pass, missing_file, one_line, without_password
+from jobs.clients.sql_engine import (
+    dispose,
+    engine_for,
+    fitted_engine,
+    may_pass,
+    missing_file,
+    one_line,
+    without_password,
+)
 from jobs.clients.sql_keys import ColumnTypes
 from jobs.clients.sql_statements import one_key, quoted_table
 from jobs.declare.sql_lookup import SqlLookup, shown_address
@@ -23,6 +31,7 @@ async def inspect(lookup: SqlLookup, key_types: Mapping[str, str | None] | None 
     try:
         _require_file(lookup, engine)
         try:
+            engine = await fitted_engine(engine, lookup)
             async with engine.connect() as connection:
                 if lookup.select is not None:
                     await _try_select(lookup, connection, engine)
