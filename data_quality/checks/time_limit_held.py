@@ -100,6 +100,7 @@ class TimeLimitHeld(LookupCheck):
         holds += [f"timeouts after {earliest / 1000:.3f} s or more"] if earliest is not None else []
         wrong = (
             f"{rows(faults.count)} over {limit}, timed out before it, or with a latency that contradicts their attempts"
+            "; most often a function blocks the event loop of its task, which the log names with its place"
         )
         expected = f"at most {limit}; timeouts not before"
         found = Finding.judged(", ".join(holds), wrong, faults.count, count, expected)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from typing import Any
 
 from yarl import URL
@@ -23,10 +23,13 @@ from jobs.declare.rates import REQUEST
 from jobs.declare.templates import as_json, as_text
 from jobs.errors import RunStopped, TidegateError
 
+Asking = Coroutine[Any, Any, Any]
+
 
 class CoroutineClient(SessionClient):
     def __init__(self, lookup: CoroutineLookup, share: int) -> None:
         self._lookup = lookup
+        self.name = lookup.name
         self._columns = lookup.columns
         self._names = tuple(lookup.keys)
         self._counts = counts_of(lookup.name)
@@ -45,7 +48,8 @@ class CoroutineClient(SessionClient):
         requests = Requests(self._session, self._counts, priced, key)
         self._session.call_begins(key)
         try:
-            answer = await self._run(key, requests)
+            async with requests:
+                answer = await self._run(key, requests)
             self._session.refuse_doubtful(key)
         except BaseException:
             self._counts.lost += requests.billed
@@ -91,14 +95,78 @@ class Requests:
         self.billed: Counter[str] = Counter()
         self._unasked = Unasked(1)  # counts the run's key once
         self.about_all: Throttled | RunStopped | None = None
+        self._under_way: dict[Asking, asyncio.Task[Any] | None] = {}  # requests, and the task that awaits each
+        self._wrappers: dict[Asking, Asking] = {}
+        self._is_over = False
+        self._unheard: Exception | None = None  # of a request that nobody awaited
+        self._ended = asyncio.Event()
 
-    async def get(self, path: str, *, params: Mapping[str, Any] | None = None, miss: Collection[int] = (404,)) -> Any:
-        return await self._request("GET", path, params, None, miss)
+    def get(self, path: str, *, params: Mapping[str, Any] | None = None, miss: Collection[int] = (404,)) -> Asking:
+        return self._begun(self._request("GET", path, params, None, miss))
 
-    async def post(
+    def post(
         self, path: str, *, json: Any, params: Mapping[str, Any] | None = None, miss: Collection[int] = ()
-    ) -> Any:
-        return await self._request("POST", path, params, dumped(as_json(json)), miss)
+    ) -> Asking:
+        return self._begun(self._request("POST", path, params, dumped(as_json(json)), miss))
+
+    # -- requests that the function does not await -----------------------------------------------------------------
+    def _begun(self, request: Asking) -> Asking:
+        if self._is_over:
+            request.close()
+            raise RuntimeError("http is used after the run of the function for its row; nothing was asked")
+        self._under_way[request] = None
+        self._wrappers[request] = self._awaited(request)
+        return self._wrappers[request]
+
+    async def _awaited(self, request: Asking) -> Any:
+        self._under_way[request] = asyncio.current_task()
+        try:
+            return await request
+        except Exception as error:
+            if self._is_over:
+                self._unheard = error
+            raise
+        finally:
+            del self._under_way[request], self._wrappers[request]
+            self._ended.set()
+
+    async def __aenter__(self) -> None:
+        """The function runs."""
+
+    async def __aexit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
+        """Wait for requests that the function began and did not await; raise CallFailed for what nobody would learn
+        otherwise. If the function failed, cancel them.
+        """
+        self._is_over = True
+        if not self._under_way:
+            return
+        await asyncio.sleep(0)  # what was just given to a task begins
+        never = [request for request, task in self._under_way.items() if task is None]
+        for request in never:
+            del self._under_way[request]
+            self._wrappers.pop(request).close()
+            request.close()
+        try:
+            while self._under_way:
+                if error is not None:
+                    self._cancel()
+                self._ended.clear()
+                await self._ended.wait()
+        finally:
+            self._cancel()
+        if error is None and never:
+            raise CallFailed(
+                f"the function does not await {len(never)} of its requests, so nothing was sent: write `await http...`",
+                passing=False,
+            )
+        unheard = self.about_all or self._unheard
+        if error is None and unheard is not None:
+            raise unheard
+
+    def _cancel(self) -> None:
+        for task in self._under_way.values():
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
 
     def bill(self, **units: int) -> None:
         for name, many in units.items():

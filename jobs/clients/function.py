@@ -17,6 +17,7 @@ from jobs.errors import DeclarationError, TidegateError
 class FunctionClient:
     def __init__(self, lookup: AsyncFunctionLookup, share: int) -> None:
         self._lookup = lookup
+        self.name = lookup.name
         self._share = share
         try:
             self._function = lookup.function()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import sqlalchemy as sa
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -62,7 +62,7 @@ def _waiting(url: sa.URL, lookup: SqlLookup) -> dict[str, Any]:
     return {"timeout": min(limit / 2, LOCKED)}
 
 
-def _statements(url: sa.URL, *, is_pooled: bool) -> dict[str, Any]:
+def _statements(url: sa.URL, *, is_pooled: bool, unique: Callable[[], UUID] = uuid4) -> dict[str, Any]:
     """How asyncpg names the statements that it prepares: never as another process does, whose statement a pooler might
     execute. Behind a pooler none is kept, as a server's memory would fill with them.
     """
@@ -74,7 +74,7 @@ def _statements(url: sa.URL, *, is_pooled: bool) -> dict[str, Any]:
             "prepared_statement_cache_size": 0,
             "prepared_statement_name_func": str,  # without a name
         }
-    process, numbers = uuid4().hex, itertools.count()
+    process, numbers = unique().hex, itertools.count()
     return {"statement_cache_size": 0, "prepared_statement_name_func": lambda: f"tidegate_{process}_{next(numbers)}"}
 
 

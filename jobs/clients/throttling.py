@@ -17,16 +17,12 @@ MILLISECONDS_FROM = 1e11
 Now = Callable[[], dt.datetime]
 
 
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
-
-
-def is_throttled(status: int, headers: Mapping[str, str]) -> bool:
+def is_throttled(status: int, headers: Mapping[str, str], now: Now = lambda: dt.datetime.now(dt.UTC)) -> bool:
     """Whether a denial is about our rate and not about us: a 403 that says when to come again."""
-    return status == 403 and (_seconds_of_retry_after(headers, _now) is not None or _is_used_up(headers))
+    return status == 403 and (_seconds_of_retry_after(headers, now) is not None or _is_used_up(headers))
 
 
-def pause(headers: Mapping[str, str], now: Now = _now) -> float:
+def pause(headers: Mapping[str, str], now: Now = lambda: dt.datetime.now(dt.UTC)) -> float:
     """Seconds to wait: Retry-After, else the time until a used-up limit is reset, else UNSAID."""
     seconds = _seconds_of_retry_after(headers, now)
     if seconds is None and _is_used_up(headers):

@@ -11,6 +11,7 @@ from jobs.clients.registry import client_for
 from jobs.declare.lookup import Lookup, service_of
 from jobs.limits.limits_plan import ServiceLimits
 from jobs.task.call_budget import CallBudget
+from jobs.task.call_threads import ENDS_WITHIN
 from jobs.task.chain import Link
 from jobs.task.circuit_breaker import CircuitBreaker
 from jobs.task.lookup_function import LookupFunction, needs_retry
@@ -51,13 +52,20 @@ class Chain:
     by_service: dict[str, CircuitBreaker]
     leases: list[ServiceLease | None]  # lookups of one service share one
 
-    async def finish(self) -> None:
+    async def finish(self, lookups: Sequence[Lookup]) -> list[str]:
         """Wait for calls that outlive their rows (finish_after_timeout), to store their answers, and for late doubts of
-        the clients about their answers.
+        the clients about their answers. Returns the functions that did not end after the time of a call.
         """
-        for function in self.functions:
-            await function.finish()
+        unfinished = []
+        for lookup, function in zip(lookups, self.functions, strict=True):
+            longest = lookup.longest_call
+            try:
+                async with asyncio.timeout(None if longest is None else longest + ENDS_WITHIN):
+                    await function.finish()
+            except TimeoutError:
+                unfinished.append(f"lookup {lookup.name}: its function")
         await asyncio.gather(*(caller.settle() for caller in self.callers if isinstance(caller, Doubting)))
+        return unfinished
 
     def outstanding(self) -> list[int]:
         """Per lookup: the highest number of calls in flight from now on, without further rows."""

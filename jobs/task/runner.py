@@ -2,10 +2,12 @@
 
 Three threads. The reader pulls Spark's input, bounded in rows and bytes. The loop runs one operator per lookup,
 chained. The generator, Spark's own thread, only yields. The window slides over the whole partition, across batches.
+Where a lookup is a function, a fourth one notices that it blocks the loop.
 """
 
 import asyncio
 import gc
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,15 +16,20 @@ from typing import Any
 
 import pyarrow as pa
 
+from asyncio_core import AsyncWaitOperator
 from jobs.clients.client import Client
 from jobs.clients.registry import client_for
+from jobs.declare.coroutine_lookup import CoroutineLookup
+from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.lookup import Lookup
-from jobs.errors import BudgetExhausted, LedgerError, RunCancelled
+from jobs.errors import BudgetExhausted, LedgerError, RunCancelled, TaskFailed
 from jobs.task.call_budget import CallBudget
+from jobs.task.call_threads import ENDS_WITHIN, CallThreads, run_to_its_end
 from jobs.task.chain import raise_failure
 from jobs.task.driver_link import DriverLink, TaskFacts, with_driver
 from jobs.task.durable_output import ROWS_HELD, durable_batches
 from jobs.task.error_text import user_facing_error, with_encodable_errors
+from jobs.task.loop_watch import LoopWatch
 from jobs.task.operators import CAPACITY_PER_CALL, Surroundings, chain, rows_at_once
 from jobs.task.plan import PartitionPlan
 from jobs.task.progress import EVERY, AttemptCounts, TaskProgress
@@ -86,6 +93,13 @@ class PartitionRun:
         self._main: asyncio.Task[None] | None = None
         self._spent = asyncio.Event()  # set when another task is at the cap on calls
         self._left = False
+        self._loop_ended = threading.Event()  # or it is left behind, in a function that blocks it
+        self._is_left_behind = self._all_written = False
+        self._unfinished: list[str] = []  # functions that did not end after the last row
+        limits = {
+            one.name: one.timeout for one in plan.lookups if isinstance(one, AsyncFunctionLookup | CoroutineLookup)
+        }
+        self._watch = LoopWatch(limits, self._leave_loop_behind) if limits else None
         self._stopped: Exception | None = None  # the error to raise, if Spark's thread did not leave
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -102,7 +116,9 @@ class PartitionRun:
         finally:
             self._window.end()
             self._call_soon(self._leave)
-            loop_thread.join()
+            self._loop_ended.wait()
+            if not self._is_left_behind:
+                loop_thread.join()
 
     def _rows_ahead(self, share: Sequence[int]) -> int:
         held = ROWS_HELD if any(self._plan.ledgers) else 0
@@ -173,8 +189,8 @@ class PartitionRun:
         try:
             pa.array(["warm"])  # the first imports pandas: seconds with the loop stopped, so before any clock starts
             pa.default_memory_pool().release_unused()  # holes in glibc's heap: each task of a worker left 20 MB of them
-            with rare_collections(), asyncio.Runner(loop_factory=lambda: loop) as runner:
-                runner.run(self._enrich())
+            with rare_collections():
+                self._unfinished += run_to_its_end(loop, self._enrich(), CallThreads())
         except asyncio.CancelledError:
             pass
         except BaseException as error:  # noqa: BLE001  # whatever it is, Spark's thread raises it
@@ -186,7 +202,35 @@ class PartitionRun:
             if isinstance(end, BudgetExhausted):
                 self.driver.wait_until_stopped()  # Spark cancels them, with their calls in flight, when this one fails
                 end = self._stopped if isinstance(self._stopped, BudgetExhausted) else end  # it names what is used up
-        self._output.batches.put(end)
+        self._say_unfinished()
+        self._end(end)
+
+    def _end(self, error: BaseException | None) -> None:
+        """The loop ends, or is left behind: no row comes any more."""
+        if not self._loop_ended.is_set():
+            if self._watch is not None:
+                self._watch.end()
+            self._loop_ended.set()
+            self._output.batches.put(error)
+
+    def _leave_loop_behind(self, error: Exception | None) -> None:
+        """A function blocks the loop and does not end; what it keeps from its end is written or fails the task."""
+        self._is_left_behind = True
+        if error is None and not self._all_written:
+            error = TaskFailed("the close() of a lookup's function blocks the event loop.")
+        if error is None:
+            self._unfinished.append("the close() of a lookup's function")
+            self._say_unfinished()
+        else:
+            self.driver.send_failure(error)
+        self._end(error)
+
+    def _say_unfinished(self) -> None:
+        for name in sorted(set(self._unfinished)):
+            logging.getLogger("tidegate").warning(
+                "%s did not end within %.0f s after the last row; the task ends without it. A blocking client needs a "
+                "time limit of its own.", name, ENDS_WITHIN,
+            )  # fmt: skip
 
     def _leave(self) -> None:
         self._left = True
@@ -195,6 +239,8 @@ class PartitionRun:
 
     async def _enrich(self) -> None:
         self._main = asyncio.current_task()
+        if self._watch is not None:
+            self._watch.begin(asyncio.get_running_loop())
         async with AsyncExitStack() as stack:
             if self._left:
                 return
@@ -203,8 +249,8 @@ class PartitionRun:
             chained = chain(task, output.collect_by_key if self._plan.mode == "key_ordered" else output.collect)
             self._limits.set_operators(chained)
             reporter = ProgressReporter(self._progress, self._plan.lookups, chained, self._attempts, self.now_us)
-            for operator in chained.operators:
-                stack.push_async_callback(operator.close)
+            for lookup, operator in zip(self._plan.lookups, chained.operators, strict=True):
+                stack.push_async_callback(self._close, lookup, operator)
                 await operator.open()
             try:
                 async with asyncio.TaskGroup() as group:
@@ -216,12 +262,22 @@ class PartitionRun:
                         link.end()
                         await carrier
                     output.flush(last=True)  # Spark's thread writes these rows while connections prove quiet
-                    await chained.finish()
+                    self._all_written = True
+                    self._unfinished += await chained.finish(self._plan.lookups)
                     for one in until_the_end:
                         one.cancel()
             finally:
                 self._limits.give_back()
             self._report(reporter)  # the last one, with all rows
+
+    async def _close(self, lookup: Lookup, operator: AsyncWaitOperator) -> None:
+        """Close the operator; it waits for a call that swallows its cancellation, and for the function's `close`."""
+        closing = asyncio.create_task(operator.close(), name="tidegate close")
+        done, _ = await asyncio.wait([closing], timeout=ENDS_WITHIN)
+        if done:
+            closing.result()
+        else:
+            self._unfinished.append(f"lookup {lookup.name}: its function")
 
     def _surroundings(self, stack: AsyncExitStack) -> Surroundings:
         """The opened ledgers, which close after the operators, and the task's budget."""

@@ -1,6 +1,7 @@
 """@lookup: a coroutine of the user's own against a real HTTP service that does what a test scripts."""
 
 import asyncio
+import contextlib
 import datetime as dt
 import pickle
 import subprocess
@@ -376,3 +377,111 @@ def test_a_path_of_the_service_is_asked_as_it_stands(service, path):
 
     assert ask(sentiment, ("JFK",)) == [("ok", None)]
     assert service.log == ["/tenant" + path]
+
+
+# -- requests that the function does not await
+async def never_awaits(http):
+    http.post("/log", json={})  # no await: nothing begins
+
+
+async def gives_it_to_a_task(http):
+    asyncio.ensure_future(http.post("/log", json={}))  # noqa: RUF006 - what is shown
+
+
+async def gives_it_to_a_task_that_begins(http):
+    asyncio.ensure_future(http.post("/log", json={}))  # noqa: RUF006
+    await asyncio.sleep(0.01)
+
+
+async def takes_the_first_of_two(http):
+    both = {asyncio.ensure_future(http.get(f"/{place}")) for place in ("log", "other")}
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def gathers(http):
+    await asyncio.gather(http.get("/log"), http.get("/other"))
+
+
+async def gives_up(http):
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(http.get("/log"), 0.02)
+
+
+async def fails_while_one_is_under_way(http):
+    asyncio.ensure_future(http.get("/log"))  # noqa: RUF006
+    await asyncio.sleep(0.01)
+    raise ValueError("a bug")
+
+
+@pytest.mark.parametrize(
+    ("way", "outcome", "ended"),
+    [
+        (never_awaits, "the function does not await 1 of its requests, so nothing was sent", 0),
+        (gives_it_to_a_task, ("done", 1.0), 1),
+        (gives_it_to_a_task_that_begins, ("done", 1.0), 1),
+        (takes_the_first_of_two, ("done", 1.0), 2),
+        (gathers, ("done", 1.0), 2),
+        (gives_up, ("done", 1.0), 0),
+        (fails_while_one_is_under_way, "ValueError: a bug", 0),
+    ],
+)
+def test_a_request_that_nobody_awaits_is_waited_for_or_refused(service, way, outcome, ended):
+    answered = []
+
+    async def answer(request):
+        await asyncio.sleep(0.1)
+        answered.append(request.path)
+        return web.json_response({})
+
+    service.answer = answer
+
+    @declared(service.url)
+    async def sentiment(row, http):
+        await way(http)
+        return {"label": "done", "score": 1.0}
+
+    (found,) = ask(sentiment, ("x",))
+    assert found == outcome or str(found).startswith(str(outcome))
+    assert len(answered) == ended
+
+
+@pytest.mark.parametrize(("status", "kind"), [(429, Throttled), (403, AccessRefused), (500, CallFailed)])
+def test_a_failure_of_a_request_that_nobody_awaits_is_the_rows(service, status, kind, caplog):
+    async def answer(request):
+        await asyncio.sleep(0.05)
+        return web.json_response({}, status=status)
+
+    service.answer = answer
+
+    @declared(service.url)
+    async def sentiment(row, http):
+        sent = asyncio.ensure_future(http.post("/log", json={}))
+        sent.add_done_callback(lambda ended: ended.exception())
+        return {"label": "done"}
+
+    (found,) = ask(sentiment, ("x",))
+    assert isinstance(found, kind)
+
+
+def test_http_is_used_by_nobody_after_the_run_for_its_row(service):
+    refused = []
+
+    async def later(http):
+        await asyncio.sleep(0.05)
+        try:
+            await http.get("/late")
+        except RuntimeError as error:
+            refused.append(str(error))
+
+    @declared(service.url)
+    async def sentiment(row, http):
+        if row.text == "x":
+            tasks.append(asyncio.ensure_future(later(http)))
+        else:
+            await asyncio.gather(*tasks)
+        return {"label": "done"}
+
+    tasks = []
+    assert ask(sentiment, ("x",), ("y",)) == [("done", None)] * 2
+    assert refused == ["http is used after the run of the function for its row; nothing was asked"]
+    assert service.log == []
