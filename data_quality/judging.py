@@ -73,7 +73,9 @@ class Judging:
     def _seen(self, mapped: Mapped, reads: Iterable[Callable[[], TaskRows]], by: Sequence[Sees]) -> list[list[Any]]:
 
         def of_rows(read: Callable[[], TaskRows]) -> list[Any]:
-            rows = read()
+            rows = _guarded(read)
+            if isinstance(rows, Exception):
+                return [rows] * len(by)
             return [_guarded(partial(one.of_rows, rows, self._day)) for one in by]
 
         seen = list(mapped(of_rows, reads))

@@ -245,7 +245,7 @@ class RunOutput:
         few = [schema.SOURCE_FILE]
         for lookup in declared.lookups:
             few += [schema.status(lookup.name), schema.source(lookup.name), schema.published_status(lookup.name)]
-        self._dictionaries = [name for name in few if name in columns.names]
+        self._dictionaries = [name for name in few if self._is_text(name)]
 
     @classmethod
     def of_files(cls, declared: DeclaredFacts, files: Iterable[str]) -> RunOutput:
@@ -279,6 +279,13 @@ class RunOutput:
         output.table = table
         return output
 
+    def _is_text(self, name: str) -> bool:
+        """In all files: Parquet's reader knows no nested column by such a name."""
+        if name not in self.columns.names or name in self.unlike:
+            return False
+        kind = self.columns.field(name).type
+        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind))
+
     def wrong(self, needed: Iterable[str]) -> str | None:
         """Why the files cannot be judged by these columns: one is missing or has another type; or None."""
         needed = list(dict.fromkeys(needed)) if len(self.columns) else []
@@ -293,6 +300,8 @@ class RunOutput:
         wanted = self._kinds.get(name)
         if wanted is None or (wanted == STRUCT and pa.types.is_struct(kind)) or spark_name(kind) == wanted:
             return None
+        if self.table is not None and wanted in ("int", "bigint") and pa.types.is_integer(kind):
+            return None  # the width that another program gave it says nothing
         return f"{name} is {spark_name(kind)} in the files; it must be {wanted}"
 
     def __len__(self) -> int:
