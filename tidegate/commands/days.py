@@ -118,10 +118,15 @@ def _counted(record: DayRecord) -> str:
     stored = sum(lookup.from_ledger for lookup in figures.lookups)
     letters = f", {counted(record.dead_letters, 'dead letter')}" if record.dead_letters else ""
     unread = f"; not read: {listed(record.facts.unread)}" if record.facts.unread else ""
+    skipped = "".join(
+        f"; warning: {lookup.name} skipped all rows, a key of each is null or its condition does not hold"
+        for lookup in figures.lookups
+        if figures.rows_out and lookup.outcomes.get("skipped") == figures.rows_out
+    )
     changes = f" ({record.facts.changes.sentence})" if record.facts.changes else ""
     return (
         f"{counted(figures.rows_out, 'row')}{changes}, {counted(calls, 'call')}, {counted(stored, 'answer')} from the "
-        f"ledger{letters}; version {record.published_version}{unread}"
+        f"ledger{letters}; version {record.published_version}{unread}{skipped}"
     )
 
 
