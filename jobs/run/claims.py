@@ -124,7 +124,7 @@ class _Keys:
         """See what other runs claim and keep to themselves. Returns the files of this run."""
         runs = by_run(self.folder, self.folder.files(RUNS))
         own = runs.pop(self.shared.plan.run_id, {})
-        now = max((changed for changed in own.values() if changed is not None), default=None)
+        now = own.get(BEAT)  # other files may be from before the clock was put back
 
         def is_alive(changed: datetime | None) -> bool:
             """Also false where the time is far ahead, from before the clock was put back."""

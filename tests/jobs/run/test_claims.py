@@ -26,7 +26,7 @@ from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.keys import key_hashes
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import Search
-from jobs.ledger.working_folders import announce
+from jobs.ledger.working_folders import BEAT, announce
 from jobs.run.claims import FEWEST_AHEAD, Claims, SharedLookup
 from jobs.run.hits import folder_of, run_of_keys
 from jobs.run.kept_keys import keep_keys, release_prefetched
@@ -192,6 +192,23 @@ def test_what_a_dead_run_had_claimed_is_asked_by_others(plan, seconds):
         os.utime(f"{folder_of(dead).path}/{name}", (last_beat, last_beat))
     register(alive)
     assert len(ask(alive, range(100))) == 100
+
+
+def test_a_run_that_began_before_the_clock_was_put_back_waits_for_no_dead_one(plan):
+    dead, alive = plan("dead"), plan("alive")
+    register(dead), register(alive)
+    claim_all(dead)
+    decide(dead), decide(alive, range(200, 300))
+    before = time.time() + 3600
+    for run in (dead, alive):
+        for name in folder_of(run).names(f"runs/{run.run_id}"):
+            if run is dead or not name.endswith(BEAT):  # the living one's is renewed
+                os.utime(f"{folder_of(run).path}/{name}", (before, before))
+    asked = []
+    asking = threading.Thread(target=lambda: asked.extend(ask(alive, range(100))), daemon=True)
+    asking.start()
+    asking.join(20)
+    assert len(asked) == 100
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
