@@ -1,5 +1,6 @@
 """What must hold in every night, checked where it happens."""
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -67,7 +68,10 @@ class Rules:
         for key, outcome in pairs:
             if outcome in ANSWERED:
                 self._stored_by.add((run, lookup, key))
-                self._stored_at.setdefault((lookup, key), scheduler().now)
+                if self._vendor.charges(lookup, tuple(json.loads(key))):  # else refreshed or forgotten on its way
+                    self._stored_at.setdefault((lookup, key), scheduler().now)
+            elif outcome == "expired":  # refreshed, or in doubt after an answer that came twice
+                self.unwanted(lookup, *json.loads(key))
             elif outcome == "asked":
                 self._marked.add((lookup, key))
 
