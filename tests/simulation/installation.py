@@ -169,6 +169,8 @@ def parts_of(holder: Any, seen: set[int]) -> Iterator[Any]:
     """The functions and classes of a module or of a class of the product, each once."""
     for value in list(vars(holder).values()):
         for part in (value.fget, value.fset) if isinstance(value, property) else (value,):
+            if isinstance(part, PerProcess):
+                continue
             inner = getattr(part, "__func__", part)
             inner = getattr(inner, "__wrapped__", inner)
             if id(inner) in seen or str(getattr(inner, "__module__", "")).split(".")[0] not in OURS:

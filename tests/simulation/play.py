@@ -187,6 +187,10 @@ class Stage:
                 self.rules.unwanted(act.lookup, key)
 
     def _forget(self, act: Act) -> None:
+        """Not beside runs: it moves the parts in which a run looks for its own answers (docs/ledger.md)."""
+        if self._is_busy():
+            self.scheduler.say("runs are at work")
+            return
         keys = self._some_keys(act)
         for key in keys:
             self.rules.unwanted(act.lookup, key)

@@ -36,7 +36,23 @@ def test_each_deliberate_fault_fits_the_source_in_one_place(name):
 
 
 @pytest.mark.process
+def test_nights_that_once_failed_keep_every_promise():
+    played = simulate("--kept")
+    assert played.returncode == 0, played.stdout
+    assert re.search(r"^[1-9]\d* nights, 0 failed; faults: .*; \d+ calls; digest", played.stdout, re.MULTILINE)
+
+
+@pytest.mark.process
 def test_nights_find_a_deliberate_fault():
     found = simulate("--plant", "no_mark_is_stored", "--seeds", "2000:2001")
     assert found.returncode == 1
     assert "asked without a mark" in found.stdout
+
+
+@pytest.mark.process
+def test_no_module_keeps_a_real_thread_clock_or_socket_in_a_night():
+    checked = subprocess.run(
+        [sys.executable, "-m", "tests.simulation.leftovers"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert int(checked.stdout) > 100
