@@ -15,6 +15,11 @@ class TooLong(Exception):  # noqa: N818  # says what is wrong with it
     """The decoded body is longer than allowed."""
 
 
+def is_coded(coding: str) -> bool:
+    """Whether a Content-Encoding of this value changes the body."""
+    return coding.strip().lower() not in ("", "identity")
+
+
 def decoded(body: bytes, coding: str, largest: int) -> tuple[bytes, bool]:
     """The body without its content coding, and whether the coding's own end is in it.
 
@@ -54,9 +59,9 @@ def decoded_start(body: bytes, coding: str, most: int) -> bytes:
 
 
 def _decoder(coding: str, body: bytes) -> Any:
-    name = coding.strip().lower()
-    if name in ("", "identity"):
+    if not is_coded(coding):
         return None
+    name = coding.strip().lower()
     if name in ("gzip", "x-gzip"):
         return zlib.decompressobj(GZIP)
     if name == "deflate":

@@ -15,7 +15,7 @@ from jobs.clients.answer_body import SHOWN, BrokenOff, error_text, is_sized, loa
 from jobs.clients.authorizing import authorizer, without_secrets
 from jobs.clients.client import CallFailed, Redirected, Throttled
 from jobs.clients.connections import WatchedConnector
-from jobs.clients.decoding import CODINGS, NotDecodable, TooLong, decoded
+from jobs.clients.decoding import CODINGS, NotDecodable, TooLong, decoded, is_coded
 from jobs.clients.exchanges import Exchange, note, trace
 from jobs.clients.request_counter import LEAVING, RequestCounts, Unasked
 from jobs.clients.transport import Transport
@@ -330,7 +330,7 @@ class ServiceSession:
             arrived += await content.readany()
         else:
             raise AnswerTooLarge(self._max_answer_bytes)
-        if not coding:
+        if not arrived or not is_coded(coding):  # no coding marks the end of this body
             return bytes(arrived), is_sized(response)
         try:
             body, has_end = decoded(bytes(arrived), coding, largest)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 FEW_DIGITS = 16  # characters of a number, with its point: a float holds 15 digits
+SMALLEST_EXPONENT = -10_000  # a number closer to 0 could fill the memory when its digits are written out
 
 
 class ExactNumber(float):
@@ -54,15 +55,20 @@ def read_number(digits: str) -> float:
     """The number: a plain float where its shortest text means the same, else an ExactNumber.
 
     Raises:
-        ValueError: It is larger than any float.
+        ValueError: It is larger than any float, or its exponent is far beyond those of floats.
     """
     number = float(digits)
     if len(digits) <= FEW_DIGITS and "e" not in digits and "E" not in digits:
         return number
     if math.isinf(number):
         raise ValueError(f"{digits[:40]} is larger than any number of 64 bits")
-    same = decimal.Decimal(repr(number)) == decimal.Decimal(digits)
-    return number if same else ExactNumber(digits)
+    try:
+        exact = decimal.Decimal(digits)
+    except decimal.InvalidOperation:  # its exponent has too many digits
+        exact = None
+    if exact is None or exact.adjusted() < SMALLEST_EXPONENT:
+        raise ValueError(f"the exponent of {digits[:40]} is out of range")
+    return number if decimal.Decimal(repr(number)) == exact else ExactNumber(digits)
 
 
 def exact_digits(number: float) -> decimal.Decimal:

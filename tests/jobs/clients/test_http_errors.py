@@ -173,6 +173,14 @@ def test_a_compressed_body_that_was_cut_may_pass(raw, headers):
     assert failure.passing, failure
 
 
+@pytest.mark.parametrize(("coding", "cut"), [("gzip", 0), ("identity", 11), (" Identity", 11)])
+@pytest.mark.process
+def test_a_body_without_a_length_that_no_coding_ends_may_pass(raw, coding, cut):
+    raw["answer"] = head("Content-Type: application/json", f"Content-Encoding: {coding}") + BODY.encode()[:cut]
+    (failure,) = ask(lookup(raw["url"]), ("JFK",))
+    assert failure.passing, failure
+
+
 @pytest.mark.process
 def test_a_whole_body_that_is_no_json_does_not_pass(raw):
     raw["answer"] = head("Content-Type: text/html") + b"<html><body>login"

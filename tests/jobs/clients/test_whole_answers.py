@@ -61,6 +61,14 @@ def test_codings_that_requests_accept_are_read(service, coding, body):
     assert ask(lookup(service.url), ("JFK",)) == [(1.5, 3.25)]
 
 
+@pytest.mark.parametrize("number", ["1e-99999999999999999999", "0e99999999999999999999", "-1.5E-999999999"])
+def test_a_number_whose_exponent_is_far_beyond_floats_is_an_error_of_its_row(service, number):
+    answer(service, b'{"temp_c": 1.5, "wind": {"speed": %s}}' % number.encode())
+    (failure,) = ask(lookup(service.url), ("JFK",))
+    assert str(failure) == f"the answer is not JSON: the exponent of {number} is out of range"
+    assert not failure.passing
+
+
 def test_the_body_of_an_error_is_decoded(service):
     answer(service, gzip.compress(b"no such station"), status=400, Content_Encoding="gzip")
     assert str(ask(lookup(service.url), ("JFK",))[0]) == "400 Bad Request: no such station"
