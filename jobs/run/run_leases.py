@@ -111,6 +111,7 @@ class RunLeases:
 async def _look(store: LimitStore) -> None:
     try:
         await store.books()
+        await store.tell("")  # no service: only to see that the store can be written
     except BookCorrupt as corrupt:
         raise DeclarationError(f"{corrupt}.") from corrupt
     except StoreLost as lost:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.errors import DeclarationError, TidegateError
+from jobs.errors import DeclarationError, RunStopped, TidegateError
 from jobs.limits.lease_book import Claim, Limit
 from jobs.limits.store import BookCorrupt, StoreLost, book_in
 from jobs.limits.store_url import LIMITS_URL, STATE_HOME, open_store
@@ -155,29 +155,47 @@ def test_a_corrupt_book_is_one_error_that_names_its_place(text):
         book_in(text, "geo", "/limits.sqlite")
 
 
+GEO = HttpLookup(
+    name="geo", service=Service(name="geo", url="http://a", max_concurrency=2), request="GET /{k}",
+    keys={"k": "k"}, returns="x BIGINT", timeout=5.0,
+)  # fmt: skip
+
+
 def test_a_run_and_its_check_refuse_a_corrupt_book_alike_and_name_the_file(tmp_path, monkeypatch):
     path = tmp_path / "tidegate" / "limits.sqlite"
     monkeypatch.delenv(LIMITS_URL)
     monkeypatch.setenv(STATE_HOME, str(tmp_path))
-    declared = HttpLookup(
-        name="geo", service=Service(name="geo", url="http://a", max_concurrency=2), request="GET /{k}",
-        keys={"k": "k"}, returns="x BIGINT", timeout=5.0,
-    )  # fmt: skip
-    check_limits([declared], ())
+    check_limits([GEO], ())
     asyncio.run(stepped(path))
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE books SET book = '{'")
     connection.close()
     corrupt = rf"the book of the limits of geo in {path} is corrupt \(JSONDecodeError: .*\). Remove it once no run is"
     with pytest.raises(DeclarationError, match=corrupt):
-        check_limits([declared], ())
+        check_limits([GEO], ())
     leases = RunLeases(open_store(f"file://{path}"), "a run")
     with pytest.raises(DeclarationError, match=corrupt):
         leases.check()
     leases.close()
     path.write_text("no database at all, but as long as a page of one " * 100)
     with pytest.raises(DeclarationError, match=rf"the file of the limits, {path}, is corrupt \(file is not a datab"):
-        check_limits([declared], ())
+        check_limits([GEO], ())
+
+
+def test_a_run_and_its_check_refuse_a_file_that_they_cannot_write(tmp_path, monkeypatch):
+    path = tmp_path / "limits.sqlite"
+    monkeypatch.setenv(LIMITS_URL, f"file://{path}")
+    asyncio.run(stepped(path))
+    with path.open("r+b") as file:  # as a file of another user, to root too: a version of the format that is only read
+        file.seek(18)
+        file.write(b"\3")
+    refused = rf"the file of the limits, {path}, cannot be used \(attempt to write a readonly database\)"
+    with pytest.raises(RunStopped, match=refused):
+        check_limits([GEO], ())
+    leases = RunLeases(open_store(f"file://{path}"), "a run")
+    with pytest.raises(RunStopped, match=refused):
+        leases.check()
+    leases.close()
 
 
 async def stepped(path):
