@@ -39,6 +39,7 @@ from jobs.task.link_protocol import (
 
 SECRET_BYTES = 32
 LAST_MESSAGES = 1.0  # s to wait for those of an ended job's tasks
+LAST_CALLS = 5.0  # s to wait for the calls of stopped tasks; Spark kills their processes after 2 to 4 s
 WITHOUT_STORE = 60.0  # s to wait for the store of the limits
 _NO_KEEPERS: Mapping[str, LeaseKeeper] = {}
 
@@ -117,6 +118,16 @@ class DriverCoordinator:
         """The job of the DataFrame is over: refuse its late tasks, and stop those that Spark has not killed yet."""
         if (frame := self._frames.pop(address.frame, None)) is not None:
             self._released.append(frame)
+
+    def end(self, address: DriverAddress, clock: Callable[[], float] = time.monotonic) -> None:
+        """Release the DataFrame, and return when its tasks have ended their calls, or after LAST_CALLS s: what the run
+        claims in ledgers may then be left to other runs.
+        """
+        frame = self._frames.get(address.frame)
+        self.release(address)
+        until = clock() + LAST_CALLS
+        while frame is not None and frame.tasks and clock() < until:
+            self._sleep(0.02)
 
     def has_failed(self, address: DriverAddress) -> bool:
         """Whether a task of the DataFrame failed by what another attempt would fail by too."""

@@ -125,7 +125,7 @@ def write_out(
             results = files.taken(_by_tasks(frame, task, RESULT))
         given = coordinator.shares_given(plan.driver)
     finally:
-        coordinator.release(plan.driver)
+        coordinator.end(plan.driver)
     if sent is not None:
         sent.add(results)
     return WrittenRows(tuple(result.path for result in results), tuple(given))
@@ -163,7 +163,7 @@ def write_keys(
         else:
             results = files.taken(_by_tasks(keys, task, RESULT))
     finally:
-        engine.coordinator.release(plan.driver)
+        engine.coordinator.end(plan.driver)
     if sent is not None:
         sent.add(results)
     return pa.concat_tables([pq.read_table(result.path, partitioning=None) for result in results])

@@ -66,7 +66,7 @@ class LinkServer(Generic[Sender]):
         self._on_message, self._on_close, self._on_look = on_message, on_close, on_look
         self._clock, self._sleep = clock, sleep
         self._unaccepted: dict[Connection[Sender], None] = {}  # the oldest first
-        self._ending: dict[Connection[Sender], None] = {}  # their last message is not sent yet
+        self._ending: dict[Connection[Sender], None] = {}  # after their last message
         self._looked = clock()
         self._selector = selectors.DefaultSelector()
         self._listening = _listening_on(bind_host)
@@ -90,9 +90,11 @@ class LinkServer(Generic[Sender]):
             self._flush(connection)
 
     def send_last(self, connection: Connection[Sender], kind: str, **facts: Any) -> None:
-        """Send, and close the connection once all is sent."""
+        """Send, and receive nothing more. The connection ends once all is sent; that of a task when the task closes it,
+        which is after its calls, or after a while.
+        """
         self.send(connection, kind, **facts)
-        if connection.is_open and connection.unsent:
+        if connection.is_open and (connection.unsent or connection.sender is not None):
             connection.ends_by = min(connection.ends_by, self._clock() + HELLO_WITHIN)
             self._ending[connection] = None
         else:
@@ -107,7 +109,7 @@ class LinkServer(Generic[Sender]):
         except OSError:  # it is gone
             self.close(connection)
             return
-        is_ended = not connection.unsent and connection in self._ending
+        is_ended = not connection.unsent and connection in self._ending and connection.sender is None
         if is_ended or len(connection.unsent) > MOST_UNSENT:
             self.close(connection)
             return

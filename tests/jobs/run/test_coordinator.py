@@ -270,6 +270,32 @@ def test_the_tasks_of_a_job_that_is_over_are_stopped_and_none_begins(driver, clo
     wait_for(lambda: not driver._frames)
 
 
+@pytest.mark.parametrize("failed", [False, True])
+def test_the_end_of_a_job_waits_until_its_stopped_tasks_have_ended_their_calls(driver, clock, wait_for, failed):
+    address, run = driver.register(once=False), Run()
+    calls = connected(address, run, partition=0, stage=7, task=0)
+    if failed:
+        fails = connected(address, Run(), partition=1, stage=7, task=1)
+        fails.send_failure(RowFailed("lookup w: a row ended as error"))
+        fails.close()
+    ending = threading.Thread(target=driver.end, args=[address])
+    ending.start()
+    wait_for(lambda: not driver._frames)
+    clock.now += link_server.LOOK_EVERY
+    assert run.happened.wait(30)
+    ending.join(0.2)
+    assert ending.is_alive()
+    calls.close()
+    ending.join(2)
+    assert not ending.is_alive()
+
+
+def test_the_end_of_a_job_does_not_wait_for_ever_for_a_task_that_hangs(driver):
+    address = driver.register(once=False)
+    with contextlib.closing(connected(address, Run(), partition=0, stage=7, task=0)):
+        driver.end(address, clock=iter([0.0, 1.0, coordinating.LAST_CALLS]).__next__)
+
+
 # -- connections that are no task's ------------------------------------------------------------------------------------
 def connection(address):
     found = socket.create_connection((address.host, address.port), 30)
