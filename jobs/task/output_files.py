@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import pickle
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +88,9 @@ class TaskFiles:
                     writer.write_table(group)
                     del group  # otherwise it stays in memory until the next one is complete
         except BaseException as error:
+            if isinstance(batches, Generator):
+                with suppress(Exception):  # it has its own error already, or ends its calls
+                    batches.close()
             with suppress(OSError):
                 path.unlink(missing_ok=True)
             if isinstance(error, OSError) and error not in of_the_input:

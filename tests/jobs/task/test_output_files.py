@@ -101,6 +101,24 @@ def test_an_attempt_that_fails_removes_what_it_wrote(tmp_path, monkeypatch, erro
     assert not list(tmp_path.iterdir())
 
 
+def test_rows_that_cannot_be_written_end_the_calls_for_the_next_ones_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(output_files, "ROWS_PER_GROUP", 1)
+    calls = []
+
+    def calling():
+        calls.append("begun")
+        try:
+            yield batch(0, 5)
+            yield pa.RecordBatch.from_pydict({"n": ["no number"]})
+            yield batch(5, 5)
+        finally:
+            calls.append("ended")
+
+    with pytest.raises(pa.ArrowException) as error:
+        list(TaskFiles(str(tmp_path), ROW).written(calling()))
+    assert calls == ["begun", "ended"], error  # which has the frames that hold the generator
+
+
 @pytest.mark.process
 def test_a_full_disk_is_told_in_one_sentence(tmp_path):
     mounted = tmp_path / "small"
