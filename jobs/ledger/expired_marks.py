@@ -10,11 +10,11 @@ from jobs.errors import LedgerError
 from jobs.ledger.answers import SCHEMA
 from jobs.ledger.compaction import open_compacted
 from jobs.ledger.generations import COMPACTED, CompactedFile, contents
+from jobs.ledger.plan import OF_REFRESH
 from jobs.ledger.scan import read_parts
 from jobs.ledger.selection import VANISHED_AT_MOST
 from jobs.ledger.store import LedgerFolder
 
-RUNS = "refresh-"  # how the runs of parts with marks are named
 EXPIRED = "expired"
 COLUMNS = ["key", "outcome", "answered_at"]
 _OUTCOME = SCHEMA.names.index("outcome")
@@ -37,7 +37,7 @@ def _records(folder: LedgerFolder) -> Iterator[pa.Table]:
     there = contents(folder)
     for file in there.generation.files if there.generation else ():
         yield from _of_compacted(folder, file)
-    marks = [part for part in there.parts if part.startswith(RUNS)]
+    marks = [part for part in there.parts if part.startswith(OF_REFRESH)]
     yield from (table.select(COLUMNS) for _, table in read_parts(folder, marks) if table is not None)
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from jobs.declare.ledger_settings import Ttl
 
+OF_REFRESH = "refresh-"  # begins the run id of parts with marks of a refresh
 OF_KEYS = "-keys"  # ends the run id of parts that a run writes during its prefetch
 
 

@@ -16,6 +16,7 @@ from jobs.errors import LedgerError
 from jobs.ledger.answers import SCHEMA, taken
 from jobs.ledger.generations import Contents, contents
 from jobs.ledger.journal import JOURNAL
+from jobs.ledger.plan import OF_REFRESH
 from jobs.ledger.resolution import Mask, decide, newest_rows
 from jobs.ledger.scan import FOUND, REST, ROWS_AT_ONCE, KeySet, matches
 from jobs.ledger.store import LedgerFolder
@@ -57,14 +58,15 @@ class Search:
         self._keys = KeySet(wanted)
         self._folder = folder
         self._without = tuple(f"{run}/" for run in without)
-        self._before = seen or Seen()
-        self._read = self._before
+        self._read = seen or Seen()
         self._found = FOUND.empty_table()
 
     @property
     def seen(self) -> Seen:
-        """What was read so far. A journal is not part of it, because it may grow."""
-        return Seen(self._read.generation, self._read.parts | self._before.parts)
+        """What was read so far. A journal is not part of it, because it may grow, nor are marks of refreshes, because
+        they void answers from before them that are stored later.
+        """
+        return self._read
 
     def update(self, now_us: int) -> bool:
         """Read what is new. Returns whether that has records of the keys.
@@ -81,7 +83,7 @@ class Search:
     def _update(self, there: Contents, now_us: int) -> bool:
         name = there.generation.name if there.generation else None
         is_new = name != self._read.generation  # it may have dropped records, so what was found is found again
-        known = self._before.parts if is_new else self._read.parts | self._before.parts
+        known = frozenset() if is_new else self._read.parts  # parts may void what the generation has
         parts = [part for part in there.parts if part not in known and not part.startswith(self._without or "//")]
         torn: set[str] = set()
         wanted = Contents(there.generation if is_new else None, tuple(parts))
@@ -91,6 +93,7 @@ class Search:
         changed = found is not self._found
         self._found = found
         read = {part for part in parts if part not in torn and not part.endswith(JOURNAL)}
+        read -= {part for part in parts if part.startswith(OF_REFRESH)}
         self._read = Seen(name, frozenset(read) if is_new else self._read.parts | read)
         return changed
 

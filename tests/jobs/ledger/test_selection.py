@@ -1,5 +1,6 @@
 """Which record speaks for a key, and how little is read to find it."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pyarrow as pa
@@ -9,9 +10,10 @@ import pytest
 from jobs.declare.ledger_settings import Ttl
 from jobs.errors import LedgerError
 from jobs.ledger import compaction, generations, scan, selection
-from jobs.ledger.answers import as_answers, as_table
+from jobs.ledger.answers import StoredAnswer, as_answers, as_table
 from jobs.ledger.compaction import compact
-from jobs.ledger.selection import select
+from jobs.ledger.generations import contents
+from jobs.ledger.selection import Search, select
 from jobs.ledger.store import LedgerFolder, as_parquet
 from tests.support.places import everywhere
 
@@ -251,3 +253,39 @@ def test_a_part_is_read_once_while_its_file_is_the_same(folder, ledgers, monkeyp
     folder.delete(f"parts/{part}")
     assert answers_of("other") == []
     assert read == [part, part]
+
+
+# -- searches that read only what is new -------------------------------------------------------------------------------
+def record(outcome, at, run):
+    return StoredAnswer("[7]", outcome, b"1" if outcome == "ok" else None, at * SECOND, run)
+
+
+def after_a_search(folder):
+    """A search that continues after one that found that the answer of [7] was refreshed."""
+    folder.write_part("old", "0-0-0", [record("ok", 10, "old")])
+    folder.write_part("refresh-1", "0-0-0", [record("expired", 50, "refresh-1")])
+    search = Search(folder, pa.array(["[7]"]))
+    search.update(NOW)
+    assert search.selected(now_us=NOW, ttl=Ttl()).refreshed.to_pylist() == ["[7]"]
+    return Search(folder, pa.array(["[7]"]), seen=search.seen)
+
+
+def test_a_refreshed_answer_that_a_compaction_took_in_without_its_mark_counts_in_no_search(tmp_path, monkeypatch):
+    folder = LedgerFolder(str(tmp_path), "score", "f" * 16)
+    search = after_a_search(folder)
+    began_before = replace(contents(folder), parts=("old/0-0-0.parquet",))
+    monkeypatch.setattr(compaction, "contents", lambda _: began_before)
+    assert compact(folder, now_us=NOW).parts_taken_in == 1
+    search.update(NOW)
+    assert not search.selected(now_us=NOW, ttl=Ttl()).answers.num_rows
+
+
+def test_an_answer_from_before_a_refresh_that_is_stored_later_counts_in_no_search(tmp_path):
+    folder = LedgerFolder(str(tmp_path), "score", "f" * 16)
+    search = after_a_search(folder)
+    folder.write_part("slow", "0-0-0", [record("ok", 40, "slow")])
+    search.update(NOW)
+    assert not search.selected(now_us=NOW, ttl=Ttl()).answers.num_rows
+    folder.write_part("new", "0-0-0", [record("ok", 60, "new")])
+    search.update(NOW)
+    assert search.selected(now_us=NOW, ttl=Ttl()).answers["run_id"].to_pylist() == ["new"]
