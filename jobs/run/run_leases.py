@@ -64,12 +64,17 @@ class RunLeases:
 
     def close(self) -> None:
         """Give back what the run holds, but for what its calls may still use."""
-        if self._loop.is_closed():
+        if not self.is_here:
             return
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its thread runs: not after `close`, nor in a process that was forked from this one."""
+        return self._thread.is_alive()
 
     async def _end(self) -> None:
         for task in self._tasks:
@@ -256,7 +261,7 @@ def run_leases(name: str) -> RunLeases:
     """
     global _leases  # noqa: PLW0603  # one per process, as its tasks are of one run
     with _opening:
-        if _leases is None:
+        if _leases is None or not _leases.is_here:
             _leases = RunLeases(open_store(limits_url()), name)
             atexit.register(_leases.close)
     _leases.check()

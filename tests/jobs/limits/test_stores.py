@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import sqlite3
 from contextlib import suppress
 
@@ -195,6 +197,18 @@ def test_a_run_and_its_check_refuse_a_file_that_they_cannot_write(tmp_path, monk
     leases = RunLeases(open_store(f"file://{path}"), "a run")
     with pytest.raises(RunStopped, match=refused):
         leases.check()
+    leases.close()
+
+
+@pytest.mark.process
+def test_a_forked_process_ends_though_it_has_no_thread_of_the_leases(tmp_path):
+    leases = RunLeases(open_store(f"file://{tmp_path}/limits.sqlite"), "a run")
+    leases.check()
+    if (child := os.fork()) == 0:
+        signal.alarm(10)
+        leases.close()  # as at the end of a process
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
     leases.close()
 
 
