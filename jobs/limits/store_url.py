@@ -1,7 +1,8 @@
 """The store of the limits: a file of this machine, unless an environment variable names another."""
 
+import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,14 +13,25 @@ from jobs.limits.store import LimitStore
 LIMITS_URL = "TIDEGATE_LIMITS_URL"
 OFF = "off"
 STATE_HOME = "XDG_STATE_HOME"
-FILE = Path("tidegate", "limits.sqlite")
+FOLDER = "tidegate"
+MACHINE_ID = Path("/etc/machine-id")
 FORMS = "postgresql://user@host/database, file:///path/of/a/file on a disk of this machine, or off"
 
 
-def limits_url(environment: Mapping[str, str] = os.environ) -> str:
+def machine_id() -> str:
+    """The id of this machine; empty if it has none."""
+    try:
+        return MACHINE_ID.read_text().strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def limits_url(environment: Mapping[str, str] = os.environ, machine: Callable[[], str] = machine_id) -> str:
     """The address of the store where runs meet; empty where the variable says `off`.
 
-    By default a file in the user's state folder, so that all runs of a user on one machine meet.
+    By default a file in the user's state folder, so that all runs of a user on one machine meet. Each machine has its
+    own file, because several may share a home: the clocks of two machines in one file would end each other's leases and
+    spend budgets.
 
     Raises:
         DeclarationError: The user has no home folder.
@@ -29,7 +41,8 @@ def limits_url(environment: Mapping[str, str] = os.environ) -> str:
     state = environment.get(STATE_HOME)
     try:
         folder = Path(state) if state else Path.home() / ".local" / "state"
-        return f"file://{(folder / FILE).absolute()}"
+        name = f"limits-{hashlib.sha256(found.encode()).hexdigest()[:12]}" if (found := machine()) else "limits"
+        return f"file://{(folder / FOLDER / name).absolute()}.sqlite"
     except RuntimeError as error:
         raise DeclarationError(
             f"the limits have no file: this user has no home folder. Set {LIMITS_URL} to {FORMS}."

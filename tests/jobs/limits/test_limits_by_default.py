@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import time
@@ -79,7 +80,13 @@ def test_a_killed_run_leaves_its_part_to_the_others_and_the_limit_is_never_excee
 
 
 def test_the_file_is_in_the_state_folder_of_the_user_and_off_means_none():
-    assert limits_url({STATE_HOME: "/a/state"}) == "file:///a/state/tidegate/limits.sqlite"
-    assert limits_url({"XDG": ""}) == f"file://{Path.home()}/.local/state/tidegate/limits.sqlite"
+    assert limits_url({STATE_HOME: "/a/state"}, str) == "file:///a/state/tidegate/limits.sqlite"
+    assert limits_url({"XDG": ""}, str) == f"file://{Path.home()}/.local/state/tidegate/limits.sqlite"
     assert limits_url({LIMITS_URL: "off"}) == ""
     assert limits_url({LIMITS_URL: "postgresql://db/limits"}) == "postgresql://db/limits"
+
+
+def test_machines_that_share_a_home_have_a_file_each():
+    one, again, other = (limits_url({STATE_HOME: "/a/state"}, lambda name=name: name) for name in ("a", "a", "b"))
+    assert one == again != other
+    assert re.fullmatch(r"file:///a/state/tidegate/limits-[0-9a-f]{12}\.sqlite", one)

@@ -6,6 +6,7 @@ import os
 import signal
 import sqlite3
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from jobs.errors import DeclarationError, RunStopped, TidegateError
 from jobs.limits.lease_book import Claim, Limit
 from jobs.limits.store import BookCorrupt, StoreLost, book_in
-from jobs.limits.store_url import LIMITS_URL, STATE_HOME, open_store
+from jobs.limits.store_url import LIMITS_URL, STATE_HOME, limits_url, open_store
 from jobs.run.run_leases import RunLeases, check_limits
 from tidegate import HttpLookup, Service
 
@@ -164,9 +165,9 @@ GEO = HttpLookup(
 
 
 def test_a_run_and_its_check_refuse_a_corrupt_book_alike_and_name_the_file(tmp_path, monkeypatch):
-    path = tmp_path / "tidegate" / "limits.sqlite"
     monkeypatch.delenv(LIMITS_URL)
     monkeypatch.setenv(STATE_HOME, str(tmp_path))
+    path = Path(limits_url().removeprefix("file://"))
     check_limits([GEO], ())
     asyncio.run(stepped(path))
     with sqlite3.connect(path) as connection:
