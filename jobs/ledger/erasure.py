@@ -8,16 +8,27 @@ import pyarrow as pa
 
 from jobs.errors import LedgerError
 from jobs.ledger.compaction import ROWS_IN_MEMORY, open_compacted, sweep, write_compacted
-from jobs.ledger.generations import CompactedFile, Contents, Generation, NewFiles, contents
+from jobs.ledger.generations import (
+    COMPACTED,
+    CompactedFile,
+    Contents,
+    Generation,
+    NewFiles,
+    contents,
+    list_compacted,
+    newest_generation,
+    number_in,
+)
 from jobs.ledger.journal import JOURNAL
 from jobs.ledger.merging import in_order
 from jobs.ledger.plan import OF_KEYS
 from jobs.ledger.scan import KeySet
 from jobs.ledger.store import PARTS, ForeignFile, LedgerFolder
-from jobs.ledger.working_folders import RUNS, remove_gone
+from jobs.ledger.working_folders import BEAT, RUNS, by_run, remove_gone
 from jobs.storage.stored_files import error_text
 
 AT_MOST = 5  # times that a compaction may be first
+QUIET = 600.0  # s without a heartbeat, after which a run was killed; more than the clocks of two machines differ by
 INDEX = "index"  # how the names of files with a run's answers begin; other files of a run hold no key
 
 
@@ -71,7 +82,7 @@ class _Forgetting:
 
     def run(self, now_us: int) -> bool:
         """False if a compaction was first."""
-        self._at_work = remove_gone(self._folder, self._folder.files(RUNS))
+        self._at_work = self._runs_at_work(now_us)
         there = contents(self._folder)
         new = NewFiles(self._folder, there.generation)
         kept = self._without_keys(there.generation, new)
@@ -82,8 +93,15 @@ class _Forgetting:
         self._folder.delete(*(f"{PARTS}/{part}" for part in torn))
         self.files += len(torn)
         sweep(self._folder, None, now_us)
+        self._forget_crashed_changes()
         self._forget_runs()
         return True
+
+    def _runs_at_work(self, now_us: int) -> set[str]:
+        files = self._folder.files(RUNS)
+        registered, names = remove_gone(self._folder, files), by_run(self._folder, files)
+        beats = {run: names[run][BEAT] for run in registered}
+        return {run for run, beat in beats.items() if beat is None or now_us / 1e6 - beat.timestamp() < QUIET}
 
     def _without(self, table: pa.Table) -> pa.Table | None:
         places = self._wanted.places(table["key"])
@@ -138,6 +156,26 @@ class _Forgetting:
     def _write(self, rest: list[pa.Table], new: NewFiles, files: list[CompactedFile], now_us: int) -> None:
         if sum(map(len, rest)):
             files.append(write_compacted(self._folder, new.next_name(), in_order(pa.concat_tables(rest), now_us)))
+
+    def _forget_crashed_changes(self) -> None:
+        """Delete files with a key that `sweep` leaves for a while: those of crashed changes of earlier versions, which
+        took times for numbers.
+        """
+        files = list_compacted(self._folder)
+        newest = newest_generation(self._folder)  # after the listing, which has no change beyond the next number
+        following = newest.number + 1 if newest else 1
+        for name in files:
+            number = number_in(name.partition("/")[0])
+            if number is not None and number > following and self._may_have_a_key(f"{COMPACTED}/{name}"):
+                self._folder.delete(f"{COMPACTED}/{name}")
+
+    def _may_have_a_key(self, name: str) -> bool:
+        try:
+            with self._folder.open(name) as opened:
+                return self._without(opened.read()) is not None
+        except ForeignFile:  # torn
+            self.files += 1
+            return True
 
     def _forget_runs(self) -> None:
         for name in self._folder.names(RUNS):

@@ -1,7 +1,9 @@
 """Keys taken out of the ledger: no byte of them stays."""
 
 import itertools
+import os
 import random
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from jobs.ledger.answers import as_table
 from jobs.ledger.compaction import compact
 from jobs.ledger.erasure import Forgotten, forget
 from jobs.ledger.index import write_index
+from jobs.ledger.store import LedgerFolder, as_parquet
 from tests.support.places import everywhere
 
 NOW = timedelta(0)
@@ -99,6 +102,32 @@ def test_a_torn_part_which_may_hold_anything_goes_and_somebody_elses_file_stays(
     ledgers.put(folder, foreign, b"mine")
     forget(folder, GONE)
     assert {torn, foreign} & set(folder.names()) == {foreign}
+
+
+@pytest.mark.parametrize(("minutes", "stays"), [(1, True), (15, False)])
+def test_a_torn_part_stays_while_its_run_gives_signs_of_life(tmp_path, ledgers, minutes, stays):
+    folder = LedgerFolder(str(tmp_path), "score", "f" * 16)
+    fill(folder, ledgers)
+    torn = "parts/run-3/0-1.parquet"
+    ledgers.put(folder, torn, ledgers.data_of(folder, torn)[:-1])
+    ledgers.put(folder, "runs/run-3/run.json", b'{"run_id": "run-3", "host": "another", "pid": 1}')
+    beat = time.time() - 60 * minutes
+    os.utime(f"{folder.path}/runs/run-3/run.json", (beat, beat))
+    forget(folder, GONE)
+    assert (torn in folder.names()) == stays
+
+
+@everywhere("folder")
+def test_what_a_crashed_compaction_of_an_earlier_version_left_loses_the_keys_too(folder, ledgers):
+    fill(folder, ledgers)
+    left = f"compacted/{time.time_ns() // 1000:017d}-0a1b2c3d"
+    of_others = as_table(records(ledgers, KEYS[:10]))
+    for number, data in enumerate([as_parquet(as_table(records(ledgers, KEYS))), as_parquet(of_others), b"PAR1 torn"]):
+        ledgers.put(folder, f"{left}/0000{number}.parquet", bytes(data))
+    forget(folder, GONE)
+    assert [name for name in folder.names() if name.startswith(left)] == [f"{left}/00001.parquet"]
+    for name in folder.names():
+        assert not names_in(ledgers.data_of(folder, name)) & set(GONE), name
 
 
 def test_forgetting_is_a_success_again_after_a_crash_at_any_step(remote, objects, ledgers):
