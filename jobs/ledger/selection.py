@@ -6,10 +6,11 @@ only of row groups with a hit.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jobs.declare.ledger_settings import Ttl
 from jobs.errors import LedgerError
@@ -21,6 +22,7 @@ from jobs.ledger.resolution import Mask, decide, newest_rows
 from jobs.ledger.scan import FOUND, REST, ROWS_AT_ONCE, KeySet, matches
 from jobs.ledger.store import LedgerFolder
 
+VOIDING = pa.array(["expired", "error", "timeout"])
 VANISHED_AT_MOST = 5  # times that compactions may delete files during one read
 
 
@@ -39,10 +41,18 @@ class Selected:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a search has read, for another one that only reads what came later."""
+    """What a search has read, for another one that only reads what came later.
+
+    Attributes:
+        generation: The newest compacted generation.
+        parts: Without journals, which may grow and are read again.
+        voiding: Records that void or settle others, in SCHEMA: without them an older record of a
+            journal would count again.
+    """
 
     generation: str | None = None
     parts: frozenset[str] = frozenset()
+    voiding: pa.Table = field(default_factory=SCHEMA.empty_table)
 
 
 class Search:
@@ -59,14 +69,24 @@ class Search:
         self._folder = folder
         self._without = tuple(f"{run}/" for run in without)
         self._read = seen or Seen()
-        self._found = FOUND.empty_table()
+        self._voiding = self._placed(self._read.voiding)
+        self._found = self._voiding
 
     @property
     def seen(self) -> Seen:
         """What was read so far. A journal is not part of it, because it may grow, nor are marks of refreshes, because
         they void answers from before them that are stored later.
         """
-        return self._read
+        voiding = self._found.filter(pc.is_in(self._found["outcome"], value_set=VOIDING))
+        texts = self._keys.texts.take(voiding["place"].combine_chunks())
+        records = pa.table([texts, *(voiding[name] for name in REST)], schema=SCHEMA)
+        return replace(self._read, voiding=records)
+
+    def _placed(self, records: pa.Table) -> pa.Table:
+        """Records in SCHEMA as FOUND has them, those of wanted keys."""
+        columns = [self._keys.places(records["key"]), *(records[name] for name in REST)]
+        placed = pa.table(columns, schema=FOUND)
+        return placed.filter(pc.is_valid(placed["place"]))
 
     def update(self, now_us: int) -> bool:
         """Read what is new. Returns whether that has records of the keys.
@@ -88,7 +108,7 @@ class Search:
         torn: set[str] = set()
         wanted = Contents(there.generation if is_new else None, tuple(parts))
         tables = matches(self._folder, wanted, self._keys, unread=torn.add)
-        before = FOUND.empty_table() if is_new else self._found
+        before = self._voiding if is_new else self._found
         found = _newest_of(tables, before, len(self._keys), now_us)
         changed = found is not self._found
         self._found = found

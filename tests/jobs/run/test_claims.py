@@ -22,13 +22,13 @@ from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.ledger_settings import Ttl
 from jobs.declare.services import Service
 from jobs.errors import LedgerError
-from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.answers import StoredAnswer, as_table
 from jobs.ledger.keys import key_hashes
 from jobs.ledger.plan import LedgerPlan
-from jobs.ledger.selection import Search
+from jobs.ledger.selection import Search, Seen
 from jobs.ledger.working_folders import BEAT, announce
 from jobs.run.claims import FEWEST_AHEAD, Claims, SharedLookup
-from jobs.run.hits import folder_of, run_of_keys
+from jobs.run.hits import folder_of, known_answers, run_of_keys
 from jobs.run.kept_keys import keep_keys, release_prefetched
 from jobs.run.registration import look_around, unregister
 from tests.support.failing_storage import ERRORS, FailingStorage, put_under
@@ -56,6 +56,7 @@ def batches(keys):
     return iter(table.to_batches(max_chunksize=300))
 
 
+NOTHING = Seen()
 LOOKUP = HttpLookup(
     name="score",
     service=Service(name="s", url="http://localhost", max_concurrency=1),
@@ -76,8 +77,8 @@ def decide(plan, by_row=(), types="bigint", **more):
     keep_keys(plan, np.array(by_row, np.int64), types, **more)
 
 
-def claims_of(*plans, attempt=0, lookup=LOOKUP, types="bigint"):
-    shared = {number: SharedLookup(plan, lookup, types) for number, plan in enumerate(plans)}
+def claims_of(*plans, attempt=0, lookup=LOOKUP, types="bigint", seen=NOTHING):
+    shared = {number: SharedLookup(plan, lookup, types, seen) for number, plan in enumerate(plans)}
     return Claims(shared, 0, attempt, text="text", place="place", hashed="hash", seed=hash(plans[0].run_id))
 
 
@@ -360,6 +361,25 @@ def test_answers_of_a_dead_run_that_no_longer_hold_are_asked_by_the_prefetch(pla
         mark_expired(folder_of(one), ["[7]"])
     register(two)
     assert ask(two, [7, 8]) == ["[7]"]
+
+
+@pytest.mark.parametrize("later", ["expired", "error"])
+def test_what_voids_or_settles_a_record_of_a_dead_runs_journal_counts_in_the_prefetch(plan, later):
+    """A journal is read again, but not the part that says that its record no longer counts."""
+    one, two = plan("one"), replace(plan("two"), idempotent=later == "expired")
+    now, folder = time.time_ns() // 1000, folder_of(one)
+    outcome = {"expired": "ok", "error": "asked"}[later]
+    old = StoredAnswer("[7]", outcome, b"1" if outcome == "ok" else None, now - 10, "one")
+    folder.journal(run_of_keys("one"), "0-0-x-00000").append(as_table([old]))
+    if later == "expired":
+        mark_expired(folder, ["[7]"])
+    else:
+        folder.write_part("one", "0-0-y-00000", [StoredAnswer("[7]", "error", None, now - 5, "one")])
+    register(two)
+    search = Search(folder, pa.array(["[7]", "[8]"]))
+    assert known_answers(search, LOOKUP, two).num_rows == 0
+    claims = claims_of(two, seen=search.seen)
+    assert [text for batch in claims.take(batches([7, 8])) for text in batch["text"].to_pylist()] == ["[7]", "[8]"]
 
 
 def test_stored_answers_that_the_declaration_calls_errors_are_asked_by_the_prefetch(plan):
