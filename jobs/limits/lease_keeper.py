@@ -23,6 +23,7 @@ EVERY = 1.0  # s between heartbeats
 EVERY_WAITING = 0.25  # s, while other runs still hold a part of this run's target
 SOONEST = 0.1  # s, the shortest time between two, if there is something to return or to request
 SLACK = 10.0  # s after the last answered heartbeat in which calls may still start
+WAIT_SAID_AFTER, WAIT_SAID_AGAIN = 10.0, 60.0  # s in which other runs hold all of a limit
 TTL_OF_TASKS = 30.0  # s, time to live of a task's part without a store
 
 
@@ -54,6 +55,8 @@ class LeaseKeeper:
         self._opened = False  # a task's probe succeeded, which the store does not know yet
         self._asked: dict[str, int] = {}
         self._pause = EVERY  # s, the longest time to the next heartbeat
+        self._waits_since: float | None = None  # for a first part, which other runs hold
+        self._wait_said_at = -math.inf
         self._soon: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -214,6 +217,22 @@ class LeaseKeeper:
             with suppress(StoreLost):
                 await self.store.step(self.declared.service, lambda book, now: book.leave(self.owner, now=now))
 
+    def _say_wait(self, answer: Answer, now: float) -> None:
+        """Log that other runs hold all calls in flight: without a word, a wait for a killed run looks like a hang."""
+        share = answer.shares.get(CALLS)
+        if share is None or share.has or not self._asked.get(CALLS) or answer.gate == CLOSED:
+            self._waits_since = None
+            return
+        self._waits_since = now if self._waits_since is None else self._waits_since
+        waited = now - self._waits_since
+        if waited >= WAIT_SAID_AFTER and now - self._wait_said_at >= WAIT_SAID_AGAIN:
+            self._wait_said_at = now
+            logging.getLogger("tidegate").warning(
+                "service %s: for %.0f s no call could start, because other runs hold all of its %d calls in flight. "
+                "What a killed run held is free %.0f s after its end; `tidegate limits` lists the runs.",
+                self.declared.service, waited, self.declared.limits[CALLS].amount, self.ttl,
+            )  # fmt: skip
+
     def _take(self, answer: Answer, asked_at: float, closed: tuple[float, str] | None, opened: bool) -> None:  # noqa: FBT001
         with self._lock:
             self.holder.take(answer, asked_at=asked_at)
@@ -223,6 +242,7 @@ class LeaseKeeper:
                 self._closed = None
             if self._opened == opened:
                 self._opened = False
+            self._say_wait(answer, now)
             waits = any(share.has < share.target for share in answer.shares.values())
             self._pause = EVERY_WAITING if waits else EVERY
             if self._closed is not None or self._opened:  # the answer is older than that

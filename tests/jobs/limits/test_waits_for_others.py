@@ -1,0 +1,43 @@
+"""A run that waits for its first part of a limit says why."""
+
+import asyncio
+import logging
+
+from jobs.limits.file_store import FileStore
+from jobs.limits.lease_book import Claim, Limit
+from jobs.limits.lease_keeper import LeaseKeeper
+from jobs.limits.limits_plan import CALLS, ServiceLimits
+
+LONGEST_CALL = 90.0  # s
+SAID = (
+    "service geo: for 10 s no call could start, because other runs hold all of its 4 calls in flight. "
+    "What a killed run held is free 100 s after its end; `tidegate limits` lists the runs."
+)
+
+
+async def beats(path, caplog):
+    """By second, how many warnings there were and the part of a run that began when another one was killed."""
+    now, found = 0.0, []
+    limits = ServiceLimits("geo", {CALLS: Limit(4)}, LONGEST_CALL)
+    store = FileStore(str(path), patience=5.0, clock=lambda: now)
+    killed, run = (LeaseKeeper(limits, owner, owner, store, lambda: now) for owner in ("killed", "run"))
+    for _ in range(2):  # the first heartbeat of a run only makes it known
+        killed.heartbeat("task", {CALLS: Claim(Limit(4), 0, 4)})
+        await killed.beat()
+    for _ in range(120):
+        run.heartbeat("task", {CALLS: Claim(Limit(4), 0, 4)})
+        await run.beat()
+        found.append((len(caplog.messages), run.holder.shares[CALLS].has))
+        now += 1.0
+    await store.close()
+    return found
+
+
+def test_a_run_that_waits_for_what_a_killed_one_held_says_so(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, "tidegate"):
+        found = asyncio.run(beats(tmp_path / "limits.sqlite", caplog))
+    assert caplog.messages[0] == SAID
+    assert [warnings for warnings, _ in found[:12]] == [0] * 11 + [1]  # the first heartbeat wants nothing
+    begun = next(second for second, (_, has) in enumerate(found) if has)
+    assert 90 < begun <= 101
+    assert len(caplog.messages) == 2  # again after a minute, and not once it calls
