@@ -152,7 +152,9 @@ class _Run:
         log = self._log(days[0])
         for day in days:
             run_records.progress_file(self._name, day).unlink(missing_ok=True)  # that of an earlier run
-        yield DayStage(days[0], self._ids[days[0]], "starting", {"log": str(log)})
+        yield DayStage(
+            days[0], self._ids[days[0]], "starting", {"log": str(log), "engine": self._pipeline.submit.engine}
+        )
         submit = self._pipeline.submit.for_short_run() if self._before.is_short(days) else self._pipeline.submit
         with (
             self._before.handed_over() as handed_over,

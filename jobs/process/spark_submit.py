@@ -15,7 +15,7 @@ from pathlib import Path
 from jobs.errors import LOG_SAYS_MORE
 from jobs.process.process_guard import command_under_guard
 from jobs.run import local_master
-from jobs.run.engines import is_local
+from jobs.run.engines import ENGINE, LOCAL, SPARK, chosen_engine
 from jobs.run.enrich_day import FAILED, LOG_VARIABLE, STOPPED, WRONG
 from jobs.run.spark_session import GIVING_BACK
 from jobs.tables.leases import Lease
@@ -64,6 +64,7 @@ class SparkSubmit:
     java_options: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     grace: float = 10.0
+    engine: str = SPARK
 
     @contextlib.contextmanager
     def started(
@@ -93,7 +94,7 @@ class SparkSubmit:
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
-            if missing := "" if self.is_remote or is_local() else java_missing():
+            if missing := "" if self.is_remote or self.engine == LOCAL else java_missing():
                 output.write(missing.encode())
                 output.flush()
                 yield lambda _seconds: FAILED
@@ -131,10 +132,10 @@ class SparkSubmit:
 
     def _environment(self, log: Path) -> dict[str, str]:
         remote = {"SPARK_REMOTE": self.master} if self.is_remote else {}
-        return local_master.environment_of(self.master) | remote | {LOG_VARIABLE: str(log)}
+        return local_master.environment_of(self.master) | remote | {LOG_VARIABLE: str(log), ENGINE: self.engine}
 
     def _command(self, program: Path, name: str) -> list[str]:
-        if self.is_remote or is_local():  # a client of Spark Connect, or no Spark at all
+        if self.is_remote or self.engine == LOCAL:  # a client of Spark Connect, or no Spark at all
             return [sys.executable, str(program)]
         spark_submit = Path(sys.executable).parent / "spark-submit"
         logging = f"-Dlog4j2.configurationFile=file:{LOGGING}"
@@ -184,12 +185,17 @@ def _java_version(java: Path) -> int:
     return JAVA
 
 
-def spark_submit_from_environment() -> SparkSubmit:
-    """As the environment wants it: TIDEGATE_SPARK_MASTER, _DRIVER_MEMORY, _JAVA_OPTIONS."""
+def spark_submit_from_environment(engine: str | None = None) -> SparkSubmit:
+    """As the environment wants it: TIDEGATE_SPARK_MASTER, _DRIVER_MEMORY, _JAVA_OPTIONS, TIDEGATE_ENGINE.
+
+    Args:
+        engine: Chosen by a command, in place of the environment.
+    """
     return SparkSubmit(
         master=os.environ.get("TIDEGATE_SPARK_MASTER", "local[2]"),
         conf={"spark.driver.memory": os.environ.get("TIDEGATE_SPARK_DRIVER_MEMORY", "1g")},
         java_options=os.environ.get("TIDEGATE_SPARK_JAVA_OPTIONS", ""),
+        engine=chosen_engine(engine),
     )
 
 

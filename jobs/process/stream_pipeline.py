@@ -13,7 +13,7 @@ from jobs.process.day_events import FAILED
 from jobs.process.day_pipeline import DayPipeline
 from jobs.process.spark_submit import WaitForEnd, ended
 from jobs.process.stream_state import BatchDone, StreamState
-from jobs.run.engines import ENGINE, LOCAL, is_local
+from jobs.run.engines import ENGINE, LOCAL
 from jobs.tables.leases import leased
 
 PROGRAM = Path(__file__).resolve().parent / "enrich_stream.py"
@@ -80,7 +80,7 @@ def run_stream(pipeline: DayPipeline, options: Sequence[str]) -> Iterator[Stream
             f"{name}: TIDEGATE_SPARK_MASTER is {pipeline.submit.master!r}; Spark Connect would run the batches in its "
             "server, away from the leases of the table. Name a master for a stream, as local[2]."
         )
-    if is_local():
+    if pipeline.submit.engine == LOCAL:
         raise DeclarationError(f"{name}: a stream needs Spark; {ENGINE} is {LOCAL!r}.")
     if why := pipeline.quality.unready(name):
         raise DeclarationError(f"{name}: {why} Nothing was called.")

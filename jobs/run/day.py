@@ -147,14 +147,14 @@ def write_input(
     """
     started_at = _now()
     from jobs.run.driver_task import is_for_driver  # import Spark only after the declaration is checked
-    from jobs.run.engines import LocalEngine, SparkEngine, is_local
+    from jobs.run.engines import LOCAL, LocalEngine, SparkEngine, chosen_engine
     from jobs.run.planner import RunOfDay, plan_day
     from jobs.run.request_metrics import RequestMetricsCollector
     from jobs.run.windows import write_windows
 
     report({"kind": "started", "day": day, "run_id": run_id, "rows_total": input_day.rows})
     engine: Engine
-    if spark is None and is_local():
+    if spark is None and chosen_engine() == LOCAL:
         engine = LocalEngine(f"tidegate {enrichment.name} {day}")
     else:
         engine = SparkEngine(spark or session(f"{enrichment.name} {day}"))

@@ -90,12 +90,16 @@ def beside(engine: Engine) -> Engine:
     return SparkEngine(session_beside(engine.spark)) if isinstance(engine, SparkEngine) else engine
 
 
-def is_local() -> bool:
-    """Whether the environment chooses the local engine. Raises DeclarationError for an unknown one."""
-    chosen = os.environ.get(ENGINE) or SPARK
+def chosen_engine(option: str | None = None) -> str:
+    """The engine that an option of a command, or else the environment, chooses.
+
+    Raises:
+        DeclarationError: There is no such engine.
+    """
+    chosen = option or os.environ.get(ENGINE) or SPARK
     if chosen not in (SPARK, LOCAL):
         raise DeclarationError(f"{ENGINE} is {chosen!r}; it must be {SPARK} or {LOCAL}.")
-    return chosen == LOCAL
+    return chosen
 
 
 _opening = threading.Lock()

@@ -152,7 +152,7 @@ def test_a_day_held_back_is_told_with_its_check_its_report_and_what_asks_again()
 
 
 EVENTS = (
-    {"kind": "starting", "log": "data/runs/things/2013-01-10.log"},
+    {"kind": "starting", "log": "data/runs/things/2013-01-10.log", "engine": "spark"},
     {},
     {"kind": "started", "rows_total": 4},
     *({"kind": "progress", "unit": unit, "rows": rows, "rows_total": 4, "rows_per_s": 0, "in_flight": 2,

@@ -1,10 +1,8 @@
 """The shared part of commands that run days: with the checks of the nightly job, and one line per day."""
 
 import argparse
-import os
 import sys
 from collections.abc import Iterable
-from typing import Any
 
 from data_quality.day_quality import LOCAL_CHECKS, REPORTS, DayQuality
 from jobs.declare.discovery import beside
@@ -15,7 +13,7 @@ from jobs.process import day_events
 from jobs.process.day_events import DayEvent, DayOutcome, DayStage, DaysWarning
 from jobs.process.day_pipeline import DayPipeline
 from jobs.process.spark_submit import spark_submit_from_environment
-from jobs.run.engines import ENGINE, LOCAL, SPARK, is_local
+from jobs.run.engines import ENGINE, LOCAL, SPARK
 from jobs.run.enrich_day import STOPPED as STOPPED_BY_SERVICE
 from jobs.run.enrich_day import WRONG as WRONG_DECLARATION
 from jobs.schema import DayRecord
@@ -30,15 +28,16 @@ def pipeline_of(options: argparse.Namespace) -> DayPipeline:
     found = named(options)
     if message := find_conflict(found, beside(found)):
         raise DeclarationError(message)
-    return pipeline(*found, wait=options.wait)
+    return pipeline(*found, wait=options.wait, engine=options.engine)
 
 
-def pipeline(reference: str, enrichment: Enrichment, *, wait: float) -> DayPipeline:
+def pipeline(reference: str, enrichment: Enrichment, *, wait: float, engine: str | None) -> DayPipeline:
+    submit = spark_submit_from_environment(engine)
     return DayPipeline(
         reference=reference,
         enrichment=enrichment,
-        quality=DayQuality(LOCAL_CHECKS) if is_local() else DayQuality(),
-        submit=spark_submit_from_environment(),
+        quality=DayQuality(LOCAL_CHECKS) if submit.engine == LOCAL else DayQuality(),
+        submit=submit,
         wait=wait,
     )
 
@@ -49,19 +48,10 @@ def add_wait(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class _ChooseEngine(argparse.Action):
-    """Sets the variable that the commands and the program of a day read."""
-
-    def __call__(self, _parser: object, _namespace: object, engine: Any, _option: object = None) -> None:
-        os.environ[ENGINE] = engine
-
-
 def add_engine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine",
         choices=(SPARK, LOCAL),
-        action=_ChooseEngine,
-        default=argparse.SUPPRESS,
         help=f"{LOCAL} runs days in one process, without Java ({SPARK}, or what {ENGINE} says)",
     )
 

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from jobs.process.day_events import DayStage
-from jobs.run.engines import is_local
+from jobs.run.engines import LOCAL
 from jobs.wording import counted
 from tidegate.terminal import clear_line
 
@@ -47,7 +47,7 @@ def stage_line(event: DayStage) -> str:
     message, facts = "", event.facts
     match event.kind:
         case "starting":
-            started = "the run" if is_local() else "Spark"
+            started = "the run" if facts["engine"] == LOCAL else "Spark"
             message = f"starting {started}, which logs to {facts['log']}"
         case "started":
             message = f"reading {counted(facts['rows_total'], 'row')}"

@@ -26,6 +26,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     when.add_argument("--available-now", action="store_true", help="end when nothing is new, for schedules")
     when.add_argument("--trigger", metavar="10s", help="look for new files so often, for ever")
     parser.add_argument("--most-files", type=int, metavar="N", help="in one batch (all that are new)")
+    parser.set_defaults(engine=None)  # a stream needs Spark
     add_wait(parser)
     parser.add_argument("--json", action="store_true", help="an object per batch and day on stdout, and one at the end")
 

@@ -22,7 +22,12 @@ def enrichment_with_a_key_for_spark(folder):
     pq.write_table(pa.table({"city": ["Basel "]}), day / "part-0.parquet")
     service = Service(name="towns", url="http://127.0.0.1:9", max_concurrency=1)
     lookup = HttpLookup(
-        name="town", service=service, request="GET /{city}", keys={"city": "trim(city)"}, returns="n INT", timeout=1.0
+        name="town",
+        service=service,
+        request="GET /{city}",
+        keys={"city": "reverse(city)"},
+        returns="n INT",
+        timeout=1.0,
     )
     return Enrichment(
         name="towns", input=Input(path=str(folder / "raw")), lookups=[lookup], output=Output(path=str(folder / "out"))

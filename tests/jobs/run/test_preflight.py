@@ -332,7 +332,7 @@ def test_a_folder_without_parquet_files_is_named(project, listener, tmp_path):
     for name in ("_SUCCESS", "notes.txt", "._part.parquet", "_part.parquet"):
         (folder / name).write_text("x")
     message = sentence(of(input=Input(path=str(tmp_path / "raw"))))
-    assert message.endswith(f"date={DAY} holds no .parquet file.")
+    assert message.endswith(f"date={DAY} holds no .parquet file. It holds notes.txt.")
 
 
 @pytest.mark.parametrize("damage", ["text", "cut", "empty"])
