@@ -1,9 +1,10 @@
 """Declarations of many keys in one request, and of an answer in pages."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from jobs.declare.fingerprint import WHERE_DECLARED
 from jobs.declare.json_paths import JsonPath
 from jobs.declare.templates import JsonTemplate
 from jobs.declare.type_checks import require_types
@@ -37,7 +38,7 @@ class Batch:
     answers: str = "$"
     match: str | None = None
     left_out: LeftOut = "error"
-    position: str | None = None
+    position: str | None = field(default=None, metadata=WHERE_DECLARED)
 
     def __post_init__(self) -> None:
         require_types(self, "batch")
