@@ -52,9 +52,11 @@ def _host() -> str:
     return f"{socket.gethostname()} {space}".strip()
 
 
-def remove_gone(folder: LedgerFolder, files: Iterable[fs.FileInfo]) -> set[str]:
-    """Delete the folders of runs whose process is known to have ended. Returns the other registered runs."""
-    registered = {run_id for run_id, names in by_run(folder, files).items() if BEAT in names}
+def remove_gone(folder: LedgerFolder, files: Iterable[fs.FileInfo], own: str | None = None) -> set[str]:
+    """Delete the folders of runs whose process is known to have ended. Returns the other registered runs, without
+    `own`, the run of this process.
+    """
+    registered = {run_id for run_id, names in by_run(folder, files).items() if BEAT in names} - {own}
     gone = {run_id for run_id in registered if _is_gone(folder, run_id)}
     for run_id in gone:
         remove_run(folder, run_id)

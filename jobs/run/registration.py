@@ -60,7 +60,7 @@ def look_around(plan: LedgerPlan) -> Found:
     """
     folder = folder_of(plan)
     files = folder.files()
-    others = remove_gone(folder, files) - {plan.run_id}
+    others = remove_gone(folder, files, plan.run_id)
     others -= remove_abandoned(folder, files)
     start = len(folder.path) + 1
     has_answers = any(info.path.startswith((f"{PARTS}/", f"{COMPACTED}/"), start) for info in files)
