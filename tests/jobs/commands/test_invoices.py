@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing, suppress
 from decimal import Decimal
 from pathlib import Path
 
@@ -65,20 +66,18 @@ class Vendor:
         return PRICE * self.billed
 
     async def _serve(self, reader, writer):
-        while True:
-            try:
+        ended = suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError)
+        with closing(writer), ended:
+            while True:
                 head = await reader.readuntil(b"\r\n\r\n")
-            except (asyncio.IncompleteReadError, ConnectionError):
-                writer.close()
-                return
-            self.billed += 1
-            self.working += 1
-            self.peak = max(self.peak, self.working)
-            await asyncio.sleep(self.draw.uniform(0.01, 0.08))
-            self.working -= 1
-            status, body = self._answer(head.split()[1].decode())
-            answer = f"HTTP/1.1 {status} S\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-            writer.write((answer + body).encode())
+                self.billed += 1
+                self.working += 1
+                self.peak = max(self.peak, self.working)
+                await asyncio.sleep(self.draw.uniform(0.01, 0.08))
+                self.working -= 1
+                status, body = self._answer(head.split()[1].decode())
+                answer = f"HTTP/1.1 {status} S\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+                writer.write((answer + body).encode())
 
     def _answer(self, path):
         if path.startswith("/bad"):
@@ -88,6 +87,16 @@ class Vendor:
     def close(self):
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
+        self.loop.run_until_complete(self._end())
+        self.loop.close()
+
+    async def _end(self):
+        self.server.close()
+        handlers = asyncio.all_tasks() - {asyncio.current_task()}
+        for handler in handlers:
+            handler.cancel()
+        await asyncio.gather(*handlers)
+        await asyncio.sleep(0)  # the loop closes the sockets in its next turn
 
 
 @pytest.fixture
