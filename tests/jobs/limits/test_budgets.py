@@ -7,6 +7,7 @@ import json
 import math
 import random
 import sqlite3
+from contextlib import closing
 from decimal import Decimal
 
 import pytest
@@ -289,11 +290,12 @@ def test_a_raised_budget_holds_at_once_and_a_lower_one_for_the_runs_that_declare
     first = Run(url, priced(service.url, "1 USD", Budget("5 USD", per="day")), "killed", tasks=1)
     first.start(lambda: batches(100))
     in_time(lambda: TaskThreads.join(first))  # it never says that it has ended
-    for amount, bill in (("8 USD", 8), ("5 USD", 8), ("10 USD", 10)):
-        run = Run(url, priced(service.url, "1 USD", Budget(amount, per="day")), "a run", tasks=1)
-        run.start(lambda: batches(100))
-        in_time(run.join)
-        assert billing.bill == bill
+    with closing(first.leases):
+        for amount, bill in (("8 USD", 8), ("5 USD", 8), ("10 USD", 10)):
+            run = Run(url, priced(service.url, "1 USD", Budget(amount, per="day")), "a run", tasks=1)
+            run.start(lambda: batches(100))
+            in_time(run.join)
+            assert billing.bill == bill
 
 
 @pytest.mark.parametrize("seed", range(3))
