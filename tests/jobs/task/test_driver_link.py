@@ -16,7 +16,7 @@ from jobs.task.driver_link import DriverLink
 from jobs.task.link_protocol import HEARTBEAT, Lines
 from jobs.task.progress import TaskProgress
 from jobs.task.runner import PartitionRun
-from tests.jobs.task.test_runner import Function, batches, in_time, lookup, ours, plan
+from tests.jobs.task.test_runner import EARLIER, Function, batches, in_time, lookup, ours, plan
 from tests.jobs.task.test_task_ledger import kept, with_ledger
 
 
@@ -55,6 +55,11 @@ def connected(address, run, **place):
     link = DriverLink()
     assert link.connect(address, run, **place)
     return link
+
+
+@pytest.fixture(autouse=True)
+def earlier_threads():
+    EARLIER.update(threading.enumerate())
 
 
 @pytest.fixture
