@@ -143,7 +143,8 @@ class Bench:
         if self.limits:
             return {
                 "tidegate, unordered": self.tidegate(work, "unordered"),
-                "tidegate, unordered, limits": self.limited(self.tidegate(work, "unordered", rate=[NEVER_REACHED])),
+                "tidegate, unordered, limits": self.limited(self.tidegate(work, "unordered")),
+                "tidegate, unordered, a rate": self.limited(self.tidegate(work, "unordered", rate=[NEVER_REACHED])),
             }
         found: dict[str, Work] = {
             "tidegate, ordered": self.tidegate(work, "ordered"),
@@ -167,10 +168,10 @@ class Bench:
         return frame.mapInArrow(slowly, frame.schema) if work.slow_parent else frame
 
     def limited(self, work: Work) -> Work:
-        """With the calls in flight leased from a store."""
+        """With the calls in flight leased from the default store."""
 
         def run(url: str, out: Path) -> None:
-            os.environ[LIMITS_URL] = f"file://{self.root}/limits.sqlite"
+            del os.environ[LIMITS_URL]
             try:
                 work(url, out)
             finally:
@@ -254,8 +255,10 @@ class Bench:
             both = (median[f"tidegate, {mode}"][0] / bare for mode in ("ordered", "unordered"))
             print("act / bare asyncio: ordered {:.3f}, unordered {:.3f}".format(*both))
         if self.limits:
-            on, off = median["tidegate, unordered, limits"], median["tidegate, unordered"]
-            print(f"with limits / without: act {on[0] / off[0]:.3f}, work {on[1] / off[1]:.3f}", flush=True)
+            off = median["tidegate, unordered"]
+            for name in ("limits", "a rate"):
+                on = median[f"tidegate, unordered, {name}"]
+                print(f"with {name} / without: act {on[0] / off[0]:.3f}, work {on[1] / off[1]:.3f}", flush=True)
             return
         on, off = median["tidegate, unordered, ledger"][1], median["tidegate, unordered"][1]
         print(f"work with the ledger / without: {on / off:.3f}", flush=True)
