@@ -4,6 +4,7 @@ import argparse
 import errno
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 from jobs.declare.extras import require_extra
@@ -22,6 +23,7 @@ OF_THE_DISK = {
 def parser() -> argparse.ArgumentParser:
     """A parser with all commands; the parsed options have the `run` of their command."""
     whole = argparse.ArgumentParser(prog="tidegate", description="Nightly tables enriched from outside systems.")
+    whole.add_argument("--version", action="version", version=f"tidegate {version('tidegate')}")
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
         added = commands.add_parser(command.name, help=command.help, description=f"{command.help}.")

@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import re
 
 import pytest
 
@@ -96,6 +97,13 @@ def test_an_argument_that_a_command_does_not_know_is_told_with_those_that_it_doe
     message = capsys.readouterr().err
     assert "--day YYYY-MM-DD" in message
     assert message.endswith("tidegate run: error: unrecognized arguments: --date 2013-01-10\n")
+
+
+def test_the_version_is_printed(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert re.fullmatch(r"tidegate \d+\.\d+\.\d+\n", capsys.readouterr().out)
 
 
 def test_help_names_every_command_and_no_two_are_called_the_same(capsys):
