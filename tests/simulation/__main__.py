@@ -17,12 +17,10 @@ from tests.simulation.planting import plant
 if "--plant" in sys.argv:  # before any module of the product is loaded
     plant(sys.argv[sys.argv.index("--plant") + 1])
 
-from tests.simulation.nights import Night, draw_night
-from tests.simulation.play import Outcome, play
-from tests.simulation.product import install
+from tests.simulation.kinds import KINDS, Kind, Night
+from tests.simulation.play import Outcome
 from tests.simulation.shortening import shorten
 
-SEEDS = pathlib.Path(__file__).with_name("seeds.txt")
 HANGS_AFTER = 60  # s of real time in one night
 
 
@@ -40,11 +38,12 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def nights(options: argparse.Namespace) -> Iterator[Night]:
+def nights(options: argparse.Namespace, kind: Kind) -> Iterator[Night]:
+    draw_night = kind.draw
     if options.night is not None:
-        yield Night.of_json(options.night.read_text())
+        yield kind.of_json(options.night.read_text())
     elif options.kept:
-        yield from kept_nights()
+        yield from kept_nights(kind)
     elif options.seed is not None:
         yield draw_night(options.seed)
     elif options.hours is not None:
@@ -57,11 +56,11 @@ def nights(options: argparse.Namespace) -> Iterator[Night]:
         yield from map(draw_night, range(int(first), int(last)) if colon else range(int(first)))
 
 
-def kept_nights() -> Iterator[Night]:
+def kept_nights(kind: Kind) -> Iterator[Night]:
     """The shortened nights that have shown a fault; a line that begins with # says which."""
-    for line in SEEDS.read_text().splitlines():
+    for line in kind.kept.read_text().splitlines():
         if line and not line.startswith("#"):
-            yield Night.of_json(line)
+            yield kind.of_json(line)
 
 
 def report(night: Night, outcome: Outcome, *, trace: bool) -> None:
@@ -74,7 +73,8 @@ def report(night: Night, outcome: Outcome, *, trace: bool) -> None:
 
 def main() -> int:
     options = arguments()
-    install()
+    kind = KINDS["calls"]()
+    kind.install()
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -83,13 +83,13 @@ def main() -> int:
     virtual, cpu = 0.0, time.process_time()
     with tempfile.TemporaryDirectory(prefix="tidegate-nights-", dir=_fast_folder()) as base:
         if options.shorten:
-            night, outcome = shorten(next(nights(options)), pathlib.Path(base))
+            night, outcome = shorten(next(nights(options, kind)), kind.play, pathlib.Path(base))
             report(night, outcome, trace=options.trace)
             print(night.as_json())
             return 1
-        for night in nights(options):
+        for night in nights(options, kind):
             faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)  # something real was waited for
-            outcome = play(night, pathlib.Path(base), trace=options.trace)
+            outcome = kind.play(night, pathlib.Path(base), trace=options.trace)
             report(night, outcome, trace=options.trace)
             count += 1
             failed += bool(outcome.failures)
@@ -99,9 +99,9 @@ def main() -> int:
             if failed and options.first:
                 break
     cpu = time.process_time() - cpu
-    kinds = ", ".join(f"{number} {kind}" for kind, number in faults.most_common())
+    struck = ", ".join(f"{number} {name}" for name, number in faults.most_common())
     print(f"CPU {cpu:.1f} s, {60 * count / cpu:.0f} nights a minute; {steps} steps, {virtual / 3600:.1f} virtual hours")
-    print(f"{count} nights, {failed} failed; faults: {kinds or 'none'}; {charges} calls; digest {digest:08x}")
+    print(f"{count} nights, {failed} failed; faults: {struck or 'none'}; {charges} {kind.counts}; digest {digest:08x}")
     sys.stdout.flush()
     return 1 if failed else 0
 

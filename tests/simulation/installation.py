@@ -137,11 +137,16 @@ def install(values: dict[Any, Any]) -> None:
     Args:
         values: More values of the product itself to replace wherever a module or an argument's default has them.
     """
-    _replace_everywhere(REPLACED | {id(old): new for old, new in values.items()})
+    _replace_by_identity(REPLACED | {id(old): new for old, new in values.items()})
     _replace_files()
 
 
-def _replace_everywhere(replaced: dict[int, Any]) -> None:
+def replace_everywhere(values: dict[Any, Any]) -> None:
+    """Replace these values of the product wherever a module or an argument's default has them."""
+    _replace_by_identity({id(old): new for old, new in values.items()})
+
+
+def _replace_by_identity(replaced: dict[int, Any]) -> None:
     seen: set[int] = set()
     for module in product_modules():
         _replace_in(module, replaced)

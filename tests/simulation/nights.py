@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +67,28 @@ class Night:
         for name in ("lookups", "fails_between", "left_out"):
             facts[name] = tuple(facts[name])
         return cls(**facts)
+
+    def smaller(self) -> Iterator["Night"]:
+        """Nights with one thing less, the largest things first."""
+        change = dataclasses.replace
+        for number in range(len(self.rounds)):
+            yield change(self, rounds=self.rounds[:number] + self.rounds[number + 1 :])
+        for kind in self.chances:
+            yield change(self, chances={name: chance for name, chance in self.chances.items() if name != kind})
+        for number, acts in enumerate(self.rounds):
+            for place, act in enumerate(acts):
+                if act.does != "run" or place:
+                    fewer = (*self.rounds[:number], acts[:place] + acts[place + 1 :], *self.rounds[number + 1 :])
+                    yield change(self, rounds=fewer)
+        if len(self.lookups) > 1:
+            for lookup in self.lookups:
+                yield change(self, lookups=tuple(name for name in self.lookups if name != lookup))
+        if self.tasks > 1:
+            yield change(self, tasks=1)
+        if self.rows > 5:
+            yield change(self, rows=self.rows // 2)
+        if self.compacts_at_end:
+            yield change(self, compacts_at_end=False)
 
 
 def draw_night(seed: int) -> Night:
