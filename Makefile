@@ -17,7 +17,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 unexport PYTHONDONTWRITEBYTECODE # each of the many Pythons would compile every module anew
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: java lock wheel help setup demo ui airflow quick short test proof simulate test-ui bench bench-flink check format reference clean
+.PHONY: java lock wheel help setup demo ui airflow quick short test proof hosts simulate test-ui bench bench-flink check format reference clean
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -44,13 +44,16 @@ test: $(CLASSES) $(AIRFLOW) ## the tests, one proof per promise (at most 12 minu
 	SPARK_SUBMIT_OPTS="$(NO_CODEGEN)" $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not proof and not ui" $(ARGS)
 
 proof: $(CLASSES) $(AIRFLOW) ## everything the tests can show, the long ones too
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not ui" --hypothesis-profile=explore $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not ui and not hosts" --hypothesis-profile=explore $(ARGS)
 	$(BIN)/python -m tests.asyncio_core.plant_faults
 	$(BIN)/mypy --python-executable .venv-airflow/bin/python orchestration/airflow/tidegate_airflow.py
 
 simulate: $(READY) ## nights of the real code under every fault: SEED=14 TRACE=1, SEEDS=1000, SEEDS=5000:6000 or HOURS=2
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(HOURS),--hours $(HOURS)) $(if $(TRACE),--trace) $(ARGS)
+
+hosts: $(CLASSES) ## days on five hosts in namespaces: power cuts, partitions, wrong clocks (root; Debian: iproute2 iptables faketime)
+	$(BIN)/python -m pytest -m hosts -s tests/hosts $(ARGS)
 
 test-ui: $(CLASSES) ## Dagster's pages and the reports in headless Chromium (Debian: apt-get install chromium)
 	$(BIN)/python -m pytest -m ui $(ARGS)
