@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -62,6 +62,8 @@ class InputDay:
     same_in_arrow: bool = False
     copied: bool = False  # the files are copies, whose names tell what they are copied from
     unread: tuple[str, ...] = ()  # what lies beside the files, or in no day of the table, and is not read
+    groups: tuple[tuple[int, ...], ...] = ()  # of each file: the rows of its row groups
+    bytes: int = 0  # of all columns in the row groups, not compressed
 
     @property
     def unread_clause(self) -> str:
@@ -219,6 +221,7 @@ def of_table(
         table=table.id,
         row_bytes=_row_bytes(footers.values()),
         same_in_arrow=_same_in_arrow(footers.values(), columns),
+        **group_facts(footers[file] for file in read),
     )
 
 
@@ -283,6 +286,7 @@ def of_files(
         alike,
         row_bytes=_row_bytes(footers.values()),
         same_in_arrow=_same_in_arrow((footers[file] for file in read), found),
+        **group_facts(footers[file] for file in read),
     )
 
 
@@ -306,6 +310,15 @@ def _same_in_arrow(footers: Iterable[pq.FileMetaData], columns: Iterable[InputCo
 def _row_bytes(footers: Iterable[pq.FileMetaData]) -> float:
     groups = (footer.row_group(number) for footer in footers for number in range(footer.num_row_groups))
     return max((group.total_byte_size / group.num_rows for group in groups if group.num_rows), default=0.0)
+
+
+def group_facts(footers: Iterable[pq.FileMetaData]) -> dict[str, Any]:
+    """The fields of an InputDay that tell the row groups of its files."""
+    found = [[footer.row_group(number) for number in range(footer.num_row_groups)] for footer in footers]
+    return {
+        "groups": tuple(tuple(group.num_rows for group in of_file) for of_file in found),
+        "bytes": sum(group.total_byte_size for of_file in found for group in of_file),
+    }
 
 
 def _footers(files: Sequence[Path]) -> dict[Path, pq.FileMetaData]:

@@ -27,20 +27,21 @@ PROBED = 20  # rows
 
 @dataclass(frozen=True)
 class FilePart:
-    """The row groups of one file whose middle byte lies in this range."""
+    """Consecutive row groups of one file.
 
-    path: str
-    url: str  # as Spark's _metadata.file_path has it
-    start: int
-    end: int
+    Attributes:
+        place: Path of the file.
+        url: Names the file in the rows, as Spark's `_metadata.file_path` does.
+        file: Number of the file in the day.
+        groups: Number of the first row group, and of the first one after the part.
+        row: Number of the part's first row in the file.
+    """
 
-
-def middle_of(group: pq.RowGroupMetaData) -> int:
-    """The byte of the file that decides to which part the row group belongs, by Spark's rule."""
-    columns = [group.column(at) for at in range(group.num_columns)]
-    start: int = columns[0].dictionary_page_offset or columns[0].data_page_offset
-    size: int = sum(column.total_compressed_size for column in columns)
-    return start + size // 2
+    place: str
+    url: str
+    file: int
+    groups: tuple[int, int]
+    row: int
 
 
 @dataclass(frozen=True)
@@ -61,24 +62,20 @@ class FileRows:
                 raise
             except (pa.ArrowException, OSError) as error:
                 cause = one_line(str(error)).rstrip(".")
-                raise TidegateError(f"input: {part.path} cannot be read: {cause}. Write the file again.") from error
+                raise TidegateError(f"input: {part.place} cannot be read: {cause}. Write the file again.") from error
 
     def _of_part(self, part: FilePart) -> Iterator[pa.RecordBatch]:
         url = pa.array([part.url] * ROWS_AT_ONCE, pa.string())
-        with pq.ParquetFile(part.path, pre_buffer=False, buffer_size=READ_AT_ONCE) as file:
+        with pq.ParquetFile(part.place, pre_buffer=False, buffer_size=READ_AT_ONCE) as file:
             by_lower_name = {name.lower(): name for name in file.schema_arrow.names}  # Spark does not mind case
             own = [by_lower_name.get(name.lower()) for name in self.types.names]
             wanted = [name for name in own if name is not None]
-            row = 0
-            for number in range(file.num_row_groups):
-                group = file.metadata.row_group(number)
-                if part.start <= middle_of(group) < part.end:
-                    read = partial(file.iter_batches, row_groups=[number], columns=wanted, use_threads=False)
-                    for batch in read(self._rows_at_once(read, own)):
-                        yield self._as_spark(batch, own, url, row)
-                        row += batch.num_rows
-                else:
-                    row += group.num_rows
+            row = part.row
+            for number in range(*part.groups):
+                read = partial(file.iter_batches, row_groups=[number], columns=wanted, use_threads=False)
+                for batch in read(self._rows_at_once(read, own)):
+                    yield self._as_spark(batch, own, url, row)
+                    row += batch.num_rows
 
     def _rows_at_once(self, read: Callable[[int], Iterator[pa.RecordBatch]], own: Sequence[str | None]) -> int:
         """Of a row group; fewer where rows are long. The footer does not know the length of texts that repeat."""

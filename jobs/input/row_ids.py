@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
-from jobs.input.day import InputDay
+from jobs.input.day import InputDay, group_facts
 from jobs.input.row_comparison import Flags, ParquetRows, repeated
 from jobs.storage import durable
 
@@ -63,7 +63,8 @@ def chosen(input_day: InputDay, wanted: Flags, folder: Path) -> InputDay:
             raise DeclarationError(
                 f"input: its changed rows cannot be copied to {folder}: {error.strerror}."
             ) from error
-    return replace(input_day, files=(target,), rows=int(wanted.sum()), alike=False, copied=True)
+    groups = group_facts([pq.read_metadata(target)])
+    return replace(input_day, files=(target,), rows=int(wanted.sum()), alike=False, copied=True, **groups)
 
 
 def _write(input_day: InputDay, wanted: Flags, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""Decides whether the tasks of a day read its files by Arrow, and which part of the files each of them reads."""
+"""Decides whether the tasks of a day read its files by Arrow, and deals the files to them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from jobs.input.arrow_expressions import arrow_keys
+from jobs.input.dealing import deal
 from jobs.input.file_rows import FileRows
 from jobs.input.key_values import Values
-from jobs.run.file_splits import parts_of, splits_of
-from jobs.run.spark_facts import is_remote, partitions_of
+from jobs.run.spark_facts import is_remote
 from jobs.schema import arrow_schema
 
 if TYPE_CHECKING:
@@ -26,9 +26,21 @@ CALENDAR = "spark.sql.parquet.datetimeRebaseModeInRead"
 PLAIN = {"comment"}  # a column's metadata that changes no value; others pad texts, or give absent columns a default
 
 
-def file_rows(prepared: DataFrame, enrichment: Enrichment, layout: BatchLayout, day: InputDay) -> FileRows | None:
-    """The rows of `prepared` as its tasks read them from the files of the day, value for value; None if only Spark
-    can: keys that only Spark evaluates, types that Arrow reads in another way, Spark Connect, which shows no plan.
+def file_rows(
+    prepared: DataFrame, enrichment: Enrichment, layout: BatchLayout, day: InputDay, *, at_most: int
+) -> FileRows | None:
+    """The rows of `prepared` as tasks read them from the files of the day, value for value.
+
+    Args:
+        prepared: The rows as Spark reads them, with their keys.
+        enrichment: As declared.
+        layout: Names the columns of the keys.
+        day: The files that `prepared` is read straight from.
+        at_most: The number of tasks.
+
+    Returns:
+        None where only Spark can: keys that only Spark evaluates, types that Arrow reads in another
+        way, Spark Connect.
     """
     if is_remote(prepared.sparkSession) or not day.same_in_arrow or not _is_plain(prepared, day):
         return None
@@ -40,10 +52,7 @@ def file_rows(prepared: DataFrame, enrichment: Enrichment, layout: BatchLayout, 
         keys |= of_lookup
     if pa.schema([(name, key.kind) for name, key in keys.items()]) != _types(prepared, keys):
         return None
-    splits = splits_of(prepared)
-    if {split.path for split in splits} != {path.resolve() for path in day.files}:  # a plan of another kind
-        return None
-    return FileRows(parts_of(splits, partitions_of(prepared)), day.schema, keys, day.row_bytes)
+    return FileRows(deal(day, at_most), day.schema, keys, day.row_bytes)
 
 
 def _types(prepared: DataFrame, names: Iterable[str]) -> pa.Schema:

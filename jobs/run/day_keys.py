@@ -7,6 +7,7 @@ rows, and keys of other types. benchmarks/hits.py measures both.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,16 +19,16 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from jobs.errors import DeclarationError
 from jobs.input.arrow_expressions import arrow_keys
+from jobs.input.dealing import Parts
 from jobs.input.key_columns import COMPARABLE
 from jobs.input.key_values import read_by
 from jobs.run.driver_keys import DriverKeys, KeyRows, collect_rows, read_rows
 from jobs.run.key_columns import HASH, ROWS, TASK, TEXT, is_whole, with_texts
 from jobs.run.local_rows import CURE, LocalRows
-from jobs.run.spark_facts import is_remote
 from jobs.schema import SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
     from jobs.declare.lookup import Lookup
@@ -55,15 +56,17 @@ class KeySource:
     """The source of one lookup's keys in a day.
 
     Args:
-        prepared: the rows, with the key in the columns `names`.
-        lookup: whose key it is.
-        day: the files that the rows are straight from; None where they are not, or nobody knows.
+        prepared: The rows, with the key in the columns `names`.
+        lookup: Whose key it is.
+        day: The files that the rows are straight from; None where they are not, or nobody knows.
+        parts: Of these files, which each task reads; None where the tasks are the partitions of `prepared`.
     """
 
     prepared: DataFrame | LocalRows
     names: tuple[str, ...]
     lookup: Lookup
     day: InputDay | None
+    parts: Parts | None = None
 
     def hashes(self) -> KeyHashes:
         """The hashes of all keys without a null part."""
@@ -79,7 +82,11 @@ class KeySource:
         """
         if self._in_driver is not None:
             return self._in_driver.distinct(hidden=hidden, seed=seed)
-        return SparkKeys.of(self._frame, self.names, hidden=hidden, seed=seed)
+        return SparkKeys.of(self._frame, self.names, task=self._task, hidden=hidden, seed=seed)
+
+    @property
+    def _task(self) -> Column:
+        return F.spark_partition_id() if self.parts is None else task_column(self.parts)
 
     @property
     def _frame(self) -> DataFrame:
@@ -95,16 +102,11 @@ class KeySource:
         if self.day is None or self.day.rows > ROWS_AT_DRIVER or not self._are_comparable(self.names):
             return None
         found, keys = None, arrow_keys(self.lookup, self.names, self.day.schema)
-        if keys is not None and self._are_comparable(read_by(keys.values())) and not self._is_remote:
-            found = read_rows(self.prepared, keys, self.day)
+        if keys is not None and self._are_comparable(read_by(keys.values())) and self.parts is not None:
+            found = read_rows(self.prepared, keys, self.day, self.parts)
         if found is None and self.day.rows <= ROWS_COLLECTED:
-            found = collect_rows(self._frame, self.names, self.day)
+            found = collect_rows(self._frame, self.names, self._task)
         return found
-
-    @property
-    def _is_remote(self) -> bool:
-        """Whether no plan says which task reads a file."""
-        return not isinstance(self.prepared, LocalRows) and is_remote(self.prepared.sparkSession)
 
     def _are_comparable(self, names: Iterable[str]) -> bool:
         fields = [self.prepared.schema[name] for name in names]
@@ -121,8 +123,8 @@ class SparkKeys:
     wanted: pa.Table
 
     @classmethod
-    def of(cls, prepared: DataFrame, names: Sequence[str], *, hidden: bool, seed: int) -> SparkKeys:
-        kept = day_keys(prepared, names, hidden=hidden, seed=seed).persist()
+    def of(cls, prepared: DataFrame, names: Sequence[str], *, task: Column, hidden: bool, seed: int) -> SparkKeys:
+        kept = day_keys(prepared, names, task=task, hidden=hidden, seed=seed).persist()
         return cls(kept, kept.select(TEXT, ROWS, HASH, TASK).toArrow())
 
     @property
@@ -145,11 +147,20 @@ class SparkKeys:
         self.kept.unpersist()
 
 
-def day_keys(prepared: DataFrame, names: Sequence[str], *, hidden: bool, seed: int) -> DataFrame:
+def task_column(parts: Parts) -> Column:
+    """The task that reads a row: rows go to tasks in the order of their files' URLs."""
+    row = F.struct(F.col(SOURCE_FILE).alias("file"), F.col(SOURCE_ROW).alias("row"))
+    firsts = [task[0] for task in parts[1:]]
+    bounds = [F.struct(F.lit(one.url).alias("file"), F.lit(one.row).cast("bigint").alias("row")) for one in firsts]
+    later = [(row >= bound).cast("int") for bound in bounds]
+    return functools.reduce(operator.add, later, F.lit(0))
+
+
+def day_keys(prepared: DataFrame, names: Sequence[str], *, task: Column, hidden: bool, seed: int) -> DataFrame:
     """Each key in the columns `names` once, by Spark, with TEXT, ROWS, HASH, TASK, and one row of it."""
     drawn = F.struct(
         F.xxhash64(SOURCE_FILE, SOURCE_ROW, F.lit(seed)).alias("draw"),
-        F.spark_partition_id().alias(TASK),
+        task.alias(TASK),
         F.col(SOURCE_FILE),
         F.col(SOURCE_ROW),
     )

@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812
 
+from jobs.input.dealing import Parts, tasks_of
 from jobs.input.key_columns import FILE, ROW, read_keys
 from jobs.input.key_values import Values
 from jobs.input.spark_hash import xxhash64
-from jobs.run.file_splits import places_in, splits_of
 from jobs.run.key_columns import HASH, ROWS, TASK, TEXT, is_whole, key_texts
 from jobs.run.local_rows import LocalRows
 from jobs.schema import SOURCE_FILE, SOURCE_ROW, arrow_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from jobs.input.day import InputDay
     from jobs.run.key_columns import Hashes
@@ -33,12 +32,16 @@ _LOCATION = {TASK: T.IntegerType(), SOURCE_FILE: T.StringType(), SOURCE_ROW: T.L
 
 @dataclass(frozen=True)
 class KeyRows:
-    """The keys of the rows that have one. rows: `names`, and where each row is: _LOCATION, or FILE and ROW of `day`."""
+    """The keys of the rows that have one.
+
+    Attributes:
+        rows: `names`, and where each row is: _LOCATION, or FILE and ROW of a day whose parts are dealt.
+    """
 
     prepared: DataFrame | LocalRows
     names: tuple[str, ...]
-    day: InputDay
     rows: pa.Table
+    parts: Parts = ()
 
     @functools.cached_property
     def hashes(self) -> Hashes:
@@ -58,16 +61,18 @@ class KeyRows:
         return DriverKeys(self, keys)
 
 
-def read_rows(prepared: DataFrame | LocalRows, keys: Mapping[str, Values], day: InputDay) -> KeyRows | None:
+def read_rows(
+    prepared: DataFrame | LocalRows, keys: Mapping[str, Values], day: InputDay, parts: Parts
+) -> KeyRows | None:
     """Evaluate these parts of the key. None where Arrow may read other values than Spark."""
     rows = read_keys(day, keys)
-    return None if rows is None else KeyRows(prepared, tuple(keys), day, rows)
+    return None if rows is None else KeyRows(prepared, tuple(keys), rows, parts)
 
 
-def collect_rows(prepared: DataFrame, names: Sequence[str], day: InputDay) -> KeyRows:
-    """By one job, which neither shuffles nor starts a Python worker."""
-    location = (F.spark_partition_id().alias(TASK), SOURCE_FILE, SOURCE_ROW)
-    return KeyRows(prepared, tuple(names), day, prepared.where(is_whole(names)).select(*names, *location).toArrow())
+def collect_rows(prepared: DataFrame, names: Sequence[str], task: Column) -> KeyRows:
+    """By one job, which neither shuffles nor starts a Python worker. task: of each row."""
+    location = (task.alias(TASK), SOURCE_FILE, SOURCE_ROW)
+    return KeyRows(prepared, tuple(names), prepared.where(is_whole(names)).select(*names, *location).toArrow())
 
 
 @dataclass(frozen=True)
@@ -78,20 +83,10 @@ class DriverKeys:
     wanted: pa.Table
 
     def located(self, keys: pa.Table) -> pa.Table:
-        """Lines of `wanted` with TASK, SOURCE_FILE and SOURCE_ROW. Spark is asked for its plan, which takes a while."""
+        """Lines of `wanted` with TASK, SOURCE_FILE and SOURCE_ROW."""
         if TASK in keys.column_names:
             return keys
-        prepared = self.of.prepared
-        splits = list(prepared.splits) if isinstance(prepared, LocalRows) else splits_of(prepared)
-        files, rows = keys[FILE].to_numpy(), keys[ROW].to_numpy()
-        tasks = np.zeros(len(rows), np.int32)
-        urls: dict[int, str] = {}
-        for file in np.unique(files).tolist():
-            places = places_in(self.of.day.files[file].resolve(), splits)
-            own = files == file
-            tasks[own] = places.tasks_of(rows[own])
-            urls[file] = places.url
-        sources = pa.array([urls[file] for file in files.tolist()], pa.string())
+        tasks, sources = tasks_of(self.of.parts, keys[FILE].to_numpy(), keys[ROW].to_numpy())
         located = keys.append_column(TASK, pa.array(tasks)).append_column(SOURCE_FILE, sources)
         return located.append_column(SOURCE_ROW, keys[ROW])
 

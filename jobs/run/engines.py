@@ -1,7 +1,7 @@
 """What runs the tasks of a run: Spark, or this process.
 
-An engine shows the driver's coordinator to what plans and runs the tasks. Everything below a task
-is the same code on each engine.
+An engine gives the stages that run tasks, and the driver's coordinator. Everything below a task is
+the same code on each engine.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from jobs.run.coordinator import DriverCoordinator
 from jobs.run.local_master import ATTEMPTS, LOOPBACK, attempts_of
 from jobs.run.spark_facts import setting
 from jobs.run.spark_session import interpreted, session_beside
+from jobs.run.stages import ProcessStage, SparkStage, Stage
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
+
+    from jobs.task.link_protocol import DriverAddress
 
 ENGINE = "TIDEGATE_ENGINE"  # variable of the environment
 SPARK, LOCAL = "spark", "local"
@@ -36,12 +39,11 @@ class Engine(Protocol):
         """The run's name, as holders of leases see it."""
 
     @property
-    def attempts(self) -> int:
-        """How often a task in this process is tried."""
-
-    @property
     def coordinator(self) -> DriverCoordinator:
         """The driver's side of the tasks' links."""
+
+    def stage(self, address: DriverAddress, *, here: bool) -> Stage:
+        """A stage whose tasks register at this address. here: They run in this process."""
 
     def interpreted(self, *, rows: int, repeated: bool) -> AbstractContextManager[None]:
         """For the body, plan for few rows where that is cheaper."""
@@ -58,12 +60,13 @@ class SparkEngine:
         return setting(self.spark, "spark.app.name")
 
     @property
-    def attempts(self) -> int:
-        return attempts_of(setting(self.spark, "spark.master"))
-
-    @property
     def coordinator(self) -> DriverCoordinator:
         return spark_coordinator.coordinator_of(self.spark)
+
+    def stage(self, address: DriverAddress, *, here: bool) -> Stage:
+        if not here:
+            return SparkStage(self.spark)
+        return _stage_here(self, address, attempts_of(setting(self.spark, "spark.master")))
 
     def interpreted(self, *, rows: int, repeated: bool) -> AbstractContextManager[None]:
         return interpreted(self.spark, rows=rows, repeated=repeated)
@@ -72,14 +75,15 @@ class SparkEngine:
 class LocalEngine:
     """Runs the tasks of a run in this process, one after the other, without Java."""
 
-    attempts = ATTEMPTS
-
     def __init__(self, name: str) -> None:
         self.name = name
 
     @property
     def coordinator(self) -> DriverCoordinator:
         return _local_coordinator()
+
+    def stage(self, address: DriverAddress, *, here: bool) -> Stage:  # noqa: ARG002  # they always do
+        return _stage_here(self, address, ATTEMPTS)
 
     def interpreted(self, *, rows: int, repeated: bool) -> AbstractContextManager[None]:  # noqa: ARG002  # as Spark's
         return contextlib.nullcontext()
@@ -100,6 +104,10 @@ def chosen_engine(option: str | None = None) -> str:
     if chosen not in (SPARK, LOCAL):
         raise DeclarationError(f"{ENGINE} is {chosen!r}; it must be {SPARK} or {LOCAL}.")
     return chosen
+
+
+def _stage_here(engine: Engine, address: DriverAddress, attempts: int) -> Stage:
+    return ProcessStage(attempts, lambda: engine.coordinator.has_failed(address))
 
 
 _opening = threading.Lock()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +13,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from jobs import schema
 from jobs.errors import DeclarationError
-from jobs.run.driver_task import results_here
+from jobs.input.file_rows import ROWS_AT_ONCE
 from jobs.run.engines import Engine
 from jobs.run.keyed_rows import written_schema
 from jobs.run.local_rows import LocalRows, engine_of
@@ -22,9 +22,9 @@ from jobs.run.preflight import check_columns
 from jobs.run.run_leases import keepers_of, limits_of
 from jobs.task.answers_in_doubt import without_doubt
 from jobs.task.arrow_batches import BatchLayout
-from jobs.task.input_files import read_rows
+from jobs.task.input_files import numbered, read_rows
 from jobs.task.link_protocol import PARTITION_OF_FRAME
-from jobs.task.output_files import RESULT, TaskFiles
+from jobs.task.output_files import TaskFiles, TaskResult
 from jobs.task.plan import PartitionPlan
 from jobs.task.runner import run_partition
 
@@ -112,17 +112,16 @@ def write_out(
         folder, written_schema(prepared.schema, plan.layout), distinct_columns(plan.layout), plan.meters
     )
 
-    def task(batches: Iterator[pa.RecordBatch], facts: TaskFacts | None = None) -> Iterator[pa.RecordBatch]:
-        rows = batches if plan.reads is None else read_rows(plan.reads, batches)
-        return files.written(run_partition(plan, rows, facts))
+    def task(part: Any, facts: TaskFacts) -> TaskResult:
+        rows = part if plan.reads is None else read_rows(plan.reads, part)
+        return files.write(run_partition(plan, rows, facts), facts.partitionId())
 
     coordinator = engine.coordinator
+    parts: Any = prepared if plan.reads is None else range(tasks)  # Spark, or a task, reads the rows
     try:
-        if here or isinstance(prepared, LocalRows):
-            results = files.results(results_here(engine, task, pa.table({"id": [0]}), plan.driver))
-        else:
-            frame = prepared if plan.reads is None else prepared.sparkSession.range(0, tasks, 1, tasks)
-            results = files.taken(_by_tasks(frame, task, RESULT))
+        stage = engine.stage(plan.driver, here=here)
+        with files.only_of_results() as results:
+            results.extend(stage.run(task, parts))
         given = coordinator.shares_given(plan.driver)
     finally:
         coordinator.end(plan.driver)
@@ -153,15 +152,17 @@ def write_keys(
     written = written_schema(types, plan.layout)
     files = TaskFiles.of(folder, T.StructType([written[name] for name in columns]), (), plan.meters)
 
-    def task(batches: Iterator[pa.RecordBatch], facts: TaskFacts | None = None) -> Iterator[pa.RecordBatch]:
+    def task(part: Any, facts: TaskFacts) -> TaskResult:
+        number = facts.partitionId()
+        batches = (numbered(batch, number) for batch in part.to_batches(ROWS_AT_ONCE)) if here else part
         done = run(plan, batches, facts)
-        return files.written(batch.select(columns) for batch in (without_doubt(done) if sent is None else done))
+        asked = (batch.select(columns) for batch in (without_doubt(done) if sent is None else done))
+        return files.write(asked, number)
 
+    here = isinstance(keys, pa.Table)
     try:
-        if isinstance(keys, pa.Table):
-            results = files.results(results_here(engine, task, keys, plan.driver))
-        else:
-            results = files.taken(_by_tasks(keys, task, RESULT))
+        with files.only_of_results() as results:
+            results.extend(engine.stage(plan.driver, here=here).run(task, [keys] if here else keys))
     finally:
         engine.coordinator.end(plan.driver)
     if sent is not None:

@@ -129,7 +129,8 @@ def _look(
     there: per lookup, what its ledger had when this run began.
     """
     ledger, names = plan.ledgers[place], plan.layout.keys[place]
-    source = KeySource(prepared, names, plan.lookups[place], day)
+    parts = None if plan.reads is None else plan.reads.parts
+    source = KeySource(prepared, names, plan.lookups[place], day, parts)
     shares = plan.may_call and plan.lookups[place].cache is not None
     if plan.cap is None and alone and not there[place].has_answers:
         # nothing can be known, so that repeats are all there is to look for

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from jobs.errors import DeclarationError
 from jobs.input.arrow_expressions import arrow_expression
-from jobs.input.file_rows import FilePart, FileRows
+from jobs.input.dealing import deal
+from jobs.input.file_rows import FileRows
 from jobs.input.key_columns import COMPARABLE
 from jobs.input.key_values import Values
 from jobs.run.engines import Engine, LocalEngine, SparkEngine
-from jobs.run.file_splits import Split
 from jobs.run.keyed_rows import check_key_types, layout_of
 from jobs.schema import SOURCE_FILE, SOURCE_ROW
 
@@ -28,8 +25,6 @@ if TYPE_CHECKING:
     from jobs.input.day import InputDay
     from jobs.task.arrow_batches import BatchLayout
 
-# characters of a path that Java writes as escapes: ASCII that a URI cannot have, spaces, controls
-QUOTED = re.compile(r"[^\w/\-.!~*'(),;:$&+=@\u00a1-\U0010ffff]|[\s\u0080-\u00a0]")
 CURE = "Run it on Spark, the default engine."
 
 
@@ -42,14 +37,12 @@ class LocalRows:
         schema: Of the rows, with their identity and their keys, in Spark's types.
         layout: Names the columns of keys, order and event time.
         reads: How the task reads them.
-        splits: What it reads of each file.
     """
 
     engine: LocalEngine
     schema: StructType
     layout: BatchLayout
     reads: FileRows
-    splits: tuple[Split, ...]
 
     @classmethod
     def of(cls, engine: LocalEngine, enrichment: Enrichment, day: InputDay) -> LocalRows:
@@ -80,10 +73,7 @@ class LocalRows:
         fields += [StructField(name, from_arrow_type(key.kind)) for name, key in keys.items()]
         schema = StructType(fields)
         check_key_types(enrichment, layout, schema)
-        splits = tuple(_split(file) for file in day.files)
-        parts = tuple(FilePart(str(one.path), one.url, one.start, one.end) for one in splits)
-        reads = FileRows((parts,), day.schema, keys, day.row_bytes)
-        return cls(engine, schema, layout, reads, splits)
+        return cls(engine, schema, layout, FileRows(deal(day, 1), day.schema, keys, day.row_bytes))
 
 
 def engine_of(rows: DataFrame | LocalRows) -> Engine:
@@ -110,13 +100,3 @@ def _keys(enrichment: Enrichment, layout: BatchLayout, day: InputDay) -> dict[st
                 )
             keys[name] = key
     return keys
-
-
-def _split(file: Path) -> Split:
-    return Split(0, url_of(file), 0, file.stat().st_size)
-
-
-def url_of(file: Path) -> str:
-    """The file as Spark names it in `_metadata.file_path`, with one slash."""
-    path = QUOTED.sub(lambda found: quote(found[0], safe=""), str(file.resolve()))
-    return f"file:{path}"

@@ -79,7 +79,7 @@ class PlannedKeys:
 
         lookup, names = self.enrichment.lookups[number], self._frames[0][1].layout.keys[number]
         by_day = (
-            day_keys(prepared, names, hidden=lookup.reads(self.enrichment.pii), seed=0).select(
+            day_keys(prepared, names, task=F.lit(0), hidden=lookup.reads(self.enrichment.pii), seed=0).select(
                 TEXT, ROWS, F.lit(place).alias(_DAY)
             )
             for place, (prepared, _) in enumerate(self._frames)

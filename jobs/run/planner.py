@@ -87,7 +87,7 @@ def plan_day(engine: Engine, enrichment: Enrichment, input_day: InputDay, run: R
     if isinstance(engine, SparkEngine):
         keyed, tasks = plan_tasks(
             input_day.read(engine.spark), enrichment, run_id=run.run_id, options=run.options, progress=run.progress,
-            in_one_task=run.in_one_task, day=None if run.in_one_task else input_day,  # whose parts Spark's plan tells
+            in_one_task=run.in_one_task, day=input_day,
         )  # fmt: skip
         check_windows(keyed, enrichment, tasks.layout)
     else:
@@ -147,7 +147,7 @@ def plan_tasks(
         run_id: Names what the run stores; None: nothing is stored, whatever is declared.
         options: What the run may call; None: all that it needs.
         progress: Number of the driver's listener to the tasks' progress; None: nobody listens.
-        in_one_task: All rows go through one task. Spark is not asked for its plan then, which takes as long as one.
+        in_one_task: All rows go through one task.
         day: The files that `df` is read straight from; None: it is not, or nobody knows.
 
     Raises:
@@ -158,13 +158,16 @@ def plan_tasks(
     prepared, layout = with_keys(with_identity(df, enrichment), enrichment)
     lookups = tuple(enrichment.lookups)
     at_most = 1 if in_one_task else max(1, min(slots_of(df.sparkSession), *concurrencies(lookups)))
-    narrowed = prepared.coalesce(at_most)  # first, because Spark plans anew for each frame that is asked for its parts
-    partitions = 1 if in_one_task else partitions_of(narrowed)
-    tasks = max(1, partitions)
-    if partitions:  # one share per task, whichever of them run at once: Spark may find more slots than it said, and
-        # files are divided by these anew each time that they are read
-        prepared = narrowed if partitions == at_most else prepared.coalesce(partitions)
-    reads = file_rows(prepared, enrichment, layout, day) if day is not None and partitions else None
+    reads = None if day is None else file_rows(prepared, enrichment, layout, day, at_most=at_most)
+    if reads is not None:
+        tasks = len(reads.parts)
+    else:
+        narrowed = prepared.coalesce(at_most)  # first: Spark plans anew for each frame that is asked for its parts
+        partitions = 1 if in_one_task else partitions_of(narrowed)
+        tasks = max(1, partitions)
+        if partitions:  # one share per task, whichever of them run at once: Spark may find more slots than it said,
+            # and files are divided by these anew each time that they are read
+            prepared = narrowed if partitions == at_most else prepared.coalesce(partitions)
     return prepared, _task_plan(
         enrichment, layout, tasks=tasks, run_id=run_id, options=options, progress=progress, reads=reads
     )

@@ -1,28 +1,24 @@
 """Parquet files that tasks write themselves: their output is Arrow already, and Spark's writer would convert every row
 twice, which costs more than the rest of the task.
 
-Each attempt of a task writes one file with a unique name. When the file is complete, it returns the name, and the
+Each attempt of a task writes one file with a unique name. When the file is complete, it returns where it is, and the
 requests that it sent. The run's files and requests are those of the results that Spark accepted: one for a task that
-ran twice. The driver removes files of other attempts at the end of the job, even of a failed one, and `vacuum` removes
-them after a driver's death.
+ran twice. The driver removes files of other attempts at the end of the stage, even of a failed one, and `vacuum`
+removes them after a driver's death.
 """
 
 from __future__ import annotations
 
 import json
-import pickle
 import secrets
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark import TaskContext
-from pyspark.sql import DataFrame
-from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from jobs.clients import request_counter
 from jobs.clients.billing_meter import Meters
@@ -31,13 +27,6 @@ from jobs.errors import TidegateError
 from jobs.input.types import SPARK_TYPES
 from jobs.schema import arrow_schema
 
-RESULT = StructType(  # of a task: one row
-    [
-        StructField("file", StringType(), nullable=False),
-        StructField("task", IntegerType(), nullable=False),
-        StructField("requests", BinaryType(), nullable=False),
-    ]
-)
 ROWS_PER_GROUP = 50_000
 BYTES_PER_GROUP = 8 << 20  # of Arrow data in a task before it writes: 16 take 20 MB more of a worker, and no less CPU
 
@@ -66,16 +55,15 @@ class TaskFiles:
         types = nullable(written)
         return cls(folder, arrow_schema(types), types.json(), frozenset(distinct), meters)
 
-    def written(
-        self, batches: Iterator[pa.RecordBatch], token: Callable[[int], str] = secrets.token_hex
-    ) -> Iterator[pa.RecordBatch]:
-        """In a task: write all batches, then yield one row, of RESULT.
+    def write(
+        self, batches: Iterator[pa.RecordBatch], task: int, token: Callable[[int], str] = secrets.token_hex
+    ) -> TaskResult:
+        """In a task of this number: write all batches. A failed attempt removes its file.
 
-        Raises TidegateError for a full disk. A failed or abandoned attempt removes its file.
+        Raises:
+            TidegateError: The disk is full.
         """
-        task = TaskContext.get()
-        partition = task.partitionId() if task else 0
-        path = Path(self.folder, f"part-{partition:05d}-{token(8)}.parquet")
+        path = Path(self.folder, f"part-{task:05d}-{token(8)}.parquet")
         of_the_input: list[OSError] = []
         request_counter.begin()
         try:
@@ -96,10 +84,7 @@ class TaskFiles:
             if isinstance(error, OSError) and error not in of_the_input:
                 raise TidegateError(f"{self.folder}: the rows cannot be written: {error}.") from error
             raise
-        sent = pickle.dumps(request_counter.counted())
-        yield pa.RecordBatch.from_pydict(
-            {"file": [path.name], "task": pa.array([partition], pa.int32()), "requests": [sent]}
-        )
+        return TaskResult(str(path), task, request_counter.counted())
 
     def _dictionaries(self) -> list[str]:
         """Parquet's names of the columns with a dictionary; columns inside a list or struct have their own names."""
@@ -109,28 +94,21 @@ class TaskFiles:
         names = [columns.column(number).path for number in range(len(columns))]
         return [name for name in names if name.partition(".")[0] not in self.distinct]
 
-    def taken(self, results: DataFrame) -> list[TaskResult]:
-        """On the driver: run the job. Returns its results in task order; a failed job leaves no files, except those
-        that cannot be removed, which `vacuum` removes.
+    @contextmanager
+    def only_of_results(self) -> Iterator[list[TaskResult]]:
+        """In the driver: the body takes the results of the tasks into the list; other files are removed then.
+
+        Those that cannot be removed are left to `vacuum`.
         """
-        names: set[str] = set()
+        results: list[TaskResult] = []
         try:
-            rows = [row.asDict() for row in results.collect()]
-            names = {row["file"] for row in rows}
+            yield results
         finally:
+            names = {result.path for result in results}
             for path in Path(self.folder).glob("part-*.parquet"):
-                if path.name not in names:
+                if str(path) not in names:
                     with suppress(OSError):
                         path.unlink(missing_ok=True)
-        return self.results(rows)
-
-    def results(self, rows: Iterable[Mapping[str, Any]]) -> list[TaskResult]:
-        """Rows of RESULT, in task order."""
-        found = [
-            TaskResult(str(Path(self.folder, row["file"])), row["task"], pickle.loads(row["requests"]))  # noqa: S301  # ours
-            for row in rows
-        ]
-        return sorted(found, key=lambda result: result.path)
 
 
 def _remembering(batches: Iterator[pa.RecordBatch], errors: list[OSError]) -> Iterator[pa.RecordBatch]:

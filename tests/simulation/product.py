@@ -16,18 +16,19 @@ import jobs.commands.marks
 import jobs.ledger.compaction
 import jobs.ledger.erasure
 import jobs.run.day_keys
-import jobs.run.driver_task
+import jobs.run.engines
 import jobs.run.enrich
 import jobs.run.keyed_rows
 import jobs.run.ledger_session
 import jobs.run.spark_coordinator
 import jobs.run.spark_facts
+import jobs.run.stages
 import jobs.storage.stored_files
 import jobs.task.output_files
 from jobs.ledger.journal import Journal
 from jobs.ledger.store import LedgerFolder
 from jobs.limits.store_url import LIMITS_URL
-from jobs.task.output_files import TaskFiles
+from jobs.task.output_files import TaskFiles, TaskResult
 from tests.simulation import installation, spark
 from tests.simulation.file_access import ROOT
 from tests.simulation.night_at_work import scheduler
@@ -46,11 +47,12 @@ def install() -> None:
             jobs.storage.stored_files.filesystem_of: _filesystem_of,
             jobs.run.spark_facts.setting: lambda _spark, _name, default="": default or "simulated",
             jobs.run.spark_coordinator.coordinator_of: lambda frames: frames.coordinator(),
-            jobs.run.driver_task.results_here: lambda engine, task, rows, _address: engine.spark.run_table(task, rows),
+            jobs.run.engines._stage_here: lambda engine, _address, _attempts: spark.TableStage(engine.spark),
             jobs.run.day_keys.KeySource: spark.FrameKeys,
         }
     )
-    jobs.run.enrich.F = types.SimpleNamespace(spark_partition_id=lambda: None)  # type: ignore[assignment]
+    jobs.run.stages.F = types.SimpleNamespace(spark_partition_id=lambda: None)  # type: ignore[assignment]
+    jobs.run.enrich.ROWS_AT_ONCE = spark.ROWS_PER_BATCH
 
 
 _real_filesystem_of = jobs.storage.stored_files.filesystem_of
@@ -62,7 +64,7 @@ def _filesystem_of(place: str) -> Any:
 
 def _watch() -> None:
     """Tell the night's rules what the product was told is stored, and which rows leave a task."""
-    write_part, append, written = LedgerFolder.write_part, Journal.append, TaskFiles.written
+    write_part, append, write = LedgerFolder.write_part, Journal.append, TaskFiles.write
 
     def watched_write(self: LedgerFolder, run_id: str, name: str, answers: Any, *, lasting: bool = False) -> str:
         part = write_part(self, run_id, name, answers, lasting=lasting)
@@ -74,9 +76,9 @@ def _watch() -> None:
         lookup = str(self._path).removeprefix(f"{ROOT}ledger/").split("/")[0]
         scheduler().rules.stored(lookup, records)
 
-    def watched_rows(self: TaskFiles, batches: Iterator[pa.RecordBatch], *rest: Any) -> Iterator[pa.RecordBatch]:
-        return written(self, scheduler().rules.watched(batches), *rest)
+    def watched_rows(self: TaskFiles, batches: Iterator[pa.RecordBatch], *rest: Any) -> TaskResult:
+        return write(self, scheduler().rules.watched(batches), *rest)
 
     LedgerFolder.write_part = watched_write  # type: ignore[method-assign]
     Journal.append = watched_append  # type: ignore[method-assign]
-    TaskFiles.written = watched_rows  # type: ignore[method-assign]
+    TaskFiles.write = watched_rows  # type: ignore[method-assign]

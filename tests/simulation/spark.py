@@ -15,6 +15,7 @@ from jobs import schema
 from jobs.run import day_keys, driver_keys
 from jobs.run.coordinator import DriverCoordinator
 from jobs.run.key_columns import TASK
+from jobs.task import stage_tasks
 from jobs.task.link_protocol import PARTITION_OF_FRAME
 from tests.simulation.faults import Faults
 from tests.simulation.night_at_work import scheduler
@@ -96,10 +97,10 @@ class Spark:
             self._coordinator = DriverCoordinator("simulated", "simulated", is_active, cancel=cancel)
         return self._coordinator
 
-    def run_table(self, task: Task, rows: pa.Table) -> list[dict[str, Any]]:
-        """Run the task over a table, divided among all tasks."""
+    def divided(self, rows: pa.Table) -> list[pa.Table]:
+        """A part of the table for each task."""
         size = max(1, -(-rows.num_rows // self._tasks))
-        return self.run_stage(task, [_batches(rows, number, size) for number in range(self._tasks)])
+        return [rows.slice(number * size, size) for number in range(self._tasks)]
 
     def run_stage(self, task: Task, parts: Sequence[Sequence[pa.RecordBatch]]) -> list[dict[str, Any]]:
         """The rows that the task gives for all parts, each part once. Raises the error of a part that always fails."""
@@ -213,9 +214,17 @@ class Spark:
             stage.over.set_now()
 
 
-def _batches(rows: pa.Table, number: int, size: int) -> list[pa.RecordBatch]:
-    piece = rows.slice(number * size, size)
-    return numbered_batches(piece, number) if piece.num_rows else []
+@dataclass(frozen=True)
+class TableStage:
+    """A stage over a table in the driver (jobs/run/stages.py), which Spark's tasks divide."""
+
+    spark: Spark
+
+    def run(self, task: Any, parts: Sequence[pa.Table]) -> list[Any]:
+        pieces = [piece for table in parts for piece in self.spark.divided(table)]
+        numbers = [[pa.record_batch({"id": [number]})] for number in range(len(pieces))]
+        rows = self.spark.run_stage(stage_tasks.over_parts(task, pieces), numbers)
+        return [stage_tasks.result_of(row) for row in rows]
 
 
 def numbered_batches(rows: pa.Table, partition: int) -> list[pa.RecordBatch]:
@@ -248,7 +257,7 @@ class Frame:
 class FrameKeys:
     """The keys of a frame's rows, in the driver (jobs/run/day_keys.py)."""
 
-    def __init__(self, prepared: Frame, names: Sequence[str], lookup: Any, day: Any) -> None:
+    def __init__(self, prepared: Frame, names: Sequence[str], lookup: Any, _day: Any, _parts: Any) -> None:
         self._prepared, self.names, self.lookup = prepared, tuple(names), lookup
 
     @functools.cached_property
@@ -256,7 +265,7 @@ class FrameKeys:
         table = self._prepared.table
         table = table.filter(functools.reduce(pc.and_, (pc.is_valid(table[name]) for name in self.names)))
         location = [TASK, schema.SOURCE_FILE, schema.SOURCE_ROW]
-        return driver_keys.KeyRows(self._prepared, self.names, None, table.select([*self.names, *location]))  # type: ignore[arg-type]
+        return driver_keys.KeyRows(self._prepared, self.names, table.select([*self.names, *location]))  # type: ignore[arg-type]
 
     def hashes(self) -> day_keys.KeyHashes:
         once, rows = np.unique(self._rows.hashes, return_counts=True)

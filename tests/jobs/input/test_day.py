@@ -14,8 +14,10 @@ from deltalake import DeltaTable, Schema
 from jobs.errors import DeclarationError
 from jobs.input.day import BYTES_PER_BATCH, UNBOUNDED, of_files
 from jobs.run.day import run_day
+from jobs.run.stages import SparkStage
 from jobs.tables.publishing import publish
-from jobs.task.output_files import RESULT, TaskFiles
+from jobs.task.link_protocol import PARTITION_OF_FRAME
+from jobs.task.output_files import TaskFiles
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
 AT = dt.datetime(2013, 1, 10, 5)  # noqa: DTZ001  # of a column without a zone
@@ -100,7 +102,11 @@ def test_the_types_that_a_day_publishes_are_told_without_spark(spark, tmp_path, 
     day = day_of(tmp_path, CARRIED, **options)
     read = day.read(spark)
     files = TaskFiles.of(str(tmp_path / "run"), read.schema, ())
-    (written,) = files.taken(read.mapInArrow(files.written, RESULT))
+
+    def task(batches, _facts):
+        return files.write((batch.drop_columns([PARTITION_OF_FRAME]) for batch in batches), 0)
+
+    (written,) = SparkStage(spark).run(task, read)
     assert Schema.from_arrow(day.schema).fields == Schema.from_arrow(pq.read_schema(written.path)).fields
 
 

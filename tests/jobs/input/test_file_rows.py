@@ -5,14 +5,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.input.day import of_files
-from jobs.input.file_rows import ROWS_AT_ONCE, FilePart, FileRows
+from jobs.input.dealing import deal
+from jobs.input.file_rows import ROWS_AT_ONCE, FileRows
 
 
 def rows_of(path):
     day = of_files([path])
     assert day.same_in_arrow
-    part = FilePart(str(path), path.as_uri(), 0, path.stat().st_size)
-    return FileRows(((part,),), day.schema, {}, day.row_bytes)
+    return FileRows(deal(day, 1), day.schema, {}, day.row_bytes)
 
 
 def test_a_column_of_categories_does_not_make_batches_small(tmp_path):

@@ -10,18 +10,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PythonException
-from pyspark.sql import functions as F  # noqa: N812
 
 from asyncio_core import AsyncFunction
 from jobs.errors import TidegateError
+from jobs.input import dealing
 from jobs.input.day import of_files
 from jobs.input.file_rows import BYTES_AT_ONCE
 from jobs.input.types import SPARK_TYPES
 from jobs.run.arrow_input import CALENDAR
+from jobs.run.day_keys import task_column
 from jobs.run.enrich import write_out
 from jobs.run.planner import plan_tasks
 from jobs.run.spark_coordinator import coordinator_of
 from jobs.run.spark_failures import own_words
+from jobs.schema import SOURCE_IDENTITY
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
 pytestmark = pytest.mark.spark
@@ -86,27 +88,17 @@ def day_of(folder, *tables, **options):
     return of_files(sorted(folder.iterdir()))
 
 
-@pytest.fixture
-def small_splits(spark):
-    """Files are read in pieces, several files by one task."""
-    for setting in ("spark.sql.files.openCostInBytes", "spark.sql.files.maxPartitionBytes"):
-        spark.conf.set(setting, "6k")
-    yield
-    for setting in ("spark.sql.files.openCostInBytes", "spark.sql.files.maxPartitionBytes"):
-        spark.conf.unset(setting)
-
-
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.usefixtures("small_splits")
-def test_the_rows_of_each_task_are_those_of_spark_in_its_order(spark, tmp_path, seed):
+def test_tasks_read_the_rows_that_spark_reads_in_the_order_of_files(spark, tmp_path, monkeypatch, seed):
+    monkeypatch.setattr(dealing, "BYTES_PER_TASK", 1 << 10)  # files are read in pieces
     draw, folder = random.Random(seed), tmp_path / "odd % ü"
     folder.mkdir()
     for number in range(draw.randrange(1, 5)):
         random_file(folder / f"part %20 {number}.parquet", draw)
     day = of_files(sorted(folder.iterdir()))
     prepared, plan = planned(spark, day, ["N", day.names[0] if day.names[0].isalnum() else "n"])
-    read = prepared.withColumn("__task", F.spark_partition_id()).toArrow()
     assert plan.reads is not None
+    read = prepared.withColumn("__task", task_column(plan.reads.parts)).orderBy("__task", *SOURCE_IDENTITY).toArrow()
     assert len(plan.reads.parts) == len(plan.shares[0])
     by_arrow = [
         batch.append_column("__task", pa.array([task] * batch.num_rows, pa.int32()))

@@ -2,18 +2,17 @@
 
 import datetime as dt
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 from asyncio_core import AsyncFunction
+from jobs.input import dealing
 from jobs.input.day import of_files
 from jobs.run import day_keys
-from jobs.run.day_keys import KeySource, SparkKeys
+from jobs.run.day_keys import KeySource, SparkKeys, task_column
 from jobs.run.driver_keys import DriverKeys
-from jobs.run.file_splits import places_in, splits_of
 from jobs.run.key_columns import HASH, ROWS, TASK, TEXT
 from jobs.run.ledger_session import prepare_ledger
 from jobs.run.planner import plan_tasks
@@ -45,18 +44,15 @@ def columns(rows):
 
 
 @pytest.fixture
-def day(tmp_path, spark):
+def day(tmp_path, monkeypatch):
     """Two files with odd names, read by several tasks, one of them in pieces."""
-    for setting in ("spark.sql.files.openCostInBytes", "spark.sql.files.maxPartitionBytes"):
-        spark.conf.set(setting, "6k")
+    monkeypatch.setattr(dealing, "BYTES_PER_TASK", 1 << 10)
     folder = tmp_path / "odd % ü"
     folder.mkdir()
     rows = pa.table(columns(900) | {"n": range(900)})
     pq.write_table(rows.slice(0, 800), folder / "a 1.parquet", row_group_size=100, compression="none")
     pq.write_table(rows.slice(800), folder / "b%20.parquet", compression="none")
-    yield of_files(sorted(folder.iterdir()))
-    for setting in ("spark.sql.files.openCostInBytes", "spark.sql.files.maxPartitionBytes"):
-        spark.conf.unset(setting)
+    return of_files(sorted(folder.iterdir()))
 
 
 def source_of(spark, day, keys, tasks=4):
@@ -65,8 +61,13 @@ def source_of(spark, day, keys, tasks=4):
         returns="x INT", timeout=1.0, max_concurrency=tasks,
     )  # fmt: skip
     declared = Enrichment(name="e", input=Input(path="in"), lookups=[lookup], output=Output(path="out"))
-    prepared, plan = plan_tasks(day.read(spark), declared)
-    return KeySource(prepared, plan.layout.keys[0], lookup, day)
+    prepared, plan = plan_tasks(day.read(spark), declared, day=day)
+    parts = None if plan.reads is None else plan.reads.parts
+    return KeySource(prepared, plan.layout.keys[0], lookup, day, parts)
+
+
+def task_of_rows(source):
+    return F.spark_partition_id() if source.parts is None else task_column(source.parts)
 
 
 def by_text(table):
@@ -86,31 +87,20 @@ def test_the_driver_finds_the_keys_that_spark_finds(spark, day, keys):
     source = source_of(spark, day, keys)
     found, wanted = (
         source.distinct(hidden=False, seed=3),
-        SparkKeys.of(source.prepared, source.names, hidden=False, seed=3),
+        SparkKeys.of(source.prepared, source.names, task=task_of_rows(source), hidden=False, seed=3),
     )
     assert isinstance(found, DriverKeys)
     assert by_text(found.wanted) == by_text(wanted.wanted)
     assert found.wanted.num_rows == wanted.wanted.num_rows
     assert source.hashes().hashes.tolist() == sorted(wanted.wanted[HASH].to_pylist())
     located = {row[TEXT]: row for row in found.frame(found.wanted).toArrow().to_pylist()}
-    read = source.prepared.withColumn(TASK, F.spark_partition_id()).toArrow().to_pylist()
+    read = source.prepared.withColumn(TASK, task_of_rows(source)).toArrow().to_pylist()
     at = {(row[SOURCE_FILE], row[SOURCE_ROW]): row for row in read}
     assert len(located) == found.wanted.num_rows > 1
     for row in located.values():
         own = at[row[SOURCE_FILE], row[SOURCE_ROW]]
         assert [row[name] for name in (*source.names, TASK)] == [own[name] for name in (*source.names, TASK)]
     wanted.drop()
-
-
-def test_every_row_of_a_file_in_pieces_has_the_task_that_reads_it(spark, day):
-    frame = day.read(spark).select("n", F.spark_partition_id().alias("task")).orderBy("n").toArrow()
-    prepared = source_of(spark, day, ("n",)).prepared
-    splits = splits_of(day.read(spark))
-    assert len({split.task for split in splits if split.path == day.files[0]}) > 1
-    placed = [places_in(path, splits) for path in day.files]
-    rows = [placed[0].tasks_of(np.arange(800)), placed[1].tasks_of(np.arange(100))]
-    assert np.concatenate(rows).tolist() == frame["task"].to_pylist()
-    assert {split.task for split in splits_of(prepared)} <= set(range(4))
 
 
 @pytest.mark.parametrize("keys", [("n / 2",), ("named_struct('a', n)",)])

@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 
 from jobs import schema
 from jobs.errors import DeclarationError
+from jobs.input.dealing import url_of
 from jobs.run.day import run_day
 from jobs.run.engines import ENGINE
-from jobs.run.local_rows import url_of
 from tidegate import (
     Enrichment,
     EventTime,

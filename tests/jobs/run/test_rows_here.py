@@ -17,7 +17,7 @@ from aiohttp import web
 from asyncio_core import AsyncFunction
 from jobs import schema
 from jobs.errors import AccessRefused, BudgetExhausted, LedgerError, RowFailed
-from jobs.run import day, driver_task
+from jobs.run import day, driver_task, engines
 from jobs.run.day import run_day
 from jobs.run.engines import SparkEngine
 from jobs.run.enrich_day import FAILED, main
@@ -241,7 +241,7 @@ def test_a_driver_of_many_days_keeps_no_thread_and_no_connection_of_a_day(projec
 
 
 def of_attempts(monkeypatch, many):
-    monkeypatch.setattr(SparkEngine, "attempts", many)
+    monkeypatch.setattr(engines, "attempts_of", lambda _master: many)
 
 
 def test_a_task_that_failed_is_tried_again_as_often_as_the_master_says(spark, monkeypatch, caplog):
@@ -250,21 +250,22 @@ def test_a_task_that_failed_is_tried_again_as_often_as_the_master_says(spark, mo
     attempts = []
 
     def fails(rows, task):
-        attempts.append((task.attemptNumber(), task.partitionId(), sum(batch.num_rows for batch in rows)))
+        attempts.append((task.attemptNumber(), task.partitionId(), rows))
         if len(attempts) < succeeds:
             raise LedgerError("the disk is full")
-        yield pa.record_batch({"file": ["part-0"]})
+        return "part-0"
 
     succeeds = 3
-    assert driver_task.results_here(SparkEngine(spark), fails, pa.table({"k": [1, 2]}), address) == [{"file": "part-0"}]
-    assert attempts == [(0, 0, 2), (1, 0, 2), (2, 0, 2)]
+    stage = SparkEngine(spark).stage(address, here=True)
+    assert stage.run(fails, ["k"]) == ["part-0"]
+    assert attempts == [(0, 0, "k"), (1, 0, "k"), (2, 0, "k")]
     assert [(record.getMessage(), str(record.exc_info[1])) for record in caplog.records] == [
         ("the task is tried again", "the disk is full")
     ] * 2
     attempts.clear()
     succeeds = 4
     with pytest.raises(LedgerError, match="the disk is full"):
-        driver_task.results_here(SparkEngine(spark), fails, pa.table({"k": [1, 2]}), address)
+        stage.run(fails, ["k"])
     assert len(attempts) == 3
 
 

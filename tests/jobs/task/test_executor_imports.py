@@ -15,10 +15,12 @@ from jobs.run import enrich
 from jobs.run.key_columns import key_texts
 from jobs.run.planner import plan_tasks
 from jobs.run.prefetch_task import run_prefetch
+from jobs.run.stages import SparkStage
 from jobs.task.answers_in_doubt import without_doubt
 from jobs.task.output_files import TaskFiles
 from jobs.task.runner import run_partition
 from jobs.task.session_windows import SessionWindows
+from jobs.task.stage_tasks import over_parts
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
 NOT_THERE = ("deltalake", "pyiceberg", "obstore", "sqlglot", "great_expectations", "dagster")
@@ -46,7 +48,7 @@ def test_a_task_that_reads_the_days_files_loads_nothing_that_only_the_driver_has
     prepared, plan = plan_tasks(day.read(spark), declared, day=day)
     assert plan.reads is not None
     sent = []
-    monkeypatch.setattr(enrich, "_by_tasks", lambda frame, task, gives: sent.append(task) or frame.limit(0))
+    monkeypatch.setattr(SparkStage, "run", lambda _stage, task, parts: sent.append(over_parts(task, parts)) or [])
     enrich.write_out(prepared, plan, str(tmp_path / "out"))
     require_light(cloudpickle.dumps(sent))
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark import TaskContext
 from pyspark.errors import PythonException
 from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 
 from jobs.errors import TidegateError
 from jobs.run.enrich import enrich, write_out
 from jobs.run.planner import plan_tasks
+from jobs.run.stages import SparkStage
 from jobs.task import output_files
-from jobs.task.output_files import RESULT, TaskFiles, groups
+from jobs.task.output_files import TaskFiles, groups
 from tests.jobs.run.test_enrich import EXOTIC, enrichment, exotic, lookup
 from tidegate import Service
 
@@ -32,22 +32,20 @@ class Memory(bytearray):
 
 
 # -- in a task ---------------------------------------------------------------------------------------------------------
-def test_a_file_holds_all_rows_in_their_order_and_is_named_by_one_row(tmp_path):
-    (named,) = TaskFiles(str(tmp_path), ROW).written(iter([batch(0, 7), batch(7, 0), batch(7, 3)]))
-    (name,) = named.column("file").to_pylist()
-    assert pq.read_table(tmp_path / name)["n"].to_pylist() == list(range(10))
-    assert name.startswith("part-00000-")
+def test_a_file_holds_all_rows_in_their_order_and_has_the_number_of_its_task(tmp_path):
+    written = TaskFiles(str(tmp_path), ROW).write(iter([batch(0, 7), batch(7, 0), batch(7, 3)]), 3)
+    assert pq.read_table(written.path)["n"].to_pylist() == list(range(10))
+    assert Path(written.path).name.startswith("part-00003-")
 
 
 def test_two_attempts_of_a_task_never_write_one_file(tmp_path):
     files = TaskFiles(str(tmp_path), ROW)
-    names = {next(files.written(iter([batch(0, 1)]))).column("file")[0].as_py() for _ in range(2)}
+    names = {files.write(iter([batch(0, 1)]), 0).path for _ in range(2)}
     assert len(names) == 2 == len(list(tmp_path.iterdir()))
 
 
 def test_a_task_without_rows_writes_a_file_with_its_columns(tmp_path):
-    (named,) = TaskFiles(str(tmp_path), ROW).written(iter([]))
-    written = pq.read_table(tmp_path / named.column("file")[0].as_py())
+    written = pq.read_table(TaskFiles(str(tmp_path), ROW).write(iter([]), 0).path)
     assert (written.num_rows, written.column_names) == (0, ["n"])
 
 
@@ -73,7 +71,7 @@ def test_a_row_group_that_is_written_is_not_held_beside_the_next(tmp_path, monke
             del memory
             most = max(most, sum(one() is not None for one in held))
 
-    list(TaskFiles(str(tmp_path), ROW).written(batches()))
+    TaskFiles(str(tmp_path), ROW).write(batches(), 0)
     assert most <= 4  # batches of a group
 
 
@@ -81,8 +79,7 @@ def test_columns_that_hardly_repeat_get_no_dictionary_nor_do_the_parts_of_one(tm
     pair = pa.struct([("a", pa.int64())])
     table = pa.table({"n": [1, 1], "m": [1, 1], "p": pa.array([[{"a": 1}], []], pa.list_(pair))})
     files = TaskFiles(str(tmp_path), table.schema, distinct=frozenset({"m", "p"}))
-    (named,) = files.written(iter(table.to_batches()))
-    columns = pq.read_metadata(tmp_path / named.column("file")[0].as_py()).row_group(0)
+    columns = pq.read_metadata(files.write(iter(table.to_batches()), 0).path).row_group(0)
     has_dictionary = [columns.column(number).has_dictionary_page for number in range(columns.num_columns)]
     assert has_dictionary == [True, False, False]
 
@@ -97,7 +94,7 @@ def test_an_attempt_that_fails_removes_what_it_wrote(tmp_path, monkeypatch, erro
         raise error("of the run")
 
     with pytest.raises(error, match="of the run"):
-        list(TaskFiles(str(tmp_path), ROW).written(fails()))
+        TaskFiles(str(tmp_path), ROW).write(fails(), 0)
     assert not list(tmp_path.iterdir())
 
 
@@ -115,7 +112,7 @@ def test_rows_that_cannot_be_written_end_the_calls_for_the_next_ones_at_once(tmp
             calls.append("ended")
 
     with pytest.raises(pa.ArrowException) as error:
-        list(TaskFiles(str(tmp_path), ROW).written(calling()))
+        TaskFiles(str(tmp_path), ROW).write(calling(), 0)
     assert calls == ["begun", "ended"], error  # which has the frames that hold the generator
 
 
@@ -128,7 +125,7 @@ def test_a_full_disk_is_told_in_one_sentence(tmp_path):
     try:
         much = pa.RecordBatch.from_pydict({"n": [hash((n, n)) for n in range(50_000)]}, schema=ROW)
         with pytest.raises(TidegateError, match=r"small: the rows cannot be written: .*No space left") as reported:
-            list(TaskFiles(str(mounted), ROW).written(iter([much])))
+            TaskFiles(str(mounted), ROW).write(iter([much]), 0)
         assert "\n" not in str(reported.value)
         assert not list(mounted.iterdir())
     finally:
@@ -159,13 +156,13 @@ def test_spark_reads_the_files_as_those_that_it_writes_itself(spark, service, tm
 def test_a_job_that_fails_leaves_no_file_behind(spark, tmp_path):
     files = TaskFiles(str(tmp_path), ROW)
 
-    def task(batches):
-        if TaskContext.get().partitionId() == 1:
+    def task(number, _facts):
+        if number == 1:
             while not list(tmp_path.iterdir()):
                 time.sleep(0.01)
             raise ValueError("of the second task")
-        return files.written(iter([batch(0, 5)]))
+        return files.write(iter([batch(0, 5)]), number)
 
-    with pytest.raises(PythonException, match="of the second task"):
-        files.taken(spark.range(2, numPartitions=2).mapInArrow(task, RESULT))
+    with pytest.raises(PythonException, match="of the second task"), files.only_of_results() as results:
+        results.extend(SparkStage(spark).run(task, range(2)))
     assert not list(tmp_path.iterdir())

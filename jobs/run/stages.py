@@ -1,0 +1,106 @@
+"""A stage runs one task on each of several parts: on Spark, or in this process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+
+from jobs.task.link_protocol import PARTITION_OF_FRAME
+from jobs.task.stage_tasks import RESULT, over_parts, over_rows, result_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from jobs.task.stage_tasks import Task
+
+NO_STAGE = -1
+
+_log = logging.getLogger("tidegate")
+
+
+class Stage(Protocol):
+    """Runs a task on each part."""
+
+    def run(self, task: Task, parts: Sequence[Any] | DataFrame) -> list[Any]:
+        """Run `task` on each part, several at a time where the engine can.
+
+        Args:
+            task: Gets a part, and the number of the part and of the attempt. It travels to where
+                it runs, and may run more than once.
+            parts: Values that travel with the task. Of a DataFrame, a part is the iterator of the
+                batches of a partition, which Spark alone gives.
+
+        Returns:
+            What the task returned for each part, in the order of the parts: small values, which
+            travel back.
+
+        Raises:
+            Exception: What the last attempt at a part raised; Spark's errors wrap it.
+        """
+
+
+@dataclass(frozen=True)
+class SparkStage:
+    """Runs a Spark task for each part."""
+
+    spark: SparkSession
+
+    def run(self, task: Task, parts: Sequence[Any] | DataFrame) -> list[Any]:
+        if isinstance(parts, Sequence):
+            count = len(parts)
+            if not count:
+                return []
+            given = self.spark.range(0, count, 1, count).mapInArrow(over_parts(task, parts), RESULT)
+        else:
+            numbered = parts.withColumn(PARTITION_OF_FRAME, F.spark_partition_id())
+            given = numbered.mapInArrow(over_rows(task), RESULT)
+        rows = [row.asDict() for row in given.collect()]
+        return [result_of(row) for row in sorted(rows, key=lambda row: row["part"])]
+
+
+@dataclass(frozen=True)
+class ProcessTask:
+    """What a task in this process asks of its TaskContext."""
+
+    part: int
+    attempt: int
+
+    def partitionId(self) -> int:  # noqa: N802  # Spark's name for it
+        return self.part
+
+    def stageId(self) -> int:  # noqa: N802
+        return NO_STAGE
+
+    def attemptNumber(self) -> int:  # noqa: N802
+        return self.attempt
+
+
+@dataclass(frozen=True)
+class ProcessStage:
+    """Runs the tasks in this process, one after the other.
+
+    Attributes:
+        attempts: How often a part is tried, as Spark would.
+        is_lost: Whether a further attempt would fail too, as a task has told the coordinator.
+    """
+
+    attempts: int
+    is_lost: Callable[[], bool]
+
+    def run(self, task: Task, parts: Sequence[Any] | DataFrame) -> list[Any]:
+        assert isinstance(parts, Sequence)  # only Spark reads a frame
+        return [self._attempt(task, part, number) for number, part in enumerate(parts)]
+
+    def _attempt(self, task: Task, part: Any, number: int) -> Any:
+        for attempt in range(self.attempts):
+            try:
+                return task(part, ProcessTask(number, attempt))
+            except Exception:
+                if attempt + 1 == self.attempts or self.is_lost():
+                    raise
+                _log.warning("the task is tried again", exc_info=True)
+        raise AssertionError

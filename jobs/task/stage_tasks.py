@@ -1,0 +1,58 @@
+"""The tasks of a stage as Spark runs them: functions for mapInArrow.
+
+The driver's modules do not define them, because a task would load them, with libraries that executors do not have.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+
+from jobs.task.driver_link import TaskFacts
+
+Task = Callable[[Any, TaskFacts], Any]  # what a task makes of its part
+SparkTask = Callable[..., Iterator[pa.RecordBatch]]
+
+RESULT = StructType([StructField("part", IntegerType()), StructField("result", BinaryType())])  # of a task: one row
+
+
+def over_parts(task: Task, parts: Sequence[Any]) -> SparkTask:
+    """For a frame with a number of `parts` in its column `id`."""
+
+    def run(batches: Iterator[pa.RecordBatch], facts: TaskFacts | None = None) -> Iterator[pa.RecordBatch]:
+        facts = facts or _of_spark()
+        for batch in batches:
+            for number in batch["id"].to_pylist():
+                yield _result(number, task(parts[number], facts))
+
+    return run
+
+
+def over_rows(task: Task) -> SparkTask:
+    """For a frame whose partitions are the parts: a part is the iterator of its batches."""
+
+    def run(batches: Iterator[pa.RecordBatch], facts: TaskFacts | None = None) -> Iterator[pa.RecordBatch]:
+        facts = facts or _of_spark()
+        yield _result(facts.partitionId(), task(batches, facts))
+
+    return run
+
+
+def _of_spark() -> TaskFacts:
+    task = TaskContext.get()
+    assert task is not None  # in a task there is one
+    return task
+
+
+def result_of(row: Any) -> Any:
+    """What the task of this row of RESULT made."""
+    return pickle.loads(row["result"])  # noqa: S301  # ours
+
+
+def _result(part: int, result: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"part": pa.array([part], pa.int32()), "result": [pickle.dumps(result)]})
