@@ -32,8 +32,12 @@ def parser() -> argparse.ArgumentParser:
     return whole
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None, *, owns_process: bool = False) -> int:
     """Run one command.
+
+    Args:
+        arguments: By default those of the process.
+        owns_process: The process runs nothing else.
 
     Returns:
         The exit status. 0: done. 2: a declaration, its surroundings or the arguments are wrong. 3: stopped because a
@@ -43,11 +47,12 @@ def main(arguments: list[str] | None = None) -> int:
     if not {"", here} & set(sys.path):
         sys.path.insert(0, here)  # started as a program: the declarations are in the current folder
     with printable_output():
-        return _run(arguments)
+        return _run(arguments, owns_process=owns_process)
 
 
-def _run(arguments: list[str] | None) -> int:
+def _run(arguments: list[str] | None, *, owns_process: bool) -> int:
     options, unknown = parser().parse_known_args(arguments)
+    options.owns_process = owns_process
     if unknown:
         options.refuse(f"unrecognized arguments: {' '.join(unknown)}")  # the command's own, which shows what it takes
     try:
@@ -82,5 +87,10 @@ def _status_of(options: argparse.Namespace, error: TidegateError) -> int:
     return STOPPED if isinstance(error, RunStopped | RowFailed) else FAILED
 
 
+def program() -> int:
+    """Run the command of this process, as `main` does."""
+    return main(owns_process=True)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program())

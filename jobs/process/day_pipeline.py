@@ -20,8 +20,9 @@ from jobs.errors import DayTaken, DeclarationError
 from jobs.process.before_spark import BeforeSpark
 from jobs.process.day_events import FAILED, NOT_STARTED, DayEvent, DayOutcome, DayStage, DaysWarning
 from jobs.process.day_options import DayOptions
+from jobs.process.forked_program import WaitForEnd
 from jobs.process.publish_decision import Quality, kept, or_warning, publish_or_hold_back, render_report
-from jobs.process.spark_submit import ProgramResult, SparkSubmit, WaitForEnd, ended
+from jobs.process.spark_submit import ProgramResult, SparkSubmit, ended
 from jobs.run.enrich_day import FAILED as FAILED_STATUS
 from jobs.run.enrich_day import WRONG, run_id_of
 from jobs.schema import DayRecord, UnwrittenRun

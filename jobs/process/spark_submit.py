@@ -8,13 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jobs.errors import LOG_SAYS_MORE
+from jobs.process.forked_program import WaitForEnd, can_fork, forked
 from jobs.process.process_guard import command_under_guard
-from jobs.run import local_master
+from jobs.run import enrich_day, local_master
 from jobs.run.engines import ENGINE, LOCAL, SPARK, chosen_engine
 from jobs.run.enrich_day import FAILED, LOG_VARIABLE, STOPPED, WRONG
 from jobs.run.spark_session import GIVING_BACK
@@ -34,7 +35,6 @@ JVM_GAVE_UP = "Error: A fatal exception has occurred. Program will exit."
 REFUSED_BY_SUBMIT = re.compile(r'^Exception in thread "main" [\w.$]+: (.+)$', re.MULTILINE)
 REFUSED_BY_JAVA = re.compile(r"^(.+)\nError: Could not create the Java Virtual Machine\.$", re.MULTILINE)
 OWN_WORDS = (FAILED, WRONG, STOPPED)  # exit statuses with which the program has said why
-WaitForEnd = Callable[[float | None], int | None]  # waits so many s, or to the end; exit status, None while it runs
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class SparkSubmit:
     """How `jobs/run/enrich_day.py` is started, or another program. master, conf: as spark-submit takes them, or a
     server of Spark Connect, sc://host:15002, which has a configuration of its own; java_options: for the driver.
 
+    forks: this process runs nothing else, so that the local engine may be a fork of it.
     environment: of the program, on top of ours. grace: s between SIGTERM and SIGKILL. Whatever ends the process that
     started it, Spark is ended too.
     """
@@ -65,6 +66,7 @@ class SparkSubmit:
     environment: Mapping[str, str] = field(default_factory=dict)
     grace: float = 10.0
     engine: str = SPARK
+    forks: bool = False
 
     @contextlib.contextmanager
     def started(
@@ -81,6 +83,10 @@ class SparkSubmit:
         leases: of the days; Spark holds them too, so that none is free before Spark has ended.
         """
         arguments = ["--enrichment", reference, "--day", *days, "--run-id", run_id, *options]
+        if self.forks and self.engine == LOCAL and can_fork():
+            with self._forked(arguments, log) as wait:
+                yield wait
+            return
         with self.program_started(PROGRAM, arguments, name=f"{reference} {days[0]}", log=log, leases=leases) as wait:
             yield wait
 
@@ -112,6 +118,16 @@ class SparkSubmit:
                 raise
             finally:
                 process.wait()
+
+    @contextlib.contextmanager
+    def _forked(self, arguments: list[str], log: Path) -> Iterator[WaitForEnd]:
+        environment = self._environment(log) | dict(self.environment)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            log.open("wb") as output,
+            forked(enrich_day.main, arguments, output=output, environment=environment, grace=self.grace) as wait,
+        ):
+            yield wait
 
     def run(self, reference: str, *, days: Sequence[str], run_id: str, log: Path, options: Sequence[str] = ()) -> int:
         """Run the program to its end, as `started` starts it. Returns its exit status."""

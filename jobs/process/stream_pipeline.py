@@ -11,7 +11,8 @@ from jobs.input.stream_files import check_streamable
 from jobs.process import stream_state
 from jobs.process.day_events import FAILED
 from jobs.process.day_pipeline import DayPipeline
-from jobs.process.spark_submit import WaitForEnd, ended
+from jobs.process.forked_program import WaitForEnd
+from jobs.process.spark_submit import ended
 from jobs.process.stream_state import BatchDone, StreamState
 from jobs.run.engines import ENGINE, LOCAL
 from jobs.tables.leases import leased

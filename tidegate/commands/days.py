@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 
 from data_quality.day_quality import LOCAL_CHECKS, REPORTS, DayQuality
 from jobs.declare.discovery import beside
@@ -12,6 +13,7 @@ from jobs.errors import DeclarationError
 from jobs.process import day_events
 from jobs.process.day_events import DayEvent, DayOutcome, DayStage, DaysWarning
 from jobs.process.day_pipeline import DayPipeline
+from jobs.process.forked_program import runs_our_code, spare_pandas
 from jobs.process.spark_submit import spark_submit_from_environment
 from jobs.run.engines import ENGINE, LOCAL, SPARK
 from jobs.run.enrich_day import STOPPED as STOPPED_BY_SERVICE
@@ -28,11 +30,17 @@ def pipeline_of(options: argparse.Namespace) -> DayPipeline:
     found = named(options)
     if message := find_conflict(found, beside(found)):
         raise DeclarationError(message)
-    return pipeline(*found, wait=options.wait, engine=options.engine)
+    return pipeline(*found, wait=options.wait, engine=options.engine, owns_process=options.owns_process)
 
 
-def pipeline(reference: str, enrichment: Enrichment, *, wait: float, engine: str | None) -> DayPipeline:
+def pipeline(
+    reference: str, enrichment: Enrichment, *, wait: float, engine: str | None, owns_process: bool = False
+) -> DayPipeline:
+    """The pipeline of days as commands run them. owns_process: this process runs nothing else."""
     submit = spark_submit_from_environment(engine)
+    if owns_process and submit.engine == LOCAL and runs_our_code(enrichment):
+        spare_pandas()
+        submit = replace(submit, forks=True)
     return DayPipeline(
         reference=reference,
         enrichment=enrichment,
