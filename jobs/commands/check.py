@@ -23,10 +23,13 @@ class Finding(enum.Enum):
     STOPS = "STOPS"  # a service is down or denies access, so that a run would stop; the declaration may be right
 
 
-def check_package(package: str, day: str | None = None) -> Iterator[tuple[str, str, Finding]]:
+def check_package(
+    package: str, day: str | None = None, engine: str | None = None
+) -> Iterator[tuple[str, str, Finding]]:
     """The result for each enrichment: its name, a sentence, and the finding. A fault does not stop the others.
 
-    day: of the input, or an hour; by default the last one of each. Raises DeclarationError without the package.
+    day: of the input, or an hour; by default the last one of each. engine: that of the runs; by default the one that
+    the environment chooses. Raises DeclarationError without the package.
     """
     checked: list[Discovered] = []
     for module in modules_of(package):
@@ -40,11 +43,13 @@ def check_package(package: str, day: str | None = None) -> Iterator[tuple[str, s
                 message = find_conflict(one, checked)
                 checked.append(one)
                 name = one.enrichment.name
-                yield from ((name, *line) for line in _checked(one.enrichment, day, message))
+                yield from ((name, *line) for line in _checked(one.enrichment, day, message, engine))
                 yield from ((name, wrong, Finding.WRONG) for wrong in _lost(one.enrichment))
 
 
-def _checked(enrichment: Enrichment, day: str | None, conflict: str | None) -> Iterator[tuple[str, Finding]]:
+def _checked(
+    enrichment: Enrichment, day: str | None, conflict: str | None, engine: str | None
+) -> Iterator[tuple[str, Finding]]:
     """All faults, a sentence each, the conflict included; or a sentence that the enrichment is right."""
     faults: dict[str, Finding] = {conflict: Finding.WRONG} if conflict else {}
     with _noting(enrichment, faults):
@@ -53,7 +58,7 @@ def _checked(enrichment: Enrichment, day: str | None, conflict: str | None) -> I
     if day is not None:
         with _noting(enrichment, faults):
             input_day = find_day(enrichment, day)
-    for step in steps(enrichment, input_day, day):
+    for step in steps(enrichment, input_day, day, engine):
         with _noting(enrichment, faults):
             step()
     if faults:

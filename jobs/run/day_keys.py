@@ -24,7 +24,7 @@ from jobs.input.key_columns import COMPARABLE
 from jobs.input.key_values import read_by
 from jobs.run.driver_keys import DriverKeys, KeyRows, collect_rows, read_rows
 from jobs.run.key_columns import HASH, ROWS, TASK, TEXT, is_whole, with_texts
-from jobs.run.local_rows import CURE, LocalRows
+from jobs.run.local_rows import CURE, MOST_ROWS, LocalRows
 from jobs.schema import SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from jobs.run.key_columns import Hashes
 
 _DRAWN = "__key_drawn"
-ROWS_AT_DRIVER = 5_000_000
+ROWS_AT_DRIVER = MOST_ROWS
 ROWS_COLLECTED = 500_000  # by a Spark job, for keys that are more than columns
 
 
@@ -92,8 +92,7 @@ class KeySource:
     def _frame(self) -> DataFrame:
         if isinstance(self.prepared, LocalRows):
             raise DeclarationError(
-                f"lookup {self.lookup.name}: the day has over {ROWS_AT_DRIVER:,} rows, or dates before 1900, whose "
-                f"calendar only Spark knows. {CURE}"
+                f"lookup {self.lookup.name}: a key reads dates before 1900, whose calendar only Spark knows. {CURE}"
             )
         return self.prepared
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jobs.input.day import InputDay
     from jobs.task.arrow_batches import BatchLayout
 
+MOST_ROWS = 5_000_000  # whose keys the driver holds
 CURE = "Run it on Spark, the default engine."
 
 
@@ -57,6 +58,11 @@ class LocalRows:
             DeclarationError: The day or the declaration needs Spark; it says which part, and why.
         """
         refuse_what_needs_spark(enrichment)
+        if day.rows > MOST_ROWS:
+            raise DeclarationError(
+                f"{enrichment.name}: input: the day has {day.rows:,} rows, and the local engine runs up to "
+                f"{MOST_ROWS:,}. {CURE}"
+            )
         types = day.spark_types()
         if types is None or not day.same_in_arrow:
             raise DeclarationError(

@@ -22,6 +22,7 @@ from jobs.declare.services import Service
 from jobs.declare.sql_lookup import SqlLookup
 from jobs.errors import DeclarationError, RunStopped
 from jobs.input.day import InputDay, find_input
+from jobs.run.engines import LOCAL, LocalEngine, chosen_engine
 from jobs.run.run_leases import check_limits
 from jobs.schema import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns, key
 from jobs.storage.urls import is_url
@@ -70,10 +71,13 @@ def require_new_run(enrichment: Enrichment, run_id: str) -> None:
         raise DeclarationError(f"run-id {run_id!r} was used before: {folder} exists. Every run needs one of its own.")
 
 
-def steps(enrichment: Enrichment, input_day: InputDay | None, day: str | None) -> Iterator[Callable[[], object]]:
+def steps(
+    enrichment: Enrichment, input_day: InputDay | None, day: str | None, engine: str | None = None
+) -> Iterator[Callable[[], object]]:
     """The checks besides those of the input files, in order; each raises DeclarationError or RunStopped.
 
-    input_day: None where the input cannot be read: what needs it is left out.
+    input_day: None where the input cannot be read: what needs it is left out. engine: that of the run; by default the
+    one that the environment chooses.
     """
     from jobs.tables.shown_elsewhere import check_shown
     from jobs.tables.summary_sql import check_summaries
@@ -89,6 +93,7 @@ def steps(enrichment: Enrichment, input_day: InputDay | None, day: str | None) -
         yield lambda: check_types(enrichment, input_day)
         yield lambda: check_shown(enrichment, input_day)
         yield lambda: check_summaries(enrichment, input_day, day)
+        yield lambda: _check_engine(enrichment, input_day, engine)
     for lookup in enrichment.lookups:
         yield functools.partial(_check_service, enrichment, lookup, None if input_day is None else input_day.schema)
     yield functools.partial(_check_limits, enrichment)
@@ -212,6 +217,18 @@ def check_event_time(enrichment: Enrichment, schema: pa.Schema) -> None:
     kind = schema.field(name).type
     if not pa.types.is_timestamp(kind):
         raise DeclarationError(f"{enrichment.name}: event_time: {name!r} is {kind}; it must be a timestamp.")
+
+
+def _check_engine(enrichment: Enrichment, input_day: InputDay, option: str | None) -> None:
+    """Raise DeclarationError for what the chosen engine cannot run."""
+    if chosen_engine(option) == LOCAL:
+        try:
+            check_columns(enrichment, input_day.names)
+        except DeclarationError:  # which was said
+            return
+        from jobs.run.local_rows import LocalRows  # takes pyspark, which checks for Spark go without
+
+        LocalRows.of(LocalEngine("check"), enrichment, input_day)
 
 
 def _check_limits(enrichment: Enrichment) -> None:

@@ -53,6 +53,25 @@ def declare(project, monkeypatch, request):
     return add
 
 
+@pytest.mark.parametrize("chosen", ["option", "environment"])
+def test_what_needs_spark_is_wrong_for_the_local_engine(declare, capsys, monkeypatch, chosen):
+    package = declare("moods", column="reverse(origin)")
+    assert main(["check", "--package", package]) == 0
+    if chosen == "environment":
+        monkeypatch.setenv("TIDEGATE_ENGINE", "local")
+    capsys.readouterr()
+    assert main(["check", "--package", package, *(["--engine", "local"] if chosen == "option" else [])]) == 2
+    message = capsys.readouterr().out
+    assert "WRONG   lookup mood: keys.k: 'reverse(origin)' needs Spark" in message
+    assert "Run it on Spark, the default engine." in message
+
+
+def test_a_missing_column_has_one_line_for_the_local_engine_too(declare, capsys):
+    package = declare("moods", column="orgin")
+    assert main(["check", "--package", package, "--engine", "local"]) == 2
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
 def test_what_is_right_is_said_with_the_last_day_and_its_rows(declare, capsys):
     assert main(["check", "--package", declare("moods")]) == 0
     message = capsys.readouterr().out.split(maxsplit=2)

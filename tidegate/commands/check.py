@@ -5,11 +5,13 @@ import sys
 
 from jobs.declare.calendar import is_day, require_day
 from tidegate.commands.command import RIGHT, STOPPED, WRONG, Command, add_package
+from tidegate.commands.days import add_engine
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_package(parser)
     parser.add_argument("--day", help="of the input, as 2013-01-10; by default the last one there is")
+    add_engine(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -18,7 +20,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.day and not is_day(options.day, "hour"):
         require_day(options.day)
     findings = set()
-    for name, message, finding in check_package(options.package, options.day):
+    for name, message, finding in check_package(options.package, options.day, options.engine):
         print(f"{name:30} {finding.value}   {message}")
         findings.add(finding)
     if not findings:
