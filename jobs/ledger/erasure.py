@@ -25,6 +25,7 @@ from jobs.ledger.plan import OF_KEYS
 from jobs.ledger.scan import KeySet
 from jobs.ledger.store import PARTS, ForeignFile, LedgerFolder
 from jobs.ledger.working_folders import BEAT, RUNS, by_run, remove_gone
+from jobs.storage.durable import DRAFT
 from jobs.storage.stored_files import error_text
 
 AT_MOST = 5  # times that a compaction may be first
@@ -129,14 +130,15 @@ class _Forgetting:
     def _take_in(
         self, there: Contents, new: NewFiles, files: list[CompactedFile], now_us: int
     ) -> tuple[list[str], list[str]]:
-        """The parts with a key, whose other records go to `files`; and torn parts, which may have one."""
-        taken_in, torn = [], []
+        """The parts with a key, whose other records go to `files`; and torn or unfinished parts, which may have one."""
+        taken_in: list[str] = []
+        torn = self._unfinished_parts()
         rest: list[pa.Table] = []
         for part in (*there.parts, *there.parts_taken_in):
             try:
                 table = self._folder.read_part(part)
             except ForeignFile as error:
-                if error.torn and part.partition("/")[0].removesuffix(OF_KEYS) not in self._at_work:
+                if error.torn and not self._is_being_written(part):
                     torn.append(part)
                 continue
             without = self._without(table)
@@ -152,6 +154,14 @@ class _Forgetting:
                 rest = []
         self._write(rest, new, files, now_us)
         return taken_in, torn
+
+    def _unfinished_parts(self) -> list[str]:
+        start = len(PARTS) + 1
+        parts = [name[start:] for name in self._folder.names(PARTS) if name.endswith(DRAFT)]
+        return [part for part in parts if not self._is_being_written(part)]
+
+    def _is_being_written(self, part: str) -> bool:
+        return part.partition("/")[0].removesuffix(OF_KEYS) in self._at_work
 
     def _write(self, rest: list[pa.Table], new: NewFiles, files: list[CompactedFile], now_us: int) -> None:
         if sum(map(len, rest)):

@@ -98,13 +98,16 @@ class LedgerFolder:
     ) -> str:
         """Store the answers as one part with one write; returns its name as in `parts`. `name` must be new.
 
-        On return they are stored (on a local disk by the operating system, and synced if `lasting`). Raises
-        LedgerError, for example for a full disk; the part is then ignored.
+        On return they are stored, on a local disk by the operating system. lasting: they survive a power cut, and no
+        reader ever sees a part of them. Raises LedgerError, for example for a full disk; the part is then ignored.
         """
         table = answers if isinstance(answers, pa.Table) else as_table(answers)
         part = f"{run_id}/{name}.parquet"
         data = as_parquet(table, rows_per_group=max(1, len(table)))  # a reader reads all of it
-        self.write(f"{PARTS}/{part}", data, lasting=lasting)
+        if lasting:
+            self.replace(f"{PARTS}/{part}", data, lasting=True)
+        else:
+            self.write(f"{PARTS}/{part}", data)
         return part
 
     def journal(self, run_id: str, name: str) -> Journal | None:
@@ -113,17 +116,10 @@ class LedgerFolder:
             return None
         return Journal(Path(f"{self.path}/{PARTS}/{run_id}/{name}{JOURNAL}"), {FORMAT_KEY: str(FORMAT).encode()})
 
-    def write(self, name: str, data: bytes | pa.Buffer, *, lasting: bool = False) -> None:
-        """Write an object with a new name. Raises LedgerError; a failed write leaves no file.
-
-        lasting: on return it survives a power cut, on a local disk as on an object store.
-        """
-        path = f"{self.path}/{name}"
+    def write(self, name: str, data: bytes | pa.Buffer) -> None:
+        """Write an object with a new name. Raises LedgerError; a failed write leaves no file."""
         try:
-            if lasting and self.filesystem.type_name == "local":
-                durable.write_new(Path(path), memoryview(data))
-            else:
-                self._put(path, data)
+            self._put(f"{self.path}/{name}", data)
         except (pa.ArrowException, OSError) as error:
             with contextlib.suppress(LedgerError):
                 self.delete(name)
@@ -149,7 +145,7 @@ class LedgerFolder:
             elif lasting:
                 durable.write(Path(path), bytes(data))
             else:
-                draft = f"{path}.{token(4)}.draft"
+                draft = f"{path}.{token(4)}{durable.DRAFT}"
                 self._put(draft, data)
                 self.filesystem.move(draft, path)
         except (pa.ArrowException, OSError) as error:

@@ -6,6 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
+DRAFT = ".draft"  # ends the name of an unfinished file, which a crash leaves behind
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -15,7 +16,7 @@ def write(path: Path, data: bytes) -> None:
     Creates its folder if needed. Raises OSError with the file's name; a full disk leaves no file.
     """
     make_folder(path.parent)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.draft")
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}{DRAFT}")
     try:
         with draft.open("wb") as file:
             file.write(data)
@@ -30,37 +31,32 @@ def write(path: Path, data: bytes) -> None:
         raise
 
 
-def write_new(path: Path, data: bytes | memoryview) -> None:
-    """Write a file with a new name, durable on return. Until then a reader may see a part of it.
-
-    Creates its folder if needed. Raises OSError.
-    """
-    make_folder(path.parent)
-    with path.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    sync(path.parent)
-
-
 def create(path: Path, data: bytes) -> None:
     """Write a file durably under a name that no file has: readers see all of it or nothing.
 
     Without hard links, as on some network disks, a reader or a crash may see a part of it. Creates its folder if
     needed. Raises FileExistsError if there is such a file, and OSError.
     """
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.draft")
-    write_new(draft, data)
+    make_folder(path.parent)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}{DRAFT}")
     try:
+        _write_new(draft, data)
         path.hardlink_to(draft)
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
-        write_new(path, data)
+        _write_new(path, data)
     finally:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
     sync(path.parent)
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def make_folder(folder: Path) -> None:

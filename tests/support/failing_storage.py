@@ -3,8 +3,10 @@
 import contextlib
 import errno
 import fcntl
+import io
 import json
 import os
+import secrets
 from pathlib import Path
 
 import pyarrow as pa
@@ -40,6 +42,20 @@ class _Stream:
 
     def __getattr__(self, name):
         return getattr(self._inner, name)
+
+
+class _Object(io.BytesIO):
+    """A new object of a store, which exists from its close on, whole."""
+
+    def __init__(self, path):
+        super().__init__()
+        self._path = Path(path)
+
+    def close(self):
+        draft = self._path.with_name(f"{self._path.name}.{secrets.token_hex(4)}.object")
+        draft.write_bytes(self.getvalue())
+        draft.replace(self._path)
+        super().close()
 
 
 class Counter:
@@ -163,8 +179,10 @@ class FailingStorage(fs.FileSystemHandler):
         return pa.PythonFile(_Stream(opened, self.step), mode="r")
 
     def open_output_stream(self, path, metadata):
-        opened = self.step("create", lambda: self._local.open_output_stream(path, compression=None))
-        return pa.PythonFile(_Stream(opened, self.step), mode="w")
+        def create():
+            return _Object(path) if self._type == "objects" else self._local.open_output_stream(path, compression=None)
+
+        return pa.PythonFile(_Stream(self.step("create", create), self.step), mode="w")
 
     def _not_needed(self, *arguments):
         raise AssertionError("the ledger does not need that")
@@ -198,7 +216,7 @@ def put_under(root, storage, put=setattr):
 
         opened.usual = usual
         put(module, "filesystem_of", opened)
-    for name in ("write", "write_new", "create"):
+    for name in ("write", "create"):
         usual_write = getattr(getattr(durable, name), "usual", getattr(durable, name))
 
         def lasting(path, data, write=usual_write):

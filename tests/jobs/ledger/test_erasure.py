@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from jobs.commands.marks import mark_expired
 from jobs.errors import LedgerError
 from jobs.ledger import compaction, store
 from jobs.ledger.answers import as_table
 from jobs.ledger.compaction import compact
 from jobs.ledger.erasure import Forgotten, forget
+from jobs.ledger.expired_marks import expired_marks
 from jobs.ledger.index import write_index
 from jobs.ledger.store import LedgerFolder, as_parquet
 from tests.support.places import everywhere
@@ -95,13 +97,32 @@ def test_all_keys_can_be_forgotten(folder, ledgers):
 
 
 @everywhere("folder")
-def test_a_torn_part_which_may_hold_anything_goes_and_somebody_elses_file_stays(folder, ledgers):
+def test_torn_and_unfinished_parts_of_killed_runs_go_and_a_foreign_file_stays(folder, ledgers):
     fill(folder, ledgers)
     torn, foreign = "parts/run-3/0-1.parquet", "parts/run-3/notes.txt"
+    unfinished = "parts/run-3/.0-2.parquet.0a1b2c3d.draft"
+    ledgers.put(folder, unfinished, ledgers.data_of(folder, torn))
     ledgers.put(folder, torn, ledgers.data_of(folder, torn)[:-1])
     ledgers.put(folder, foreign, b"mine")
     forget(folder, GONE)
-    assert {torn, foreign} & set(folder.names()) == {foreign}
+    assert {torn, unfinished, foreign} & set(folder.names()) == {foreign}
+
+
+def test_a_refresh_whose_marks_a_forget_deletes_says_so(tmp_path, ledgers, monkeypatch):
+    folder = LedgerFolder(str(tmp_path), "score", "f" * 16)
+    fill(folder, ledgers)
+    forgets = [forget]
+
+    def sync(handle):
+        """Forget once, when the marks are written under another name."""
+        if forgets and list(Path(folder.path, "parts").rglob("*.draft")):
+            forgets.pop()(folder, GONE)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    with pytest.raises(LedgerError, match="cannot be stored"):
+        mark_expired(folder, KEYS[-3:])
+    mark_expired(folder, KEYS[-3:])
+    assert expired_marks(folder)["key"].to_pylist() == KEYS[-3:]
 
 
 @pytest.mark.parametrize(("minutes", "stays"), [(1, True), (15, False)])
