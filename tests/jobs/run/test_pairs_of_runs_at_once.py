@@ -33,6 +33,7 @@ from tests.support.places import everywhere, place_of
 
 pytestmark = [pytest.mark.process]
 TASKS, IN_FLIGHT = 2, 8
+PAIRS_IN_A_LEDGER = 2
 
 
 @dataclass(frozen=True)
@@ -149,12 +150,14 @@ def asks_each_key_once(service, root, pairs):
 
     service.answer = answer
     draw = random.Random(pairs)
+    ledgers = [f"{root}/{number}" for number in range(-(-pairs // PAIRS_IN_A_LEDGER))]
     for number in range(pairs):
-        a_pair(root, service, draw, number)
+        a_pair(ledgers[number // PAIRS_IN_A_LEDGER], service, draw, number)
     asked = Counter(service.log)
     assert {key: count for key, count in asked.items() if count > 1} == {}
     assert len(asked) == 60 * pairs
-    assert folder_of(LedgerPlan(root, "score", "f" * 16, "", Ttl(), 20, 0.05)).names("runs") == []
+    for ledger in ledgers:
+        assert folder_of(LedgerPlan(ledger, "score", "f" * 16, "", Ttl(), 20, 0.05)).names("runs") == []
 
 
 @pytest.mark.slow
