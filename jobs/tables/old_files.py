@@ -1,5 +1,6 @@
 """Removes files that no reader needs: old versions of days, and runs that were never published."""
 
+import contextlib
 import math
 import os
 import shutil
@@ -105,11 +106,15 @@ def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[st
 def _remove_run(folder: Path, needed: set[Path], before: float) -> bool:
     """True if it had rows that were never published. before: the age limit, s."""
     with storing(str(folder)):  # a failed listing must not count as empty
-        files = {path: path.stat().st_mtime for path in _files(folder)}
+        try:
+            files = {path: path.stat().st_mtime for path in _files(folder)}
+            newest = max([folder.stat().st_mtime, *files.values()])
+        except FileNotFoundError:  # another vacuum is at work
+            return False
     if any(path.resolve() in needed for path in files):
         _remove_strays({path for path, changed in files.items() if changed <= before}, needed)
         return False
-    if max([folder.stat().st_mtime, *files.values()]) > before:
+    if newest > before:
         return False
     shutil.rmtree(folder, ignore_errors=True)
     return any(path.suffix == ".parquet" for path in files)  # otherwise it is the rest of an old version
@@ -118,8 +123,9 @@ def _remove_run(folder: Path, needed: set[Path], before: float) -> bool:
 def _remove_inputs(folder: Path, days: set[str], before: float) -> None:
     with storing(str(folder)):
         for path in _files(folder) if folder.is_dir() else ():
-            if path.parent.name.rpartition("=")[2] not in days and path.stat().st_mtime <= before:
-                path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # another vacuum is at work
+                if path.parent.name.rpartition("=")[2] not in days and path.stat().st_mtime <= before:
+                    path.unlink()
 
 
 def _files(folder: Path) -> Iterator[Path]:

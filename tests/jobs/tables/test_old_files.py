@@ -1,6 +1,7 @@
 """Vacuum: what readers and running jobs need stays, whatever its age; the rest goes."""
 
 import os
+import shutil
 import time
 from contextlib import ExitStack
 from datetime import timedelta
@@ -161,3 +162,15 @@ def test_entries_of_a_log_on_a_store_that_are_summed_up_go_when_old_enough_unles
 
 def names_in_log(table):
     return {one.name for one in objects.listed(f"{table}/_delta_log")}
+
+
+def test_two_vacuums_at_once_remove_a_run_without_an_error(runs_only, monkeypatch):
+    folder = run_folder(runs_only, "dead", age=timedelta(days=8))
+    at_work = old_files.at_work
+
+    def after_the_other(table):
+        shutil.rmtree(folder)
+        return at_work(table)
+
+    monkeypatch.setattr(old_files, "at_work", after_the_other)
+    assert vacuum(runs_only, older_than=WEEK) == Removed(old=0, runs=0)
