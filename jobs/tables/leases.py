@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from jobs.errors import DayTaken, DeclarationError, PublishConflict, TidegateError
+from jobs.storage import durable
 from jobs.storage.urls import is_url
 from jobs.tables import store_leases
 from jobs.tables.store_leases import FOLDER, holder_named, unknown_run
@@ -91,7 +92,7 @@ def at_work(table: str) -> dict[str, str]:
     if is_url(table):
         return store_leases.at_work(table)
     found = {}
-    for path in Path(table, FOLDER).glob("*.json"):
+    for path in _paths(table):
         with _reading(path), path.open() as file:
             if not _locks(file.fileno(), fcntl.LOCK_SH):
                 found[_run_of(path) or unknown_run(path.stem)] = path.stem
@@ -101,7 +102,14 @@ def at_work(table: str) -> dict[str, str]:
 def last_runs(table: str) -> dict[str, str]:
     if is_url(table):
         return store_leases.last_runs(table)
-    return {path.stem: _run_of(path) for path in Path(table, FOLDER).glob("*.json")}
+    return {path.stem: _run_of(path) for path in _paths(table)}
+
+
+def _paths(table: str) -> list[Path]:
+    """The files of all leases. A folder that cannot be listed is not taken for an empty one, as `glob` would."""
+    folder = Path(table, FOLDER)
+    with _reading(folder):
+        return [path for path in folder.iterdir() if path.suffix == ".json"] if durable.is_there(folder) else []
 
 
 @contextlib.contextmanager

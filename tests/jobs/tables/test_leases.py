@@ -166,3 +166,12 @@ def test_what_another_program_wrote_in_place_of_a_lease_is_nobodys_name(table, t
             leased(table, DAY, "second", wait=0).__enter__()
         assert set(leases.at_work(table).values()) >= {DAY}
         assert DAY in leases.last_runs(table)
+
+
+def test_leases_that_cannot_be_listed_are_not_taken_for_none(tmp_path):
+    assert leases.at_work(str(tmp_path)) == {}
+    folder = Path(tmp_path, "_leases")
+    folder.touch()  # in the place of the folder
+    for look in (leases.at_work, leases.last_runs):
+        with pytest.raises(TidegateError, match=rf"^lease {folder} cannot be read: Not a directory"):
+            look(str(tmp_path))
