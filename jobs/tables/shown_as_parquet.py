@@ -35,6 +35,10 @@ def show(declared: DeclaredFacts) -> None:
         return
     folder = Path(declared.parquet)
     with storing(declared.parquet):
+        if not durable.is_there(folder / STATE):
+            durable.write(folder / STATE, b"")  # first of all, so that after a kill the folder is known as ours
+        for left in folder.glob(f".{STATE}.*"):  # by a kill
+            left.unlink()
         drafts = folder / DRAFTS
         shutil.rmtree(drafts, ignore_errors=True)
         columns = pa.schema(published.schema().to_arrow())

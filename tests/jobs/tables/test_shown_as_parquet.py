@@ -16,6 +16,7 @@ from jobs.run.preflight import preflight
 from jobs.schema import Verdict
 from jobs.storage import exchange
 from jobs.tables import publishing
+from jobs.tables.shown_as_parquet import refuse_foreign
 from tests.jobs.tables import test_publishing
 from tests.jobs.tables.test_publishing import EVERYWHERE, FIRST, SECOND, project, wind  # noqa: F401
 from tests.support.moods import MOOD
@@ -100,6 +101,19 @@ def test_a_kill_before_or_amid_the_folders_is_made_up_for_by_the_next_day(killed
     publishing.publish(run("c", SECOND, [9]))
     assert (shown(FIRST), shown(SECOND)) == ([7], [9])
     assert not (FOLDER / "_writing").exists()
+
+
+def test_after_a_kill_amid_the_first_publication_the_folder_is_known_as_ours(monkeypatch):
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("jobs.tables.shown_as_parquet.exchange", kill)
+        with pytest.raises(KeyboardInterrupt):
+            publishing.publish(run("a"))
+    refuse_foreign(enrichment())
+    publishing.publish(run("b", SECOND, [9]))
+    assert (shown(FIRST), shown(SECOND)) == ([1, 2, 3], [9])
 
 
 def test_a_reader_sees_a_whole_day_or_misses_its_files_and_mixes_no_two():
