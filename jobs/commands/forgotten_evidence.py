@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,7 @@ def _shown(enrichment: Enrichment) -> dict[tuple[str, str], list[str]]:
 def clean_records(enrichment: Enrichment, asked: KeyTraces, quality: Quality) -> int:
     """Remove all evidence, sentences and reasons of runs that may name such a row. Returns the changed records."""
     cleaned = 0
+    run_records.remove_drafts(enrichment.name, math.inf)  # of killed processes, as no run is at work
     for torn in run_records.torn(enrichment.name):  # it may contain anything and is of no use
         run_records.remove(enrichment.name, enrichment.output.path, torn)
         cleaned += 1

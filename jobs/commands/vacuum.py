@@ -1,10 +1,14 @@
 """`vacuum`: removes files that no reader needs from an enrichment's tables."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
 from jobs.declare.enrichment import Enrichment
-from jobs.tables import old_files, shown_elsewhere
+from jobs.tables import leftovers, old_files, run_records, shown_elsewhere
+
+LONGEST_WRITE = 60.0  # s; a younger draft of a record may be of a process that lives
 
 
 @dataclass(frozen=True)
@@ -13,9 +17,16 @@ class Vacuumed:
     removed: old_files.Removed
 
 
-def vacuum(enrichment: Enrichment, *, older_than: timedelta = old_files.RETENTION) -> list[Vacuumed]:
-    """Remove old versions and unpublished runs from every table of the enrichment; safe beside running jobs."""
+def vacuum(
+    enrichment: Enrichment, *, older_than: timedelta = old_files.RETENTION, clock: Callable[[], float] = time.time
+) -> list[Vacuumed]:
+    """Remove old versions and unpublished runs from every table of the enrichment; safe beside running jobs.
+
+    Saves as published the records of runs that readers see and that a crash left as written.
+    """
     tables = [written.path for written in enrichment.tables()]
+    leftovers.save_published_records(enrichment)
+    run_records.remove_drafts(enrichment.name, clock() - max(older_than.total_seconds(), LONGEST_WRITE))
     shown_elsewhere.catch_up(enrichment.facts())  # so that it names no file that is removed now
     shown_elsewhere.forget_versions(enrichment.facts(), older_than)
     return [Vacuumed(table, old_files.vacuum(table, older_than=older_than)) for table in tables]

@@ -23,7 +23,7 @@ from jobs.tables.day_so_far import after_run, together
 from jobs.tables.delivery import deliver
 from jobs.tables.delta_log import hooks_of, lasting, table_at
 from jobs.tables.leases import Lease
-from jobs.tables.published_runs import last_published
+from jobs.tables.published_runs import last_published, publications
 from jobs.tables.publishers import alone_with, storing
 from jobs.tables.publishing import add_actions, add_columns, beside, created, delta_schema, transaction_of
 
@@ -60,7 +60,8 @@ def complete_records(
         table = table_at(enrichment.output.path)
         assert table is not None  # it has the batch
         shown_elsewhere.catch_up(enrichment.facts())
-        _save_published(left, batch, table.version(), now)
+        commit = publications(table, of_batches=True).get(left[0].facts.run_id)
+        _save_published(left, batch, table.version() if commit is None else commit.version, now)
     return records
 
 
@@ -97,7 +98,9 @@ def _save_published(
 def _published_before(enrichment: str, day: str, batch: MicroBatch, run_before: str) -> DayRecord | None:
     """The record of what readers saw; found without a look at the whole table where it was a batch of this query."""
     record = run_records.of_run(enrichment, day, run_before) if run_before.startswith(f"{batch.query}-") else None
-    return record if record is not None and record.state == "published" else last_published(enrichment, day)
+    if record is not None and record.state == "published":
+        return record
+    return last_published(enrichment, day, before=batch.runs)
 
 
 def publish_batch(

@@ -1,15 +1,19 @@
-"""What publications that crashed left in the tables beside the published one."""
+"""What publications that crashed left: rows in the tables beside the published one, and records behind it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jobs.tables import audit, by_run, dead_letters
+from jobs.tables import audit, by_run, dead_letters, run_records
 from jobs.tables.asked_keys import runs_in_table
+from jobs.tables.delta_log import table_at
+from jobs.tables.published_runs import publications
 from jobs.tables.publishers import alone_with, storing
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
+    from jobs.schema import DayRecord
 
 
 def delete_what_crashes_left(enrichment: Enrichment) -> None:
@@ -19,3 +23,23 @@ def delete_what_crashes_left(enrichment: Enrichment) -> None:
         published = runs_in_table(enrichment)
         for beside in (audit.table_of(table), dead_letters.table_of(table)):
             by_run.keep_published(beside, enrichment.input.partition, published)
+
+
+def save_published_records(enrichment: Enrichment) -> None:
+    """Save as published the records of days' runs that were published and that a crash left as written.
+
+    A stream completes those of its batches when it starts. Raises TidegateError.
+    """
+    if not _left_as_written(enrichment):
+        return
+    with storing(enrichment.output.path), alone_with(enrichment.output.path):  # no publication is on its way
+        table = table_at(enrichment.output.path)
+        published = {} if table is None else publications(table)
+        for record in _left_as_written(enrichment):
+            if (commit := published.get(record.facts.run_id)) is not None:
+                version, at = commit.version, commit.at
+                run_records.save(replace(record, state="published", published_version=version, published_at=at))
+
+
+def _left_as_written(enrichment: Enrichment) -> list[DayRecord]:
+    return [record for record in run_records.load(enrichment.name) if record.state == "written"]

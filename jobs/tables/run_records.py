@@ -3,6 +3,7 @@
 A torn record, as after a power cut, is skipped with a warning; `torn` lists it.
 """
 
+import contextlib
 import dataclasses
 import logging
 import os
@@ -87,6 +88,14 @@ def remove(enrichment: str, table: str, path: Path) -> None:
     """Delete a record, wherever it is. Raises TidegateError."""
     record_copies.remove(table, ROOT / enrichment, path)
     path.unlink(missing_ok=True)
+
+
+def remove_drafts(enrichment: str, before: float) -> None:
+    """Remove what killed processes were writing before this time, in s since the epoch: it may name rows too."""
+    for path in (ROOT / enrichment).rglob(".*"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.name != record_copies.KNOWN and path.stat().st_mtime <= before:
+                path.unlink()
 
 
 def load(enrichment: str, day: str | None = None) -> list[DayRecord]:

@@ -11,6 +11,7 @@ from jobs.tables import run_records
 from jobs.tables.asked_keys import files_of_days
 from jobs.tables.copied_log import LOG
 from jobs.tables.delta_log import table_at
+from jobs.tables.leases import at_work, last_runs
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
@@ -20,14 +21,20 @@ if TYPE_CHECKING:
 def lost_days(enrichment: Enrichment) -> Iterator[str]:
     """A sentence with the cure for each published day that readers of the table do not see.
 
-    None for a table with other partitions than the input. Raises TidegateError if the table's log cannot be read.
+    None for a day that a run holds, or held meanwhile: its record is saved after its commit. None for a table with
+    other partitions than the input. Raises TidegateError if the table's log cannot be read.
     """
+    busy, runs = {*at_work(enrichment.output.path).values()}, last_runs(enrichment.output.path)
     table = table_at(enrichment.output.path)
     if table is not None and table.metadata().partition_columns != [enrichment.input.partition]:
         return
     shown = {day for day, _ in files_of_days(enrichment)}
     empty = _empty_entries(enrichment.output.path)
-    for day, record in sorted(_published(enrichment).items()):
+    published = sorted(_published(enrichment).items())
+    since = last_runs(enrichment.output.path)
+    for day, record in published:
+        if day in busy or runs.get(day) != since.get(day):
+            continue
         if record.published_version in empty or (record.rows_published and day not in shown):
             why = " (its entry in the log is empty)" if record.published_version in empty else ""
             yield (
