@@ -18,7 +18,7 @@ from typing import Any
 from jobs.errors import BudgetExhausted, RunStopped
 from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.run.call_shares import CallShares
-from jobs.run.link_server import Connection, LinkServer
+from jobs.run.link_server import ANY_PORT, Connection, LinkServer
 from jobs.schema import ShareGiven
 from jobs.task.lease_messages import claims_of, message_of, seen_of
 from jobs.task.link_protocol import (
@@ -79,6 +79,7 @@ class DriverCoordinator:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         token: Callable[[int], str] = secrets.token_hex,
+        ports: Sequence[int] = ANY_PORT,
     ) -> None:
         self._host, self._is_active, self._cancel, self._clock, self._sleep = host, is_active, cancel, clock, sleep
         self._secret = token(SECRET_BYTES)
@@ -91,7 +92,7 @@ class DriverCoordinator:
         self._seen_active: set[int] = set()
         self._server: LinkServer[_Task] = LinkServer(
             bind_host, self._secret,
-            on_message=self._take, on_close=self._leave, on_look=self._look, clock=clock, sleep=sleep,
+            on_message=self._take, on_close=self._leave, on_look=self._look, ports=ports, clock=clock, sleep=sleep,
         )  # fmt: skip
         self._server.start()
 

@@ -6,22 +6,29 @@ oldest ones give way to new ones; so nothing that connects can keep a task out, 
 
 import errno
 import hmac
+import itertools
 import json
 import logging
 import math
+import os
+import re
 import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from jobs.errors import DeclarationError, RunStopped
 from jobs.task.link_protocol import LONGEST_LINE, LONGEST_READ, line_of
 
 LOOK_EVERY = 0.25  # s, while a task is connected
 HELLO_WITHIN = 10.0  # s from the connection to an accepted message
 MOST_UNACCEPTED = 64  # connections; a new one replaces the oldest
+LINK_PORT = "TIDEGATE_LINK_PORT"  # variable of the environment
+ANY_PORT = (0,)
 MOST_UNSENT = 1 << 20  # bytes to a task that does not read; then it counts as gone
 
 Sender = TypeVar("Sender")
@@ -46,7 +53,7 @@ class Connection(Generic[Sender]):
 
 
 class LinkServer(Generic[Sender]):
-    """Serves connections from a thread of its own. secret: the first line of each.
+    """Serves connections from a thread of its own, on the first free one of the ports. secret: the first line of each.
 
     on_message: any error of it closes the connection. on_close: of an accepted one. on_look: now and then.
     """
@@ -59,6 +66,7 @@ class LinkServer(Generic[Sender]):
         on_message: Callable[[Connection[Sender], dict[str, Any]], None],
         on_close: Callable[[Sender], None],
         on_look: Callable[[], None],
+        ports: Sequence[int] = ANY_PORT,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -69,7 +77,7 @@ class LinkServer(Generic[Sender]):
         self._ending: dict[Connection[Sender], None] = {}  # after their last message
         self._looked = clock()
         self._selector = selectors.DefaultSelector()
-        self._listening = _listening_on(bind_host)
+        self._listening = _listening_on(bind_host, ports)
         self._selector.register(self._listening, selectors.EVENT_READ)
 
     @property
@@ -204,12 +212,45 @@ class LinkServer(Generic[Sender]):
         return connection.has_secret
 
 
-def _listening_on(bind_host: str) -> socket.socket:
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+def link_ports() -> Sequence[int]:
+    """The ports on which a driver may listen for tasks of other hosts, by the environment.
+
+    Raises:
+        DeclarationError: The environment names no port.
+    """
+    text = os.environ.get(LINK_PORT) or "0"
+    named = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", text)
+    first, last = (int(named[1]), int(named[2] or named[1])) if named else (1, 0)
+    if not first <= last <= 65_535:
+        raise DeclarationError(f"{LINK_PORT} is {text!r}; it must be a port, as 7100, or several, as 7100-7109.")
+    return range(first, last + 1)
+
+
+def _listening_on(bind_host: str, ports: Sequence[int]) -> socket.socket:
+    """Listen on the first free port: at the host's own address, or at all where that is for others, as in a container.
+
+    Raises RunStopped if no port is free.
+    """
+    for host, port in itertools.product((bind_host, ""), ports):
+        with suppress(OSError):
+            return _listening(host, port)
+    raise RunStopped(
+        f"the driver cannot listen for its tasks: no port of {ports[0]}-{ports[-1]} ({LINK_PORT}) is free. Nothing was "
+        "called."
+    )
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    both = not host and socket.has_dualstack_ipv6()
+    found = socket.socket(socket.AF_INET6 if both or ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
-        found.bind((bind_host, 0))
-    except OSError:  # the driver's name is for others: behind a container's door it is no address of ours
-        found.bind(("", 0))
-    found.listen(1000)
+        if both:
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port of a run that has just ended
+        found.bind((host, port))
+        found.listen(1000)
+    except OSError:
+        found.close()
+        raise
     found.setblocking(False)
     return found

@@ -7,7 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from jobs.run.coordinator import DriverCoordinator
-from jobs.run.spark_facts import hosts_for_tasks
+from jobs.run.link_server import ANY_PORT, link_ports
+from jobs.run.spark_facts import LOOPBACK, hosts_for_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +23,8 @@ def coordinator_of(spark: SparkSession) -> DriverCoordinator:
     with _opening:
         if _coordinator is None:
             host, bind_host = hosts_for_tasks(spark)
-            _coordinator = DriverCoordinator(host, bind_host, _is_active, cancel=_cancel)
+            ports = ANY_PORT if host == LOOPBACK else link_ports()
+            _coordinator = DriverCoordinator(host, bind_host, _is_active, cancel=_cancel, ports=ports)
         return _coordinator
 
 

@@ -49,12 +49,18 @@ def hosts_for_tasks(spark: SparkSession) -> tuple[str, str]:
         return host, host
     if setting(spark, "spark.master").startswith("local"):
         return LOOPBACK, LOOPBACK
-    host = setting(spark, "spark.driver.host", LOOPBACK)
-    return host, host if host == LOOPBACK else setting(spark, "spark.driver.bindAddress", host)
+    host = _without_brackets(setting(spark, "spark.driver.host", LOOPBACK))
+    return host, host if host == LOOPBACK else _without_brackets(setting(spark, "spark.driver.bindAddress", host))
+
+
+def _without_brackets(host: str) -> str:
+    """Spark writes an IPv6 address as [fd00::1]."""
+    return host.removeprefix("[").removesuffix("]")
 
 
 def _own_address(server: str) -> str:
     """This machine's address on the way to a server. No packet is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
-        way.connect((server, 9))
+    family, kind, _, _, address = socket.getaddrinfo(_without_brackets(server), 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as way:
+        way.connect(address)
         return str(way.getsockname()[0])

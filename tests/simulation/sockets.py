@@ -16,7 +16,7 @@ from tests.simulation.night_at_work import scheduler
 from tests.simulation.scheduler import Process, SimulatedThread
 
 DELAY = 0.005  # s
-PARTITION = 40.0  # s at most
+PARTITION = 60.0  # s at most; longer than the link's deadlines
 FIRST_PORT = 20_000
 
 
@@ -27,8 +27,14 @@ class Network:
         self.faults = faults
         self.listening: dict[int, SimulatedSocket] = {}
         self.draws = scheduler().stream("network")
-        self.cut_until = 0.0  # nothing arrives before
+        self.cut_from = self.cut_until = 0.0  # nothing arrives between
         self._ports = FIRST_PORT
+
+    def cut(self, seconds: float) -> None:
+        """Let nothing arrive for so long."""
+        now = scheduler().now
+        self.cut_from = self.cut_from if now < self.cut_until else now
+        self.cut_until = max(self.cut_until, now + seconds)
 
     def next_port(self) -> int:
         self._ports += 1
@@ -75,6 +81,8 @@ class SimulatedSocket:
         dies_with(scheduler().me().process, accepted.abandon)
         return accepted, ("simulated", 0)
 
+    def setsockopt(self, *_: object) -> None: ...
+
     # -- both ----------------------------------------------------------------------------------------------------------
     def setblocking(self, flag: bool) -> None:  # noqa: FBT001
         self.timeout = None if flag else 0.0
@@ -108,7 +116,7 @@ class SimulatedSocket:
             self._break()
             raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
         if faults.strikes("partition of the network"):
-            network().cut_until = night.now + PARTITION * faults.draw("partition of the network")
+            network().cut(PARTITION * faults.draw("partition of the network"))
 
         def arrives() -> None:
             if not peer.is_closed:
@@ -215,6 +223,10 @@ class Selector:
         self._sockets.pop(fileobj, None)
         if self in fileobj.selectors:
             fileobj.selectors.remove(self)
+
+    def close(self) -> None:
+        for one in [*self._sockets]:
+            self.unregister(one)
 
     def get_map(self) -> dict[SimulatedSocket, Any]:
         return self._sockets

@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from jobs.errors import BudgetExhausted, ComputedBefore, RowFailed, TaskFailed
+from jobs.errors import BudgetExhausted, ComputedBefore, DeclarationError, RowFailed, RunStopped, TaskFailed
 from jobs.run import coordinator as coordinating
 from jobs.run import link_server
 from jobs.run.call_shares import RESERVED_FOR
@@ -294,6 +294,39 @@ def test_the_end_of_a_job_does_not_wait_for_ever_for_a_task_that_hangs(driver):
     address = driver.register(once=False)
     with contextlib.closing(connected(address, Run(), partition=0, stage=7, task=0)):
         driver.end(address, clock=iter([0.0, 1.0, coordinating.LAST_CALLS]).__next__)
+
+
+# -- where it listens --------------------------------------------------------------------------------------------------
+def test_the_driver_listens_on_the_first_free_port_of_those_that_are_named(stages, run, monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        first = taken.getsockname()[1]
+        monkeypatch.setenv(link_server.LINK_PORT, f"{first}-{first + 20}")
+        driver = DriverCoordinator("127.0.0.1", "127.0.0.1", stages, ports=link_server.link_ports())
+        address = driver.register(once=False)
+        assert first < address.port <= first + 20
+        still_serves(address)
+        with pytest.raises(RunStopped, match=f"no port of {first}-{first} .TIDEGATE_LINK_PORT. is free"):
+            DriverCoordinator("127.0.0.1", "127.0.0.1", stages, ports=[first])
+
+
+@pytest.mark.parametrize("text", ["x", "70000", "7109-7100", "-1", "7100-", "7100,7101", "http://host:7100"])
+def test_a_port_that_cannot_be_is_refused(monkeypatch, text):
+    monkeypatch.setenv(link_server.LINK_PORT, text)
+    with pytest.raises(DeclarationError, match=r"TIDEGATE_LINK_PORT is .*; it must be a port, as 7100, or several"):
+        link_server.link_ports()
+
+
+def test_without_a_named_port_any_may_be_free(monkeypatch):
+    monkeypatch.delenv(link_server.LINK_PORT, raising=False)
+    assert [*link_server.link_ports()] == [0]
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("bind_host", ["::1", "an address of nobody here"])
+def test_tasks_reach_the_driver_by_ipv6(stages, bind_host):
+    still_serves(DriverCoordinator("::1", bind_host, stages).register(once=False))
 
 
 # -- connections that are no task's ------------------------------------------------------------------------------------
