@@ -327,6 +327,7 @@ class ShareGiven(Facts):
     task: int
     shares: tuple[int, ...]
     since: int  # µs since the epoch, by the task's clock
+    attempt: int = 0  # of the task: a number among all attempts
 
 
 @dataclass(frozen=True)
@@ -382,6 +383,7 @@ class DayFacts(Facts):
     asked_by: tuple[str, ...] = ()  # per lookup, in order: "row", or "distinct keys: 50,000 of 1,000,000 rows"
     input_types: str = ""  # types of the input's columns, as Spark's JSON of a struct; empty: Spark infers them
     shares_given: tuple[ShareGiven, ...] = ()  # in the order of the changes
+    attempts: tuple[int, ...] = ()  # by task number: the attempt that wrote its rows; empty: each task had one
     windows: tuple[WrittenWindows, ...] = ()  # in the order in which they are declared
     input_version: int | None = None  # of the input, where it is a Delta table; of an Iceberg table the snapshot
     input_table: str = ""  # id of that table

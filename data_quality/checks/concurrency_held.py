@@ -2,7 +2,7 @@
 
 Other tasks get the slots that a task's last rows do not need, and all its slots at its end. The changes of its share
 have times of its own clock, so each task is judged by one clock. The order of the changes shows that all shares
-together stay within the limit.
+together stay within the limit. A task that was lost has several attempts; only the last one's calls are in the files.
 
 With batches, the files have the attempts of keys, which wait for each other first. The check judges requests by the
 run's own counts at sending, and attempts by the number of keys that may wait or be in flight at once.
@@ -20,7 +20,7 @@ from data_quality.check import LookupCheck
 from data_quality.findings import Finding
 from data_quality.run_output import Calls, Faults, Floats, Places, TaskRows
 from data_quality.written_day import WrittenDay
-from jobs.schema import PARTITION, SOURCE_FILE, SOURCE_IDENTITY, SOURCE_ROW, DayFacts
+from jobs.schema import PARTITION, SOURCE_FILE, SOURCE_IDENTITY, SOURCE_ROW, DayFacts, ShareGiven
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class ConcurrencyHeld(LookupCheck):
         shares = facts.shares[self.number]
         before = self._attempts_of(shares[task]) if 0 <= task < len(shares) else 0
         yield 0, before
-        for given in facts.shares_given:
+        for given in _given_to_writers(facts):
             if given.task == task:
                 allowed = self._attempts_of(given.shares[self.number])
                 yield given.since * 2 + (allowed < before), allowed
@@ -149,19 +149,29 @@ class ConcurrencyHeld(LookupCheck):
 
     def _largest(self, facts: DayFacts) -> dict[int, int]:
         largest = dict(enumerate(facts.shares[self.number]))
-        for given in facts.shares_given:
+        for given in _given_to_writers(facts):
             largest[given.task] = max(given.shares[self.number], largest.get(given.task, 0))
         return largest
 
     def _given_too_much(self, facts: DayFacts) -> str | None:
         """A sentence if the shares together ever exceeded their first sum."""
-        now = dict(enumerate(facts.shares[self.number]))
+        now: dict[tuple[int, int | None], int] = {
+            (task, None): share for task, share in enumerate(facts.shares[self.number])
+        }
         allowed = sum(now.values())
         for given in facts.shares_given:
-            now[given.task] = given.shares[self.number]
+            now.pop((given.task, None), None)  # what was reserved until the task's first attempt
+            now[given.task, given.attempt] = given.shares[self.number]
             if (together := sum(now.values())) > allowed:
                 return f"the tasks had shares of {together} calls in flight together, {allowed} allowed"
         return None
+
+
+def _given_to_writers(facts: DayFacts) -> Iterator[ShareGiven]:
+    """The shares of the attempts that wrote the day's files."""
+    for given in facts.shares_given:
+        if not facts.attempts or given.attempt == facts.attempts[given.task]:
+            yield given
 
 
 class InFlight:

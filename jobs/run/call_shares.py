@@ -5,13 +5,12 @@ would be that task's share, and a last row that hangs would occupy its task's wh
 still use, keeps no more than that, and gets what others leave.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jobs.limits.fair_shares import even_shares, fair_shares
 from jobs.schema import ShareGiven
-
-RESERVED_FOR = 30.0  # s for the next attempt of a task whose connection ended
 
 
 @dataclass(eq=False)
@@ -19,11 +18,14 @@ class _Part:
     task: int
     has: list[int]
     wants: Sequence[int] = ()
-    lost_at: float | None = None  # s; None: its attempt works, or none has begun
+    attempt: int | None = None  # number of the one that has, or had, this share; None: none has begun
+    since: int = 0  # µs, by the attempt's clock: its last change
+    until: float = math.inf  # s: reserved for the next attempt of its task
 
 
 class CallShares:
-    """Each attempt's share per lookup. Plain data; its owner informs the tasks. given: the changes, in order.
+    """Each attempt's share per lookup. Plain data; its owner informs the tasks. given: all shares of all attempts, in
+    order, but for the even one with which the first attempt of a task begins.
 
     All shares together never exceed the totals. A share becomes smaller only by its attempt's own report or end. Each
     task begins with an even share, which is reserved until its first attempt; that of an attempt which died is reserved
@@ -33,17 +35,30 @@ class CallShares:
     def __init__(self, totals: Sequence[int], tasks: int) -> None:
         self._totals = tuple(totals)
         even = zip(*(even_shares(total, tasks) for total in totals), strict=True)
-        self._reserved = {task: _Part(task, list(share)) for task, share in enumerate(even)}
+        self._reserved = [_Part(task, list(share)) for task, share in enumerate(even)]
         self._working: dict[str, _Part] = {}
         self._free = [0] * len(self._totals)
         self._more_is_free = False  # than when attempts were last to ask
         self.given: list[ShareGiven] = []
 
-    def begin(self, attempt: str, task: int, at: int) -> list[int]:
-        """The first share of an attempt: what is reserved for its task, and what is free. at: µs, by its clock."""
-        part = self._reserved.pop(task, None) or _Part(task, [0] * len(self._totals))
-        self._working[attempt] = _Part(task, part.has)
-        return self.report(attempt, part.has, self._totals, at)
+    def begin(self, name: str, task: int, at: int, attempt: int = 0) -> list[int]:
+        """The first share of an attempt: what is reserved for its task, and what is free. at: µs, by its clock.
+
+        Args:
+            name: Of the attempt, from now on.
+            task: Its task's number.
+            at: Its time, in µs.
+            attempt: Its number among all attempts.
+        """
+        begun = self._working[name] = _Part(task, [0] * len(self._totals), attempt=attempt)
+        reserved = [part for part in self._reserved if part.task == task]
+        for part in reserved:
+            self._reserved.remove(part)
+            begun.has = [*map(sum, zip(begun.has, part.has, strict=True))]
+            self._end(part, part.since)
+        if not any(part.attempt is None for part in reserved):  # otherwise it is the first, with its even share
+            self._note(begun, at)
+        return self.report(name, list(begun.has), self._totals, at)
 
     def report(self, attempt: str, keeps: Sequence[int], wants: Sequence[int], at: int) -> list[int]:
         """An attempt's share from now on. keeps: its calls in flight since `at`, at most. wants: what it could use."""
@@ -58,7 +73,7 @@ class CallShares:
             self._free[lookup] -= more
             part.has[lookup] = kept + more
         if part.has != before:
-            self._note(part.task, part.has, at)
+            self._note(part, at)
         return list(part.has)
 
     def _more(self, part: _Part, lookup: int, kept: int) -> int:
@@ -72,19 +87,22 @@ class CallShares:
         """All rows of the attempt's task are through: others can have its share."""
         self._release(self._working.pop(attempt), at)
 
-    def lose(self, attempt: str, now: float) -> None:
-        """The attempt's connection ended before its rows were through. now: s."""
+    def lose(self, attempt: str, until: float) -> None:
+        """The attempt was lost before its rows were through. Reserve its share for the next one of its task.
+
+        Args:
+            attempt: Its name.
+            until: Time in seconds, when the attempt's last call has certainly ended.
+        """
         part = self._working.pop(attempt)
-        earlier = self._reserved.pop(part.task, None)
-        has = part.has if earlier is None else [*map(sum, zip(part.has, earlier.has, strict=True))]
-        self._reserved[part.task] = _Part(part.task, has, lost_at=now)
+        part.until = until
+        self._reserved.append(part)
 
     def expire(self, now: float) -> None:
-        """Release what is reserved for attempts that have not come for a while: those that work may wait for it."""
-        for part in list(self._reserved.values()):
-            if part.lost_at is not None and now - part.lost_at >= RESERVED_FOR:
-                del self._reserved[part.task]
-                self._release(part, max((one.since for one in self.given if one.task == part.task), default=0))
+        """Release what is reserved for attempts that have not come in time: those that work may wait for it."""
+        for part in [part for part in self._reserved if part.until <= now]:
+            self._reserved.remove(part)
+            self._release(part, part.since)
 
     def to_ask(self) -> list[str]:
         """The attempts that could use what is free since the last time, the least first; no more than free calls."""
@@ -102,8 +120,14 @@ class CallShares:
     def _release(self, part: _Part, at: int) -> None:
         self._more_is_free = True
         self._free = [free + has for free, has in zip(self._free, part.has, strict=True)]
-        if any(part.has):
-            self._note(part.task, [0] * len(self._totals), at)
+        self._end(part, at)
 
-    def _note(self, task: int, shares: Sequence[int], at: int) -> None:
-        self.given.append(ShareGiven(task, tuple(shares), at))
+    def _end(self, part: _Part, at: int) -> None:
+        if part.attempt is not None and any(part.has):
+            part.has = [0] * len(part.has)
+            self._note(part, at)
+
+    def _note(self, part: _Part, at: int) -> None:
+        assert part.attempt is not None
+        part.since = at
+        self.given.append(ShareGiven(part.task, tuple(part.has), at, part.attempt))

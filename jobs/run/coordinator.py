@@ -3,11 +3,12 @@
 The coordinator knows what only the driver can know. Whether a partition was computed before, by another job or another
 part of the same one: its calls would be repeated, and paid again. Whether Spark still runs the stage: Spark kills the
 Python workers of a cancelled stage only after two seconds or more, in which they would call. And each task's share of
-the calls in flight, after others have ended. The tasks report their progress here.
+the calls in flight, after others have ended or fallen silent. The tasks report their progress here.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,9 @@ from jobs.schema import ShareGiven
 from jobs.task.lease_messages import claims_of, message_of, seen_of
 from jobs.task.link_protocol import (
     AGAIN,
+    ALIVE,
     ASK,
+    DEADLINES,
     ENDED,
     FAILED,
     GO,
@@ -34,6 +37,7 @@ from jobs.task.link_protocol import (
     PROGRESS,
     SPENT,
     STOP,
+    Deadlines,
     DriverAddress,
 )
 
@@ -52,6 +56,7 @@ class _Frame:
     keepers: Mapping[str, LeaseKeeper]  # by service, the run's leases
     computed: dict[int, tuple[int, int]] = field(default_factory=dict)  # its partition -> stage and partition there
     tasks: dict[str, _Task] = field(default_factory=dict)  # connected ones, by name
+    lost: dict[str, float] = field(default_factory=dict)  # by name: when their last call has certainly ended
     failed: dict[str, Any] | None = None  # the failed task's message
     spent: str = ""  # message of the first task at the cap; its stage is cancelled when no call is in flight
 
@@ -61,7 +66,9 @@ class _Task:
     connection: Connection[_Task]
     frame: _Frame
     name: str
+    partition: int
     stage: int
+    heard_at: float  # s, of its last message
     ended_at: int | None = None
     drained: bool = False  # at the cap on calls, it has none in flight and starts none
 
@@ -79,9 +86,11 @@ class DriverCoordinator:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         token: Callable[[int], str] = secrets.token_hex,
+        deadlines: Deadlines = DEADLINES,
         ports: Sequence[int] = ANY_PORT,
     ) -> None:
         self._host, self._is_active, self._cancel, self._clock, self._sleep = host, is_active, cancel, clock, sleep
+        self._deadlines = deadlines
         self._secret = token(SECRET_BYTES)
         self._frames: dict[int, _Frame] = {}
         self._released: list[_Frame] = []  # since the last look
@@ -90,6 +99,14 @@ class DriverCoordinator:
         self._listeners: dict[int, Callable[[dict[str, Any]], None]] = {}
         self._numbers = count()  # of listeners; none is given twice, as late messages may name it
         self._seen_active: set[int] = set()
+        self._handlers: Mapping[str, Callable[[_Task, dict[str, Any]], None]] = {
+            HEARTBEAT: self._answer,
+            ALIVE: self._confirm,
+            PROGRESS: self._pass_progress,
+            PAUSE: self._pause,
+            ENDED: self._note_end,
+            FAILED: self._take_failure,
+        }
         self._server: LinkServer[_Task] = LinkServer(
             bind_host, self._secret,
             on_message=self._take, on_close=self._leave, on_look=self._look, ports=ports, clock=clock, sleep=sleep,
@@ -155,25 +172,11 @@ class DriverCoordinator:
 
     def _take(self, connection: Connection[_Task], message: dict[str, Any]) -> None:
         kind, task = message["kind"], connection.sender
-        if task is None:
-            if kind != HELLO:
-                raise ValueError(kind)
+        if task is not None:
+            task.heard_at = self._clock()
+            self._handlers[kind](task, message)
+        elif kind == HELLO:
             self._welcome(connection, message)
-        elif kind == HEARTBEAT:
-            self._answer(task, message)
-        elif kind == PROGRESS:
-            if task.frame.progress is not None and (listener := self._listeners.get(task.frame.progress)) is not None:
-                listener(message["progress"])
-        elif kind == PAUSE:
-            self._pause(task, message)
-        elif kind == ENDED:
-            task.ended_at = int(message["ended"])
-        elif kind == FAILED:
-            error, text = str(message["error"]), str(message["message"])
-            if error == BudgetExhausted.__name__:
-                self._drain(task, text)
-            else:
-                self._fail(task, error, text)
         else:
             raise ValueError(kind)
 
@@ -192,13 +195,32 @@ class DriverCoordinator:
             self._server.send_last(connection, AGAIN)
             return
         self._attempts += 1
-        task = _Task(connection, frame, f"{message['frame']}-{partition}-{self._attempts}", stage)
+        name = f"{message['frame']}-{partition}-{self._attempts}"
+        task = _Task(connection, frame, name, partition, stage, self._clock())
         self._server.accept(connection, task)
         frame.tasks[task.name] = task
-        share = [] if frame.shares is None else frame.shares.begin(task.name, partition, at)
+        attempt = int(message["attempt"])
+        share = [] if frame.shares is None else frame.shares.begin(task.name, partition, at, attempt)
         self._send(task, GO, share=share)
         if frame.spent:
             self._send(task, SPENT)
+
+    def _confirm(self, task: _Task, message: dict[str, Any]) -> None:
+        self._send(task, ALIVE, at=float(message["at"]))
+
+    def _pass_progress(self, task: _Task, message: dict[str, Any]) -> None:
+        if task.frame.progress is not None and (listener := self._listeners.get(task.frame.progress)) is not None:
+            listener(message["progress"])
+
+    def _note_end(self, task: _Task, message: dict[str, Any]) -> None:
+        task.ended_at = int(message["ended"])
+
+    def _take_failure(self, task: _Task, message: dict[str, Any]) -> None:
+        error, text = str(message["error"]), str(message["message"])
+        if error == BudgetExhausted.__name__:
+            self._drain(task, text)
+        else:
+            self._fail(task, error, text)
 
     def _answer(self, task: _Task, message: dict[str, Any]) -> None:
         share: list[int] = []
@@ -265,16 +287,37 @@ class DriverCoordinator:
     def _leave(self, task: _Task) -> None:
         frame = task.frame
         del frame.tasks[task.name]
-        if task.ended_at is not None:  # otherwise it may have running calls until its leases end
-            for keeper in frame.keepers.values():
-                keeper.leave(task.name)
-        self._fail_when_drained(frame)
-        if frame.shares is not None:
-            if task.ended_at is not None:
+        if task.ended_at is None:
+            frame.lost[task.name] = over_at = task.heard_at + self._deadlines.lost  # its calls may go on until then
+            if frame.shares is not None:
+                frame.shares.lose(task.name, over_at)
+        else:
+            self._give_back(frame, task.name)
+            if frame.shares is not None:
                 frame.shares.end(task.name, task.ended_at)
-            else:
-                frame.shares.lose(task.name, self._clock())
-            self._ask_for_more(frame)
+        self._fail_when_drained(frame)
+        self._ask_for_more(frame)
+
+    def _give_back(self, frame: _Frame, task: str) -> None:
+        for keeper in frame.keepers.values():
+            keeper.leave(task)
+
+    def _give_back_lost(self, frame: _Frame) -> None:
+        """End the tasks that fell silent, and give the calls of lost ones to others once they have ended."""
+        now = self._clock()
+        for task in list(frame.tasks.values()):
+            if now >= task.heard_at + self._deadlines.lost:
+                logging.getLogger("tidegate").warning(
+                    "partition %d: its task has been silent for %.0f s and counts as lost; others get its calls",
+                    task.partition, now - task.heard_at,
+                )  # fmt: skip
+                self._server.close(task.connection)
+        for name in [name for name, over_at in frame.lost.items() if over_at <= now]:
+            del frame.lost[name]
+            self._give_back(frame, name)
+        if frame.shares is not None:
+            frame.shares.expire(now)
+        self._ask_for_more(frame)
 
     def _look(self) -> None:
         self._stop_released()
@@ -283,9 +326,7 @@ class DriverCoordinator:
         for frame in frames:
             if frame.tasks:
                 self._fail_without_store(frame)
-            if frame.tasks and frame.shares is not None:
-                frame.shares.expire(self._clock())
-                self._ask_for_more(frame)
+                self._give_back_lost(frame)
         for stage in {task.stage for task in tasks}:
             if self._is_active(stage):
                 self._seen_active.add(stage)

@@ -227,6 +227,7 @@ def _written(
         plan.facts,
         files=written.files,
         shares_given=written.shares_given,
+        attempts=written.attempts,
         asked_by=run.asked_by,
         finished_at=_now(),
     )

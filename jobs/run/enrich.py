@@ -89,6 +89,7 @@ def carry_out(prepared: DataFrame, plan: PartitionPlan) -> DataFrame:
 class WrittenRows:
     files: tuple[str, ...]  # absolute paths, in the order of tasks
     shares_given: tuple[ShareGiven, ...]  # to the tasks, of the calls in flight
+    attempts: tuple[int, ...]  # by task number: the attempt that wrote the file
 
 
 def write_out(
@@ -114,7 +115,8 @@ def write_out(
 
     def task(part: Any, facts: TaskFacts) -> TaskResult:
         rows = part if plan.reads is None else read_rows(plan.reads, part)
-        return files.write(run_partition(plan, rows, facts), facts.partitionId())
+        written = run_partition(plan, rows, facts)
+        return files.write(written, facts.partitionId(), attempt=facts.taskAttemptId())
 
     coordinator = engine.coordinator
     parts: Any = prepared if plan.reads is None else range(tasks)  # Spark, or a task, reads the rows
@@ -127,7 +129,8 @@ def write_out(
         coordinator.end(plan.driver)
     if sent is not None:
         sent.add(results)
-    return WrittenRows(tuple(result.path for result in results), tuple(given))
+    paths, attempts = tuple(result.path for result in results), tuple(result.attempt for result in results)
+    return WrittenRows(paths, tuple(given), attempts)
 
 
 def write_keys(

@@ -78,6 +78,9 @@ class ProcessTask:
     def attemptNumber(self) -> int:  # noqa: N802
         return self.attempt
 
+    def taskAttemptId(self) -> int:  # noqa: N802
+        return self.attempt
+
 
 @dataclass(frozen=True)
 class ProcessStage:

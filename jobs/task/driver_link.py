@@ -1,12 +1,13 @@
 """The task's side of the driver link: sends progress and heartbeats, receives its limits, and stops on order.
 
 A Python worker cannot detect a cancelled stage or a dead driver itself: a task that waits for answers reads and writes
-nothing for a while, and makes thousands of calls meanwhile.
+nothing for a while, and makes thousands of calls meanwhile. Nor does a connection end when a host is cut off.
 """
 
 from __future__ import annotations
 
 import logging
+import selectors
 import socket
 import threading
 import time
@@ -21,7 +22,9 @@ from jobs import errors
 from jobs.errors import ComputedBefore, TaskFailed, TidegateError
 from jobs.task.link_protocol import (
     AGAIN,
+    ALIVE,
     ASK,
+    DEADLINES,
     ENDED,
     FAILED,
     GO,
@@ -32,6 +35,7 @@ from jobs.task.link_protocol import (
     PROGRESS,
     SPENT,
     STOP,
+    Deadlines,
     DriverAddress,
     Lines,
     line_of,
@@ -47,6 +51,7 @@ TRY_EVERY = 0.1  # s
 FLUSH_TIMEOUT = 2.0  # s for the driver to take the last messages
 NOT_WANTED = "Spark wants this stage no more"
 DRIVER_GONE = "the connection to the driver ended"
+DRIVER_SILENT = "the driver has not answered for {:.0f} s"
 
 
 class TaskFacts(Protocol):
@@ -57,6 +62,8 @@ class TaskFacts(Protocol):
     def partitionId(self) -> int: ...  # noqa: N802
 
     def attemptNumber(self) -> int: ...  # noqa: N802
+
+    def taskAttemptId(self) -> int: ...  # noqa: N802
 
 
 class Controlled(Protocol):
@@ -70,6 +77,9 @@ class Controlled(Protocol):
 
     def fail(self, error: Exception) -> None:
         """Stop, and raise this error in the task."""
+
+    def drain(self, reason: str) -> None:
+        """Start no call, store the answers of those in flight, and fail once there are none."""
 
     def end_calls(self) -> None:
         """Another task is at the cap on calls: start no call, and fail like it once none is in flight."""
@@ -95,10 +105,18 @@ class Controlled(Protocol):
 class DriverLink:
     """A task's connection to the driver. Without one, messages are dropped.
 
-    A thread reads it, and stops the run on the driver's order or when the driver is gone. `close` ends it.
+    A thread reads it, and stops the run on the driver's order or when the driver is gone or silent. `close` ends it.
+
+    Args:
+        deadlines: For silence.
+        clock: Seconds, monotonic.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, deadlines: Deadlines = DEADLINES, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._deadlines, self._clock = deadlines, clock
+        self._heard_at = clock()  # the driver has received what was sent then
+        self._said_at = self._heard_at
+        self._drains = False
         self._lines: Lines | None = None
         self._run: Controlled
         self._unsent = b""
@@ -118,16 +136,18 @@ class DriverLink:
         partition: int,
         stage: int,
         task: int,
+        attempt: int = 0,
         sleep: Callable[[float], None] = time.sleep,
     ) -> bool:
         """Register at the driver. Returns whether it is reached.
 
-        run: receives its limits and the order to stop. partition: number in the enriched DataFrame.
+        run: receives its limits and the order to stop. partition: number in the enriched DataFrame. attempt: number
+        among all attempts of all tasks.
 
         Raises ComputedBefore for a partition that was computed before, and the TidegateError with which another task,
         or an earlier attempt of this one, failed.
         """
-        hello = {"frame": address.frame, "partition": partition, "stage": stage, "task": task}
+        hello = {"frame": address.frame, "partition": partition, "stage": stage, "task": task, "attempt": attempt}
         why = "it closes the connection"
         for _ in range(TRIES):
             try:
@@ -135,6 +155,7 @@ class DriverLink:
             except OSError as error:
                 why = str(error)
                 break
+            self._heard_at = self._said_at = self._clock()
             with suppress(OSError):
                 lines.socket.sendall(address.secret.encode() + b"\n" + line_of(HELLO, **hello, at=run.now_us()))
             if messages := lines.read():
@@ -210,13 +231,48 @@ class DriverLink:
 
     def _listen(self) -> None:
         assert self._lines is not None
-        while not self._ends(self._lines.read()):
-            pass
+        selector = selectors.DefaultSelector()
+        selector.register(self._lines.socket, selectors.EVENT_READ)
+        try:
+            ended = False
+            while not ended:
+                arrived = selector.select(self._next_look())
+                ended = (self._ends(self._lines.receive()) if arrived else False) or self._look()
+        finally:
+            selector.close()
 
-    def _ends(self, messages: list[dict[str, Any]]) -> bool:
-        """Handle the driver's messages, or the end of the connection. True at the end."""
+    def _next_look(self) -> float | None:
+        """Seconds until something is to be said, or done about silence; None: a closed link only ends."""
+        if self._closed.is_set():
+            return None
+        silence = self._deadlines.end_calls if self._drains else self._deadlines.start_none
+        at = min(self._said_at + self._deadlines.say_every, self._heard_at + silence)
+        return max(0.0, at - self._clock())
+
+    def _look(self) -> bool:
+        """Say that this task is alive, and end its calls if the driver does not answer. True at the end."""
+        now = self._clock()
+        if self._closed.is_set():
+            return False
+        if now >= self._said_at + self._deadlines.say_every:
+            self._said_at = now
+            self.send(ALIVE, at=now)
+        silence = now - self._heard_at
+        if silence < self._deadlines.start_none:
+            return False
+        reason = DRIVER_SILENT.format(silence)
+        if silence >= self._deadlines.end_calls:
+            self._run.stop(reason)
+            return True
+        if not self._drains:
+            self._drains = True
+            self._run.drain(reason)
+        return False
+
+    def _ends(self, messages: list[dict[str, Any]] | None) -> bool:
+        """Handle the driver's messages, or the end of the connection: None. True at the end."""
         run = self._run
-        for message in messages:
+        for message in messages or ():
             kind = message["kind"]
             if kind in (GO, LIMITS):
                 run.take_limits(int(message.get("number", 0)), message["share"], message.get("services", {}))
@@ -226,15 +282,17 @@ class DriverLink:
                 run.pause(str(message["service"]), float(message["seconds"]), down=bool(message["down"]))
             elif kind == SPENT:
                 run.end_calls()
+            elif kind == ALIVE:
+                self._heard_at = max(self._heard_at, float(message["at"]))
             elif kind == STOP:
                 run.stop(NOT_WANTED)
                 return True
             elif kind == FAILED:
                 run.fail(_refusal(message))
                 return True
-        if not messages and not self._closed.is_set():
+        if messages is None and not self._closed.is_set():
             run.stop(DRIVER_GONE)
-        return not messages
+        return messages is None
 
 
 def _refusal(message: dict[str, Any]) -> TidegateError:
@@ -257,7 +315,7 @@ def with_driver(
     also without rows, if others may use its share.
     """
     link, number = run.driver, task.partitionId()
-    connect = partial(link.connect, address, run, stage=task.stageId(), task=number)
+    connect = partial(link.connect, address, run, stage=task.stageId(), task=number, attempt=task.taskAttemptId())
     registered = False
 
     def registering() -> Iterator[pa.RecordBatch]:

@@ -4,10 +4,11 @@ The first line of a connection is the run's secret, compared before anything is 
 
 | from the task | |
 |---|---|
-| `hello`: frame, partition, stage, task, `at`: µs | answered by `go`, `again` or `failed` |
+| `hello`: frame, partition, stage, task, attempt, `at`: µs | answered by `go`, `again` or `failed` |
 | `heartbeat`: number, `at`: µs, keeps, wants, services | what it has in use of its limits from then on, and could use |
 | `progress`: TaskProgress | four times a second |
 | `ended`: µs | all its rows are through, no call is in flight |
+| `alive`: `at`: s | every 5 s |
 | `pause`: service, seconds, reason, down | it was throttled, or finds the service down: no task is to call it |
 | `failed`: error, message | another attempt would fail too; at the cap on calls it waits for the others |
 
@@ -17,12 +18,17 @@ The first line of a connection is the run's secret, compared before anything is 
 | `limits`: number, share, services | what it may use from now on, in answer to the heartbeat with this number |
 | `ask` | send a heartbeat: there is more to have |
 | `again` | the partition was computed before: do not begin |
+| `alive`: `at`: s | the answer to the `alive` with this time |
 | `stop` | Spark has ended the stage |
 | `spent` | a task is at the cap on calls: start none, and send `failed` once none is in flight |
 | `pause`: service, seconds, down | another task was throttled, or finds the service down |
 | `failed`: error, message | a task has; no other one begins, or goes on |
 
 Times are those of the task's clock, so that its shares can be compared with its calls, independent of other hosts.
+
+A connection may fall silent without an end, as when a host loses its power or a firewall forgets it. `Deadlines` says
+what each side then does. A task counts the silence from the last message that the driver has certainly received, so its
+calls have ended before the driver, which counts from the receipt, gives their share to other tasks.
 """
 
 import json
@@ -35,9 +41,29 @@ LONGEST_LINE = 64 << 10  # bytes
 LONGEST_READ = 16 << 10  # bytes
 HELLO, HEARTBEAT, PROGRESS, ENDED = "hello", "heartbeat", "progress", "ended"  # from the task
 GO, LIMITS, ASK, AGAIN, STOP, SPENT = "go", "limits", "ask", "again", "stop", "spent"  # from the driver
-PAUSE, FAILED = "pause", "failed"  # from both
-FROM_DRIVER = (GO, LIMITS, ASK, AGAIN, STOP, SPENT, PAUSE, FAILED)
+PAUSE, FAILED, ALIVE = "pause", "failed", "alive"  # from both
+FROM_DRIVER = (GO, LIMITS, ASK, AGAIN, STOP, SPENT, PAUSE, FAILED, ALIVE)
 PARTITION_OF_FRAME = "__partition_of_frame"  # int column: the row's partition, independent of Spark's stages
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """What ends after how many seconds of silence. They are shorter than Spark's own 60 and 120 s.
+
+    Attributes:
+        say_every: A task says that it is alive, and the driver answers.
+        start_none: The task starts no call, and fails once those in flight have ended.
+        end_calls: The task cancels those that are still in flight.
+        lost: The driver gives the task's share to others.
+    """
+
+    say_every: float = 5.0
+    start_none: float = 20.0
+    end_calls: float = 28.0
+    lost: float = 30.0
+
+
+DEADLINES = Deadlines()
 
 
 @dataclass(frozen=True)
@@ -66,18 +92,22 @@ class Lines:
 
     def read(self) -> list[dict[str, Any]]:
         """Wait for the next messages. Empty if the connection has ended or sent invalid data."""
-        while b"\n" not in self._received:
-            received = b""
-            with suppress(OSError):
-                received = self.socket.recv(LONGEST_READ)
-            if not received or len(self._received) > LONGEST_LINE:
-                return []
-            self._received += received
-        *lines, self._received = self._received.split(b"\n")
+        while (messages := self.receive()) == []:
+            pass
+        return messages or []
+
+    def receive(self) -> list[dict[str, Any]] | None:
+        """The messages that the next bytes complete. None if the connection has ended or sent invalid data."""
+        received = b""
+        with suppress(OSError):
+            received = self.socket.recv(LONGEST_READ)
+        if not received or len(self._received) > LONGEST_LINE:
+            return None
+        *lines, self._received = (self._received + received).split(b"\n")
         try:
             return [_message(line) for line in lines]
         except (ValueError, TypeError, RecursionError):
-            return []
+            return None
 
 
 def _message(line: bytes) -> dict[str, Any]:

@@ -83,6 +83,12 @@ class Chain:
         leaving = caller.leaving() if isinstance(caller, Requesting) else 0
         return self.functions[place].calls_of_a_row * rows + leaving
 
+    def running(self) -> int:
+        """The calls in flight, without those that wait for a lease."""
+        leases = {lease for lease in self.leases if lease is not None}
+        unleased = (one for one, lease in zip(self.operators, self.leases, strict=True) if lease is None)
+        return sum(lease.running for lease in leases) + sum(one.statistics().running for one in unleased)
+
     def started(self) -> list[int]:
         """Per lookup: the calls that have started."""
         return [operator.statistics().attempts for operator in self.operators]

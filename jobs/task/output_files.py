@@ -36,6 +36,7 @@ class TaskResult:
     path: str  # of its file
     task: int
     requests: Mapping[str, RequestCounts]  # that it sent, by lookup
+    attempt: int = 0  # number among all attempts of all tasks
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,20 @@ class TaskFiles:
         return cls(folder, arrow_schema(types), types.json(), frozenset(distinct), meters)
 
     def write(
-        self, batches: Iterator[pa.RecordBatch], task: int, token: Callable[[int], str] = secrets.token_hex
+        self,
+        batches: Iterator[pa.RecordBatch],
+        task: int,
+        token: Callable[[int], str] = secrets.token_hex,
+        *,
+        attempt: int = 0,
     ) -> TaskResult:
         """In a task of this number: write all batches. A failed attempt removes its file.
+
+        Args:
+            batches: The rows.
+            task: Its number in the stage.
+            token: Makes the file's name unique.
+            attempt: Number of the attempt among all attempts of all tasks.
 
         Raises:
             TidegateError: The disk is full.
@@ -84,7 +96,7 @@ class TaskFiles:
             if isinstance(error, OSError) and error not in of_the_input:
                 raise TidegateError(f"{self.folder}: the rows cannot be written: {error}.") from error
             raise
-        return TaskResult(str(path), task, request_counter.counted())
+        return TaskResult(str(path), task, request_counter.counted(), attempt)
 
     def _dictionaries(self) -> list[str]:
         """Parquet's names of the columns with a dictionary; columns inside a list or struct have their own names."""

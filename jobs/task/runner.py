@@ -30,7 +30,7 @@ from jobs.task.driver_link import DriverLink, TaskFacts, with_driver
 from jobs.task.durable_output import ROWS_HELD, durable_batches
 from jobs.task.error_text import user_facing_error, with_encodable_errors
 from jobs.task.loop_watch import LoopWatch
-from jobs.task.operators import CAPACITY_PER_CALL, Surroundings, chain, rows_at_once
+from jobs.task.operators import CAPACITY_PER_CALL, Chain, Surroundings, chain, rows_at_once
 from jobs.task.plan import PartitionPlan
 from jobs.task.progress import EVERY, AttemptCounts, TaskProgress
 from jobs.task.progress_reporter import ProgressReporter
@@ -42,6 +42,8 @@ from jobs.task.task_limits import TaskLimits
 
 PREFETCH_ROWS = 4000  # beyond what the operators hold
 PREFETCH_BYTES = 64 << 20
+LOOK_EVERY = 0.05  # s, whether calls in flight have ended
+FOR_GOOD = 3600.0  # s; a task that drains ends sooner
 
 
 def run_partition(
@@ -92,6 +94,8 @@ class PartitionRun:
         self._output = RowOutput(plan, partition, self._ledgers, elements)
         self._main: asyncio.Task[None] | None = None
         self._spent = asyncio.Event()  # set when another task is at the cap on calls
+        self._drained = asyncio.Event()  # set when no call is to start
+        self._drained_by = ""  # the reason
         self._left = False
         self._loop_ended = threading.Event()  # or it is left behind, in a function that blocks it
         self._is_left_behind = self._all_written = False
@@ -156,6 +160,11 @@ class PartitionRun:
         self._left = True
         self._window.end()
         self._call_soon(self._leave)
+
+    def drain(self, reason: str) -> None:
+        """Start no call, store the answers of those in flight, and fail once there are none."""
+        self._drained_by = reason
+        self._call_soon(self._drained.set)
 
     def end_calls(self) -> None:
         """Another task is at the cap on calls. Start none; fail by the cap once none is in flight."""
@@ -254,7 +263,7 @@ class PartitionRun:
                 await operator.open()
             try:
                 async with asyncio.TaskGroup() as group:
-                    beside = [self._tick(reporter), self._end_when_spent(task.allowance)]
+                    beside = [self._tick(reporter), self._end_when_spent(task.allowance), self._drain(chained)]
                     until_the_end = [*map(group.create_task, (*beside, *map(raise_failure, chained.operators)))]
                     carriers = [group.create_task(link.carry()) for link in chained.links]
                     await self._input.feed(chained, task.allowance)
@@ -296,6 +305,14 @@ class PartitionRun:
         if allowance is not None:
             await self._spent.wait()
             await allowance.end()
+
+    async def _drain(self, chained: Chain) -> None:
+        """Once the task is to drain: pause all services, let the calls in flight end, and fail."""
+        await self._drained.wait()
+        self._limits.pause_all(FOR_GOOD)
+        while chained.running():  # noqa: ASYNC110  # an event would cost each call something
+            await asyncio.sleep(LOOK_EVERY)
+        self.stop(self._drained_by)
 
     async def _tick(self, reporter: ProgressReporter) -> None:
         """Four times a second: report to the driver, and flush finished rows, so that a few large ones do not fill the

@@ -150,6 +150,11 @@ class TaskLimits:
 
     # -- pauses --------------------------------------------------------------------------------------------------------
 
+    def pause_all(self, seconds: float) -> None:
+        """Start no call of any service for so many seconds."""
+        for service in self._chain.by_service if self._chain is not None else ():
+            self.pause(service, seconds, down=False)
+
     def pause(self, service: str, seconds: float, down: bool) -> None:  # noqa: FBT001  # of call_soon
         """Another task was throttled for this many seconds, or found the service down."""
         if self._chain is not None and service in self._chain.by_service:

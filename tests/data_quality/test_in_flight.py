@@ -83,6 +83,19 @@ def test_shares_that_are_too_many_together_are_found_whatever_was_called(facts):
     assert found.sentence == "the tasks had shares of 6 calls in flight together, 4 allowed"
 
 
+@pytest.mark.parametrize("clock", [0, 240_000_000, -240_000_000])
+def test_a_lost_attempt_of_a_task_and_the_next_are_judged_by_their_own_shares(facts, clock):
+    lost = (ShareGiven(0, (4,), AHEAD + 60, 7), ShareGiven(0, (0,), AHEAD + 60, 7))
+    again = (ShareGiven(0, (1,), AHEAD + clock + 5, 8), ShareGiven(0, (3,), AHEAD + clock + 50, 8))
+    facts = replace(facts, shares_given=(*facts.shares_given[:1], *lost, *again), attempts=(8, 1))
+    facts = replace(facts, shares_given=(ShareGiven(1, (0,), 50, 1), *facts.shares_given[1:]))
+    calls = [(0, AHEAD + clock + start, AHEAD + clock + end) for start, end in ((10, 65), (50, 70), (55, 80))]
+    assert held(facts, *OF_THE_SECOND, *calls).success
+    found = held(facts, *OF_THE_SECOND, *calls, (0, AHEAD + clock + 49, AHEAD + clock + 50))
+    assert not found.success
+    assert "1 more in flight in task 0 than allowed" in found.sentence
+
+
 def test_what_a_task_said_that_it_needs_no_more_it_has_no_more(facts):
     given = (ShareGiven(1, (1,), 30), ShareGiven(0, (3,), AHEAD + 60), *facts.shares_given)
     facts = replace(facts, shares_given=given)

@@ -152,7 +152,7 @@ class Lab:
         path = self["vendor"].path(CALLS)
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
-    def wait_for_calls(self, count, run, seconds=180.0):
+    def wait_for_calls(self, count, run, seconds=600.0):
         """Wait until the vendor took so many calls."""
         until = time.monotonic() + seconds
         while len(self.calls()) < count:

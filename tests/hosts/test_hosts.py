@@ -1,5 +1,8 @@
 """Days on several hosts, whose power, network, store and clocks fail: judged by the published table and the vendor."""
 
+import random
+import time
+
 import pytest
 
 from tests.hosts.judge import check_rows, repeats_allowed, see
@@ -8,6 +11,8 @@ from tests.hosts.lab import LIMIT
 pytestmark = [pytest.mark.hosts, pytest.mark.proof]
 
 REFILLED_WITHIN = 35.0  # s from a fault until all slots are in use again
+CALLS_END = 21.0  # s after its driver fell silent, a task starts no call
+CUT_OFF = 200.0  # s
 ENDS_WITHIN = 900.0  # s
 
 
@@ -34,6 +39,48 @@ def test_a_day_is_published_without_a_repeated_call(make_lab, rows):
     seen = see(lab)
     assert (seen.calls, seen.repeated) == (rows, 0)
     assert seen.most <= LIMIT
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_power_cut_of_a_worker_repeats_only_calls_in_flight(make_lab, seed):
+    latency, rows = 0.3, 4000
+    draws = random.Random(seed)
+    lab = make_lab(latency=latency)
+    lab.make_orders([rows // 2, rows - rows // 2], rows)
+    run = lab.start_run()
+    lab.wait_for_calls(draws.randrange(100, rows // 2), run)
+    fault_at = time.time()
+    lab[draws.choice(["w1", "w2"])].power_off()
+    end_well(lab, run)
+    judge(lab, rows, latency=latency, fault_at=fault_at, seed=seed)
+
+
+def test_a_worker_cut_off_from_the_driver_calls_nothing_more(make_lab):
+    latency, few, rows = 0.5, 1200, 6000
+    lab = make_lab(latency=latency)
+    lab.make_orders([few, rows - few], rows)
+    run = lab.start_run()
+    lab.wait_for_calls(600, run)
+    worker = lab.caller_of({f"c{n * 7919 % rows}" for n in range(few, rows)})
+    fault_at = time.time()
+    with lab.network.cut("driver", worker):
+        time.sleep(CUT_OFF)
+    end_well(lab, run)
+    judge(lab, rows, latency=latency, fault_at=fault_at)
+    called = [call["began"] - fault_at for call in lab.calls() if call["from"] == lab[worker].address]
+    assert [began for began in called if CALLS_END < began < CUT_OFF] == []
+
+
+def test_a_store_that_is_cut_off_for_a_minute_loses_no_answer(make_lab):
+    latency, rows = 0.3, 3000
+    lab = make_lab(latency=latency)
+    lab.make_orders([rows // 2, rows - rows // 2], rows)
+    run = lab.start_run()
+    lab.wait_for_calls(600, run)
+    with lab.network.cut("store", "driver", "w1", "w2"):
+        time.sleep(60)
+    end_well(lab, run)
+    judge(lab, rows, latency=latency)
 
 
 @pytest.mark.parametrize("host", ["driver", "w1"])

@@ -76,8 +76,8 @@ def _watch() -> None:
         lookup = str(self._path).removeprefix(f"{ROOT}ledger/").split("/")[0]
         scheduler().rules.stored(lookup, records)
 
-    def watched_rows(self: TaskFiles, batches: Iterator[pa.RecordBatch], *rest: Any) -> TaskResult:
-        return write(self, scheduler().rules.watched(batches), *rest)
+    def watched_rows(self: TaskFiles, batches: Iterator[pa.RecordBatch], task: int, *, attempt: int = 0) -> TaskResult:
+        return write(self, scheduler().rules.watched(batches), task, attempt=attempt)
 
     LedgerFolder.write_part = watched_write  # type: ignore[method-assign]
     Journal.append = watched_append  # type: ignore[method-assign]

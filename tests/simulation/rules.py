@@ -23,6 +23,7 @@ ANSWERED = ("ok", "miss")
 HEARD_WITHIN = 0.1  # s
 DRIVERLESS = 5.0  # s for which a task may go on without its driver
 STAGELESS = 1.0  # s for which a task may go on after Spark gave its stage up
+UNHEARD = 20.5  # s for which a task may go on without a word from its driver
 
 
 def text_of(key: tuple[Any, ...]) -> str:
@@ -119,6 +120,9 @@ class Rules:
         driver = worker.driver
         if driver is not None and driver.is_dead and night.now > max(driver.died_at + DRIVERLESS, news):
             night.fail(f"asked without a driver: {request.lookup} {request.key} by {worker}")
+        heard_at = night.network.heard.get(worker, night.now)
+        if night.now > heard_at + UNHEARD and request.lookup not in MARKED:
+            night.fail(f"asked by a task that is cut off: {request.lookup} {request.key} by {worker}")
         if worker.unwanted_since is not None and night.now > max(worker.unwanted_since + STAGELESS, news):
             night.fail(f"asked after its stage: {request.lookup} {request.key} by {worker}")
 

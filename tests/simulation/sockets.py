@@ -27,14 +27,13 @@ class Network:
         self.faults = faults
         self.listening: dict[int, SimulatedSocket] = {}
         self.draws = scheduler().stream("network")
-        self.cut_from = self.cut_until = 0.0  # nothing arrives between
+        self.cut_until = 0.0  # nothing arrives before
+        self.heard: dict[Process, float] = {}  # when a process received something from its driver
         self._ports = FIRST_PORT
 
     def cut(self, seconds: float) -> None:
         """Let nothing arrive for so long."""
-        now = scheduler().now
-        self.cut_from = self.cut_from if now < self.cut_until else now
-        self.cut_until = max(self.cut_until, now + seconds)
+        self.cut_until = max(self.cut_until, scheduler().now + seconds)
 
     def next_port(self) -> int:
         self._ports += 1
@@ -50,6 +49,7 @@ class SimulatedSocket:
         self._number = scheduler().next_number()
         self.inbox = b""
         self.peer: SimulatedSocket | None = None
+        self.connected_by: Process | None = None
         self.has_ended = self.is_closed = False  # the peer sends no more; closed here
         self.timeout: float | None = None
         self.selectors: list[Selector] = []
@@ -120,6 +120,8 @@ class SimulatedSocket:
 
         def arrives() -> None:
             if not peer.is_closed:
+                if peer.connected_by is not None:
+                    network().heard[peer.connected_by] = night.now
                 peer.inbox += piece
                 peer.notify()
 
@@ -200,6 +202,7 @@ def create_connection(address: tuple[str, int], timeout: float | None = None) ->
         raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
     here, there = SimulatedSocket(), SimulatedSocket()
     here.peer, there.peer = there, here
+    here.connected_by = night.me().process
     here.timeout = timeout
     dies_with(night.me().process, here.abandon)
     listening.pending.append(there)

@@ -44,6 +44,7 @@ class TaskFacts:
     stage: int
     partition: int
     attempt: int
+    number: int  # among all attempts of all tasks
 
     def stageId(self) -> int:  # noqa: N802  # Spark's names
         return self.stage
@@ -53,6 +54,9 @@ class TaskFacts:
 
     def attemptNumber(self) -> int:  # noqa: N802
         return self.attempt
+
+    def taskAttemptId(self) -> int:  # noqa: N802
+        return self.number
 
 
 @dataclass
@@ -177,7 +181,7 @@ class Spark:
     def _work(self, stage: _Stage, part: int, attempt: int, starts_after: float) -> None:
         """The main thread of a worker."""
         night = scheduler()
-        facts = TaskFacts(stage.number, part, attempt)
+        facts = TaskFacts(stage.number, part, attempt, night.next_number())
         me = night.me()
         me.local["task"] = facts
         night.sleep(starts_after)

@@ -19,7 +19,7 @@ class TaskThreads:
 
     def task(self, number, batches):
         run = PartitionRun(self.plan, number, 0)
-        context = types.SimpleNamespace(stageId=lambda: 7, partitionId=lambda: number)
+        context = types.SimpleNamespace(stageId=lambda: 7, partitionId=lambda: number, taskAttemptId=lambda: number)
         rows = (one.append_column(PARTITION_OF_FRAME, pa.array([number] * one.num_rows, pa.int32())) for one in batches)
         try:
             self.found += list(with_driver(run, rows, self.plan.driver, context))

@@ -33,7 +33,7 @@ async def geo(row, http):
 
 def task(planned, number, rows):
     run = PartitionRun(planned, number, 0)
-    context = types.SimpleNamespace(stageId=lambda: 7, partitionId=lambda: number)
+    context = types.SimpleNamespace(stageId=lambda: 7, partitionId=lambda: number, taskAttemptId=lambda: number)
     column = (one.append_column(PARTITION_OF_FRAME, pa.array([number] * one.num_rows, pa.int32())) for one in rows)
     done = sum(batch.num_rows for batch in with_driver(run, column, planned.driver, context))
     print(f"task {number}: {done} rows", flush=True)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.run.call_shares import RESERVED_FOR, CallShares
+from jobs.run.call_shares import CallShares
 from jobs.schema import ShareGiven
 
 
@@ -12,7 +12,7 @@ def held(shares):
 
 
 def parts(shares):
-    return [*shares._working.values(), *shares._reserved.values()]
+    return [*shares._working.values(), *shares._reserved]
 
 
 @given(total=st.integers(1, 200), data=st.data())
@@ -34,8 +34,8 @@ def test_all_shares_together_are_never_too_many_and_only_its_own_report_makes_on
             shares.end(attempt, at)
         else:
             del had[attempt]
-            shares.lose(attempt, now)
-        now += data.draw(st.sampled_from([0.0, RESERVED_FOR]))
+            shares.lose(attempt, now + data.draw(st.sampled_from([0.0, 30.0])))
+        now += data.draw(st.sampled_from([0.0, 30.0]))
         shares.expire(now)
         assert {name: part.has[0] for name, part in shares._working.items()} == had
         assert sum(held(shares)) + shares._free[0] == total
@@ -80,16 +80,30 @@ def test_what_a_task_that_died_had_is_reserved_for_its_next_attempt_and_released
     shares = CallShares((4,), 2)
     shares.begin("first", 0, 1)
     shares.begin("dies", 1, 1)
-    shares.lose("dies", now=100.0)
+    shares.lose("dies", until=130.0)
     assert shares.report("first", [2], [4], 2) == [2]
     assert shares.begin("again", 1, 3) == [2]
-    shares.lose("again", now=200.0)
-    shares.expire(200.0 + RESERVED_FOR - 1)
+    shares.lose("again", until=230.0)
+    shares.expire(229.0)
     assert shares.to_ask() == []
-    shares.expire(200.0 + RESERVED_FOR)
+    shares.expire(230.0)
     assert shares.to_ask() == ["first"]
     assert shares.report("first", [2], [4], 4) == [4]
     assert shares.begin("late", 1, 5) == [0]
+
+
+def test_the_shares_of_a_lost_attempt_are_told_apart_from_those_of_the_next():
+    shares = CallShares((4,), 2)
+    assert [shares.begin("first", 0, 10, attempt=7), shares.begin("dies", 1, 11, attempt=8)] == [[2], [2]]
+    shares.end("first", 20)
+    assert shares.report("dies", [2], [4], 21) == [4]
+    shares.lose("dies", until=130.0)
+    assert shares.begin("again", 1, 5, attempt=9) == [4]
+    shares.end("again", 6)
+    assert shares.given == [
+        ShareGiven(0, (0,), 20, 7), ShareGiven(1, (4,), 21, 8), ShareGiven(1, (0,), 21, 8), ShareGiven(1, (4,), 5, 9),
+        ShareGiven(1, (0,), 6, 9),
+    ]  # fmt: skip
 
 
 def test_two_attempts_of_a_task_at_once_have_no_more_than_one():

@@ -9,17 +9,17 @@ import random
 import select
 import socket
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from jobs.errors import BudgetExhausted, ComputedBefore, DeclarationError, RowFailed, RunStopped, TaskFailed
 from jobs.run import coordinator as coordinating
 from jobs.run import link_server
-from jobs.run.call_shares import RESERVED_FOR
 from jobs.run.coordinator import DriverCoordinator
 from jobs.schema import ShareGiven
 from jobs.task.driver_link import DriverLink
-from jobs.task.link_protocol import Lines
+from jobs.task.link_protocol import DEADLINES, Lines
 from jobs.task.progress import TaskProgress
 from tests.jobs.task.test_driver_link import Run, connected
 
@@ -344,7 +344,8 @@ def closed(stranger):
 
 
 def hello(address, **changed):
-    message = {"kind": "hello", "frame": address.frame, "partition": 0, "stage": 7, "task": 0, "at": 99} | changed
+    place = {"partition": 0, "stage": 7, "task": 0, "attempt": 0, "at": 99}
+    message = {"kind": "hello", "frame": address.frame} | place | changed
     return address.secret.encode() + b"\n" + json.dumps(message).encode() + b"\n"
 
 
@@ -622,9 +623,56 @@ def test_a_task_that_died_and_does_not_come_again_leaves_its_share_after_a_while
     dies.lines.socket.close()
     looks()
     assert other.is_sent_nothing()
-    clock.now += RESERVED_FOR
+    clock.now += DEADLINES.lost - 1
+    assert other.report([2], [4], at=1) == [2]
+    clock.now += 1
     assert other.is_asked()
     assert other.report([2], [4], at=1) == [4]
+
+
+def test_a_task_that_is_silent_for_30_s_is_lost_and_others_get_its_calls(driver, task, clock, looks):
+    address = driver.register(once=False, totals=(4,), tasks=2)
+    other, silent = task(address, 0), task(address, 1)
+    clock.now += DEADLINES.lost - 1
+    assert other.report([2], [4], at=1) == [2]
+    looks()
+    clock.now += 1
+    assert other.is_asked()
+    assert other.report([2], [4], at=2) == [4]
+    assert closed(silent.lines.socket)
+    assert task(address, 1).first == [0]
+
+
+def test_a_task_that_only_says_that_it_is_alive_is_answered_and_keeps_its_calls(driver, task, clock, looks):
+    address = driver.register(once=False, totals=(4,), tasks=2)
+    other, quiet = task(address, 0), task(address, 1)
+    for at in range(5):
+        clock.now += 20
+        quiet.sends("alive", at=at)
+        assert quiet.receives()["at"] == at
+        assert other.report([2], [4], at=at) == [2]
+    looks()
+    assert other.is_sent_nothing()
+    quiet.end(9)
+
+
+def test_the_lease_of_a_lost_task_is_given_back_once_its_calls_have_ended(stages, clock, looks, wait_for):
+    left = []
+    driver = DriverCoordinator("127.0.0.1", "127.0.0.1", stages, clock=clock)
+    address = driver.register(once=False, keepers={"credit": SimpleNamespace(leave=left.append, lost_since=None)})
+    dies, other = (connection(address) for _ in range(2))
+    for number, one in enumerate((dies, other)):
+        one.sendall(hello(address, partition=number, task=number))
+        assert b"go" in one.recv(1000)
+    dies.close()
+    looks()
+    assert left == []
+    clock.now += DEADLINES.lost - 1
+    other.sendall(b'{"kind": "alive", "at": 1.0}\n')
+    assert b"alive" in other.recv(1000)
+    looks()
+    wait_for(lambda: left == ["0-0-1"])
+    other.close()
 
 
 def test_a_task_that_had_ended_and_comes_again_has_what_others_leave(driver, task):

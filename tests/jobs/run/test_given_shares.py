@@ -62,7 +62,7 @@ def test_the_share_that_comes_with_the_first_rows_holds_from_the_first_call(shar
 def test_a_task_that_does_not_reach_the_driver_has_what_each_has_at_first():
     function = Function(seconds=lambda key: 0.005)
     run = PartitionRun(dataclasses.replace(plan(lookup(function)), shares=((4, 3),), driver=DIVIDED), 0, 0)
-    task = types.SimpleNamespace(stageId=lambda: 7, partitionId=lambda: 0)
+    task = types.SimpleNamespace(stageId=lambda: 7, partitionId=lambda: 0, taskAttemptId=lambda: 0)
     given = (one.append_column(PARTITION_OF_FRAME, pa.array([0] * one.num_rows, pa.int32())) for one in batches(60))
     assert sum(found.num_rows for found in in_time(lambda: list(with_driver(run, given, DIVIDED, task)))) == 60
     assert function.highest == 3

@@ -13,7 +13,7 @@ from jobs.ledger.plan import CallCap
 from jobs.ledger.store import LedgerFolder
 from jobs.task import driver_link
 from jobs.task.driver_link import DriverLink
-from jobs.task.link_protocol import HEARTBEAT, Lines
+from jobs.task.link_protocol import DEADLINES, HEARTBEAT, Deadlines, Lines
 from jobs.task.progress import TaskProgress
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import EARLIER, Function, batches, in_time, lookup, ours, plan
@@ -25,6 +25,7 @@ class Run:
 
     def __init__(self):
         self.happened = threading.Event()
+        self.drains = threading.Event()
         self.calls_ended = False
         self.shares = []
         self.asked = 0
@@ -39,6 +40,10 @@ class Run:
 
     def end_calls(self):
         self.calls_ended = True
+
+    def drain(self, reason):
+        self.drained = reason
+        self.drains.set()
 
     def take_limits(self, number, share, services):
         self.shares.append((number, share))
@@ -128,14 +133,42 @@ def test_a_run_that_is_stopped_before_it_begins_calls_nothing():
     assert function.calls == 0
 
 
+def test_a_task_that_drains_starts_no_call_keeps_the_answers_and_fails(tmp_path):
+    def drains_in_the_first_call(_):
+        run.drain("the driver has not answered for 20 s")
+        return 0.2
+
+    function = Function(seconds=drains_in_the_first_call)
+    folder = LedgerFolder(str(tmp_path / "ledger"), "first", "f" * 16)
+    sent = []
+    run = PartitionRun(with_ledger(plan(lookup(function)), folder), 0, 0)
+    run.driver.send_failure = sent.append
+    with pytest.raises(RunCancelled, match="the driver has not answered for 20 s; rows under way are not written"):
+        in_time(lambda: list(run.run(iter(batches(400)))))
+    assert function.calls <= 4
+    assert (len(kept(folder)), function.cancelled) == (function.calls, 0)
+    assert sent == []  # Spark's next attempt goes on from the ledger
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
 class Driver:
     """The other end of a link: it says what the test says, and reads what the task says."""
 
-    def __init__(self):
+    def __init__(self, deadlines=DEADLINES):
         self.socket, task = socket.socketpair()
         self.socket.settimeout(30)
         self.run = Run()
-        self.link = DriverLink()
+        self.clock = Clock()
+        self.link = DriverLink(deadlines, clock=self.clock)
         self.link.begin(Lines(task), self.run, [{"kind": "go", "share": [4, 1]}])
         self._answers = self.socket.makefile()
 
@@ -145,6 +178,14 @@ class Driver:
 
     def hears(self):
         return json.loads(self._answers.readline())
+
+    def lets_pass(self, seconds):
+        """Move the task's clock, and wake its link by a message that changes nothing."""
+        self.clock.now += seconds
+        asked = self.run.asked
+        self.says(b'{"kind": "ask"}\n')
+        while self.run.asked == asked and not self.run.happened.is_set():
+            time.sleep(0.001)
 
     def ends(self):
         self._answers.close()
@@ -158,6 +199,43 @@ def driver():
     made.ends()
     made.link.close()
     assert not ours()
+
+
+def test_a_task_says_that_it_is_alive_and_goes_on_while_the_driver_answers(driver):
+    for _ in range(10):
+        driver.lets_pass(5)
+        message = driver.hears()
+        assert message == {"kind": "alive", "at": driver.clock.now}
+        driver.says(json.dumps(message).encode() + b"\n")
+    driver.lets_pass(4.9)
+    assert not driver.run.drains.is_set()
+    assert not driver.run.happened.is_set()
+
+
+def test_a_task_whose_driver_is_silent_drains_after_20_s_and_ends_its_calls_after_28(driver):
+    driver.lets_pass(5)
+    driver.says(json.dumps(driver.hears()).encode() + b"\n")
+    driver.lets_pass(19.9)  # other messages than the answer do not count: they may have been on their way
+    assert not driver.run.drains.is_set()
+    driver.lets_pass(0.1)
+    assert driver.run.drains.wait(30)
+    assert driver.run.drained == "the driver has not answered for 20 s"
+    driver.lets_pass(7.9)
+    assert not driver.run.happened.is_set()
+    driver.lets_pass(0.1)
+    assert driver.run.happened.wait(30)
+    assert driver.run.reason == "the driver has not answered for 28 s"
+
+
+def test_a_silent_driver_is_noticed_without_any_message():
+    driver = Driver(Deadlines(say_every=0.02, start_none=0.1, end_calls=0.2))
+    driver.link._clock = time.monotonic
+    driver.link._heard_at = time.monotonic()
+    assert driver.run.drains.wait(30)
+    assert driver.run.happened.wait(30)
+    assert {driver.hears()["kind"] for _ in range(4)} == {"alive"}
+    driver.ends()
+    driver.link.close()
 
 
 @pytest.mark.parametrize(
