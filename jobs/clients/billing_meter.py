@@ -4,6 +4,7 @@ A file belongs to one attempt of a task. It has a line for each lookup and day, 
 over the one before. That costs about a microsecond, and a write that has returned survives the kill of its process.
 """
 
+import datetime as dt
 import json
 import os
 import secrets
@@ -12,50 +13,87 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from jobs.errors import TidegateError
+
 DIGITS = 20
 SUFFIX = ".meter"
 
 
 @dataclass(frozen=True)
 class Meters:
-    """Where the tasks of a run count. units: by lookup with a price, the unit that is billed."""
+    """Where the tasks of a run count.
+
+    Attributes:
+        folder: Of this run alone.
+        units: By lookup with a price, the unit that is billed.
+        run_id: Whose it is.
+        started_at: When the run began, ISO 8601.
+    """
 
     folder: str
     units: Mapping[str, str] = field(default_factory=dict)
+    run_id: str = ""
+    started_at: str = ""
+
+    def run_began(self) -> dt.datetime:
+        """When the run began."""
+        return dt.datetime.fromisoformat(self.started_at)
 
     def open(self, token: Callable[[int], str] = secrets.token_hex) -> "BillingMeter":
-        """A meter for one attempt of a task. Raises OSError."""
+        """A meter for one attempt of a task. Raises TidegateError if it cannot be written."""
         path = Path(self.folder, token(8) + SUFFIX)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return BillingMeter(path, self.units)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return BillingMeter(path, self.units)
+        except OSError as error:
+            raise unwritable(str(path), error) from error
 
 
 class BillingMeter:
-    """The meter of one attempt of a task."""
+    """The meter of one attempt of a task.
+
+    Attributes:
+        failure: Why it counts no more; no request may leave after that.
+    """
+
+    failure: TidegateError | None = None
 
     def __init__(self, path: Path, units: Mapping[str, str]) -> None:
         self._units = units
+        self._path = path
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         self._end = 0  # of the file
         self._counts: dict[tuple[str, int], tuple[int, int]] = {}  # by lookup and day: place in the file, and count
 
     def add(self, lookup: str, unit: str, day: int, many: int) -> None:
-        """Count units that a service bills. day: since the epoch, in UTC."""
+        """Count units that a service bills. day: since the epoch, in UTC. Raises TidegateError if it cannot."""
         if self._units.get(lookup) != unit or not many:
             return
         known = self._counts.get((lookup, day))
-        if known is None:
-            head = f"{json.dumps([lookup, day])} ".encode()
-            os.pwrite(self._file, head + b"%0*d\n" % (DIGITS, many), self._end)
-            self._counts[lookup, day] = self._end + len(head), many
-            self._end += len(head) + DIGITS + 1
-        else:
-            place, count = known
-            os.pwrite(self._file, b"%0*d" % (DIGITS, count + many), place)
-            self._counts[lookup, day] = place, count + many
+        try:
+            if known is None:
+                head = f"{json.dumps([lookup, day])} ".encode()
+                os.pwrite(self._file, head + b"%0*d\n" % (DIGITS, many), self._end)
+                self._counts[lookup, day] = self._end + len(head), many
+                self._end += len(head) + DIGITS + 1
+            else:
+                place, count = known
+                os.pwrite(self._file, b"%0*d" % (DIGITS, count + many), place)
+                self._counts[lookup, day] = place, count + many
+        except OSError as error:
+            self.failure = unwritable(str(self._path), error)
+            raise self.failure from error
 
     def close(self) -> None:
         os.close(self._file)
+
+
+def unwritable(path: str, error: OSError) -> TidegateError:
+    """The error of a bill that cannot be written."""
+    return TidegateError(
+        f"{path} cannot be written: {error.strerror}. It counts what services bill, so no request leaves without it; "
+        "what was answered is kept. Mend that, and run the day again."
+    )
 
 
 def metered(folder: Path) -> dict[str, Counter[int]]:

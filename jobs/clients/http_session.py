@@ -24,7 +24,7 @@ from jobs.declare.addresses import path_secrets, with_parameter
 from jobs.declare.json_text import RepeatedMember
 from jobs.declare.lookup import Key
 from jobs.declare.services import Service
-from jobs.errors import AccessRefused
+from jobs.errors import AccessRefused, TidegateError
 from jobs.wording import one_line
 
 REDIRECTS = (300, 301, 302, 303, 305, 307, 308)
@@ -68,11 +68,14 @@ class _Connector(WatchedConnector):
         if request.connection is not None:  # aiohttp would send it again; every attempt must be counted
             raise request.connection.failure()
         connection = await super().connect(*arguments, **options)
+        watched = connection.transport
+        assert isinstance(watched, WatchedConnection)
         try:
-            request.leaves(connection.transport)
-        except TimeoutError:
+            request.leaves(watched)
+        except (TimeoutError, TidegateError):
             connection.close()
             raise
+        watched.before_writing(request.is_written)
         connection.add_callback(request.frees_its_connection)
         return connection
 

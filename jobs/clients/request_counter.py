@@ -90,9 +90,9 @@ class Unasked:
 
 
 class Request:
-    """One request, which counts from the moment it has a connection."""
+    """One request: in flight from the moment it has a connection, and sent once its first bytes are written."""
 
-    __slots__ = ("_call", "_clock", "_counts", "_in_flight", "_left_at", "_unasked", "connection")
+    __slots__ = ("_call", "_clock", "_counts", "_in_flight", "_items", "_left_at", "_unasked", "connection")
 
     def __init__(self, counts: RequestCounts, unasked: Unasked, clock: Callable[[], float] = time.monotonic) -> None:
         self._counts = counts
@@ -101,25 +101,38 @@ class Request:
         self._call: Call | None = None
         self._left_at: float | None = None
         self._in_flight = False
+        self._items = 0
         self.connection: Any = None  # of HTTP: the connection in use
 
     def leaves(self, connection: Any = None) -> None:
-        """Count it as sent. Raises TimeoutError, and nothing may be sent, after the end of its call."""
-        items = self._unasked.taken()
+        """Note that it has a connection.
+
+        Raises:
+            TimeoutError: Its call has ended, and nothing may be sent.
+            TidegateError: The bill cannot be written any more.
+        """
+        if _meter is not None and _meter.failure is not None:
+            raise _meter.failure
+        self._items = self._unasked.taken()
         if (call := IN_CALL.get()) is not None:
-            call.request_left(items)
+            call.request_left(self._items)
             self._call = call
         self.connection = connection
         counts = self._counts
-        day = _today()
-        counts.meter("request", day, 1)
-        counts.meter("item", day, items)
-        counts.sent[day] += 1
-        counts.items[day] += items
         counts.in_flight += 1
         counts.most_at_once = max(counts.most_at_once, counts.in_flight)
         self._in_flight = True
         self._left_at = self._clock()
+
+    def is_written(self) -> None:
+        """Count it as sent, right before its first bytes are written: a request that is cancelled, or whose process is
+        killed, while it has a connection but has written nothing costs nothing.
+        """
+        counts, day = self._counts, _today()
+        counts.meter("request", day, 1)
+        counts.meter("item", day, self._items)
+        counts.sent[day] += 1
+        counts.items[day] += self._items
 
     def frees_its_connection(self) -> None:
         """Note that its connection is free, because the next request may use it before this one's caller ends it."""

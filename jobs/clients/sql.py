@@ -140,6 +140,7 @@ class SqlClient(BatchingClient):
                     self._types = await ColumnTypes.read(connection, self._lookup, table)
                     self._fit = self._types.fits()
                 request.leaves()
+                request.is_written()
                 rows: Sequence[Any] = await left_at_once(connection, ask)
                 self._counts.answered += 1
                 return rows

@@ -91,6 +91,7 @@ class WatchedConnection(asyncio.Transport, asyncio.Protocol):
         self._watched_until = 0.0
         self._watch: asyncio.TimerHandle | None = None
         self._loss: BaseException | None = None
+        self._tell_writing: Callable[[], None] | None = None  # of a request that has written nothing yet
         self.in_doubt = self.in_use = False
         self.judged, self.lost = asyncio.Event(), asyncio.Event()
         transport.set_protocol(self)
@@ -127,9 +128,13 @@ class WatchedConnection(asyncio.Transport, asyncio.Protocol):
         self._requests += 1
         self._asked_at, self._read_since, self.in_use = self._clock(), 0, True
 
+    def before_writing(self, tell: Callable[[], None]) -> None:
+        """Call `tell` right before the first bytes of the request that begins are written."""
+        self._tell_writing = tell
+
     def released(self) -> None:
         """Take note that its request is over; unsent data of it would become the next one's."""
-        self.in_use = False
+        self.in_use, self._tell_writing = False, None
         self._is_spent |= self.get_write_buffer_size() > 0 or len(self._keys) >= ANSWERS_WATCHED
 
     def brought(self, keys: Sequence[Key]) -> None:
@@ -195,10 +200,17 @@ class WatchedConnection(asyncio.Transport, asyncio.Protocol):
 
     # -- the client's transport --------------------------------------------------------------------
     def write(self, data: Any) -> None:
+        self._begin_writing()
         self._transport.write(data)
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
+        self._begin_writing()
         self._transport.writelines(list_of_data)
+
+    def _begin_writing(self) -> None:
+        tell, self._tell_writing = self._tell_writing, None
+        if tell is not None:
+            tell()
 
     def get_write_buffer_size(self) -> int:
         return self._transport.get_write_buffer_size()

@@ -1,6 +1,7 @@
 """What was sent, as it was counted here and as the other side saw it. Real servers, a real database."""
 
 import asyncio
+import os
 import socket
 import sqlite3
 
@@ -8,8 +9,10 @@ import pytest
 from aiohttp import web
 
 from jobs.clients import request_counter
+from jobs.clients.billing_meter import Meters, metered
 from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.registry import client_for
+from jobs.clients.request_counter import RequestCounts
 from jobs.errors import TidegateError
 from tidegate import Batch, HttpLookup, Pages, Price, Service, SqlLookup, lookup
 
@@ -202,6 +205,68 @@ def test_what_a_coroutine_bills_counts_whatever_became_of_its_run(service):
         "dear": "bill(dollars=...): the service has no price per dollar that is to be told",
         "odd": "bill(tokens=0.5): it must be a whole number, 0 or more",
     }
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_request_counts_right_before_it_is_written(service, monkeypatch, method):
+    """A process that is killed in between has one request too many on its bill, not all that have a connection."""
+    steps = []
+    write, counted_on_disk = asyncio.selector_events._SelectorSocketTransport.write, RequestCounts.meter
+
+    def writes(transport, data):
+        if data.startswith(method.encode()):
+            steps.append("written")
+        return write(transport, data)
+
+    def counts(self, unit, day, many):
+        if unit == "request":
+            steps.append("counted")
+        return counted_on_disk(self, unit, day, many)
+
+    monkeypatch.setattr(asyncio.selector_events._SelectorSocketTransport, "write", writes)
+    monkeypatch.setattr(RequestCounts, "meter", counts)
+    body = {"body": {"q": "{q}"}} if method == "POST" else {}
+    counted(over_http(service.url, request=f"{method} /{{q}}", **body), *"abcdefgh", share=8)
+    assert steps == ["counted", "written"] * 8
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_no_request_leaves_once_the_bill_cannot_be_written_and_one_sentence_says_so(service, tmp_path, method):
+    priced = Service(name="geo", url=service.url, max_concurrency=2, prices=[Price("1 USD", per="request")])
+    body = {"body": {"q": "{q}"}} if method == "POST" else {}
+    caller = client_for(over_http(service.url, service=priced, request=f"{method} /{{q}}", **body), 2)
+    meter = Meters(str(tmp_path / "bills"), {"place": "request"}).open()
+
+    async def message(key):
+        with pytest.raises((CallFailed, TidegateError)) as error:
+            await caller.call((key,))
+        return error.value
+
+    async def main():
+        await caller.open()
+        try:
+            await caller.call(("a",))
+            os.close(meter._file)
+            meter._file = os.open(meter._path, os.O_RDONLY)  # to root too
+            return [await message(key) for key in "bc"]
+        finally:
+            await caller.close()
+
+    request_counter.begin(meter)
+    first, second = asyncio.run(main())
+    request_counter.begin()
+    assert len(service.log) == metered(tmp_path / "bills")["place"].total() == 1
+    told = f"{meter._path} cannot be written: Bad file descriptor. It counts what services bill, so no request leaves"
+    assert str(second).startswith(told)
+    assert type(second) is TidegateError
+    assert isinstance(first, CallFailed | TidegateError)
+
+
+def test_a_bill_without_a_place_is_one_sentence(tmp_path):
+    (tmp_path / "bills").touch()
+    with pytest.raises(TidegateError, match=r"bills/.*\.meter cannot be written: .*no request leaves without it"):
+        Meters(str(tmp_path / "bills"), {"place": "request"}).open()
 
 
 @pytest.mark.parametrize(("batch_size", "queries"), [(1, 5), (5, 1)])
