@@ -1,7 +1,8 @@
 """A store for the runs of one machine, in one SQLite file. A finished write survives the kill of any process.
 
-SQLite's locks end with the process that holds them. No write is synced to disk, because no run survives a crash of the
-machine. The clock counts from the start of the machine; of an earlier start only what was spent for good counts.
+SQLite's locks end with the process that holds them. A power cut may lose the last writes, but leaves a whole file. The
+clock counts from the start of the machine; of an earlier start only what was spent for good counts. Machines have
+different clocks, so a file that another machine writes too is refused.
 """
 
 import asyncio
@@ -15,10 +16,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from jobs.limits.lease_book import LeaseBook
-from jobs.limits.store import REMOVE_IT, BookCorrupt, StoreLost, book_in
+from jobs.limits.store import REMOVE_IT, BookCorrupt, SharedFile, StoreLost, book_in
 
 Found = TypeVar("Found")
 LOOK_EVERY = 0.25  # s between two polls for gates that other runs closed
+WRITTEN_WITHIN = 2.5  # s in which a run of another machine writes its book: it does so each second
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS books (service TEXT PRIMARY KEY, version INTEGER NOT NULL, boot TEXT NOT NULL,
@@ -49,6 +51,7 @@ class FileStore:
         self._patience = patience
         self._connection: sqlite3.Connection | None = None
         self._boot = BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
+        self._written: set[str] = set()  # services
 
     async def step(self, service: str, decide: Callable[[LeaseBook, float], Found]) -> Found:
         while True:
@@ -59,17 +62,42 @@ class FileStore:
                 ).fetchone()
                 book = book_in(row[2] if row else None, service, self._path)
                 if row and row[1] != self._boot:
+                    if service in self._written:
+                        raise self._shared()
                     book.restart()
                 found = decide(book, self._clock())
                 kept = (service, self._boot, json.dumps(book.state()), row[0] if row else 0)
                 if connection.execute(UPDATE, kept).rowcount:
+                    self._written.add(service)
                     return found
             await asyncio.sleep(self._dice.uniform(0, RETRY_WITHIN))
 
     async def books(self) -> tuple[dict[str, LeaseBook], float]:
+        """See LimitStore. Books of an earlier start of the machine are taken over first."""
+        if others := self._of_other_starts():
+            await asyncio.sleep(WRITTEN_WITHIN)
+            if others - self._of_other_starts():
+                raise self._shared()
+            for service, _ in others:
+                await self.step(service, lambda _book, _now: None)
         with self._errors():
-            rows = self._connected().execute("SELECT service, book FROM books WHERE boot = ?", (self._boot,)).fetchall()
+            rows = self._connected().execute("SELECT service, book FROM books").fetchall()
             return {service: book_in(book, service, self._path) for service, book in rows}, self._clock()
+
+    def _of_other_starts(self) -> set[tuple[str, int]]:
+        """Services with books of another start of the machine, or of another machine; and the books' versions."""
+        with self._errors():
+            select = "SELECT service, version FROM books WHERE boot <> ?"
+            return {*self._connected().execute(select, (self._boot,)).fetchall()}
+
+    def _shared(self) -> SharedFile:
+        return SharedFile(
+            f"the file of the limits, {self._path}, is written by another machine too. A file is for the runs of one "
+            "machine; let these machines share their limits in PostgreSQL"
+        )
+
+    async def check(self) -> None:
+        await self.tell("")
 
     async def changes(self) -> AsyncIterator[str]:
         """See LimitStore. Polls four times a second."""
@@ -97,7 +125,8 @@ class FileStore:
         if self._connection is None:
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(self._path, timeout=self._patience, isolation_level=None)
-            self._connection.execute("PRAGMA synchronous = OFF")
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute(SCHEMA)
         return self._connection
 

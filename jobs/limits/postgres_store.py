@@ -33,6 +33,10 @@ INSERT INTO tidegate.limit_books (service, version, book) VALUES ($1, 1, $3)
 ON CONFLICT (service) DO UPDATE SET version = limit_books.version + 1, book = $3 WHERE limit_books.version = $2
 RETURNING version
 """
+NO_CHANGE = """
+INSERT INTO tidegate.limit_books (service, version, book) SELECT '', 0, '' WHERE false
+ON CONFLICT (service) DO UPDATE SET version = limit_books.version, book = limit_books.book
+"""
 RETRY_WITHIN = 0.01  # s, after a concurrent change
 
 
@@ -84,6 +88,10 @@ class PostgresStore:
     async def tell(self, service: str) -> None:
         await self._on_connection(lambda connection: connection.execute("SELECT pg_notify($1, $2)", CHANNEL, service))
 
+    async def check(self) -> None:
+        """See LimitStore. The server checks the rights of a statement that changes no row, too."""
+        await self._on_connection(lambda connection: connection.execute(NO_CHANGE))
+
     async def close(self) -> None:
         if self._connection is not None:
             self._connection.terminate()
@@ -102,8 +110,7 @@ class PostgresStore:
                 if self._connection is not None:
                     self._connection.terminate()
                     self._connection = None
-                # without the error's text, which may contain an address or a password
-                raise StoreLost(f"the store of the limits does not answer ({type(error).__name__})") from error
+                raise _lost("does not answer", error) from error
 
     async def _connect(self) -> asyncpg.Connection:
         import asyncpg
@@ -115,5 +122,15 @@ class PostgresStore:
                 if not await connection.fetchval("SELECT to_regclass('tidegate.limit_books')"):
                     await connection.execute(SCHEMA)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, ValueError) as error:
-            raise StoreLost(f"the store of the limits is not reached ({type(error).__name__})") from error
+            raise _lost("is not reached", error) from error
         return connection
+
+
+def _lost(what: str, error: Exception) -> StoreLost:
+    """Without the error's text, which may contain an address or a password."""
+    import asyncpg
+
+    cure = ""
+    if isinstance(error, asyncpg.InsufficientPrivilegeError | asyncpg.ReadOnlySQLTransactionError):
+        what, cure = "cannot be written", f": the role needs SELECT, INSERT and UPDATE on {TABLE}"
+    return StoreLost(f"the store of the limits {what} ({type(error).__name__}){cure}")

@@ -20,6 +20,10 @@ class BookCorrupt(StoreLost):
     """What the store has is no book, and stays so until somebody removes it."""
 
 
+class SharedFile(BookCorrupt):
+    """Two machines write the file."""
+
+
 class LimitStore(Protocol):
     """Bound to one event loop. Any call may raise StoreLost; its effect may have happened nevertheless."""
 
@@ -37,6 +41,9 @@ class LimitStore(Protocol):
 
     async def tell(self, service: str) -> None:
         """Notify all runs that iterate over `changes`."""
+
+    async def check(self) -> None:
+        """Raise StoreLost unless books can be written."""
 
     async def close(self) -> None: ...
 

@@ -116,7 +116,7 @@ class RunLeases:
 async def _look(store: LimitStore) -> None:
     try:
         await store.books()
-        await store.tell("")  # no service: only to see that the store can be written
+        await store.check()
     except BookCorrupt as corrupt:
         raise DeclarationError(f"{corrupt}.") from corrupt
     except StoreLost as lost:

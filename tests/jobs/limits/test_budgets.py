@@ -6,7 +6,6 @@ import datetime as dt
 import json
 import math
 import random
-import sqlite3
 from contextlib import closing
 from decimal import Decimal
 
@@ -63,15 +62,14 @@ def test_a_restart_of_the_machine_forgets_leases_and_pauses_and_no_money():
     assert (again.held("m"), again.held("calls"), again.pause(1.0)) == (40, 0, None)
 
 
-def test_the_file_of_an_earlier_start_still_knows_what_was_spent(url, tmp_path):
+def test_the_file_of_an_earlier_start_still_knows_what_was_spent(url):
     async def main():
-        store = open_store(url)
-        await store.step("geo", lambda book, now: beat(book, "a", 0, 40, now))
-        with sqlite3.connect(tmp_path / "limits.sqlite") as connection:
-            connection.execute("UPDATE books SET boot = 'another'")
-        connection.close()
-        share = await store.step("geo", lambda book, now: beat(book, "b", 0, 100, now))
-        await store.close()
+        before, after = open_store(url), open_store(url)
+        before._boot = "earlier"
+        await before.step("geo", lambda book, now: beat(book, "a", 0, 40, now))
+        share = await after.step("geo", lambda book, now: beat(book, "b", 0, 100, now))
+        await before.close()
+        await after.close()
         return share.has
 
     assert asyncio.run(main()) == 60

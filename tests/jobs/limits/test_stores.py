@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.errors import DeclarationError, RunStopped, TidegateError
+from jobs.limits import file_store
 from jobs.limits.lease_book import Claim, Limit
 from jobs.limits.store import BookCorrupt, StoreLost, book_in
 from jobs.limits.store_url import LIMITS_URL, STATE_HOME, limits_url, open_store
@@ -72,17 +73,91 @@ def test_the_books_of_an_earlier_start_of_the_machine_are_forgotten(tmp_path):
     url = f"file://{tmp_path}/limits.sqlite"
 
     async def main():
+        await stepped(tmp_path / "limits.sqlite", boot="earlier")
         store = open_store(url)
-        await store.step("geo", beat("dead"))
-        with sqlite3.connect(tmp_path / "limits.sqlite") as connection:
-            connection.execute("UPDATE books SET boot = 'another'")
-        connection.close()
-        before, _ = await store.books()
-        answer = await store.step("geo", beat("a"))
+        books, now = await store.books()
+        answer = await store.step("geo", beat("b"))
         await store.close()
-        return before, answer.shares["calls"].has
+        return books["geo"].rows(now), answer.shares["calls"].has
 
-    assert asyncio.run(main()) == ({}, 10)
+    assert asyncio.run(main()) == ([], 10)
+
+
+def test_a_machine_that_uses_the_file_of_another_one_is_refused_and_the_other_goes_on(tmp_path):
+    async def main():
+        here, there = (open_store(f"file://{tmp_path}/limits.sqlite") for _ in range(2))
+        there._boot = "of another machine"
+
+        async def beats():
+            while True:
+                await here.step("geo", beat("a"))
+                await asyncio.sleep(0.1)
+
+        beating = asyncio.create_task(beats())
+        await asyncio.sleep(0.2)
+        with pytest.raises(BookCorrupt, match=r"limits.sqlite, is written by another machine too. A file is for the"):
+            await there.books()
+        assert not beating.done()
+        beating.cancel()
+        await there.step("geo", beat("b"))  # one that has begun before the other was at work
+        with pytest.raises(BookCorrupt, match="is written by another machine too"):
+            await here.step("geo", beat("a"))
+        await here.close()
+        await there.close()
+
+    asyncio.run(main())
+
+
+def test_a_check_refuses_a_corrupt_book_of_an_earlier_start_as_a_run_does(tmp_path, monkeypatch):
+    path = tmp_path / "limits.sqlite"
+    monkeypatch.setenv(LIMITS_URL, f"file://{path}")
+    monkeypatch.setattr(file_store, "WRITTEN_WITHIN", 0.0)
+    asyncio.run(stepped(path, boot="earlier"))
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE books SET book = '{'")
+    connection.close()
+    with pytest.raises(DeclarationError, match=r"the book of the limits of geo in .* is corrupt"):
+        check_limits([GEO], ())
+
+
+def test_a_power_cut_leaves_a_whole_file(tmp_path):
+    async def main():
+        store = open_store(f"file://{tmp_path}/limits.sqlite")
+        await store.step("geo", beat("a"))
+        found = [store._connected().execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+        await store.close()
+        return found
+
+    assert asyncio.run(main()) == ["wal", 1]  # NORMAL
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("rights", ["", "SELECT", "SELECT, UPDATE"])
+def test_a_role_that_cannot_write_the_books_is_refused_before_spark_starts(postgres, monkeypatch, rights):
+    database, role = postgres.new_database(), f"reader_{len(rights)}"
+    address = f"{postgres.host}:{postgres.port}/{database}"
+
+    async def main():
+        owner = open_store(f"postgresql://{postgres.user}:{postgres.password}@{address}")
+        await owner.step("geo", beat("a"))
+        await owner._on_connection(lambda connection: connection.execute(
+            f"CREATE ROLE {role} LOGIN PASSWORD 'SECRET'; GRANT USAGE ON SCHEMA tidegate TO {role};"
+            + (f"GRANT {rights} ON tidegate.limit_books TO {role}" if rights else "")
+        ))  # fmt: skip
+        await owner.close()
+
+    asyncio.run(main())
+    monkeypatch.setenv(LIMITS_URL, f"postgresql://{role}:SECRET@{address}")
+    refused = (
+        r"the store of the limits cannot be written \(InsufficientPrivilegeError\): the role needs SELECT, INSERT and "
+        r"UPDATE on tidegate\.limit_books, and no call may start without it"
+    )
+    with pytest.raises(RunStopped, match=refused):
+        check_limits([GEO], ())
+    leases = RunLeases(open_store(os.environ[LIMITS_URL]), "a run")
+    with pytest.raises(RunStopped, match=refused):
+        leases.check()
+    leases.close()
 
 
 @pytest.mark.parametrize(
@@ -213,7 +288,8 @@ def test_a_forked_process_ends_though_it_has_no_thread_of_the_leases(tmp_path):
     leases.close()
 
 
-async def stepped(path):
+async def stepped(path, boot=None):
     store = open_store(f"file://{path}")
+    store._boot = boot or store._boot
     await store.step("geo", beat("a"))
     await store.close()

@@ -235,7 +235,7 @@ def test_gates_are_followed_again_after_any_error_of_the_store(monkeypatch, wait
             await asyncio.sleep(60)
             yield "geo"
 
-        async def tell(self, service):
+        async def check(self):
             pass
 
         async def close(self):
