@@ -2,32 +2,66 @@
 
 import asyncio
 import contextlib
+import functools
 import inspect
+import os
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from jobs.task.user_code import user_code_at
 
 T = TypeVar("T")
 OURS = ("tidegate", "asyncio_core")  # begin the names of our tasks
+MOST_THREADS = min(32, (os.cpu_count() or 1) + 4)  # as asyncio has by default
 ENDS_WITHIN = 5.0  # s after the last row, for functions and their threads
 
 
 class CallThreads(ThreadPoolExecutor):
-    """Knows for which lookup each of its threads works."""
+    """Runs blocking calls, and knows for which lookup each of its threads works.
+
+    Its threads are daemons: Python waits at its end for the threads of a ThreadPoolExecutor, for ever if one of them
+    never ends.
+    """
 
     def __init__(self) -> None:
-        super().__init__(thread_name_prefix="tidegate-call")
+        super().__init__()
         self._running: dict[Future[Any], str] = {}
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._threads_begun = 0
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
         code = user_code_at(inspect.currentframe())
-        future = super().submit(fn, *args, **kwargs)
+        future: Future[T] = Future()
         self._running[future] = "a function" if code is None else f"lookup {code.lookup}: its function"
         future.add_done_callback(lambda ended: self._running.pop(ended, None))
+        self._calls.put((future, functools.partial(fn, *args, **kwargs)))
+        if not self._idle.acquire(blocking=False) and self._threads_begun < MOST_THREADS:
+            self._threads_begun += 1
+            threading.Thread(target=self._work, name="tidegate-call", daemon=True).start()
         return future
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, work = call
+            if future.set_running_or_notify_cancel():
+                try:
+                    result = work()
+                except BaseException as error:  # noqa: BLE001  # whoever waits for the call raises it
+                    future.set_exception(error)
+                else:
+                    future.set_result(result)
+            del call, future, work  # what they hold may be large
+            self._idle.release()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
+        """End the threads after the calls so far, without waiting for them."""
+        for _ in range(self._threads_begun):
+            self._calls.put(None)
 
     def unfinished(self, seconds: float) -> list[str]:
         """Who still has a thread after so many seconds."""

@@ -3,8 +3,11 @@
 import asyncio
 import contextlib
 import logging
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -153,3 +156,42 @@ def test_a_function_that_blocks_the_loop_for_a_while_is_named_once_and_goes_on(c
     assert len(rows) == 20
     (message,) = warned(caplog)
     assert message.startswith("lookup first: its function has blocked the event loop for ")
+
+
+NEVER_ENDS = """
+import asyncio, time
+from jobs.task.call_threads import CallThreads, run_to_its_end
+
+async def main():
+    asyncio.ensure_future(asyncio.to_thread(time.sleep, 1000))
+    await asyncio.sleep(0.1)
+
+print(run_to_its_end(asyncio.new_event_loop(), main(), CallThreads()))
+"""
+
+
+@pytest.mark.process
+def test_a_thread_that_never_ends_does_not_keep_its_process_from_ending():
+    ended = subprocess.run(
+        [sys.executable, "-c", NEVER_ENDS],
+        cwd=Path(__file__).parents[3], capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert ended.stdout.strip() == "['a function in a thread (asyncio.to_thread)']"
+
+
+def test_calls_in_threads_run_at_once_and_hand_over_what_they_return_or_raise():
+    threads, together = call_threads.CallThreads(), threading.Barrier(4)
+
+    def work(number):
+        together.wait(10)
+        if number % 2:
+            raise ValueError(number)
+        return number
+
+    found = [threads.submit(work, number) for number in range(4)]
+    assert [one.exception(10) is None for one in found] == [True, False] * 2
+    assert [found[0].result(), found[2].result()] == [0, 2]
+    begun = threading.active_count()
+    assert [threads.submit(int, "7").result(10) for _ in range(20)] == [7] * 20
+    assert threading.active_count() <= begun, "threads are used again"
+    threads.shutdown()
