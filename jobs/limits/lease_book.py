@@ -7,21 +7,26 @@ when the lease expires. So the sum of all parts never exceeds the limit, even if
 the run uses less than the book has recorded for it.
 
 For a limit per window, a run keeps what it used until the window has passed. What a dead run may have used last stays
-reserved for one window after its lease expired.
+reserved for one window after its lease expired. Of a budget all that a dead run held counts as spent, until somebody
+who knows its bill settles it; a run whose lease expired although it lives takes that back with its next heartbeat.
 
 The tasks of a run divide its part by another book, which belongs to the run.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from jobs.limits.fair_shares import useful_shares
 
 OPEN, CLOSED, PROBE = "open", "closed", "probe"
+SILENT_AFTER = 3.0  # s without a heartbeat, of which a run that lives and holds something sends one a second
 BUDGETS_KEPT = 64  # the latest ones
+UNSETTLED_KEPT = 64  # owners; the latest ones
 ROUGHLY = 0.02  # of a window; what goes out of use within it is noted as one
+NOTHING_KNOWN: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ class Answer:
     closed_for: float = 0.0  # s after which to ask again
     reason: str = ""  # for which a run closed the gate
     adapted: bool = False  # the service bears no more calls in flight
+    silent_for: float = 0.0  # s until a silent owner's lease ends, which has what this one wants; 0: there is none
 
 
 @dataclass
@@ -73,6 +79,7 @@ class _Owner:
     expires: float
     since: float
     name: str  # for people
+    seen: float = math.inf  # its last heartbeat
     parts: dict[str, _Part] = field(default_factory=dict)
 
 
@@ -99,12 +106,18 @@ class LeaseBook:
             name: [[float(until), int(amount)] for until, amount in parts]
             for name, parts in state.get("cooling", {}).items()
         }
+        # by owner with an expired lease: how much of each budget in `_cooling` it held
+        self._unsettled: dict[str, dict[str, int]] = {
+            owner: {name: int(amount) for name, amount in held.items()}
+            for owner, held in state.get("unsettled", {}).items()
+        }
         self._pause = _pause_of(**state["pause"]) if state.get("pause") else None
 
     def state(self) -> dict[str, Any]:
         return {
             "owners": {name: asdict(owner) for name, owner in self._owners.items()},
             "cooling": self._cooling,
+            "unsettled": self._unsettled,
             "pause": None if self._pause is None else asdict(self._pause),
         }
 
@@ -115,28 +128,49 @@ class LeaseBook:
         """
         self.expire(now)
         known = self._owners.setdefault(owner, _Owner(now + ttl, now, name))
-        known.expires = max(known.expires, now + ttl)
+        known.expires, known.seen = max(known.expires, now + ttl), now
+        taken_back = self._unsettled.get(owner, {})
+        self.settle(owner, dict.fromkeys(claims, 0))
         for limit_name, claim in claims.items():
-            part = known.parts.setdefault(limit_name, _Part(claim.limit))
+            part = known.parts.setdefault(limit_name, _Part(claim.limit, taken_back.get(limit_name, 0)))
             part.limit, part.least = claim.limit, claim.least
             part.held = min(part.held, max(0, claim.keeps))
             part.wants = max(0, claim.wants)
         shares = {limit_name: self._give(owner, limit_name) for limit_name in claims}
         gate, closed_for = self._gate_for(owner, now, ttl)
-        return Answer(shares, ttl, gate, closed_for, "" if self._pause is None else self._pause.reason)
+        reason = "" if self._pause is None else self._pause.reason
+        lacks = [limit_name for limit_name, claim in claims.items() if claim.wants and not shares[limit_name].has]
+        return Answer(shares, ttl, gate, closed_for, reason, silent_for=self._silent_for(lacks, now))
 
-    def leave(self, owner: str, *, now: float) -> None:
-        """Remove an owner. Its part of a limit per window stays reserved until the window has passed."""
+    def _silent_for(self, lacks: Sequence[str], now: float) -> float:
+        """The seconds until the leases end of owners that hold some of these limits and were not heard of lately."""
+        silent = (owner for owner in self._owners.values() if now > owner.seen + SILENT_AFTER)
+        ends = (one.expires - now for one in silent if any(one.parts[name].held for name in lacks if name in one.parts))
+        return max(ends, default=0.0)
+
+    def leave(self, owner: str, *, now: float, spent: Mapping[str, int] = NOTHING_KNOWN) -> None:
+        """Remove an owner. Its part of a limit per window stays reserved until the window has passed.
+
+        Args:
+            owner: As in its heartbeats.
+            now: As for `heartbeat`.
+            spent: By budget, what the owner spent; by default all that it holds.
+        """
         self.expire(now)
         gone = self._owners.pop(owner, None)
         for name, part in (gone.parts if gone else {}).items():
-            self._cool(name, part, part.held, now)
+            self._cool(name, part, spent.get(name, part.held), now)
+        self.settle(owner, spent)  # its lease may have expired before
 
     def expire(self, now: float) -> None:
         for name in [name for name, owner in self._owners.items() if owner.expires <= now]:
             gone = self._owners.pop(name)
             for limit_name, part in gone.parts.items():
                 self._cool(limit_name, part, part.held, gone.expires)
+                if part.held and part.limit.window == math.inf:
+                    self._unsettled.setdefault(name, {})[limit_name] = part.held
+        for owner in [*self._unsettled][:-UNSETTLED_KEPT]:
+            del self._unsettled[owner]
         for limit_name, parts in list(self._cooling.items()):
             self._cooling[limit_name] = [part for part in parts if part[0] > now]
             if not self._cooling[limit_name]:
@@ -155,13 +189,28 @@ class LeaseBook:
         for old in spent[:-BUDGETS_KEPT]:  # of periods long past
             del self._cooling[old]
 
+    @property
+    def unsettled(self) -> Mapping[str, Mapping[str, int]]:
+        """By dead owner and budget, what the owner held; it counts as spent until `settle`."""
+        return self._unsettled
+
+    def settle(self, owner: str, spent: Mapping[str, int]) -> None:
+        """Count what a dead owner spent in place of what it held. spent: by budget; of others what it held stays."""
+        for name, held in self._unsettled.pop(owner, {}).items():
+            if name in self._cooling:  # not of a period long past
+                entry = self._cooling[name][0]
+                entry[1] += spent.get(name, held) - held
+
     def restart(self) -> None:
-        """The machine has started again, and with it the clock: nobody is there, and what was spent for good stays."""
+        """The machine has started again, and with it the clock: nobody is there, and what was spent for good stays.
+
+        Nothing is settled after that: bills may have lost their last writes.
+        """
         for owner in self._owners.values():
             for name, part in owner.parts.items():
                 if part.limit.window == math.inf:
                     self._cool(name, part, part.held, 0.0)
-        self._owners, self._pause = {}, None
+        self._owners, self._unsettled, self._pause = {}, {}, None
         self._cooling = {name: parts for name, parts in self._cooling.items() if parts[0][0] == math.inf}
 
     # -- shares --------------------------------------------------------------------------------------------------------
@@ -290,7 +339,8 @@ def _owner_of(facts: Mapping[str, Any]) -> _Owner:
         )
         for name, part in facts["parts"].items()
     }
-    return _Owner(float(facts["expires"]), float(facts["since"]), str(facts["name"]), parts)
+    seen = float(facts.get("seen", math.inf))
+    return _Owner(float(facts["expires"]), float(facts["since"]), str(facts["name"]), seen, parts)
 
 
 def _pause_of(until: float, reason: str, prober: str | None, probe_until: float) -> _Pause:

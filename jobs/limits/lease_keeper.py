@@ -11,9 +11,10 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from jobs.limits.adaptive_limit import AdaptiveLimit, Seen
-from jobs.limits.lease_book import CLOSED, OPEN, Answer, Claim, LeaseBook
+from jobs.limits.lease_book import CLOSED, NOTHING_KNOWN, OPEN, Answer, Claim, LeaseBook
 from jobs.limits.lease_holder import NOTHING, LeaseHolder
 from jobs.limits.limits_plan import CALLS, ServiceLimits
 from jobs.limits.store import LimitStore, StoreLost
@@ -39,6 +40,7 @@ class LeaseKeeper:
     on_change: Callable[[], None] = lambda: None  # the tasks should send a heartbeat
     lost_since: float | None = None
     lost_by: str = ""  # the error of the store
+    waits: str = ""  # why no call may start, in words; empty where one may
     holder: LeaseHolder = field(init=False)
     tasks: LeaseBook = field(init=False)
 
@@ -207,30 +209,45 @@ class LeaseKeeper:
         self._take(answer, asked_at, closed, opened)
         self.on_change()
 
-    async def end(self) -> None:
-        """Give the run's parts back, but for what its calls may still use: that is free at the end of the lease."""
+    async def end(self, spent: Mapping[str, int] = NOTHING_KNOWN) -> bool:
+        """Give the run's parts back, but for what its calls may still use: that is free at the end of the lease.
+
+        Args:
+            spent: By budget, what the run spent, where that is known; otherwise all counts that it may have spent.
+
+        Returns:
+            Whether all is given back.
+        """
         assert self.store is not None
         await self.beat()  # what was reserved and not used is not spent
         with self._lock:
             is_over = self.lost_since is None and not self.tasks.held(CALLS)
         if is_over:
             with suppress(StoreLost):
-                await self.store.step(self.declared.service, lambda book, now: book.leave(self.owner, now=now))
+                leave = partial(LeaseBook.leave, owner=self.owner, spent=spent)
+                await self.store.step(self.declared.service, lambda book, now: leave(book, now=now))
+                return True
+        return False
 
-    def _say_wait(self, answer: Answer, now: float) -> None:
-        """Log that other runs hold all calls in flight: without a word, a wait for a killed run looks like a hang."""
+    def _note_wait(self, answer: Answer, now: float) -> None:
+        """Note why no call may start where other runs hold all calls in flight, and log it after a while: without a
+        word, a wait for a killed run looks like a hang.
+        """
         share = answer.shares.get(CALLS)
         if share is None or share.has or not self._asked.get(CALLS) or answer.gate == CLOSED:
-            self._waits_since = None
+            self._waits_since, self.waits = None, ""
             return
         self._waits_since = now if self._waits_since is None else self._waits_since
-        waited = now - self._waits_since
+        waited, amount = now - self._waits_since, self.declared.limits[CALLS].amount
+        self.waits = f"waits for other runs, which hold all {amount:,} calls in flight of {self.declared.service}"
+        if answer.silent_for:
+            self.waits = f"waits for calls of a killed run to end, {math.ceil(answer.silent_for)} s"
         if waited >= WAIT_SAID_AFTER and now - self._wait_said_at >= WAIT_SAID_AGAIN:
             self._wait_said_at = now
             logging.getLogger("tidegate").warning(
                 "service %s: for %.0f s no call could start, because other runs hold all of its %d calls in flight. "
                 "What a killed run held is free %.0f s after its end; `tidegate limits` lists the runs.",
-                self.declared.service, waited, self.declared.limits[CALLS].amount, self.ttl,
+                self.declared.service, waited, amount, self.ttl,
             )  # fmt: skip
 
     def _take(self, answer: Answer, asked_at: float, closed: tuple[float, str] | None, opened: bool) -> None:  # noqa: FBT001
@@ -242,7 +259,7 @@ class LeaseKeeper:
                 self._closed = None
             if self._opened == opened:
                 self._opened = False
-            self._say_wait(answer, now)
+            self._note_wait(answer, now)
             waits = any(share.has < share.target for share in answer.shares.values())
             self._pause = EVERY_WAITING if waits else EVERY
             if self._closed is not None or self._opened:  # the answer is older than that

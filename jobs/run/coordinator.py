@@ -160,6 +160,11 @@ class DriverCoordinator:
     def forget(self, listener: int) -> None:
         del self._listeners[listener]
 
+    def waits(self, listener: int) -> str:
+        """Why no call of its DataFrames may start, in words; empty where one may."""
+        frames = [frame for frame in [*self._frames.values()] if frame.progress == listener]
+        return next((keeper.waits for frame in frames for keeper in frame.keepers.values() if keeper.waits), "")
+
     def shares_given(self, address: DriverAddress, clock: Callable[[], float] = time.monotonic) -> list[ShareGiven]:
         """The changes of its tasks' shares, in order, after its job has ended."""
         frame = self._frames[address.frame]

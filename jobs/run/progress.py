@@ -101,6 +101,7 @@ class RunProgress:
             "timeouts": sum(task.timeouts for task in calling),
             "p50_ms": quantile(latencies, 0.50),
             "p99_ms": quantile(latencies, 0.99),
+            "waits": self._coordinator.waits(self.number),
         }
 
 

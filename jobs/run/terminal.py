@@ -24,7 +24,7 @@ def progress_line(event: Mapping[str, Any]) -> str:
     ):
         if event.get(key) is not None:
             parts.append(text.format(event[key]))
-    return ", ".join(parts)
+    return ", ".join([*parts, event["waits"]] if event.get("waits") else parts)
 
 
 def limit_line(lookup: dict[str, Any]) -> str:

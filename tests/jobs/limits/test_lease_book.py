@@ -1,13 +1,14 @@
 """What runs hold of a limit never exceeds it, and is divided fairly."""
 
 import json
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.limits.fair_shares import fair_shares
-from jobs.limits.lease_book import CLOSED, OPEN, PROBE, Claim, LeaseBook, Limit, Share
+from jobs.limits.lease_book import CLOSED, OPEN, PROBE, UNSETTLED_KEPT, Claim, LeaseBook, Limit, Share
 from jobs.limits.lease_holder import LeaseHolder
 
 CALLS = Limit(10)
@@ -106,6 +107,51 @@ def test_whatever_is_lost_on_the_way_owners_may_never_use_more_than_there_is(lim
                 holder.take(answer, asked_at=now)
         assert sum(one.shares["calls"].has for one in holders.values() if now < one.until) <= limit.amount
         assert book.held("calls") <= limit.amount
+
+
+MONEY = Limit(100, math.inf)
+SPENDING = st.tuples(
+    st.sampled_from("abc"), st.sampled_from(["beat", "beat", "spend", "spend", "pause", "settle", "leave"]),
+    st.integers(0, 12),
+)  # fmt: skip
+
+
+@given(steps=st.lists(SPENDING, max_size=40))
+def test_a_budget_counts_at_least_what_was_spent_and_exactly_that_once_all_is_settled(steps):
+    book, now = LeaseBook(), 100.0
+    spent, has, until, gone = dict.fromkeys("abc", 0), dict.fromkeys("abc", 0), dict.fromkeys("abc", 0.0), set()
+    for owner, what, amount in steps:
+        if owner in gone:
+            continue
+        if what == "beat":  # also of one that was stopped for longer than its lease, and goes on
+            claim = Claim(MONEY, min(has[owner], spent[owner] + amount), spent[owner] + 2 * amount)
+            has[owner] = book.heartbeat(owner, {"m": claim}, now=now, ttl=TTL).shares["m"].has
+            until[owner] = now + TTL
+        elif what == "spend" and now < until[owner]:
+            spent[owner] = max(spent[owner], min(has[owner], spent[owner] + amount))
+        elif what == "pause":
+            now += amount
+        elif what == "settle" and owner in book.unsettled:
+            book.settle(owner, {"m": spent[owner]})
+            gone.add(owner)  # its bill is known because it is dead
+        elif what == "leave":
+            book.leave(owner, now=now, spent={"m": spent[owner]})
+            gone.add(owner)
+        book = LeaseBook(json.loads(json.dumps(book.state())))
+        assert sum(spent.values()) <= book.held("m") <= MONEY.amount
+    book.expire(now + TTL)
+    for owner in [*book.unsettled]:
+        book.settle(owner, {"m": spent[owner]})
+    assert book.held("m") == sum(spent.values())
+
+
+def test_a_book_remembers_a_bounded_number_of_owners_to_be_settled():
+    book = LeaseBook()
+    for number in range(3 * UNSETTLED_KEPT):
+        beat(book, f"run {number}", 0, 1, now=10.0 * number, limit=Limit(1000, math.inf))
+    book.expire(1e9)
+    assert [*book.unsettled] == [f"run {number}" for number in range(2 * UNSETTLED_KEPT, 3 * UNSETTLED_KEPT)]
+    assert book.held("calls") == 3 * UNSETTLED_KEPT
 
 
 def gate(book, owner, *, now, wants=10):

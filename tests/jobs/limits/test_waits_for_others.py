@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 
 from jobs.limits.file_store import FileStore
 from jobs.limits.lease_book import Claim, Limit
@@ -27,7 +28,7 @@ async def beats(path, caplog):
     for _ in range(120):
         run.heartbeat("task", {CALLS: Claim(Limit(4), 0, 4)})
         await run.beat()
-        found.append((len(caplog.messages), run.holder.shares[CALLS].has))
+        found.append((len(caplog.messages), run.holder.shares[CALLS].has, run.waits))
         now += 1.0
     await store.close()
     return found
@@ -37,7 +38,12 @@ def test_a_run_that_waits_for_what_a_killed_one_held_says_so(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "tidegate"):
         found = asyncio.run(beats(tmp_path / "limits.sqlite", caplog))
     assert caplog.messages[0] == SAID
-    assert [warnings for warnings, _ in found[:12]] == [0] * 11 + [1]  # the first heartbeat wants nothing
-    begun = next(second for second, (_, has) in enumerate(found) if has)
+    assert [warnings for warnings, _, _ in found[:12]] == [0] * 11 + [1]  # the first heartbeat wants nothing
+    begun = next(second for second, (_, has, _) in enumerate(found) if has)
     assert 90 < begun <= 101
     assert len(caplog.messages) == 2  # again after a minute, and not once it calls
+    waits = [text for _, _, text in found]
+    assert waits[1:4] == ["waits for other runs, which hold all 4 calls in flight of geo"] * 3  # it may live
+    killed = "waits for calls of a killed run to end, {} s"
+    assert waits[4:begun] == [killed.format(math.ceil(LONGEST_CALL + 10 - second)) for second in range(4, begun)]
+    assert set(waits[begun:]) == {""}

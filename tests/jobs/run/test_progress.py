@@ -1,11 +1,15 @@
 """What the driver tells while keys are asked first, and then the rows: nothing that was called is forgotten."""
 
+import time
 from dataclasses import replace
 
 import pytest
 
+from jobs.limits.lease_keeper import LeaseKeeper
+from jobs.limits.limits_plan import ServiceLimits
 from jobs.run.coordinator import DriverCoordinator
 from jobs.run.progress import RunProgress
+from jobs.run.terminal import progress_line
 from jobs.task.progress import TaskProgress
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_driver_link import Run, connected
@@ -63,3 +67,12 @@ def test_the_last_word_of_a_task_counts_all_its_rows(driver, to_driver, wait_for
         assert sum(found.num_rows for found in rows) == 30
         wait_for(lambda: progress.figures()["rows"] == 30)
     assert reported[-1]["rows"] == 30
+
+
+def test_figures_say_why_no_call_may_start(driver, to_driver, wait_for):
+    with RunProgress(driver, 30, lambda _: None) as progress:
+        keeper = LeaseKeeper(ServiceLimits("geo", {}, 5.0), "a", "a run", None, time.monotonic)
+        driver.register(once=False, progress=progress.number, keepers={"geo": keeper})
+        assert progress.figures()["waits"] == ""
+        keeper.waits = "waits for calls of a killed run to end, 9 s"
+        assert progress_line(progress.figures()).endswith("0 timeouts, waits for calls of a killed run to end, 9 s")
