@@ -547,3 +547,4 @@ class RunBill(Facts):
     started_at: str  # ISO 8601, UTC
     lookups: tuple[LookupFacts, ...]  # those with a price
     folder: str  # absolute; of its tasks' counts
+    services: tuple[str, ...] = ()  # of each of these lookups, as its limits over runs are named

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from jobs.errors import DeclarationError
+from jobs.run.settling import settle_killed_runs
 from jobs.schema import Billed, DayRecord, RunBill
 from jobs.tables import run_bills, run_records
 from jobs.tables.day_so_far import billed_together
@@ -71,7 +72,7 @@ class MonthlyCosts:
 
 
 def costs_of(month: str, enrichment: str | None = None) -> MonthlyCosts:
-    """Every charge of a month.
+    """Every charge of a month. Budgets then count the same for the runs that were killed.
 
     Args:
         month: As 2026-11. A run counts in the month, in UTC, in which it started.
@@ -87,6 +88,8 @@ def costs_of(month: str, enrichment: str | None = None) -> MonthlyCosts:
     names = [enrichment] if enrichment else sorted(path.name for path in run_records.ROOT.glob("*") if path.is_dir())
     charges = [charge for name in names for record in run_records.load(name) for charge in _recorded(record)]
     unrecorded = [bill for name in names for bill in run_records.bills(name) if bill.started_at.startswith(month)]
+    if unrecorded:
+        settle_killed_runs()
     open_charges = [[*_so_far(bill)] for bill in unrecorded]
     charges = [one for one in charges if f"{one.day:%Y-%m}" == month] + [one for bill in open_charges for one in bill]
     return MonthlyCosts(first, tuple(_together(charges)), sum(map(bool, open_charges)))

@@ -27,6 +27,11 @@ class ServiceLimits:
     reserved: Mapping[str, Reserved] = field(default_factory=dict)  # by limit per window
     at_least: int | None = None  # calls in flight with which the search begins
 
+    @property
+    def budgets(self) -> tuple[str, ...]:
+        """The names of the limits of money."""
+        return tuple(name for name, one in self.reserved.items() if one.budget)
+
     def least(self, name: str) -> int:
         """The amount of a limit that a call needs to start."""
         return max(1, self.reserved[name].of_a_call) if name in self.reserved else 1

@@ -19,9 +19,10 @@ from jobs.run.limiting_factor import with_limits
 from jobs.run.options import RunOptions
 from jobs.run.preflight import preflight, require_new_run
 from jobs.run.progress import RunProgress
+from jobs.run.run_leases import end_run
 from jobs.run.spark_failures import own_words
 from jobs.run.spark_session import session
-from jobs.schema import DayFacts, DayRecord
+from jobs.schema import DayFacts, DayRecord, RunBill
 from jobs.tables import run_bills, run_records
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class WrittenRun:
     checks: str | None  # module:function
     report: Report
     repeated: bool  # later runs have the same plans
+    bill: RunBill | None  # to be removed; None too where calls may still be under way
 
     @property
     def is_checked_by_spark(self) -> bool:
@@ -70,7 +72,7 @@ class WrittenRun:
             with engine.interpreted(rows=record.rows_published, repeated=self.repeated):
                 record = _judged(engine, self.plan, record, self.checks)
         run_records.save(record)  # before it is reported, because the receiver decides about the day at once
-        run_bills.end(record.facts)
+        run_bills.end(self.bill)
         if self.checks:
             _show(self.report, "checked", record)
         return record
@@ -171,7 +173,8 @@ def write_input(
             )  # fmt: skip
             plan = plan_day(engine, enrichment, input_day, run)
             if plan.tasks.may_call:
-                plan = replace(plan, tasks=replace(plan.tasks, meters=run_bills.begin(plan.facts)))
+                meters = run_bills.begin(plan.facts, plan.tasks.lookups)
+                plan = replace(plan, tasks=replace(plan.tasks, meters=meters))
             here, here_if_known = (  # a micro-batch of a stream goes through Spark's workers
                 isinstance(engine, LocalEngine)
                 or (whole_day and is_for_driver(engine.spark, plan.tasks, rows=input_day.rows, calls=calls))
@@ -182,7 +185,11 @@ def write_input(
             waited = clock()
             before_calls(here=here)
             began += clock() - waited
-            facts = _written(plan, input_day, progress, sent, here=here, here_if_known=here_if_known)
+            bill = run_records.bill_of(run_id, enrichment.name, day)
+            try:
+                facts = _written(plan, input_day, progress, sent, here=here, here_if_known=here_if_known)
+            finally:
+                is_settled = bill is None or end_run(bill)
     except Exception as error:
         raise own_words(error) from error
     if whole_day and isinstance(engine, SparkEngine):
@@ -194,7 +201,7 @@ def write_input(
     record = _counted(plan, facts, sent, rows_in=input_day.rows, job_s=clock() - began)
     record = replace(record, figures=with_limits(record.figures, progress.load()))
     _show(report, "written", record)
-    return WrittenRun(engine, plan, record, checks, report, repeated=not whole_day)
+    return WrittenRun(engine, plan, record, checks, report, not whole_day, bill if is_settled else None)
 
 
 def _show(report: Report, kind: str, record: DayRecord) -> None:

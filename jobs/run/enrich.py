@@ -184,8 +184,12 @@ def _with_address(engine: Engine, plan: PartitionPlan, *, divides: bool = False)
     stored = bool(plan.ledgers) and all(ledger is not None for ledger in plan.ledgers)
     tasks = len(plan.shares[0])
     totals = [sum(of_lookup) for of_lookup in plan.shares] if divides and tasks > 1 else ()
-    limits = limits_of(plan.lookups, plan.budgets)
-    keepers = keepers_of(limits, engine.name)
+    if plan.meters is None:
+        limits = limits_of(plan.lookups, plan.budgets)
+        keepers = keepers_of(limits, engine.name)
+    else:
+        limits = limits_of(plan.lookups, plan.budgets, now=plan.meters.run_began)
+        keepers = keepers_of(limits, engine.name, run_id=plan.meters.run_id)
     address = engine.coordinator.register(
         once=not stored, totals=totals, tasks=tasks, progress=plan.progress, keepers=keepers
     )

@@ -10,17 +10,21 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from jobs.declare.budgets import Budget, parts_of
 from jobs.declare.lookup import Lookup, service_of
 from jobs.declare.prices import in_force
 from jobs.errors import DeclarationError, RunStopped
-from jobs.limits.lease_book import Limit
+from jobs.limits.lease_book import NOTHING_KNOWN, Limit
 from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.limits.limits_plan import CALLS, Reserved, ServiceLimits
 from jobs.limits.store import BookCorrupt, LimitStore, StoreLost
 from jobs.limits.store_url import LIMITS_URL, limits_url, open_store
+from jobs.run.settling import owner_of_run, settle
+from jobs.schema import RunBill
+from jobs.tables import run_bills
 
 TOKEN_BYTES = 8
 FOLLOW_AGAIN = 0.5  # s after the connection that tells of gates was lost
@@ -48,9 +52,10 @@ class RunLeases:
         self._name = name
         self._owner = f"{socket.gethostname()}-{os.getpid()}-{token(TOKEN_BYTES)}"
         self._clock = clock
-        self._keepers: dict[str, LeaseKeeper] = {}
+        self._keepers: dict[tuple[str, str], LeaseKeeper] = {}  # by service, and the run if its budgets are settled
         self._lock = threading.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself forgets those that nobody else knows
+        self._beats: dict[tuple[str, str], asyncio.Task[None]] = {}  # of the keepers
+        self._following: asyncio.Task[None] | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tidegate-leases", daemon=True)
         self._thread.start()
@@ -59,8 +64,8 @@ class RunLeases:
         """Raise as `check_store` does if the store is unreachable, because no call could start."""
         asyncio.run_coroutine_threadsafe(_look(self._store), self._loop).result()
         with self._lock:
-            if not self._tasks:
-                asyncio.run_coroutine_threadsafe(self._begin(self._follow()), self._loop).result()
+            if self._following is None:
+                self._following = self._begun(self._follow())
 
     def close(self) -> None:
         """Give back what the run holds, but for what its calls may still use."""
@@ -77,46 +82,83 @@ class RunLeases:
         return self._thread.is_alive()
 
     async def _end(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for keeper in self._keepers.values():
-            await keeper.end()
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+        for place in [*self._keepers]:
+            await self._ended(place)
         await self._store.close()
 
-    def keepers(self, declared: Iterable[ServiceLimits]) -> dict[str, LeaseKeeper]:
-        """Of each service, renewed from now on while tasks want some of it."""
+    def keepers(self, declared: Iterable[ServiceLimits], run_id: str = "") -> dict[str, LeaseKeeper]:
+        """Of each service, renewed from now on while tasks want some of it.
+
+        Args:
+            declared: The limits of services.
+            run_id: A run that has a bill. Where a service has budgets, the run is an owner of its own, until `end_run`,
+                so that it can be settled by its bill.
+        """
         found = {}
         for limits in declared:
+            run = run_id if limits.budgets else ""
+            place, owner = (limits.service, run), owner_of_run(self._owner, run) if run else self._owner
             with self._lock:
-                keeper = self._keepers.get(limits.service)
+                keeper = self._keepers.get(place)
                 if keeper is None:
-                    keeper = LeaseKeeper(limits, self._owner, self._name, self._store, self._clock)
-                    self._keepers[limits.service] = keeper
-                    asyncio.run_coroutine_threadsafe(self._begin(keeper.run()), self._loop).result()
+                    keeper = self._keepers[place] = LeaseKeeper(limits, owner, self._name, self._store, self._clock)
+                    self._beats[place] = self._begun(keeper.run())
                 else:
                     keeper.declare(limits)
             found[limits.service] = keeper
         return found
 
-    async def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.add(asyncio.get_running_loop().create_task(work))
+    def end_run(self, bill: RunBill) -> bool:
+        """End the leases of a run whose calls have ended: its budgets count what its bill says.
+
+        Returns:
+            Whether it holds nothing any more. Otherwise it is settled once its leases have expired.
+        """
+        return asyncio.run_coroutine_threadsafe(self._end_run(bill), self._loop).result()
+
+    async def _end_run(self, bill: RunBill) -> bool:
+        is_settled = True
+        for service, run in [place for place in self._keepers if place[1] == bill.run_id]:
+            spent = run_bills.spent(bill, service)
+            budgets = self._keepers[service, run].declared.budgets
+            is_settled &= await self._ended((service, run), {} if spent is None else dict.fromkeys(budgets, spent))
+        with suppress(StoreLost):
+            await settle(self._store)  # killed runs, whose leases may have expired meanwhile
+        return is_settled
+
+    async def _ended(self, place: tuple[str, str], spent: Mapping[str, int] = NOTHING_KNOWN) -> bool:
+        beats = self._beats.pop(place)
+        beats.cancel()
+        await asyncio.gather(beats, return_exceptions=True)
+        return await self._keepers.pop(place).end(spent)
+
+    def _begun(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task on the loop of the leases."""
+
+        async def begin() -> asyncio.Task[None]:
+            return asyncio.create_task(work)
+
+        return asyncio.run_coroutine_threadsafe(begin(), self._loop).result()
 
     async def _follow(self) -> None:
         """Send the next heartbeat at once after any run closes or opens a gate."""
         while True:
             try:
                 async for service in self._store.changes():
-                    if (keeper := self._keepers.get(service)) is not None:
-                        keeper.hurry()
+                    for (of, _), keeper in [*self._keepers.items()]:
+                        if of == service:
+                            keeper.hurry()
             except Exception:  # noqa: BLE001  # of a driver, too: the next look may go well
                 await asyncio.sleep(FOLLOW_AGAIN)
 
 
 async def _look(store: LimitStore) -> None:
     try:
-        await store.books()
         await store.check()
+        await settle(store)
     except BookCorrupt as corrupt:
         raise DeclarationError(f"{corrupt}.") from corrupt
     except StoreLost as lost:
@@ -220,9 +262,13 @@ def _limits_of(
 
 
 def keepers_of(
-    limits: Sequence[ServiceLimits | None], name: str, *, clock: Callable[[], float] = time.monotonic
+    limits: Sequence[ServiceLimits | None],
+    name: str,
+    *,
+    run_id: str = "",
+    clock: Callable[[], float] = time.monotonic,
 ) -> Mapping[str, LeaseKeeper]:
-    """By service, the keepers of these limits: over runs, or of this driver alone.
+    """By service, the keepers of these limits: over runs, or of this driver alone. run_id: a run that has a bill.
 
     Raises:
         DeclarationError: The environment names a store that is none.
@@ -231,7 +277,12 @@ def keepers_of(
     declared = [one for one in limits if one is not None]
     if not declared:
         return {}
-    return run_leases(name).keepers(declared) if limits_url() else _keepers_alone(declared, clock)
+    return run_leases(name).keepers(declared, run_id) if limits_url() else _keepers_alone(declared, clock)
+
+
+def end_run(bill: RunBill) -> bool:
+    """As RunLeases.end_run; of a run without leases nothing is left."""
+    return _leases is None or not _leases.is_here or _leases.end_run(bill)
 
 
 _alone: dict[str, LeaseKeeper] = {}  # of this driver's runs, which follow each other within a window

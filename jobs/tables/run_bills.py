@@ -4,6 +4,7 @@ A bill is a JSON file beside the run's record. It names the folder in which the 
 """
 
 import datetime as dt
+import math
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,8 +12,10 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
-from jobs.clients.billing_meter import Meters, metered
+from jobs.clients.billing_meter import Meters, metered, unwritable
 from jobs.clients.request_counter import DAY
+from jobs.declare.budgets import parts_of
+from jobs.declare.lookup import Lookup, service_of
 from jobs.declare.prices import SENT, cost_of, in_force
 from jobs.schema import Billed, DayFacts, DayMetrics, DayRecord, LookupFacts, RunBill
 from jobs.storage import durable
@@ -22,23 +25,56 @@ from jobs.tables import run_records
 FOLDER = "_bills"  # readers of tables ignore names that begin with _
 
 
-def begin(facts: DayFacts) -> Meters | None:
-    """Keep a bill from now on, where a lookup has a price. Returns where the run's tasks count."""
-    priced = tuple(lookup for lookup in facts.declared.lookups if lookup.prices)
-    if not priced:
+def begin(facts: DayFacts, lookups: Sequence[Lookup]) -> Meters | None:
+    """Keep a bill from now on, where a lookup has a price. Returns where the run's tasks count.
+
+    Raises:
+        TidegateError: The bill cannot be written.
+    """
+    both = zip(facts.declared.lookups, lookups, strict=True)
+    services = {declared: service_of(lookup) for declared, lookup in both if declared.prices}
+    if not services:
         return None
     folder = str(Path(work_folder(facts.declared.table), FOLDER, facts.run_id).resolve())
-    bill = RunBill(facts.declared.enrichment, facts.day, facts.run_id, facts.started_at, priced, folder)
+    bill = RunBill(
+        facts.declared.enrichment, facts.day, facts.run_id, facts.started_at, tuple(services), folder,
+        tuple(services.values()),
+    )  # fmt: skip
     path = run_records.bill_file(bill.enrichment, bill.day, bill.run_id)
-    durable.write(path, bill.to_json().encode())
-    return Meters(folder, {lookup.name: lookup.prices[0].unit for lookup in priced})
+    try:
+        durable.write(path, bill.to_json().encode())
+    except OSError as error:
+        raise unwritable(str(path), error) from error
+    units = {lookup.name: lookup.prices[0].unit for lookup in services}
+    return Meters(folder, units, bill.run_id, bill.started_at)
 
 
-def end(facts: DayFacts) -> None:
-    """Remove the bill of a run whose record is saved."""
-    if any(lookup.prices for lookup in facts.declared.lookups):
-        run_records.bill_file(facts.declared.enrichment, facts.day, facts.run_id).unlink(missing_ok=True)
-        shutil.rmtree(Path(work_folder(facts.declared.table), FOLDER, facts.run_id), ignore_errors=True)
+def end(bill: RunBill | None) -> None:
+    """Remove the bill of a run whose record is saved; the file that names its folder first."""
+    if bill is not None:
+        run_records.bill_file(bill.enrichment, bill.day, bill.run_id).unlink(missing_ok=True)
+        shutil.rmtree(bill.folder, ignore_errors=True)
+
+
+def spent(bill: RunBill, service: str) -> int | None:
+    """What its run spent at a service, in billionths, as budgets count: at the price of the day on which it began.
+
+    None where only answers tell what a call cost: a call in flight at a kill may have cost more than is counted.
+
+    Args:
+        bill: Of a run whose calls have ended.
+        service: As its limits over runs are named.
+    """
+    if not bill.services:  # of an earlier version
+        return None
+    units, amount = metered(Path(bill.folder)), 0
+    for lookup, of in zip(bill.lookups, bill.services, strict=True):
+        price = in_force(lookup.prices, bill.started_at[:10])
+        if of == service and lookup.prices[0].unit not in SENT:
+            return None
+        if of == service and price is not None:
+            amount += math.ceil(parts_of(price.amount, price.per) * units.get(lookup.name, Counter()).total())
+    return amount
 
 
 def charges(bill: RunBill) -> Mapping[str, Billed]:

@@ -5,6 +5,7 @@ A torn record, as after a power cut, is skipped with a warning; `torn` lists it.
 
 import contextlib
 import dataclasses
+import glob
 import logging
 import os
 from collections.abc import Iterator
@@ -167,6 +168,12 @@ def unwritten(enrichment: str, day: str | None = None) -> list[UnwrittenRun]:
 
 def bill_file(enrichment: str, day: str, run_id: str) -> Path:
     return folder(enrichment, day) / f"{run_id}{BILL}"
+
+
+def bill_of(run_id: str, enrichment: str = "*", day: str = "*") -> RunBill | None:
+    """The bill of a run, by default of any enrichment and day; None where it is not here."""
+    path = next(ROOT.glob(f"{enrichment}/{day}/{glob.escape(run_id)}{BILL}"), None)
+    return None if path is None else _read(path, RunBill)
 
 
 def bills(enrichment: str) -> list[RunBill]:

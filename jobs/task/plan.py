@@ -40,5 +40,4 @@ class PartitionPlan:
     @property
     def bounds_cost(self) -> bool:
         """Whether its calls may end because a cap or a budget is used up."""
-        reserved = (one for limits in self.limits if limits is not None for one in limits.reserved.values())
-        return self.cap is not None or any(one.budget for one in reserved)
+        return self.cap is not None or any(limits.budgets for limits in self.limits if limits is not None)

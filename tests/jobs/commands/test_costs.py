@@ -17,6 +17,7 @@ from tidegate.__main__ import main
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
+    monkeypatch.setenv("WEATHER_URL", "http://weather.example")
     monkeypatch.chdir(tmp_path)
 
 
@@ -32,7 +33,8 @@ def killed(day, run_id, started_at, units):
     """A run whose tasks had so many units billed."""
     priced = dataclasses.replace(flights.facts().lookups[0], prices=(PriceFacts("0.0040", "USD", "item"),))
     declared = dataclasses.replace(flights.facts(), lookups=(priced, *flights.facts().lookups[1:]))
-    meter = run_bills.begin(DayFacts(declared, day, run_id, (), (), "", (), (), started_at, "")).open()
+    facts = DayFacts(declared, day, run_id, (), (), "", (), (), started_at, "")
+    meter = run_bills.begin(facts, flights.lookups).open()
     for _ in range(units):
         meter.add(priced.name, "item", 20_000, 1)
     meter.close()

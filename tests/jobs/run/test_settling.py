@@ -1,0 +1,119 @@
+"""The budget of a run that was killed counts what its bill says, once its calls must have ended."""
+
+import asyncio
+import datetime as dt
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from jobs.commands.costs import costs_of
+from jobs.limits.file_store import FileStore
+from jobs.limits.lease_book import Claim, Limit
+from jobs.limits.store_url import LIMITS_URL
+from jobs.run.run_leases import RunLeases, limits_of
+from jobs.schema import DayFacts
+from jobs.tables import run_bills, run_records
+from tidegate import Budget, Enrichment, HttpLookup, Input, Output, Price, Service
+
+NOW = dt.datetime(2026, 11, 25, 23, 59, tzinfo=dt.UTC)
+BUDGET = "billionths of USD on 2026-11-25"
+GEO = HttpLookup(
+    name="geo", request="GET /{k}", keys={"k": "k"}, returns="x BIGINT", timeout=5.0,
+    service=Service(
+        name="geo", url="http://a", max_concurrency=6, prices=Price("0.0023 USD", per="request"),
+        budget=Budget("50 USD", per="day"),
+    ),
+)  # fmt: skip
+PRICED = Enrichment(name="e", input=Input(path="i", row_id=["k"]), lookups=[GEO], output=Output(path="o"))
+REQUEST = 2_300_000  # billionths
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A folder to work in, and the clock of the machine."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(LIMITS_URL, f"file://{tmp_path}/limits.sqlite")
+    machine = SimpleNamespace(now=0.0)
+    machine.store = lambda _url="": FileStore(str(tmp_path / "l.sqlite"), patience=5.0, clock=lambda: machine.now)
+    machine.leases = lambda name: RunLeases(machine.store(), name)
+    return machine
+
+
+def began(run_id, leases, wait_for, reserved=50_000_000_000):
+    """A run that has reserved so much of its budget; its meter, its bill, and the keeper of its lease."""
+    facts = DayFacts(PRICED.facts(), "2026-11-24", run_id, (), (), "", (), (), NOW.isoformat(), "")
+    meters = run_bills.begin(facts, PRICED.lookups)
+    (limits,) = limits_of(PRICED.lookups, now=meters.run_began)
+    (keeper,) = leases.keepers([limits], meters.run_id).values()
+
+    def reserves():
+        keeper.heartbeat("task", {BUDGET: Claim(Limit(50_000_000_000, math.inf), 0, 50_000_000_000)})
+        return BUDGET in keeper.holder.shares and keeper.holder.shares[BUDGET].has == reserved
+
+    wait_for(reserves)
+    return meters.open(), run_records.bill_of(run_id), keeper
+
+
+def killed(leases):
+    """The end of the process that has these leases: it gives nothing back."""
+    for beats in leases._beats.values():
+        leases._loop.call_soon_threadsafe(beats.cancel)
+    leases._keepers.clear()
+    leases.close()
+
+
+def spent(machine):
+    async def main():
+        store = machine.store()
+        books, _ = await store.books()
+        await store.close()
+        return books["http geo at a"]
+
+    return asyncio.run(main()).held(BUDGET)
+
+
+def test_a_killed_run_is_settled_once_its_calls_have_ended_and_not_before(machine, wait_for):
+    leases = machine.leases("killed")
+    meter, _, _ = began("killed", leases, wait_for)
+    for _ in range(7):
+        meter.add("geo", "request", 20_000, 1)
+    meter.close()
+    killed(leases)
+    for now, held in ((14.9, 50_000_000_000), (15.1, 7 * REQUEST), (15.2, 7 * REQUEST)):
+        machine.now = now
+        following = machine.leases("following")
+        following.check()
+        following.close()
+        assert spent(machine) == held
+    assert run_records.bill_of("killed") is not None, "it is the bill of a run without a record"
+
+
+def test_costs_settle_too_and_without_the_bill_all_that_was_held_counts(machine, wait_for, monkeypatch):
+    leases = machine.leases("killed")
+    meter, bill, _ = began("killed", leases, wait_for)
+    meter.add("geo", "request", 20_000, 3)
+    meter.close()
+    killed(leases)
+    machine.now = 1000.0
+    monkeypatch.setattr("jobs.run.settling.open_store", machine.store)
+    path = run_records.bill_file(bill.enrichment, bill.day, bill.run_id)
+    path.rename(path.with_suffix(".elsewhere"))
+    assert costs_of("2026-11").totals() == {}
+    assert spent(machine) == 50_000_000_000
+    path.with_suffix(".elsewhere").rename(path)
+    (total,) = costs_of("2026-11").totals().values()
+    assert spent(machine) == total * 1_000_000_000 == 3 * REQUEST
+
+
+def test_a_run_that_ends_counts_what_its_bill_says_also_of_a_task_that_died(machine, wait_for):
+    leases = machine.leases("run")
+    meter, bill, keeper = began("ends", leases, wait_for)
+    meter.add("geo", "request", 20_000, 5)
+    meter.close()
+    wait_for(lambda: keeper.heartbeat("task", {}) and keeper.tasks.held(BUDGET))
+    assert leases.end_run(bill)
+    assert spent(machine) == 5 * REQUEST
+    meter, _, _ = began("next", leases, wait_for, reserved=50_000_000_000 - 5 * REQUEST)
+    meter.close()
+    leases.close()
