@@ -535,6 +535,7 @@ class UnwrittenRun(Facts):
     next_step: str  # likewise
     started_at: str  # ISO 8601, UTC; not later than its first read of the input
     ended_at: str
+    cost: str = ""  # what services billed it, as "0.0460 USD"; filled in for reports
 
 
 @dataclass(frozen=True)

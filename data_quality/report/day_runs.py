@@ -1,7 +1,7 @@
 """The runs of one day, a line each: what a later run replaces stays on the page of the day."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jobs.schema import DayRecord, UnwrittenRun
 
@@ -27,13 +27,16 @@ def runs_of(day: str, records: Sequence[DayRecord], unwritten: Sequence[Unwritte
     lines = {run.run_id: _ended(run) for run in unwritten if run.day == day}
     written = {record.facts.run_id: _written(record) for record in records if record.facts.day == day}
     for run_id, line in written.items():
-        if line.state != "written" or run_id not in lines:
+        ended = lines.get(run_id)
+        if line.state != "written" or ended is None:
             lines[run_id] = line
+        else:
+            lines[run_id] = replace(line, state=ended.state, reason=ended.reason, ended_at=ended.ended_at)
     return tuple(sorted(lines.values(), key=lambda line: line.started_at))
 
 
 def _ended(run: UnwrittenRun) -> RunLine:
-    return RunLine(run.run_id, run.started_at, run.ended_at, run.state, run.reason)
+    return RunLine(run.run_id, run.started_at, run.ended_at, run.state, run.reason, cost=run.cost)
 
 
 def _written(record: DayRecord) -> RunLine:

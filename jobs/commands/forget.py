@@ -144,7 +144,7 @@ def _forget_rows(enrichment: Enrichment, keys: KeysOf, quality: Quality, had: di
             summarize(enrichment, summary, day)
     delete_what_crashes_left(enrichment)
     removed = [one.removed for one in vacuum(enrichment, older_than=AT_ONCE)]
-    render_report(quality, enrichment.name)
+    render_report(quality, enrichment.name, enrichment.output.path)
     _begun(enrichment).unlink(missing_ok=True)
     old = sum(one.old for one in removed)
     return Table(enrichment.name, rows, tuple(days), old, sum(one.runs for one in removed), cleaned, logs)

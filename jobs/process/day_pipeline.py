@@ -27,6 +27,7 @@ from jobs.run.enrich_day import FAILED as FAILED_STATUS
 from jobs.run.enrich_day import WRONG, run_id_of
 from jobs.schema import DayRecord, UnwrittenRun
 from jobs.tables import run_records
+from jobs.tables.killed_runs import remove_files_of_killed
 from jobs.tables.leases import WAIT, Lease, leased
 from jobs.wording import one_line
 
@@ -91,7 +92,8 @@ class DayPipeline:
 
     def render(self) -> str:
         """Draw the report anew. Returns why it could not be written, in a sentence; else empty."""
-        return or_warning(lambda: render_report(self.quality, self.enrichment.name), "its report is not written")
+        name, table = self.enrichment.name, self.enrichment.output.path
+        return or_warning(lambda: render_report(self.quality, name, table), "its report is not written")
 
 
 class _Run:
@@ -113,7 +115,7 @@ class _Run:
             if not self._options.until_red:
                 yield from refused
             if self._leases:
-                run_records.fetch(self._name, self._pipeline.enrichment.output.path)
+                self._see_earlier_runs()
             yield from self._unchanged()
             all_published = True
             for event in self._with_spark() if self._leases else ():
@@ -121,6 +123,13 @@ class _Run:
                 yield event
             if self._options.until_red and all_published:
                 yield from refused
+
+    def _see_earlier_runs(self) -> None:
+        """Bring the records of runs on other machines, and remove what killed runs of these days left."""
+        table = self._pipeline.enrichment.output.path
+        run_records.fetch(self._name, table)
+        for lease in self._leases.values():
+            remove_files_of_killed(self._name, table, lease)
 
     def _lease(self, held: contextlib.ExitStack) -> list[DayOutcome]:
         """Take every day that no other run has, until the end of the run. Returns what came of the others."""

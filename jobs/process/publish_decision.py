@@ -7,6 +7,7 @@ from typing import Protocol
 from jobs.errors import PublishConflict
 from jobs.schema import DayRecord, UnwrittenRun
 from jobs.tables import run_records
+from jobs.tables.killed_runs import killed_runs, with_costs
 from jobs.tables.leases import Lease
 from jobs.wording import one_line
 
@@ -60,9 +61,12 @@ def kept(record: DayRecord, keep: Callable[[DayRecord], object]) -> DayRecord:
     return replace(record, warnings=(*record.warnings, warning)) if warning else record
 
 
-def render_report(quality: Quality, enrichment: str) -> None:
-    """Draw the report of an enrichment from all records there are. Raises whatever keeps it from being written."""
-    quality.render(enrichment, run_records.load(enrichment), run_records.unwritten(enrichment))
+def render_report(quality: Quality, enrichment: str, table: str) -> None:
+    """Draw the report of an enrichment from all records there are, and the traces of killed runs. Raises whatever keeps
+    it from being written.
+    """
+    ended = [*run_records.unwritten(enrichment), *killed_runs(enrichment, table)]
+    quality.render(enrichment, run_records.load(enrichment), with_costs(ended))
 
 
 def or_warning(work: Callable[[], object], what: str) -> str:

@@ -1,5 +1,7 @@
 """Removes files that no reader needs: old versions of days, and runs that were never published."""
 
+from __future__ import annotations
+
 import contextlib
 import math
 import os
@@ -9,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import unquote
 
 from jobs.input.staged_files import FOLDER as INPUTS
@@ -21,6 +23,9 @@ from jobs.tables.copy_folders import remove_abandoned
 from jobs.tables.delta_log import table_at
 from jobs.tables.leases import at_work
 from jobs.tables.publishers import storing
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 RUNS = "runs"
 KEYS = "-keys"  # suffix of the folder of the run's keys, beside its own folder
@@ -48,8 +53,7 @@ def vacuum(table: str, *, older_than: timedelta = RETENTION, clock: Callable[[],
     copies = _copies(table)
     working = at_work(table)
     old, named = _remove_old_versions(table, older_than)
-    root = work.resolve()
-    needed = {(root / name).resolve() for name in named} if not is_url(table) else set()
+    needed = _needed(table, named)
     ended = [folder for folder in folders if not _run_of(folder.name) & working.keys()]
     before = clock() - older_than.total_seconds()
     _remove_inputs(work / INPUTS, {*working.values()}, before)
@@ -57,6 +61,19 @@ def vacuum(table: str, *, older_than: timedelta = RETENTION, clock: Callable[[],
     left = {run: found for run, found in copies.items() if run not in working}
     at_once = not older_than  # the clock of the store may be ahead of ours
     return Removed(old, runs + _remove_copies(table, left, named, math.inf if at_once else before))
+
+
+def remove_run(table: str, run_id: str) -> None:
+    """Remove the folders of a run that is over and was not published. Files that a version of the table has stay.
+
+    Raises TidegateError as `vacuum` does.
+    """
+    work = work_folder(table)
+    folders = [folder for name in (run_id, run_id + KEYS) if (folder := Path(work, RUNS, name)).is_dir()]
+    if folders:
+        needed = _needed(table, _named(table))
+        for folder in folders:
+            _remove_run(folder, needed, math.inf)
 
 
 def _run_of(folder: str) -> set[str]:
@@ -94,13 +111,32 @@ def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[st
     hours = older_than // timedelta(hours=1)
     with storing(table):
         old = opened.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
-        replaced_since = opened.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True)
+        named = _named_in(opened, table)
         if is_url(table):
             remove_abandoned(table)
             if opened.metadata().configuration.get("delta.enableExpiredLogCleanup") != "false":
                 opened.cleanup_metadata()  # entries of the log, which a commit there does not delete
+    return len(old), named
+
+
+def _named(table: str) -> set[str]:
+    opened = table_at(table)
+    if opened is None:
+        return set()
+    with storing(table):
+        return _named_in(opened, table)
+
+
+def _named_in(opened: DeltaTable, table: str) -> set[str]:
+    """The files of this version of the table, and those of earlier ones that are not vacuumed yet."""
+    replaced_since = opened.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True)
     named = [uri.removeprefix("file://").removeprefix(f"{table}/") for uri in opened.file_uris()]
-    return len(old), {form for name in (*named, *replaced_since) for form in (name, unquote(name))}
+    return {form for name in (*named, *replaced_since) for form in (name, unquote(name))}
+
+
+def _needed(table: str, named: set[str]) -> set[Path]:
+    root = work_folder(table).resolve()
+    return set() if is_url(table) else {(root / name).resolve() for name in named}
 
 
 def _remove_run(folder: Path, needed: set[Path], before: float) -> bool:

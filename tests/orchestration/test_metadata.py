@@ -61,6 +61,13 @@ def test_outcomes_add_up_to_the_rows_and_calls_costs_and_limits_are_numbers_that
     assert reported["declaration"] == "weather v1, plane v1 (a)"
 
 
+def test_what_lies_beside_the_input_and_was_not_read_is_named():
+    assert "not_read" not in figures_metadata(record())
+    facts = dataclasses.replace(record().facts, unread=("late/", "2 rows with date = null"))
+    reported = figures_metadata(dataclasses.replace(record(), facts=facts))
+    assert reported["not_read"] == "late/, 2 rows with date = null"
+
+
 def test_requests_are_those_that_were_sent_where_somebody_counted_them():
     batched = dataclasses.replace(WEATHER, requests=RequestMetrics(7, 2, 1, 5, 110))
     figures = dataclasses.replace(record().figures, lookups=(batched,))

@@ -9,6 +9,7 @@ import dagster as dg
 from jobs.errors import TidegateError
 from jobs.schema import OUTCOMES, DayRecord, DeclaredFacts, LookupMetrics
 from jobs.tables import run_records
+from jobs.wording import listed
 from orchestration.common.report_server import served
 from orchestration.dagster.assets import columns
 from orchestration.dagster.declared import Declared
@@ -51,6 +52,8 @@ def figures_metadata(record: DayRecord, latest: Sequence[DayRecord] | None = Non
     }
     if record.facts.changes is not None:
         metadata |= {f"rows_{name}": count for name, count in record.facts.changes.counts.items()}
+    if record.facts.unread:
+        metadata["not_read"] = listed(record.facts.unread)
     if record.published_version is not None:
         metadata["published_version"] = record.published_version
     if figures.ledger_bytes is not None:

@@ -144,7 +144,9 @@ def _save(declared: Declared, run: UnwrittenRun) -> None:
 
 
 def _render(declared: Declared) -> None:
-    warning = or_warning(lambda: render_report(DayQuality(), declared.name), "its report is not written")
+    warning = or_warning(
+        lambda: render_report(DayQuality(), declared.name, declared.facts.table), "its report is not written"
+    )
     if warning:
         dg.get_dagster_logger().warning(f"{declared.name}: {warning}")
 
