@@ -51,14 +51,16 @@ def _checked(
     enrichment: Enrichment, day: str | None, conflict: str | None, engine: str | None
 ) -> Iterator[tuple[str, Finding]]:
     """All faults, a sentence each, the conflict included; or a sentence that the enrichment is right."""
+    from jobs.tables.type_check import published_table  # imports deltalake, which declarations do not need
+
     faults: dict[str, Finding] = {conflict: Finding.WRONG} if conflict else {}
     with _noting(enrichment, faults):
         day = day if day and is_day(day, enrichment.input.every) else last_day(enrichment.input)
-    input_day = None
+    input_day, published = None, published_table(enrichment)
     if day is not None:
         with _noting(enrichment, faults):
-            input_day = find_day(enrichment, day)
-    for step in steps(enrichment, input_day, day, engine):
+            input_day = find_day(enrichment, day, published)
+    for step in steps(enrichment, input_day, day, engine, published):
         with _noting(enrichment, faults):
             step()
     if faults:

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -28,6 +29,9 @@ from jobs.schema import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns, key
 from jobs.storage.urls import is_url
 from jobs.storage.work_folders import work_folder
 
+if TYPE_CHECKING:
+    from jobs.tables.type_check import Published
+
 TRIES = 3
 PAUSE = 0.5  # s between them
 PATTERN = re.compile(r"[*?\[\]{}\\]")
@@ -41,21 +45,24 @@ def preflight(enrichment: Enrichment, day: str) -> InputDay:
 
     Raises DeclarationError, and RunStopped for a service that is down, which may recover before a restart.
     """
-    input_day = find_day(enrichment, day)
-    check_input(enrichment, input_day, day)
+    from jobs.tables.type_check import published_table  # takes deltalake, which the definitions load without
+
+    published = published_table(enrichment)
+    input_day = find_day(enrichment, day, published)
+    check_input(enrichment, input_day, day, published)
     return input_day
 
 
-def find_day(enrichment: Enrichment, day: str) -> InputDay:
+def find_day(enrichment: Enrichment, day: str, published: "Published | None" = None) -> InputDay:
     """Find the input of a day, with the types of the published table. Raises as `find_input`."""
-    from jobs.tables.type_check import published_columns  # takes deltalake, which the definitions load without
+    from jobs.tables.type_check import published_columns, published_table
 
-    return find_input(enrichment, day, published_columns(enrichment))
+    return find_input(enrichment, day, published_columns(published or published_table(enrichment)))
 
 
-def check_input(enrichment: Enrichment, input_day: InputDay, day: str) -> None:
+def check_input(enrichment: Enrichment, input_day: InputDay, day: str, published: "Published | None" = None) -> None:
     """The preflight of files that are found already: all of a day, or those of a micro-batch."""
-    for step in steps(enrichment, input_day, day):
+    for step in steps(enrichment, input_day, day, published=published):
         step()
 
 
@@ -72,12 +79,16 @@ def require_new_run(enrichment: Enrichment, run_id: str) -> None:
 
 
 def steps(
-    enrichment: Enrichment, input_day: InputDay | None, day: str | None, engine: str | None = None
+    enrichment: Enrichment,
+    input_day: InputDay | None,
+    day: str | None,
+    engine: str | None = None,
+    published: "Published | None" = None,
 ) -> Iterator[Callable[[], object]]:
     """The checks besides those of the input files, in order; each raises DeclarationError or RunStopped.
 
     input_day: None where the input cannot be read: what needs it is left out. engine: that of the run; by default the
-    one that the environment chooses.
+    one that the environment chooses. published: opens the published table, if the caller has a use for it too.
     """
     from jobs.tables.shown_elsewhere import check_shown
     from jobs.tables.summary_sql import check_summaries
@@ -90,7 +101,7 @@ def steps(
         yield lambda: check_columns(enrichment, input_day.names)
         yield lambda: check_files_columns(enrichment, input_day.names)
         yield lambda: check_event_time(enrichment, input_day.schema)
-        yield lambda: check_types(enrichment, input_day)
+        yield lambda: check_types(enrichment, input_day, published)
         yield lambda: check_shown(enrichment, input_day)
         yield lambda: check_summaries(enrichment, input_day, day)
         yield lambda: _check_engine(enrichment, input_day, engine)

@@ -1,10 +1,11 @@
 """Checks, from the input's footers and before Spark starts, that the table can store the day."""
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-from deltalake import Schema
+from deltalake import DeltaTable, Schema
 
 from jobs import schema
 from jobs.declare.enrichment import Enrichment
@@ -14,28 +15,35 @@ from jobs.input.delta import nullable
 from jobs.tables.column_types import extends, type_name
 from jobs.tables.delta_log import day_type, log_at
 
+Published = Callable[[], DeltaTable | None]  # opens the published table; None without one. Raises TidegateError
 
-def check_types(enrichment: Enrichment, day: InputDay) -> None:
+
+def published_table(enrichment: Enrichment) -> Published:
+    """Opens the published table once, because each time costs requests where it is on a store."""
+    return functools.cache(lambda: log_at(enrichment.output.path))
+
+
+def check_types(enrichment: Enrichment, day: InputDay, published: Published | None = None) -> None:
     """Check the columns of the day's input and of the answers against Delta, and against an existing published table.
     Raises DeclarationError.
     """
     path = enrichment.output.path
     try:
-        published = _published_types(enrichment)
+        types = _published_types(enrichment, (published or published_table(enrichment))())
     except DeclarationError as error:
         raise DeclarationError(f"{enrichment.name}: {error}") from error.__cause__
     wrong = (
-        *_in_other_case(enrichment, day, published),
-        *_wrong_answers(enrichment, published),
-        *_wrong_input(day, published, path),
+        *_in_other_case(enrichment, day, types),
+        *_wrong_answers(enrichment, types),
+        *_wrong_input(day, types, path),
     )
     DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
 
 
-def published_columns(enrichment: Enrichment) -> pa.Schema | None:
+def published_columns(published: Published) -> pa.Schema | None:
     """The columns of the published table; None without one, or if it cannot be read, which `check_types` reports."""
     try:
-        table = log_at(enrichment.output.path)
+        table = published()
     except TidegateError:
         return None
     if table is None:
@@ -50,9 +58,8 @@ def answer_fields(enrichment: Enrichment) -> Iterator[pa.Field]:
         yield from (pa.field(one.name, one.arrow_type) for one in schema.published_columns(lookup.name))
 
 
-def _published_types(enrichment: Enrichment) -> dict[str, Any]:
+def _published_types(enrichment: Enrichment, table: DeltaTable | None) -> dict[str, Any]:
     path = enrichment.output.path
-    table = log_at(path)
     if table is None:
         return {}
     partitions = table.metadata().partition_columns
