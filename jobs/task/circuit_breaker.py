@@ -44,6 +44,7 @@ class CircuitBreaker:
         self._first_failure_us = 0
         self._down_since_us: int | None = None
         self._throttled_since_us: int | None = None
+        self._paused_until_us = 0  # by throttling or an outage; a lease closes the gate too
         self._others_down = False  # another task found the service down, and the gate is still closed
         self._down_s = 0.0  # closed by an outage, up to the last update
         self._looked_s = 0.0  # closed in total, up to the last update
@@ -63,6 +64,11 @@ class CircuitBreaker:
     @property
     def is_down(self) -> bool:
         return self._down_since_us is not None
+
+    @property
+    def wants_no_call(self) -> bool:
+        """Whether the service throttles or is down, so that the gate is closed."""
+        return self._now_us() < self._paused_until_us
 
     def succeeded(self) -> None:
         if self._rule.failing is not None and not self.is_down:
@@ -149,10 +155,14 @@ class CircuitBreaker:
 
     def pause(self, seconds: float, *, down: bool) -> None:
         """Another task was throttled for this many seconds, or found the service down."""
-        self._gate.close(seconds)
+        self._pause(seconds)
         self._others_down = down
 
-    def _close(self, seconds: float, reason: str) -> None:
+    def _pause(self, seconds: float) -> None:
         self._gate.close(seconds)
+        self._paused_until_us = max(self._paused_until_us, self._now_us() + int(seconds * 1e6))
+
+    def _close(self, seconds: float, reason: str) -> None:
+        self._pause(seconds)
         if seconds > 0:
             self._on_pause(seconds, reason, self.is_down)

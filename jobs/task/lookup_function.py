@@ -91,7 +91,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._ledger = ledger
         self._allowance = allowance
         marks = ledger is not None and not lookup.repeatable
-        of_requests = partial(self._send_within, lease, ledger if marks else None)
+        of_requests = partial(self._send_within, lease, marks=marks)
         batches = (marks or lease is not None) and isinstance(caller, Enclosing) and caller.send_by(of_requests)
         self._lease = None if batches else lease
         self._marks_calls = marks and not batches
@@ -292,15 +292,21 @@ class LookupFunction(AsyncFunction[Row, Row]):
         is_free = self._gate.is_open and (self._lease is None or self._lease.may_start())
         return is_free and operator.running + second_calls < operator.concurrency
 
-    @staticmethod
     async def _send_within(
-        lease: ServiceLease | None, ledger: TaskLedger | None, send: Send, keys: Sequence[Key]
+        self, lease: ServiceLease | None, send: Send, keys: Sequence[Key], *, marks: bool
     ) -> Sequence[Any]:
         """Send a request of several keys within the lease, once it is granted with marks in the ledger."""
         async with nullcontext() if lease is None else lease.call():
-            if ledger is not None:
-                await ledger.mark(keys)
+            if marks:
+                await self._mark(keys)
             return await send(keys)
+
+    async def _mark(self, keys: Sequence[Key]) -> None:
+        """Mark the keys in the ledger before their call. Raises Throttled if the service wants no call any more."""
+        assert self._ledger is not None
+        await self._ledger.mark(keys)
+        if self._watch.wants_no_call:
+            raise Throttled("a pause of the service began before the call left", 0.0)
 
     async def _within_budget(self, key: Key) -> Any | None:
         """Call within the task's budget, with a mark before the call if it must not be repeated."""
@@ -308,8 +314,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
             await self._allowance.spend(self._place)
         try:
             if self._marks_calls:
-                assert self._ledger is not None
-                await self._ledger.mark([key])
+                await self._mark([key])
             return await self._caller.call(key)
         finally:
             if self._allowance is not None:

@@ -113,8 +113,7 @@ class Rules:
         night, worker, vendor = scheduler(), request.process, self._vendor
         place = worker, request.lookup
         since, until = vendor.throttled_at.get(place, night.now), vendor.closed_until.get(place, 0.0)
-        # a call that waits until its mark is stored has passed the gate before
-        if request.lookup not in MARKED and since + HEARD_WITHIN < night.now < until:
+        if since + HEARD_WITHIN < night.now < until:
             night.fail(f"asked while throttled: {request.lookup} {request.key} by {worker}")
         news = night.network.cut_until + HEARD_WITHIN
         driver = worker.driver

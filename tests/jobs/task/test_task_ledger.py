@@ -5,6 +5,8 @@ import dataclasses
 import itertools
 import os
 import threading
+import time
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 
@@ -285,7 +287,7 @@ def test_a_mark_is_on_the_disk_before_its_call_is_made_and_answers_alone_are_not
     synced, sync, lasting = [], os.fsync, []
 
     def noted(handle):
-        synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        synced.append(os.fstat(handle).st_ino)
         sync(handle)
 
     monkeypatch.setattr(os, "fsync", noted)
@@ -298,7 +300,7 @@ def test_a_mark_is_on_the_disk_before_its_call_is_made_and_answers_alone_are_not
                 if {"asked"} == {one.outcome for one in as_answers(folder.read([part])) if one.key == text}
             ]  # fmt: skip
             file = Path(folder.path, "parts", part)
-            lasting.append({str(file), *map(str, list(file.parents)[:6])} <= set(synced))
+            lasting.append({path.stat().st_ino for path in (file, *list(file.parents)[:6])} <= set(synced))
             return await super().async_invoke(value)
 
     asked = lookup(Once(seconds=lambda key: 0.01), retry=NO_RETRY, idempotent=False)
@@ -308,6 +310,25 @@ def test_a_mark_is_on_the_disk_before_its_call_is_made_and_answers_alone_are_not
     collected(with_ledger(plan(lookup(Function())), folder, run_id="r2"), batches(20))
     assert folder.parts("r2")
     assert synced == []
+
+
+def test_no_marked_call_leaves_in_a_pause_that_began_while_its_mark_was_stored(folder, service, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _handle: time.sleep(0.15))  # a slow disk
+    asked_at, throttled_at = [], []
+
+    async def answer(request):
+        asked_at.append(time.monotonic())
+        if len(asked_at) > 1:
+            return web.json_response({"first_x": 5})
+        await asyncio.sleep(0.1)
+        throttled_at.append(time.monotonic())
+        return web.Response(status=429, headers={"Retry-After": "1"})
+
+    service.answer = answer
+    rows = collected(with_ledger(plan(http(service, idempotent=False), share=4), folder), [batch(0, 12)]).to_pylist()
+    assert [row["first_status"] for row in rows] == ["ok"] * 12
+    assert [at for at in asked_at if 0.05 < at - throttled_at[0] < 0.95] == []
+    assert sorted(Counter(service.log).values()) == [1] * 11 + [2]
 
 
 @EVERYWHERE
