@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from jobs.errors import LOG_SAYS_MORE
+from jobs.errors import LOG_SAYS_MORE, DeclarationError
 from jobs.process.forked_program import WaitForEnd, can_fork, forked
 from jobs.process.process_guard import command_under_guard
+from jobs.process.spark_conf import read_settings, refuse_own_settings, settings_from_environment
 from jobs.run import enrich_day, local_master
 from jobs.run.engines import ENGINE, LOCAL, SPARK, chosen_engine
 from jobs.run.enrich_day import FAILED, LOG_VARIABLE, STOPPED, WRONG
+from jobs.run.link_server import link_ports
 from jobs.run.spark_session import GIVING_BACK
 from jobs.tables.leases import Lease
 
@@ -107,7 +109,7 @@ class SparkSubmit:
                 return
             process = subprocess.Popen(  # noqa: S603
                 command_under_guard([*self._command(program, name), *arguments], grace=self.grace),
-                env=python_environment() | self._environment(log) | dict(self.environment),
+                env=python_environment(self.master) | self._environment(log) | dict(self.environment),
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 start_new_session=True, pass_fds=[lease.file for lease in leases if lease.file is not None],
             )  # fmt: skip
@@ -162,6 +164,8 @@ class SparkSubmit:
         } | dict(self.conf)
         if self.master.startswith(("yarn", "k8s://")):  # they make a secret per application; a standalone master cannot
             conf.setdefault("spark.authenticate", "true")
+        if "spark.pyspark.python" in conf:  # Spark would have the driver use it too
+            conf.setdefault("spark.pyspark.driver.python", sys.executable)
         settings = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
         return [str(spark_submit), "--master", self.master, "--name", name, *settings, str(program)]
 
@@ -172,10 +176,14 @@ def archived_classes() -> str:
     return f"{NO_WARNINGS} -XX:SharedArchiveFile={CLASS_ARCHIVE}" if made else ""
 
 
-def python_environment() -> dict[str, str]:
-    """Ours, with this interpreter for driver and workers, and the modules of the folder that we stand in."""
+def python_environment(master: str) -> dict[str, str]:
+    """Ours, with this interpreter for the driver, and the modules of the folder that we stand in.
+
+    The workers have this interpreter too, unless PYSPARK_PYTHON names that of a cluster's image.
+    """
     own_modules = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
-    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    of_workers = sys.executable if local_master.is_local(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
+    python = {"PYSPARK_PYTHON": of_workers, "PYSPARK_DRIVER_PYTHON": sys.executable}
     return GIVING_BACK | dict(os.environ) | python | {"PYTHONPATH": own_modules}
 
 
@@ -201,18 +209,33 @@ def _java_version(java: Path) -> int:
     return JAVA
 
 
-def spark_submit_from_environment(engine: str | None = None) -> SparkSubmit:
-    """As the environment wants it: TIDEGATE_SPARK_MASTER, _DRIVER_MEMORY, _JAVA_OPTIONS, TIDEGATE_ENGINE.
+def spark_submit_from_environment(engine: str | None = None, settings: Sequence[str] = ()) -> SparkSubmit:
+    """As the environment wants it: TIDEGATE_SPARK_MASTER, _CONF, _DRIVER_MEMORY, _JAVA_OPTIONS, TIDEGATE_ENGINE.
 
     Args:
         engine: Chosen by a command, in place of the environment.
+        settings: Of a command's `--conf`, in place of those of the environment with the same keys.
+
+    Raises:
+        DeclarationError: The environment or a setting is wrong, or Spark would not use it.
     """
-    return SparkSubmit(
+    link_ports()
+    memory = {"spark.driver.memory": os.environ.get("TIDEGATE_SPARK_DRIVER_MEMORY", "1g")}
+    added = settings_from_environment() | read_settings(settings, "--conf")
+    submit = SparkSubmit(
         master=os.environ.get("TIDEGATE_SPARK_MASTER", "local[2]"),
-        conf={"spark.driver.memory": os.environ.get("TIDEGATE_SPARK_DRIVER_MEMORY", "1g")},
+        conf=memory | added,
         java_options=os.environ.get("TIDEGATE_SPARK_JAVA_OPTIONS", ""),
         engine=chosen_engine(engine),
     )
+    if settings and submit.engine == LOCAL:
+        raise DeclarationError(f"--conf {settings[0]}: the local engine has no Spark; leave --conf out.")
+    if added and submit.is_remote:
+        raise DeclarationError(
+            f"{next(iter(added))}: a server of Spark Connect has its own configuration; set it there."
+        )
+    refuse_own_settings(added, submit.master)
+    return submit
 
 
 def ended(code: int, log: Path) -> ProgramResult:

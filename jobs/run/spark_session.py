@@ -28,6 +28,13 @@ INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.facto
 # own allocator has a heap for each thread, and batches go from one to the next; glibc keeps ever larger blocks where it
 # has no bound
 GIVING_BACK = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_TRIM_THRESHOLD_": "1048576"}
+OF_APPLICATION = {  # only the start of Spark can make them
+    "spark.speculation": "false",  # a second copy of a task would repeat its calls
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # a fifth of planning: who called, for each expression
+    "spark.ui.enabled": "false",
+    **{f"spark.executorEnv.{name}": value for name, value in GIVING_BACK.items()},
+}
 
 
 def session(name: str) -> SparkSession:
@@ -68,14 +75,7 @@ def interpreted(spark: SparkSession, *, rows: int, repeated: bool = False) -> It
 
 
 def _of_application() -> dict[str, str]:
-    """The settings that only the start of Spark can make."""
-    settings = {
-        "spark.speculation": "false",  # a second copy of a task would repeat its calls
-        "spark.ui.showConsoleProgress": "false",
-        "spark.python.sql.dataFrameDebugging.enabled": "false",  # a fifth of planning: who called, for each expression
-        "spark.ui.enabled": "false",
-        **{f"spark.executorEnv.{name}": value for name, value in GIVING_BACK.items()},
-    }
+    settings = dict(OF_APPLICATION)
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # under spark-submit
         submitted = _submitted()
         settings |= local_master.settings_of(submitted.get("spark.master", ""))

@@ -43,6 +43,6 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
 
 
 def spark_program(checks: str = CHECKS) -> SparkProgram:
-    """The Spark program as the environment wants it: TIDEGATE_SPARK_MASTER, _DRIVER_MEMORY, _JAVA_OPTIONS."""
+    """The Spark program as the environment wants it: TIDEGATE_SPARK_MASTER, _CONF and others."""
     wanted = spark_submit_from_environment()
     return SparkProgram(master=wanted.master, conf=dict(wanted.conf), java_options=wanted.java_options, checks=checks)

@@ -14,6 +14,7 @@ REFILLED_WITHIN = 35.0  # s from a fault until all slots are in use again
 CALLS_END = 21.0  # s after its driver fell silent, a task starts no call
 CUT_OFF = 200.0  # s
 ENDS_WITHIN = 900.0  # s
+NEXT_DAY = "2026-11-20"
 
 
 def end_well(lab, run, name="run"):
@@ -90,3 +91,16 @@ def test_a_clock_that_is_four_minutes_off_changes_nothing(make_lab, host):
     lab.make_orders([rows // 2, rows - rows // 2], rows)
     end_well(lab, lab.start_run(clock_ahead=240.0 if host == "driver" else 0.0))
     judge(lab, rows, latency=0.1)
+
+
+def test_two_runs_at_once_hold_the_limit_together(make_lab):
+    latency, rows = 0.3, 1500
+    lab = make_lab(latency=latency)
+    for day in (None, NEXT_DAY):
+        lab.make_orders([rows // 2, rows - rows // 2], rows, **({} if day is None else {"day": day}))
+    first = lab.start_run("--conf", "spark.cores.max=1")
+    second = lab.start_run("--conf", "spark.cores.max=1", day=NEXT_DAY, name="second")
+    end_well(lab, first)
+    end_well(lab, second, "second")
+    check_rows(lab, rows, NEXT_DAY)
+    judge(lab, rows, latency=latency)

@@ -28,7 +28,7 @@ def run(towns, monkeypatch, capsys):
 
     def run(script, *, command=COMMAND, **ending):
         submit = ScriptedSubmit(enrichment=towns.enrichment, script=script, **ending)
-        monkeypatch.setattr(days, "spark_submit_from_environment", lambda _engine=None: submit)
+        monkeypatch.setattr(days, "spark_submit_from_environment", lambda *_: submit)
         status = main(command)
         return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 

@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from jobs.declare.calendar import is_day, require_day
+from jobs.process.spark_submit import spark_submit_from_environment
 from tidegate.commands.command import RIGHT, STOPPED, WRONG, Command, add_package
 from tidegate.commands.days import add_engine
 
@@ -19,6 +20,7 @@ def _run(options: argparse.Namespace) -> int:
 
     if options.day and not is_day(options.day, "hour"):
         require_day(options.day)
+    spark_submit_from_environment(options.engine, options.conf)  # refuses what a run would refuse
     findings = set()
     for name, message, finding in check_package(options.package, options.day, options.engine):
         print(f"{name:30} {finding.value}   {message}")

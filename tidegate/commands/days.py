@@ -14,6 +14,7 @@ from jobs.process import day_events
 from jobs.process.day_events import DayEvent, DayOutcome, DayStage, DaysWarning
 from jobs.process.day_pipeline import DayPipeline
 from jobs.process.forked_program import runs_our_code, spare_pandas
+from jobs.process.spark_conf import SPARK_CONF
 from jobs.process.spark_submit import spark_submit_from_environment
 from jobs.run.engines import ENGINE, LOCAL, SPARK
 from jobs.run.enrich_day import STOPPED as STOPPED_BY_SERVICE
@@ -30,14 +31,21 @@ def pipeline_of(options: argparse.Namespace) -> DayPipeline:
     found = named(options)
     if message := find_conflict(found, beside(found)):
         raise DeclarationError(message)
-    return pipeline(*found, wait=options.wait, engine=options.engine, owns_process=options.owns_process)
+    return pipeline(*found, options, owns_process=options.owns_process)
 
 
 def pipeline(
-    reference: str, enrichment: Enrichment, *, wait: float, engine: str | None, owns_process: bool = False
+    reference: str, enrichment: Enrichment, options: argparse.Namespace, *, owns_process: bool = False
 ) -> DayPipeline:
-    """The pipeline of days as commands run them. owns_process: this process runs nothing else."""
-    submit = spark_submit_from_environment(engine)
+    """The pipeline of days as commands run them.
+
+    Args:
+        reference: module:name of the enrichment.
+        enrichment: The enrichment itself.
+        options: Those that `add_wait` and `add_engine` add.
+        owns_process: This process runs nothing else.
+    """
+    submit = spark_submit_from_environment(options.engine, options.conf)
     if owns_process and submit.engine == LOCAL and runs_our_code(enrichment):
         spare_pandas()
         submit = replace(submit, forks=True)
@@ -46,7 +54,7 @@ def pipeline(
         enrichment=enrichment,
         quality=DayQuality(LOCAL_CHECKS) if submit.engine == LOCAL else DayQuality(),
         submit=submit,
-        wait=wait,
+        wait=options.wait,
     )
 
 
@@ -61,6 +69,13 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         "--engine",
         choices=(SPARK, LOCAL),
         help=f"{LOCAL} runs days in one process, without Java ({SPARK}, or what {ENGINE} says)",
+    )
+    add_conf(parser)
+
+
+def add_conf(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help=f"a setting of Spark, beside {SPARK_CONF}"
     )
 
 

@@ -42,7 +42,7 @@ def _run(options: argparse.Namespace) -> int:
             continue
         refresh.expire(kept, matched)
         for reference, enrichment, days in matched.days:
-            run = pipeline(reference, enrichment, wait=options.wait, engine=options.engine)
+            run = pipeline(reference, enrichment, options)
             events = run.run(days, DayOptions(refresh.OPTIONS, until_red=True))
             status = status or tell_as_asked(options, run, events)
     if not options.do:

@@ -42,7 +42,7 @@ def _run(options: argparse.Namespace) -> int:
                 tell_unchanged(enrichment.name, first, nothing)
             continue
         print(f"{enrichment.name}: {counted(len(days), 'day')}", file=words(options), flush=True)
-        run = pipeline(reference, enrichment, wait=options.wait, engine=options.engine)
+        run = pipeline(reference, enrichment, options)
         status = status or tell_as_asked(options, run, remap.remap(run, days))
     return status
 

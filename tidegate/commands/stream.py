@@ -15,7 +15,7 @@ from orchestration.common.day_results import EXIT_CODES, result
 from orchestration.common.report_server import served
 from orchestration.common.states import CRASHED, PUBLISHED
 from tidegate.commands.command import Command, add_enrichment
-from tidegate.commands.days import add_wait, pipeline_of
+from tidegate.commands.days import add_conf, add_wait, pipeline_of
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -27,6 +27,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     when.add_argument("--trigger", metavar="10s", help="look for new files so often, for ever")
     parser.add_argument("--most-files", type=int, metavar="N", help="in one batch (all that are new)")
     parser.set_defaults(engine=None)  # a stream needs Spark
+    add_conf(parser)
     add_wait(parser)
     parser.add_argument("--json", action="store_true", help="an object per batch and day on stdout, and one at the end")
 

@@ -261,10 +261,12 @@ def test_dagster_makes_the_same_tables_as_the_command_row_for_row(weather, tmp_p
 
 BY = {
     "command": """
+import argparse
 import sys
 from jobs.declare.enrichment import load
 from tidegate.commands.days import pipeline, tell
-tell(pipeline("declared.towns:towns", load("declared.towns:towns"), wait=1.0).run(sys.argv[1:]))
+options = argparse.Namespace(wait=1.0, engine=None, conf=[])
+tell(pipeline("declared.towns:towns", load("declared.towns:towns"), options).run(sys.argv[1:]))
 """,
     "dagster": """
 import sys
