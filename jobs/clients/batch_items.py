@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from jobs.clients.answer_body import SHOWN
-from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.client import CallFailed, Throttled, Unclear
 from jobs.clients.http_session import Response
 from jobs.declare.batch import ID, ITEMS, Batch
 from jobs.declare.conditions import Conditions
@@ -95,7 +95,7 @@ class ItemRequests:
             raise Throttled("throttled, by the answer", response.retry_after)
         if not is_list:
             shown = one_line(self._masked(json.dumps(response.content, default=str)), SHOWN)
-            raise CallFailed(f"the answer has no list at {self._where} (batch.answers): {shown}", passing=False)
+            raise Unclear(f"the answer has no list at {self._where} (batch.answers): {shown}")
         if response.is_ambiguous:
             self._refuse_ambiguous(response, found)
         answers = self._matched(items, found, response)
@@ -106,7 +106,7 @@ class ItemRequests:
     def _refuse_ambiguous(response: Response, answers: list[Any]) -> None:
         """Raise CallFailed for a repeated member outside the answers of the items."""
         if twice := repeated_member(response.content, apart=answers):
-            raise CallFailed(f"the answer is not JSON: {twice}", passing=False)
+            raise Unclear(f"the answer is not JSON: {twice}")
 
     def _matched(self, items: Items, answers: list[Any], response: Response) -> list[Any]:
         if self._match is not None:
@@ -119,20 +119,18 @@ class ItemRequests:
         given = [id_text(self._position.value(answer)) for answer in answers]
         if sorted(given, key=str) != sorted(items.ids):
             shown = one_line(self._masked(", ".join("none" if one is None else one for one in given)), SHOWN)
-            raise CallFailed(
+            raise Unclear(
                 f"the answers have the positions {shown or 'of no item'} (batch.position); {len(items.ids)} items have "
-                f"0 to {len(items.ids) - 1}, each once",
-                passing=False,
+                f"0 to {len(items.ids) - 1}, each once"
             )
         by_position = dict(zip(given, answers, strict=True))
         return [by_position[made] for made in items.ids]
 
     def _by_place(self, items: Items, answers: list[Any]) -> list[Any]:
         if len(answers) != len(items.asked):
-            raise CallFailed(
+            raise Unclear(
                 f"the service gave {len(answers)} answers for {len(items.asked)} items, and without batch.match or "
-                "batch.position they cannot be matched",
-                passing=False,
+                "batch.position they cannot be matched"
             )
         return answers
 
@@ -154,23 +152,21 @@ class ItemRequests:
 
     def _only(self, answers: list[Any], unknown: int) -> Any:
         if len(answers) > 1:
-            return CallFailed(
-                f"the service gave {len(answers)} answers for this item; a lookup gives one", passing=False
-            )
+            return Unclear(f"the service gave {len(answers)} answers for this item; a lookup gives one")
         if answers:
             return answers[0]
         if self._left_out == "miss":
             return None
         beside = f"; {unknown} of its answers have an unknown id" if unknown else ""
-        return CallFailed(f"the service left this item out of its answer{beside}", passing=False)
+        return Unclear(f"the service left this item out of its answer{beside}")
 
     def _judged(self, answer: Any, response: Response) -> Any:
         if isinstance(answer, CallFailed):
             return answer
         if response.is_ambiguous and (twice := repeated_member(answer)):
-            return CallFailed(f"the answer is not JSON: {twice}", passing=False)
+            return Unclear(f"the answer is not JSON: {twice}")
         if answer is None:
-            return None if self._left_out == "miss" else CallFailed("the service answered null", passing=False)
+            return None if self._left_out == "miss" else Unclear("the service answered null")
         try:
             if self._throttles.hold_for(answer):
                 return Throttled("throttled, by the answer", response.retry_after)

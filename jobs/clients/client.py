@@ -94,6 +94,13 @@ def failed_by_user(error: BaseException, *, passing: bool) -> CallFailed:
     return CallFailed(f"{type(error).__name__}: {error}", passing=passing)
 
 
+class Unclear(CallFailed):
+    """The service answered, but not what became of this key: a call that must not be repeated counts as made."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, passing=False)
+
+
 class Redirected(CallFailed):
     """The service redirects, which is not followed. An error of the declaration, not of the key."""
 

@@ -10,7 +10,7 @@ from typing import Any
 from yarl import URL
 
 from jobs.clients.batch_items import dumped
-from jobs.clients.client import CallFailed, Throttled, failed_by_cancel, failed_by_user
+from jobs.clients.client import CallFailed, Throttled, Unclear, failed_by_cancel, failed_by_user
 from jobs.clients.http_session import ServiceSession
 from jobs.clients.request_counter import RequestCounts, Unasked, counts_of
 from jobs.clients.session_client import SessionClient
@@ -66,14 +66,12 @@ class CoroutineClient(SessionClient):
                 raise requests.about_all from error
             if isinstance(error, TidegateError | CallFailed | Throttled):
                 raise
-            failed = failed_by_user(error, passing=isinstance(error, OSError))
-            raise CallFailed(self._session.masked(str(failed)), passing=failed.passing) from error
+            reason = self._session.masked(str(failed_by_user(error, passing=False)))
+            raise (CallFailed(reason, passing=True) if isinstance(error, OSError) else Unclear(reason)) from error
         if requests.about_all is not None:
             raise requests.about_all
         if answer is not None and not isinstance(answer, Mapping):
-            raise CallFailed(
-                f"the function gave {type(answer).__name__}; it must give a dict, or None for a miss", passing=False
-            )
+            raise Unclear(f"the function gave {type(answer).__name__}; it must give a dict, or None for a miss")
         return None if answer is None else dict(answer)
 
     def columns(self, answer: Any) -> tuple[Any, ...]:

@@ -5,7 +5,7 @@ import inspect
 from typing import Any
 
 from asyncio_core import AsyncFunction
-from jobs.clients.client import CallFailed, Throttled, failed_by_cancel, failed_by_user
+from jobs.clients.client import CallFailed, Throttled, Unclear, failed_by_cancel, failed_by_user
 from jobs.clients.exchanges import EXCHANGES, trace
 from jobs.clients.request_counter import IN_CALL
 from jobs.declare.answer_casts import cast_all
@@ -74,9 +74,9 @@ class FunctionClient:
 
     def _one(self, answers: Any) -> Any | None:
         if not isinstance(answers, list | tuple) or not all(isinstance(answer, dict) for answer in answers):
-            raise CallFailed(f"the function gave {type(answers).__name__}; it must give a list of dicts", passing=False)
+            raise Unclear(f"the function gave {type(answers).__name__}; it must give a list of dicts")
         if len(answers) > 1:
-            raise CallFailed(f"the function gave {len(answers)} answers for one row; a lookup gives one", passing=False)
+            raise Unclear(f"the function gave {len(answers)} answers for one row; a lookup gives one")
         return answers[0] if answers else None
 
     def columns(self, answer: Any) -> tuple[Any, ...]:

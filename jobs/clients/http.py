@@ -11,7 +11,7 @@ from yarl import URL
 from jobs.clients.answer_body import SHOWN
 from jobs.clients.batch_items import ItemRequests, dumped, id_text
 from jobs.clients.batcher import Batching, BatchingClient, BatchRefused
-from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.client import CallFailed, Throttled, Unclear
 from jobs.clients.http_session import NO_HEADERS, AnswerTooLarge, Response, ServiceSession, StatusFailed
 from jobs.clients.pages import PageReader
 from jobs.clients.request_counter import counts_of
@@ -122,7 +122,7 @@ class HttpClient(SessionClient, BatchingClient):
             name = self._names[place]
             if found is None:
                 reason = f"the answer does not name its {name} at {self._lookup.echo[name]} (echo)"
-                raise CallFailed(reason, passing=False)
+                raise Unclear(reason)
             raise CallFailed(f"the answer names another {name} (echo)", passing=True)
 
     def has_sent(self, key: Key) -> bool:

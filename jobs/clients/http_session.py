@@ -13,7 +13,7 @@ from yarl import URL
 from jobs.clients import throttling
 from jobs.clients.answer_body import SHOWN, BrokenOff, error_text, is_sized, loaded
 from jobs.clients.authorizing import authorizer, without_secrets
-from jobs.clients.client import CallFailed, Redirected, Throttled
+from jobs.clients.client import CallFailed, Redirected, Throttled, Unclear
 from jobs.clients.connections import WatchedConnector
 from jobs.clients.decoding import CODINGS, NotDecodable, TooLong, decoded, is_coded
 from jobs.clients.exchanges import Exchange, note, trace
@@ -55,9 +55,9 @@ class StatusFailed(CallFailed):
         self.status = status
 
 
-class AnswerTooLarge(CallFailed):
+class AnswerTooLarge(Unclear):
     def __init__(self, largest: int) -> None:
-        super().__init__(f"the answer is larger than {largest:,} bytes (max_answer_bytes)", passing=False)
+        super().__init__(f"the answer is larger than {largest:,} bytes (max_answer_bytes)")
 
 
 class _Connector(WatchedConnector):
@@ -260,7 +260,7 @@ class ServiceSession:
             case aiohttp.ClientError():
                 return self._failure(f"connection lost: {error or type(error).__name__}", passing=True)
         what = "cannot be decoded" if isinstance(error, NotDecodable) else "is not JSON"
-        return self._failure(f"the answer {what}: {error}", passing=False)
+        return Unclear(self.masked(f"the answer {what}: {error}"))
 
     async def _answer(self, response: aiohttp.ClientResponse, received: int, exchange: Exchange | None) -> Response:
         body, is_whole = await self._body(response, received)
@@ -309,7 +309,7 @@ class ServiceSession:
             message = self.masked(f"{response.status} {response.reason}")
             cure = f"; where that means no such key, write {response.status} into miss_when"
             empty = f"{message}: the answer has no body{cure if response.status != 200 else ''}"
-            raise CallFailed(empty, passing=not is_whole)
+            raise Unclear(empty) if is_whole else CallFailed(empty, passing=True)
         try:
             return loaded(answer, response.charset)
         except BrokenOff as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 from yarl import URL
 
-from jobs.clients.client import CallFailed
+from jobs.clients.client import CallFailed, Unclear
 from jobs.clients.http_session import Response, ServiceSession
 from jobs.declare.addresses import is_below, with_parameter
 from jobs.declare.batch import Pages
@@ -110,5 +110,5 @@ class PageReader:
             lists[0].extend(more)  # in its place in the first page
         return pages[0].content
 
-    def _wrong(self, reason: str) -> CallFailed:
-        return CallFailed(self._session.masked(reason), passing=False)
+    def _wrong(self, reason: str) -> Unclear:
+        return Unclear(self._session.masked(reason))

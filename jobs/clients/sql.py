@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from jobs.clients.batcher import Batching, BatchingClient, BatchRefused
-from jobs.clients.client import CallFailed
+from jobs.clients.client import CallFailed, Unclear
 from jobs.clients.exchanges import trace
 from jobs.clients.request_counter import counts_of
 from jobs.clients.sql_engine import (
@@ -187,11 +187,11 @@ class SqlClient(BatchingClient):
     def _answer(self, row: Sequence[Any]) -> dict[str, Any]:
         infinite = [name for name, flag in zip(self._endless, row[len(self._names) :], strict=True) if flag]
         if infinite:
-            raise CallFailed(f"{infinite[0]} is infinite in the database, which no date or time can be", passing=False)
+            raise Unclear(f"{infinite[0]} is infinite in the database, which no date or time can be")
         try:
             return {name: plain(value) for name, value in self._named(row).items()}
         except ValueError as error:
-            raise CallFailed(str(error), passing=False) from error
+            raise Unclear(str(error)) from error
 
     def _answer_or_failure(self, row: Sequence[Any]) -> Any:
         try:
@@ -199,8 +199,8 @@ class SqlClient(BatchingClient):
         except CallFailed as failed:
             return failed
 
-    def _two_rows(self) -> CallFailed:
-        return CallFailed(f"{self._lookup.asked} has two or more rows for this key; a lookup gives one", passing=False)
+    def _two_rows(self) -> Unclear:
+        return Unclear(f"{self._lookup.asked} has two or more rows for this key; a lookup gives one")
 
     def _failure(self, error: Exception) -> Exception:
         assert self._engine is not None

@@ -356,7 +356,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         asked.take_error(reply, retries=self._retries)
         if self._ledger is not None and source == "call" and not asked.needs_retry and not reply.kept:
             assert asked.key is not None
-            self._ledger.keep_error(asked.key, reply.error or "", final=not reply.passing)
+            self._ledger.keep_error(asked.key, reply.error or "", final=not (reply.passing or reply.unclear))
 
     def survives_timeout(self, value: Row) -> bool:
         """Whether this row's call continues without it."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.clients.client import CallFailed, Client, Redirected, Throttled
+from jobs.clients.client import CallFailed, Client, Redirected, Throttled, Unclear
 from jobs.task.circuit_breaker import CircuitBreaker
 from jobs.wording import one_line
 
@@ -21,6 +21,7 @@ class Reply:
     error: str | None = None
     throttled: bool = False  # the service throttled the call
     passing: bool = False  # a transient error, which is retried
+    unclear: bool = False  # an error that does not tell whether the service did what was asked
     down: bool = False  # the service is at fault: the row keeps its retries
     kept: bool = False  # the ledger has the reply
 
@@ -44,7 +45,7 @@ class Replies:
             return Reply("error", error=reason, kept=self._idempotent)  # store nothing for this key
         if not failure.passing:
             self._watch.succeeded()
-            return Reply("error", error=reason)
+            return Reply("error", error=reason, unclear=isinstance(failure, Unclear))
         self._watch.failed(reason, repeated=repeated)
         return Reply("error", error=reason, passing=True, down=self._watch.is_down)
 

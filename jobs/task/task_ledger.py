@@ -134,7 +134,7 @@ class TaskLedger:
         self._answered_at.append(answered_at)
 
     def keep_error(self, key: Key, reason: str, *, final: bool) -> None:
-        """Store a key's error. final: the service answered, which settles a mark of the key."""
+        """Store a key's error. final: the service refused the key, which settles its mark."""
         if self._plan.ttl.keeps_errors or (final and not self._plan.idempotent):
             self._put(key, "error", dump(reason), self._now_us())
 

@@ -27,7 +27,7 @@ from jobs.ledger.store import LedgerFolder
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import Function, batch, batches, collected, in_time, lookup, plan
 from tests.support.places import everywhere, place_of
-from tidegate import HttpLookup, Retry, Service
+from tidegate import Batch, HttpLookup, Retry, Service
 
 RUN = "r1"
 NO_RETRY = Retry(retries=0)
@@ -413,3 +413,37 @@ def test_not_now_takes_the_mark_back_and_the_call_is_made(folder, service):
     rows = collected(with_ledger(plan(once, share=1), folder), [batch(0, 5)]).to_pylist()
     assert [row["first_status"] for row in rows] == ["ok"] * 5
     assert len(service.log) == 10
+
+
+NOT_TOLD = {
+    "not JSON": web.Response(text="<html>", content_type="application/json"),
+    "no body": web.Response(text="", content_type="application/json"),
+    "too large": web.json_response({"first_x": "9" * 100_000}),
+    "an item left out": web.json_response([]),
+}
+
+
+@pytest.mark.parametrize("case", NOT_TOLD)
+def test_an_answer_that_does_not_tell_what_became_of_a_call_leaves_its_mark(folder, service, case):
+    answer = NOT_TOLD[case]
+
+    async def unclear(request):
+        return web.Response(body=answer.body, content_type="application/json")
+
+    service.answer = unclear
+    batched = {"request": "POST /", "batch": Batch(max_items=1, max_wait=0.0, item="{k}", match="$.k")}
+    fields = batched if case == "an item left out" else {}
+    once = http(service, idempotent=False, max_answer_bytes=10_000, **fields)
+    rows = collected(with_ledger(plan(once), folder), [batch(0, 1)]).to_pylist()
+    assert [row["first_status"] for row in rows] == ["error"]
+    assert [answer.outcome for answer in kept(folder)] == ["asked"]
+    assert len(service.log) == 1
+
+
+def test_a_refusal_settles_the_mark_of_its_call(folder, service):
+    async def refuse(request):
+        return web.json_response({"error": "no such article"}, status=422)
+
+    service.answer = refuse
+    collected(with_ledger(plan(http(service, idempotent=False)), folder), [batch(0, 1)])
+    assert [answer.outcome for answer in kept(folder)] == ["asked", "error"]
