@@ -1,6 +1,7 @@
 """The virtual clock as the product sees it: the functions of `time`, the sources of randomness, and asyncio's loops."""
 
 import asyncio
+import datetime as dt
 import selectors
 import socket
 import uuid
@@ -24,6 +25,10 @@ def time() -> float:
     """The time of day of the process that asks: its host's clock may have been set."""
     night = scheduler()
     return EPOCH + night.now + night.clock_offset
+
+
+def utc_now() -> dt.datetime:
+    return dt.datetime.fromtimestamp(time(), dt.UTC)
 
 
 def monotonic_ns() -> int:

@@ -7,6 +7,7 @@ connections are the real ones.
 import asyncio
 import itertools
 import json
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
@@ -66,8 +67,14 @@ class MemoryTransport(asyncio.Transport):
             return
         self._sent += bytes(data)
         while _END in self._sent:
-            head, _, self._sent = self._sent.partition(_END)
-            self._serve(head.decode())
+            head, _, rest = self._sent.partition(_END)
+            line, *fields = head.decode().split("\r\n")
+            headers = {name.lower(): value for name, _, value in (one.partition(": ") for one in fields)}
+            size = int(headers.get("content-length", 0))
+            if len(rest) < size:
+                return
+            self._sent = rest[size:]
+            self._serve(line, headers, rest[:size])
 
     def close(self) -> None:
         if not self._is_closing:
@@ -83,41 +90,68 @@ class MemoryTransport(asyncio.Transport):
         return bool(self._arrived) or self._has_ended
 
     # -- the vendor's side ---------------------------------------------------------------------------------------------
-    def _serve(self, head: str) -> None:
-        line, *rest = head.split("\r\n")
-        headers = {name.lower(): value for name, _, value in (one.partition(": ") for one in rest)}
+    def _serve(self, line: str, headers: Mapping[str, str], body: bytes) -> None:
         lookup = SERVICES[headers["host"].partition(":")[0]]
-        key = (unquote(line.split(" ")[1].rsplit("/", 1)[1]),)
-        request = Request(lookup, key, self._process, scheduler().now, headers.get("idempotency-key"))
-        scheduler().vendor.waiting[self._descriptor] = request
-        scheduler().vendor.request(request, lambda kind, value: self._reply(request, kind, value))
+        if body:
+            keys = tuple((item["k"],) for item in json.loads(body))
+        else:
+            keys = (tuple(map(unquote, line.split(" ")[1].split("/")[2:])),)
+        night = scheduler()
+        request = Request(lookup, keys, self._process, night.now, headers.get("idempotency-key"))
+        night.vendor.waiting[self._descriptor] = request
+        night.vendor.request(request, lambda kind, value: self._reply(request, kind, value, is_batch=bool(body)))
 
-    def _reply(self, request: Request, kind: str, value: Any) -> None:
+    def _reply(self, request: Request, kind: str, value: Any, *, is_batch: bool) -> None:
         """Called from a timer when the answer arrives at the client."""
-        faults = scheduler().vendor.faults
-        scheduler().vendor.waiting.pop(self._descriptor, None)
+        night = scheduler()
+        vendor = night.vendor
+        vendor.waiting.pop(self._descriptor, None)
         if kind == "dropped":
             self._end()
         elif kind == "throttled":
-            now, vendor = scheduler().now, scheduler().vendor
             if not self._is_closing:
-                vendor.closed_until[request.process, request.lookup] = now + value
-                vendor.throttled_at[request.process, request.lookup] = now
+                vendor.closed_until[request.process, request.lookup] = night.now + value
+                vendor.throttled_at[request.process, request.lookup] = night.now
             self._arrive(_response(429, {"error": "slow down"}, f"Retry-After: {value}\r\n"))
         elif kind == "failed":
             self._arrive(_response(500, {"error": value}))
+        elif is_batch:
+            self._answer(request, _response(200, self._items(request, value)))
         else:
-            named = _with_name(request, value)
-            response = _response(404 if value is None else 200, named or {"error": "no such key"})
-            if faults.strikes("answer cut short"):
-                self._arrive(response[:-3])
-                self._end()
-                return
-            self._arrive(response)
+            named = _with_name(request, value[0])
+            response = _response(404 if named is None else 200, named or {"error": "no such key"})
+            self._answer(request, response)
             # without echo nothing tells whose answer it is, once the task that got it was killed (docs/lookups.md)
-            if named is not None and request.lookup == "stock" and faults.strikes("answered twice"):
-                within = AGAIN_WITHIN * faults.draw("answered twice")
-                scheduler().after(within, lambda: self._arrive(response))
+            if named is not None and request.lookup == "stock" and vendor.faults.strikes("answered twice"):
+                within = AGAIN_WITHIN * vendor.faults.draw("answered twice")
+                night.after(within, lambda: self._arrive(response))
+
+    def _answer(self, request: Request, response: bytes) -> None:
+        if scheduler().vendor.faults.strikes("answer cut short"):
+            self._arrive(response[:-3])
+            self._end()
+            return
+        if not (self._is_closing or self._process.is_dead):
+            for charge in request.charges:
+                charge.arrived = not charge.is_useless
+            for other in scheduler().vendor.waiting.values():
+                same = (other.lookup, other.keys, other.process) == (request.lookup, request.keys, request.process)
+                other.is_overtaken |= same
+        self._arrive(response)
+
+    @staticmethod
+    def _items(request: Request, answers: Sequence[Any]) -> list[Any]:
+        """The answers of a batch, each with its key and its place; some may be missing, and their order another."""
+        faults, items = scheduler().vendor.faults, []
+        for place, (charge, answer) in enumerate(zip(request.charges, answers, strict=True)):
+            items.append({"k": charge.key[0], "n": place, **(answer or {"none": "yes"})})
+        if len(items) > 1 and faults.strikes("item left out of a batch"):
+            del items[int(len(items) * faults.draw("item left out of a batch"))]
+            for charge in request.charges:
+                charge.is_useless = True
+        if faults.strikes("batch in another order"):
+            items.reverse()
+        return items
 
     def _arrive(self, data: bytes) -> None:
         if not (self._is_closing or self._has_ended or self._process.is_dead or self._loop.is_closed()):
@@ -138,14 +172,18 @@ class MemoryTransport(asyncio.Transport):
 
 
 # addresses, not names: the waits for a name are in a set, whose order is that of the memory
-SERVICES = {"192.0.2.1": "price", "192.0.2.2": "order", "192.0.2.3": "stock"}
+SERVICES = {"192.0.2.1": "price", "192.0.2.2": "order", "192.0.2.3": "stock", "192.0.2.4": "score"}
 
 
 def _with_name(request: Request, value: Any) -> Any:
-    """The answer of a service that names the key in it."""
-    if value is None or request.lookup != "stock":
-        return value
-    return {**value, "c": value["v"].split(":")[1]}
+    """The answer as its service gives it: one names the key, one tells how much it bills."""
+    if value is None:
+        return None
+    if request.lookup == "stock":
+        return {**value, "c": value["v"].split(":")[1]}
+    if request.lookup == "score":
+        return {**value, "tokens": request.charges[0].tokens}
+    return value
 
 
 def _response(status: int, content: Any, headers: str = "") -> bytes:

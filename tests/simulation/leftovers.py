@@ -5,8 +5,7 @@ import sys
 from tests.simulation.installation import REPLACED, parts_of, product_modules
 from tests.simulation.product import install
 
-# nights do not run them: leases over runs keep their limits in a real file or database
-NOT_IN_NIGHTS = ("jobs.limits.", "jobs.process.", "jobs.tables.")
+NOT_IN_NIGHTS = ("jobs.process.", "jobs.tables.")  # nights do not run them
 
 
 def leftovers() -> list[str]:

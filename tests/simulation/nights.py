@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-LOOKUPS = ("price", "order", "stock")
+LOOKUPS = ("price", "order", "stock", "score")
 
 
 @dataclass(frozen=True)
@@ -15,10 +15,13 @@ class Act:
     """Something that happens in a round, so many seconds after its begin.
 
     Attributes:
-        does: "run", "compact", "refresh", "forget", "kill run", "power cut", "set clock".
+        does: "run", "replay", "remap", "compact", "maintenance", "refresh", "forget", "kill run", "power cut",
+            "set clock".
         lookup: Whose answers; "" where that is no matter.
-        share: Of the day's keys; of the runs: which; of a day: by how much a clock is set.
+        share: Of the day's keys, or of its rows; of the runs: which; of a day: by how much a clock is set.
         grace: Of a compaction, in seconds; of a killed run: below 1, its workers outlive it.
+        day: Of a run: whose rows.
+        changed: Of a run: what its declaration has changed; "ttl", "no retries", "idempotent", "error_when".
     """
 
     does: str
@@ -26,6 +29,11 @@ class Act:
     lookup: str = ""
     share: float = 0.0
     grace: float = 86_400.0
+    day: int = 0
+    changed: tuple[str, ...] = ()
+
+
+RUNS = ("run", "replay", "remap")
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,13 @@ class Night:
         rounds: A round begins when the runs of the one before it have ended.
         chances: Per kind of fault, the probability that it strikes where it can.
         left_out: Numbers of faults that do not strike, since the night fails without them too.
+        batched: Many keys in one request, and how an answer is matched: "match", "position", "order"; "": one key.
+        hedge: s after which a slow call of `price` is made a second time; below 0: "p95"; 0: never.
+        limits: What all runs share: "calls", "rates", "budget", "adaptive"; "off": each run has its limits alone, and
+            so it has with "alone", rates too.
+        rate: Requests per second.
+        budget: Cents of each service.
+        store_away: Virtual seconds between which the store of the limits does not answer.
     """
 
     seed: int
@@ -56,6 +71,12 @@ class Night:
     chances: dict[str, float] = dataclasses.field(default_factory=dict)
     fails_between: tuple[float, float] = (0.0, 0.0)
     left_out: tuple[int, ...] = ()
+    batched: str = ""
+    hedge: float = 0.0
+    limits: str = "off"
+    rate: int = 0
+    budget: int = 0
+    store_away: tuple[float, float] = (0.0, 0.0)
 
     def as_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
@@ -63,9 +84,11 @@ class Night:
     @classmethod
     def of_json(cls, text: str) -> "Night":
         facts: dict[str, Any] = json.loads(text)
-        facts["rounds"] = tuple(tuple(Act(**act) for act in acts) for acts in facts["rounds"])
-        for name in ("lookups", "fails_between", "left_out"):
-            facts[name] = tuple(facts[name])
+        facts["rounds"] = tuple(
+            tuple(Act(**act | {"changed": tuple(act.get("changed", ()))}) for act in acts) for acts in facts["rounds"]
+        )
+        for name in ("lookups", "fails_between", "left_out", "store_away"):
+            facts[name] = tuple(facts.get(name, getattr(cls, name, ())))
         return cls(**facts)
 
     def smaller(self) -> Iterator["Night"]:
@@ -91,15 +114,19 @@ class Night:
             yield change(self, compacts_at_end=False)
 
 
+SETS_OF_LOOKUPS = (
+    ("price",), ("order",), ("price", "order"), ("price", "order"), ("price", "stock"), ("price", "order", "stock"),
+    ("score",), ("price", "score"), LOOKUPS,
+)  # fmt: skip
+
+
 def draw_night(seed: int) -> Night:
     """The night of this seed."""
     draws = random.Random(f"night:{seed}")
-    lookups = draws.choice(
-        (("price",), ("order",), ("price", "order"), ("price", "order"), ("price", "stock"), LOOKUPS)
-    )
+    lookups = draws.choice(SETS_OF_LOOKUPS)
     rounds = tuple(_draw_round(draws, lookups) for _ in range(draws.choice((0, 1, 2, 3))))
     fails_from = 10 * draws.random()
-    return Night(
+    night = Night(
         seed=seed,
         lookups=lookups,
         honours_keys=draws.random() < 0.7,
@@ -114,34 +141,51 @@ def draw_night(seed: int) -> Night:
         flush_seconds=draws.choice((0.05, 0.5)),
         rounds=rounds,
         compacts_at_end=draws.random() < 0.5,
-        chances=_draw_chances(draws, lookups) if rounds else {},
         fails_between=(fails_from, fails_from + draws.choice((1.0, 10.0))),
+        batched=draws.choice(("", "", "", "match", "position", "order")),
+        hedge=draws.choice((0.0, 0.0, 0.0, 0.2, 1.0, -1.0)),
     )
+    chances = _draw_chances(draws, night) if rounds else {}
+    return dataclasses.replace(night, chances=chances, **_draw_limits(draws, night))
+
+
+def _draw_limits(draws: random.Random, night: Night) -> dict[str, Any]:
+    """What the runs of a night share, in half of the nights."""
+    limits = draws.choice(("off", "off", "off", "off", "off", "alone", "calls", "rates", "budget", "adaptive"))
+    away_from = 20 * draws.random()
+    return {
+        "limits": limits,
+        "rate": draws.choice((5, 20)) if night.rows > 20 else 3,
+        "budget": int(night.rows * draws.choice((0.3, 1.5, 5.0, 30.0))) + 20,
+        "store_away": (away_from, away_from + draws.choice((0.0, 0.0, 5.0, 15.0)))
+        if limits not in ("off", "alone")
+        else (0.0, 0.0),
+    }
 
 
 def _draw_round(draws: random.Random, lookups: tuple[str, ...]) -> tuple[Act, ...]:
-    """One or two runs, and what people and machines do meanwhile."""
-    acts = [Act("run", 0.0)]
-    if draws.random() < 0.4:
-        acts.append(Act("run", draws.random() * draws.choice((0.01, 1.0, 5.0))))
-    if draws.random() < 0.4:
+    """One to three runs, and what people, Dagster and machines do meanwhile."""
+    acts = [_draw_run(draws, 0.0)]
+    if draws.random() < 0.5:  # a backfill, or the same day from elsewhere
+        acts.append(_draw_run(draws, draws.random() * draws.choice((0.01, 1.0, 5.0))))
+    if draws.random() < 0.1:
+        acts.append(_draw_run(draws, draws.random() * draws.choice((0.01, 1.0, 5.0))))
+    if draws.random() < 0.3:
         acts.append(_draw_compaction(draws, lookups, 5 * draws.random()))
-    if draws.random() < 0.25:
-        acts.append(
-            Act(
-                "kill run",
-                draws.random() * draws.choice((0.5, 3.0, 10.0)),
-                share=draws.random(),
-                grace=draws.choice((0.0, 9.0)),
-            )
-        )
+    elif draws.random() < 0.1:
+        acts.append(Act("maintenance", 5 * draws.random(), grace=draws.choice((86_400.0, 60.0, 10.0))))
+    if draws.random() < 0.3:
+        killed_at = draws.random() * draws.choice((0.5, 3.0, 10.0))
+        acts.append(Act("kill run", killed_at, share=draws.random(), grace=draws.choice((0.0, 9.0))))
+        if draws.random() < 0.5:  # Dagster tries it again
+            acts.append(_draw_run(draws, killed_at + draws.choice((0.1, 5.0, 40.0)) * draws.random()))
     elif draws.random() < 0.2:
         acts.append(Act("power cut", draws.random() * draws.choice((0.5, 3.0, 10.0))))
-    if draws.random() < 0.06:
+    if draws.random() < 0.08:
         acts.append(Act("set clock", 10 * draws.random(), share=draws.choice((-1.0, -0.05, -0.001, 0.001))))
     after = draws.choice((60.0, 60.0, 5 * draws.random()))  # mostly when the runs have ended
-    if "price" in lookups and draws.random() < 0.35:
-        acts.append(Act("refresh", after, "price", draws.choice((0.02, 0.25))))
+    if draws.random() < 0.35:
+        acts.append(Act("refresh", after, draws.choice(lookups), draws.choice((0.02, 0.25))))
     if draws.random() < 0.35:
         lookup = draws.choice(lookups)
         acts.append(Act("forget", after + 5, lookup, draws.choice((0.02, 0.25))))
@@ -150,11 +194,17 @@ def _draw_round(draws: random.Random, lookups: tuple[str, ...]) -> tuple[Act, ..
     return tuple(sorted(acts, key=lambda act: act.at))
 
 
+def _draw_run(draws: random.Random, at: float) -> Act:
+    does = draws.choice(("run", "run", "run", "run", "run", "run", "replay", "remap"))
+    changed = [one for one in ("ttl", "no retries", "idempotent", "error_when") if draws.random() < 0.07]
+    return Act(does, at, share=draws.random(), day=draws.choice((0, 0, 0, 1)), changed=tuple(changed))
+
+
 def _draw_compaction(draws: random.Random, lookups: tuple[str, ...], at: float) -> Act:
     return Act("compact", at, draws.choice(lookups), grace=draws.choice((86_400.0, 60.0, 10.0)))
 
 
-def _draw_chances(draws: random.Random, lookups: tuple[str, ...]) -> dict[str, float]:
+def _draw_chances(draws: random.Random, night: Night) -> dict[str, float]:
     """Most nights have some kinds of faults and not others, so that each kind is met alone and with others."""
     level = draws.choice((0.0, 0.05, 0.2))
     kinds = {
@@ -166,6 +216,8 @@ def _draw_chances(draws: random.Random, lookups: tuple[str, ...]) -> dict[str, f
         "answer cut short": level * draws.random(),
         "answered twice": level * draws.random(),
         "another key's answer": level * draws.random(),
+        "item left out of a batch": level * draws.random(),
+        "batch in another order": draws.random() if night.batched in ("match", "position") else 0.0,
         "kill of a task": 0.5 if draws.random() < 0.7 else 0.0,
         "lost result of a task": 0.2 if draws.random() < 0.3 else 0.0,
         "retry of a stage": 0.2 if draws.random() < 0.15 else 0.0,
@@ -174,10 +226,11 @@ def _draw_chances(draws: random.Random, lookups: tuple[str, ...]) -> dict[str, f
         "kill at a file": draws.choice((0.0, 0.0, 0.003, 0.02)),
         "connection reset": draws.choice((0.0, 0.0, 0.002)),
         "partition of the network": draws.choice((0.0, 0.0, 0.002)),
+        "error of the limits' store": draws.choice((0.0, 0.0, 0.05)),
     }
     if draws.random() < 0.3:
         chance = draws.choice((0.02, 0.2))
         kinds |= {"error before a file operation": chance, "error after a file operation": chance}
-    if "order" in lookups:  # refused in a session that runs copies (docs/ledger.md)
-        kinds["second copy of a task"] = 0.0
+    if "order" in night.lookups or any("idempotent" in act.changed for acts in night.rounds for act in acts):
+        kinds["second copy of a task"] = 0.0  # refused in a session that runs copies (docs/ledger.md)
     return {kind: chance for kind, chance in kinds.items() if chance}

@@ -16,12 +16,13 @@ FAULTS_FILE = Path(__file__).with_name("faults.toml")
 
 @dataclass(frozen=True)
 class PlantedFault:
-    """In `file`, `old`, which occurs once, becomes `new`. mechanism: what it breaks."""
+    """In `file`, `old`, which occurs once, becomes `new`. mechanism: what it breaks. unfound: why no night finds it."""
 
     mechanism: str
     file: str
     old: str
     new: str
+    unfound: str = ""
 
     def in_source(self) -> str:
         """The source with the fault in it."""

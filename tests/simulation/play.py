@@ -1,6 +1,7 @@
 """Plays one night: its runs, what people and machines do beside them, and at last a quiet run that calls nothing."""
 
 import gc
+import os
 import pathlib
 import shutil
 import traceback
@@ -9,27 +10,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 from jobs.commands.marks import mark_expired
 from jobs.errors import TidegateError
 from jobs.ledger.compaction import compact
 from jobs.ledger.erasure import forget
+from jobs.limits.store_url import LIMITS_URL, OFF
 from jobs.run.enrich import write_out
 from jobs.run.ledger_session import prepare_ledger
 from jobs.run.request_metrics import RequestMetricsCollector
 from tests.simulation import night_at_work
-from tests.simulation.declared import draw_rows, frame_of, ledger_folder, plan_of
+from tests.simulation.declared import bill_of, draw_rows, frame_of, ledger_folder, lookup_of, plan_of
 from tests.simulation.disk import Disk, ObjectStore
 from tests.simulation.faults import Faults
 from tests.simulation.file_access import ArrowFiles, DiskPath, FileSystem
-from tests.simulation.nights import Act, Night
-from tests.simulation.rules import Rules, text_of
+from tests.simulation.nights import RUNS, Act, Night
+from tests.simulation.product import LEASES
+from tests.simulation.rules import DeclaredRun, Rules, text_of
 from tests.simulation.scheduler import Killed, Process, Scheduler
 from tests.simulation.sockets import Network
 from tests.simulation.spark import Spark, StageFailed
 from tests.simulation.vendor import Vendor
 
-LONGEST_RUN = 7200.0  # s
+LONGEST_RUN = 1800.0  # s
 LONGEST_COMMAND = 600.0
 ORPHANS_LIVE = 25.0  # s at most
 CLAIMS_EXPIRE = 31.0  # a dead run's claims count no more
@@ -64,6 +68,9 @@ class Stage:
         night_at_work.begin(self.scheduler)
         self.faults = Faults(night.chances, night.left_out, self.scheduler.stream, self.scheduler.say)
         self.faults.is_quiet = not night.rounds
+        self.limits_file = folder / "limits.sqlite"
+        self.scheduler.limits_away = night.store_away
+        os.environ[LIMITS_URL] = f"file://{self.limits_file}" if night.limits not in ("off", "alone") else OFF
         self.scheduler.network = Network(self.faults)
         storage = ObjectStore if night.storage == "s3" else Disk
         self.disk = storage(night.latency, self.faults)
@@ -75,27 +82,34 @@ class Stage:
         self.vendor = self.scheduler.vendor = Vendor(self.faults, honours_keys=night.honours_keys)
         self.rules = self.scheduler.rules = Rules(night, self.vendor, self.disk)
         self.draws = self.scheduler.stream("people")
-        self.rows = draw_rows(night)
+        self.days = [draw_rows(night), draw_rows(night, day=1)]
         self.runs: dict[str, str] = {}
         self._sparks: dict[Process, Spark] = {}
         self._orphans: dict[Process, bool] = {}
         self._others: list[Process] = []
+        self._put_back = 0.0  # s by which the clock was set back in all
 
     # -- a run ---------------------------------------------------------------------------------------------------------
-    def start_run(self) -> Process:
+    def start_run(self, act: Act) -> Process:
         name = f"run{len(self.runs) + 1}"
         self.runs[name] = "runs"
-        return self.scheduler.spawn(name, self._run, name)
+        lookups = {one: lookup_of(self.night, one, act.changed) for one in self.night.lookups}
+        self.rules.runs[name] = DeclaredRun(act, lookups)
+        return self.scheduler.spawn(name, self._run, name, act)
 
-    def _run(self, name: str) -> None:
+    def _run(self, name: str, act: Act) -> None:
         """The driver of a run, below its planning and above its publishing."""
+        process = self.scheduler.me().process
         spark = Spark(name, self.faults, self.night.tasks, self.rules.task_begins)
-        self._sparks[self.scheduler.me().process] = spark
-        folder = self.folder / name
+        self._sparks[process] = spark
+        folder, rows = self.folder / name, self.days[act.day]
+        if act.does == "replay":  # of a day's dead letters
+            rows = rows[: max(1, int(len(rows) * act.share))]
+        bill = self.scheduler.bills[name] = bill_of(self.night, name, act, str(folder / "meters"))
         try:
             sent = RequestMetricsCollector()
-            frame = frame_of(self.rows, self.night, spark)
-            plan = plan_of(self.night, name)
+            frame = frame_of(rows, self.night, spark)
+            plan = plan_of(self.night, name, act, bill)
             scratch, files = folder / "scratch", str(folder / "files")
             with prepare_ledger(frame, plan, scratch=scratch, here=True, sent=sent) as session:  # type: ignore[arg-type]
                 written = write_out(frame, session.plan, files, sent)  # type: ignore[arg-type]
@@ -107,12 +121,16 @@ class Stage:
             self.scheduler.fail(f"{name} broke: {error!r}\n{traceback.format_exc()}")
         else:
             self.runs[name] = "ok"
-            self.rules.check_bill(name, spark.workers, sent)
-            self.rules.check_day(name, self.rows, written.files, is_quiet=self.faults.is_quiet)
+            self.rules.check_requests(name, spark.workers, sent)
+            self.rules.check_day(name, rows, written.files, is_quiet=self.faults.is_quiet)
+        leases: Any = process.state.get(LEASES)
+        if leases is not None:  # as at the end of a day, and at the exit of its driver
+            leases.end_run(bill)
+            leases.close()
 
     def finish_run(self, run: Process) -> None:
         if not self.scheduler.wait_for(run, LONGEST_RUN):
-            self.scheduler.fail(f"{run} has not ended in two hours\n{self.scheduler.describe()}")
+            self.scheduler.fail(f"{run} has not ended in half an hour\n{self.scheduler.describe()}")
             raise Over
         if not self._orphans.pop(run, False):
             self._kill_run(run)
@@ -135,8 +153,8 @@ class Stage:
         for act in acts:
             self.scheduler.sleep(began + act.at - self.scheduler.now)
             self.scheduler.say("ACT", act.does, act.lookup)
-            if act.does == "run":
-                runs.append(self.start_run())
+            if act.does in RUNS:
+                runs.append(self.start_run(act))
             elif act.does == "kill run":
                 self._kill_run(runs[int(act.share * len(runs))], leaves_orphans=act.grace < 1.0)
             elif act.does == "power cut":
@@ -144,6 +162,8 @@ class Stage:
             elif act.does == "set clock":
                 self.faults.struck["clock set"] += 1
                 self.scheduler.clock_offset += 86_400 * act.share
+                self._put_back += max(0.0, -86_400 * act.share)
+                self.rules.clock_was_set = True
                 self.rules.older_values = True  # a mark of before the clock was set may seem newer than one after it
             else:
                 self._others.append(self._command(act))
@@ -155,6 +175,8 @@ class Stage:
     def _command(self, act: Act) -> Process:
         if act.does == "compact":
             return self.scheduler.spawn("compact", self._compact, act.lookup, act.grace)
+        if act.does == "maintenance":
+            return self.scheduler.spawn("compact", self._maintain, act.grace)
         return self.scheduler.spawn(act.does, self._forget if act.does == "forget" else self._refresh, act)
 
     def _finish_command(self, command: Process) -> None:
@@ -167,10 +189,15 @@ class Stage:
         for process in self.scheduler.processes[1:]:
             self.scheduler.kill(process)
         self.disk.cut_power(self.draws)
+        self.scheduler.starts += 1
         self.rules.power_was_cut()
 
     def _compact(self, lookup: str, grace: float) -> None:
         self._as_command("compact", partial(compact, ledger_folder(lookup), grace=timedelta(seconds=grace)))
+
+    def _maintain(self, grace: float) -> None:
+        for lookup in self.night.lookups:
+            self._compact(lookup, grace)
 
     def _refresh(self, act: Act) -> None:
         """Some answers are declared expired, and the vendor has newer ones."""
@@ -206,7 +233,7 @@ class Stage:
         return any(not one.has_ended and one.name.startswith("run") for one in self.scheduler.processes)
 
     def _some_keys(self, act: Act) -> list[str]:
-        keys = sorted({key for row in self.rows if (key := row.keys[act.lookup])})
+        keys = sorted({key for rows in self.days for row in rows if (key := row.keys[act.lookup])})
         return self.draws.sample(keys, max(1, int(len(keys) * act.share))) if keys else []
 
     def _as_command(self, name: str, work: Callable[[], object]) -> bool:
@@ -222,22 +249,32 @@ class Stage:
     def play_quiet_end(self) -> None:
         """What was left undone is done now; then nothing is left to pay."""
         self.faults.is_quiet = True
-        self.scheduler.sleep(CLAIMS_EXPIRE)
-        self._quiet_run()
+        self.scheduler.limits_away = (0.0, 0.0)
+        self.scheduler.sleep(CLAIMS_EXPIRE + self._put_back)  # until no record is from the future
+        first = self._quiet_run()
         if self.night.compacts_at_end:
             for lookup in self.night.lookups:
                 self._finish_command(self.scheduler.spawn("compact", self._compact, lookup, 10.0))
         bill = len(self.vendor.invoice)
         name = self._quiet_run()
-        if len(self.vendor.invoice) != bill:
+        if self.runs[first] == "ok" and len(self.vendor.invoice) != bill:
             self.scheduler.fail(f"{name} made {len(self.vendor.invoice) - bill} calls, when all was known")
+        self.check_bills()
 
     def _quiet_run(self) -> str:
-        run = self.start_run()
+        run = self.start_run(Act("run", 0.0))
         self.finish_run(run)
-        if self.runs[run.name] != "ok":
-            self.scheduler.fail(f"{run}, without faults: {self.runs[run.name]}")
+        state = self.runs[run.name]
+        is_spent = "BudgetExhausted" in state and self.rules.limits.is_used_up(self.limits_file)
+        if state != "ok" and not is_spent:
+            self.scheduler.fail(f"{run}, without faults: {state}")
         return run.name
+
+    def check_bills(self) -> None:
+        for run in self._sparks:
+            workers = self._sparks[run].workers
+            self.rules.limits.check_bill(run.name, workers, self.folder / run.name / "meters")
+        self.rules.limits.check_books(self.limits_file)
 
 
 def _may_die_at_a_file(process: Process) -> bool:
@@ -268,6 +305,9 @@ def play(night: Night, base: pathlib.Path, *, trace: bool = False) -> Outcome:
         fault_numbers=stage.faults.numbers,
     )
     scheduler.finish()
+    for process in scheduler.processes:
+        if (meter := process.state.get("meter")) is not None:
+            meter.close()  # type: ignore[attr-defined]
     night_at_work.end()
     shutil.rmtree(folder, ignore_errors=True)
     gc.collect()

@@ -2,7 +2,6 @@
 
 import functools
 import logging
-import os
 import sys
 import types
 import warnings
@@ -20,6 +19,8 @@ import jobs.run.engines
 import jobs.run.enrich
 import jobs.run.keyed_rows
 import jobs.run.ledger_session
+import jobs.run.run_leases
+import jobs.run.settling
 import jobs.run.spark_coordinator
 import jobs.run.spark_facts
 import jobs.run.stages
@@ -27,9 +28,11 @@ import jobs.storage.stored_files
 import jobs.task.output_files
 from jobs.ledger.journal import Journal
 from jobs.ledger.store import LedgerFolder
-from jobs.limits.store_url import LIMITS_URL
+from jobs.limits.store_url import limits_url, open_store
+from jobs.run.run_leases import RunLeases, limits_of
+from jobs.schema import RunBill
 from jobs.task.output_files import TaskFiles, TaskResult
-from tests.simulation import installation, spark
+from tests.simulation import clock, installation, spark
 from tests.simulation.file_access import ROOT
 from tests.simulation.night_at_work import scheduler
 
@@ -37,7 +40,6 @@ from tests.simulation.night_at_work import scheduler
 @functools.cache
 def install() -> None:
     """Once for the process, which then runs nights and nothing else."""
-    os.environ[LIMITS_URL] = "off"  # limits over runs are kept in a real file
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     sys.unraisablehook = lambda _: None  # of objects of killed processes
@@ -49,8 +51,14 @@ def install() -> None:
             jobs.run.spark_coordinator.coordinator_of: lambda frames: frames.coordinator(),
             jobs.run.engines._stage_here: lambda engine, _address, _attempts: spark.TableStage(engine.spark),
             jobs.run.day_keys.KeySource: spark.FrameKeys,
+            jobs.run.run_leases.run_leases: _leases_of_process,
         }
     )
+    jobs.run.settling.run_records = types.SimpleNamespace(  # type: ignore[assignment]  # they are in the user's home
+        bill_of=_bill_of, of_run=lambda *_facts: None
+    )
+    assert limits_of.__kwdefaults__ is not None
+    limits_of.__kwdefaults__["now"] = clock.utc_now
     jobs.run.stages.F = types.SimpleNamespace(spark_partition_id=lambda: None)  # type: ignore[assignment]
     jobs.run.enrich.ROWS_AT_ONCE = spark.ROWS_PER_BATCH
 
@@ -60,6 +68,23 @@ _real_filesystem_of = jobs.storage.stored_files.filesystem_of
 
 def _filesystem_of(place: str) -> Any:
     return (scheduler().file_system, place) if place.startswith(ROOT) else _real_filesystem_of(place)
+
+
+LEASES = "leases"  # state of a driver
+
+
+def _leases_of_process(name: str) -> RunLeases:
+    """run_leases, which keeps them in a variable of its module."""
+    state = scheduler().me().process.state
+    if LEASES not in state:
+        state[LEASES] = RunLeases(open_store(limits_url()), name)
+    leases: RunLeases = state[LEASES]  # type: ignore[assignment]
+    leases.check()
+    return leases
+
+
+def _bill_of(run_id: str) -> RunBill | None:
+    return scheduler().bills.get(run_id)
 
 
 def _watch() -> None:

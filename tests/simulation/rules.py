@@ -1,27 +1,33 @@
 """What must hold in every night, checked where it happens."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.declare.lookup import Lookup
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.keys import key_text
 from jobs.run.key_columns import TEXT
 from jobs.run.prefetch_task import PLACE
 from jobs.run.request_metrics import RequestMetricsCollector
-from tests.simulation.declared import LEDGER, LOOKUPS, MARKED, Row
+from tests.simulation.declared import LEDGER, Row, is_marked
 from tests.simulation.disk import Storage
+from tests.simulation.limit_rules import LimitRules
 from tests.simulation.night_at_work import scheduler
-from tests.simulation.nights import Night
+from tests.simulation.nights import Act, Night
 from tests.simulation.scheduler import Process
 from tests.simulation.vendor import Charge, Request, Vendor
 
 ANSWERED = ("ok", "miss")
+FILE_ERRORS = ("error before a file operation", "error after a file operation", "power cut")
 HEARD_WITHIN = 0.1  # s
 DRIVERLESS = 5.0  # s for which a task may go on without its driver
+SLACK = 5.0  # s between a search for stored answers and the call for one that had expired
+STORED_WITHIN = 1.5  # s after its answer, on a fast disk
 STAGELESS = 1.0  # s for which a task may go on after Spark gave its stage up
 UNHEARD = 20.5  # s for which a task may go on without a word from its driver
 
@@ -33,6 +39,24 @@ def text_of(key: tuple[Any, ...]) -> str:
 def run_of(process: Process) -> str:
     """The run that a driver or a worker belongs to."""
     return process.name.split(".")[0]
+
+
+@dataclass(frozen=True)
+class DeclaredRun:
+    """A run as it was started. lookups: by name, as it declares them."""
+
+    act: Act
+    lookups: Mapping[str, Lookup]
+
+    @property
+    def lives(self) -> float | None:
+        """Seconds for which it uses an answer; None for ever."""
+        ok = next(iter(self.lookups.values())).ttl.ok
+        return None if ok is None or self.act.does != "run" else ok.total_seconds()
+
+    @property
+    def refuses_odd(self) -> bool:
+        return "error_when" in self.act.changed
 
 
 class Rules:
@@ -52,7 +76,15 @@ class Rules:
         self.disk_failed = False
         self.copies = False  # a task ran twice at once
         self.older_values = False  # an answer of before a refresh may be right
+        self.clock_was_set = False
+        self._refreshed: set[tuple[str, str]] = set()
+        self.runs: dict[str, DeclaredRun] = {}
+        self.limits = LimitRules(night, vendor)
         vendor.on_request, vendor.on_charge = self.check_request, self.check_charge
+        vendor.on_arrival = self.limits.check_arrival
+
+    def _declared(self, process: Process) -> DeclaredRun:
+        return self.runs[run_of(process)]
 
     # -- what the product tells ----------------------------------------------------------------------------------------
     def task_begins(self, worker: Process) -> None:
@@ -70,7 +102,7 @@ class Rules:
             if outcome in ANSWERED:
                 self._stored_by.add((run, lookup, key))
                 if self._vendor.charges(lookup, tuple(json.loads(key))):  # else refreshed or forgotten on its way
-                    self._stored_at.setdefault((lookup, key), scheduler().now)
+                    self._stored_at[lookup, key] = scheduler().now
             elif outcome == "expired":  # refreshed, or in doubt after an answer that came twice
                 self.unwanted(lookup, *json.loads(key))
             elif outcome == "asked":
@@ -79,34 +111,53 @@ class Rules:
     def power_was_cut(self) -> None:
         self.last_power_cut = scheduler().now
         self._stored_at.clear()
+        self.limits.power_was_cut()
 
     def unwanted(self, lookup: str, key: str) -> None:
         """The key is being forgotten or refreshed: its answer may be there or not, and a further charge is right."""
         self._stored_at.pop((lookup, text_of((key,))), None)
+        self._refreshed.add((lookup, text_of((key,))))
         self._vendor.void(lookup, (key,))
 
     # -- calls ---------------------------------------------------------------------------------------------------------
     def check_request(self, request: Request) -> None:
         """No call for what was stored when its task began; no key asked twice; limits hold at the vendor."""
-        lookup, key, night = request.lookup, request.key, scheduler()
-        self._check_in_flight(request)
+        night, run = scheduler(), self._declared(request.process)
+        if run.act.does == "remap":
+            night.fail(f"asked by a remap: {request.lookup} {request.keys}")
+        self.limits.check_request(request, is_excused=self.copies)
         self._check_permission(request)
-        stored_at, began = self._stored_at.get((lookup, text_of(key))), self._began.get(request.process, 0.0)
-        if stored_at is not None and stored_at < began:
+        for key in request.keys:
+            self._check_key(request, run, key)
+
+    def _check_key(self, request: Request, run: DeclaredRun, key: "tuple[Any, ...]") -> None:
+        lookup, night, text = request.lookup, scheduler(), text_of(key[:1])
+        stored_at, began = self._stored_at.get((lookup, text)), self._began.get(request.process, 0.0)
+        if stored_at is not None and stored_at < began and not self._is_open_again(run, lookup, key, stored_at):
             begun = f"{request.process}, begun {began:.4f}"
             night.fail(f"stored and asked again: {lookup} {key}, stored {stored_at:.4f}, by {begun}")
-        if lookup in MARKED:
-            if (lookup, text_of(key)) not in self._marked:
+        if is_marked(run.lookups[lookup]):
+            if (lookup, text) not in self._marked:
                 night.fail(f"asked without a mark: {lookup} {key} by {request.process}")
             return
         if request.idempotency_key is not None and self._night.honours_keys:
             return
         for charge in self._vendor.charges(lookup, key):
-            if not self._may_repeat(charge, request, stored_at):
+            if not self._may_repeat(charge, request, run, stored_at):
                 night.fail(
                     f"asked twice: {lookup} {key} by {request.process}; charged {charge.charged_at:.4f} for "
                     f"{charge.process}, answered {charge.due_at:.4f}, stored {stored_at}"
                 )
+
+    def _is_open_again(self, run: DeclaredRun, lookup: str, key: "tuple[Any, ...]", known_at: float) -> bool:
+        """Whether the declaration of this run does not count an answer that is known since then."""
+        if run.refuses_odd and "odd" in (self._vendor.answer(lookup, key[:1], 0) or ()):
+            return True  # error_when calls the stored answer an error, and errors are asked again
+        if self.clock_was_set and (lookup, text_of(key[:1])) in self._refreshed:
+            return True  # by the clock that was set the refresh may be later than the answer (docs/ledger.md)
+        if run.lives is None:
+            return False
+        return self.clock_was_set or scheduler().now >= known_at + run.lives - SLACK  # it has expired
 
     def _check_permission(self, request: Request) -> None:
         """No call while the service wants none, none without a driver, and none for a stage that is over."""
@@ -114,42 +165,86 @@ class Rules:
         place = worker, request.lookup
         since, until = vendor.throttled_at.get(place, night.now), vendor.closed_until.get(place, 0.0)
         if since + HEARD_WITHIN < night.now < until:
-            night.fail(f"asked while throttled: {request.lookup} {request.key} by {worker}")
+            night.fail(f"asked while throttled: {request.lookup} {request.keys} by {worker}")
         news = night.network.cut_until + HEARD_WITHIN
         driver = worker.driver
         if driver is not None and driver.is_dead and night.now > max(driver.died_at + DRIVERLESS, news):
-            night.fail(f"asked without a driver: {request.lookup} {request.key} by {worker}")
+            night.fail(f"asked without a driver: {request.lookup} {request.keys} by {worker}")
         heard_at = night.network.heard.get(worker, night.now)
-        if night.now > heard_at + UNHEARD and request.lookup not in MARKED:
-            night.fail(f"asked by a task that is cut off: {request.lookup} {request.key} by {worker}")
+        is_to_wait = not is_marked(self._declared(worker).lookups[request.lookup])
+        if night.now > heard_at + UNHEARD and is_to_wait:
+            night.fail(f"asked by a task that is cut off: {request.lookup} {request.keys} by {worker}")
         if worker.unwanted_since is not None and night.now > max(worker.unwanted_since + STAGELESS, news):
-            night.fail(f"asked after its stage: {request.lookup} {request.key} by {worker}")
+            night.fail(f"asked after its stage: {request.lookup} {request.keys} by {worker}")
 
-    def _may_repeat(self, charge: Charge, request: Request, stored_at: float | None) -> bool:
-        lost_in_flight = charge.process.is_dead and stored_at is None
-        timed_out = charge.due_at - charge.sent_at > _shortest_timeout()
-        lost_by_the_disk = self.disk_failed or self.last_power_cut >= charge.charged_at
+    def _may_repeat(self, charge: Charge, request: Request, run: DeclaredRun, stored_at: float | None) -> bool:
+        """Why a key that was charged may be charged again."""
+        # its process was killed before it could store the answer
+        lost_in_flight = charge.process.is_dead and stored_at is None and not self._was_stored_in_time(charge)
+        # the row left at its time limit, without the answer
+        timed_out = charge.due_at - charge.sent_at > _timeout(run, request.lookup)
+        # it failed visibly: a dropped connection, another key's answer; errors are not kept
+        failed = not charge.arrived and request.sent_at >= charge.failed_at
+        # a part that was not synced was lost with the power
+        lost_by_the_disk = self.last_power_cut >= charge.charged_at
+        # Spark runs a task twice at once: each copy calls for what the other has in flight (docs/ledger.md)
         of_a_copy = self.copies and run_of(charge.process) == run_of(request.process)
-        return lost_in_flight or timed_out or lost_by_the_disk or of_a_copy or charge.process is request.process
+        # a retry, a hedge, or the second run of a coroutine whose first request was answered
+        by_itself = charge.process is request.process and (not charge.arrived or request.lookup == "score")
+        by_itself |= charge.process is request.process and self._is_hedged(run, request)
+        return (
+            lost_in_flight or timed_out or failed or lost_by_the_disk or of_a_copy or by_itself
+            or self._is_open_again(run, request.lookup, charge.key, charge.due_at)
+            or self._settled_as_error(charge) or self._seemed_dead(charge, request)
+        )  # fmt: skip
+
+    def _was_stored_in_time(self, charge: Charge) -> bool:
+        """Whether the process lived so long after the answer that it must have stored it."""
+        night = self._night
+        if (
+            charge.lookup == "score"
+            or not charge.arrived
+            or any(self._vendor.faults.struck[one] for one in FILE_ERRORS)
+        ):
+            return False
+        within = STORED_WITHIN + 200 * night.latency + (night.flush_seconds if night.storage == "s3" else 0.0)
+        return charge.process.died_at - charge.due_at > within
+
+    def _settled_as_error(self, charge: Charge) -> bool:
+        """Whether its run took the answer for an error, by its error_when: it is asked again."""
+        return self._declared(charge.process).refuses_odd and "odd" in (
+            self._vendor.answer(charge.lookup, charge.key[:1], charge.version) or ()
+        )
+
+    def _seemed_dead(self, charge: Charge, request: "Request | Charge") -> bool:
+        """A clock that is set makes claims and runs at work look dead until they are renewed (docs/planning.md)."""
+        return self.clock_was_set and run_of(charge.process) != run_of(request.process)
+
+    @staticmethod
+    def _is_hedged(run: DeclaredRun, request: Request) -> bool:
+        return run.lookups[request.lookup].hedge_after is not None
 
     def check_charge(self, charge: Charge) -> None:
         """No second charge where it must not be."""
-        is_once = charge.lookup in MARKED or (charge.lookup == "stock" and self._night.honours_keys)
-        before = self._vendor.charges(charge.lookup, charge.key) if is_once else []
-        if before:
+        self.limits.check_charge(charge)
+        run = self._declared(charge.process)
+        is_marked_now = is_marked(run.lookups[charge.lookup])
+        if not is_marked_now and not (charge.lookup == "stock" and self._night.honours_keys):
+            return
+        for before in self._vendor.charges(charge.lookup, charge.key):
+            if is_marked_now and not is_marked(self._declared(before.process).lookups[charge.lookup]):
+                continue  # its run declared that the call may be repeated, and left no mark
+            if self._is_open_again(run, charge.lookup, charge.key, before.due_at) or self._settled_as_error(before):
+                continue
+            if self._seemed_dead(before, charge):
+                continue
             scheduler().fail(
-                f"charged twice: {charge.lookup} {charge.key} by {charge.process}; first {before[0].charged_at:.4f} "
-                f"for {before[0].process}"
+                f"charged twice: {charge.lookup} {charge.key} by {charge.process}; first {before.charged_at:.4f} "
+                f"for {before.process}"
             )
+            return
 
-    def _check_in_flight(self, request: Request) -> None:
-        lookup, run = request.lookup, run_of(request.process)
-        others = (one for one in self._vendor.waiting.values() if one.lookup == lookup and not one.process.is_dead)
-        in_flight, allowed = sum(run_of(one.process) == run for one in others), LOOKUPS[lookup].concurrency
-        if in_flight > allowed and not self.copies:
-            scheduler().fail(f"{in_flight} calls of {lookup} at once by {run}, where {allowed} are allowed")
-
-    def check_bill(self, run: str, workers: Sequence[Process], counted: RequestMetricsCollector) -> None:
+    def check_requests(self, run: str, workers: Sequence[Process], counted: RequestMetricsCollector) -> None:
         """The run knows each request that the vendor took, unless a task died with its counts."""
         results = counted._results  # of the attempts that brought one
         if len(results) != len(workers):
@@ -174,8 +269,9 @@ class Rules:
     def check_day(self, run: str, rows: Sequence[Row], files: Sequence[str], *, is_quiet: bool) -> None:
         """Each row once, in order, with the value of a charged call."""
         night = scheduler()
+        by_number = {row.number: row for row in rows}
         found = pa.concat_tables([pq.read_table(file, partitioning=None) for file in files]).to_pylist()
-        if sorted(row["id"] for row in found) != [row.number for row in rows]:
+        if sorted(row["id"] for row in found) != sorted(by_number):
             night.fail(f"{run}: {len(found)} rows instead of {len(rows)}, or one twice")
             return
         if self._night.mode == "ordered":
@@ -185,10 +281,10 @@ class Rules:
                     night.fail(f"{run}: task {part} is out of order: {order}")
         for row in found:
             for lookup in self._night.lookups:
-                self._check_value(run, row, lookup, rows[row["id"]].keys[lookup], is_quiet=is_quiet)
+                self._check_value(run, row, lookup, by_number[row["id"]].keys[lookup], is_quiet=is_quiet)
 
     def _check_value(self, run: str, row: dict[str, Any], lookup: str, key: str | None, *, is_quiet: bool) -> None:
-        night, status = scheduler(), row[f"_{lookup}_status"]
+        night, status, declared = scheduler(), row[f"_{lookup}_status"], self.runs[run]
         value = row[f"{lookup}_value"]
         if key is None:
             if status != "skipped":
@@ -201,12 +297,19 @@ class Rules:
             night.fail(f"{run}: wrong value: {lookup} {key} is {value!r}, not one of {truths}")
         if status == "miss" and None not in truths:
             night.fail(f"{run}: {lookup} {key} is a miss, not {truths}")
-        if status in ANSWERED and not any(one.lookup == lookup and one.key == (key,) for one in self._vendor.invoice):
+        if status in ANSWERED and not self._vendor.was_charged(lookup, (key,)):
             night.fail(f"{run}: {lookup} {key} has an answer and was never charged")
         tried = [attempt for attempt in row[f"_{lookup}_attempts"] or () if not attempt["throttled"]]
-        if len(tried) > 1 + LOOKUPS[lookup].retry.retries:
+        if len(tried) > 1 + declared.lookups[lookup].retry.retries:
             night.fail(f"{run}: {lookup} {key} was tried {len(tried)} times")
-        in_doubt = lookup in MARKED and status in ("unknown", "error", "timeout")
+        if (
+            declared.refuses_odd
+            and status == "ok"
+            and any("odd" in (truth or ()) for truth in truths)
+            and lookup != "score"
+        ):
+            night.fail(f"{run}: {lookup} {key} is ok, and error_when calls its answer an error")
+        in_doubt = is_marked(declared.lookups[lookup]) and status in ("unknown", "error", "timeout")
         if is_quiet and status not in ANSWERED and not in_doubt:
             night.fail(f"{run}: {lookup} {key} is {status} without a fault: {row[f'_{lookup}_error']}")
 
@@ -246,5 +349,5 @@ def _keys_in(path: str, data: bytes, texts: set[str]) -> set[str]:
     return {text for text in texts if text.encode() in data or as_json[text].encode() in data}
 
 
-def _shortest_timeout() -> float:
-    return min(float(lookup.timeout or 0.0) for lookup in LOOKUPS.values()) - 1.0
+def _timeout(run: DeclaredRun, lookup: str) -> float:
+    return float(run.lookups[lookup].timeout or 0.0) - 1.0

@@ -22,6 +22,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from jobs.schema import RunBill
     from tests.simulation.sockets import Network
 
 EPOCH = 1_700_000_000.0  # s; the time of day at which every night begins
@@ -47,7 +48,7 @@ class Process:
 
     def __init__(self, name: str, pid: int, host: str = "host1") -> None:
         self.name, self.pid, self.host = name, pid, host
-        self.is_dead = False
+        self.is_dead = self.was_cut = False  # was_cut: it was killed at work
         self.died_at = 0.0
         self.driver: Process | None = None  # of a worker
         self.unwanted_since: float | None = None  # of a worker: its stage is over
@@ -112,6 +113,9 @@ class Scheduler:
         self.processes: list[Process] = []
         self.is_stopping = False
         self.clock_offset = 0.0  # s by which the time of day is wrong
+        self.limits_away = (0.0, 0.0)  # between which the store of the limits does not answer
+        self.starts = 1  # of the machine
+        self.bills: dict[str, RunBill] = {}  # by run
         self.preempts = preempts
         self._seed = seed
         self._order = self.stream("order")
@@ -296,6 +300,7 @@ class Scheduler:
         if process.is_dead:
             return
         self.say("KILL", process)
+        process.was_cut = not process.has_ended
         process.is_dead, process.died_at = True, self.now
         for loop in process.loops:
             self._kept += [loop, *asyncio.all_tasks(loop)]

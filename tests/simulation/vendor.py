@@ -17,6 +17,8 @@ UP, DOWN = 0.05, 0.3  # s: to the vendor at most, and back on average
 HANGS = 300.0  # s, longer than any time limit
 LATE = 15.0  # s
 MISSES = 10  # each so many keys is unknown to the vendor
+ODD = 7  # each so many answers is one that `error_when` of a changed declaration refuses
+MOST_TOKENS = 9  # of one answer
 
 
 @dataclass
@@ -29,20 +31,26 @@ class Charge:
     sent_at: float
     charged_at: float
     version: int
+    tokens: int = 0
     due_at: float = 0.0  # the answer's arrival; infinite for an answer that never comes
-    is_answered: bool = False  # the process lived when the answer came
+    failed_at: float = 0.0  # when the client has heard the last of it
+    is_useless: bool = False  # the answer is another key's, or is missing in its batch
+    arrived: bool = False  # a whole and right answer, while the process lived
     is_void: bool = False  # the key was forgotten or refreshed since: a further charge is right
 
 
 @dataclass
 class Request:
-    """What a vendor hears."""
+    """What a vendor hears. keys: one, or those of a batch."""
 
     lookup: str
-    key: "Key"
+    keys: "tuple[Key, ...]"
     process: Process
     sent_at: float
     idempotency_key: str | None = None
+    arrived_at: float | None = None
+    is_overtaken: bool = False  # the client has the answer of another request for its key
+    charges: list[Charge] = field(default_factory=list)
 
 
 @dataclass
@@ -52,18 +60,22 @@ class Vendor:
     Attributes:
         invoice: What it bills, in order.
         received: All requests by process and lookup, those that it refused too.
+        items: The keys in them.
         honours_keys: It bills an idempotency key once, and gives the same answer again.
         closed_until: By process and lookup, when it may call again after it was throttled.
         waiting: Requests whose connection is open and without an answer, by connection.
-        on_request: Told of each request before the vendor does anything.
+        on_request: Told of each request when it is sent.
+        on_arrival: Told of each request when it is here.
         on_charge: Told of each charge before it is on the invoice.
     """
 
     faults: Faults
     on_request: Callable[[Request], None] = lambda _: None
+    on_arrival: Callable[[Request], None] = lambda _: None
     on_charge: Callable[[Charge], None] = lambda _: None
     invoice: list[Charge] = field(default_factory=list)
     received: Counter[tuple[Process, str]] = field(default_factory=Counter)
+    items: Counter[tuple[Process, str]] = field(default_factory=Counter)
     honours_keys: bool = True
     closed_until: dict[tuple[Process, str], float] = field(default_factory=dict)
     throttled_at: dict[tuple[Process, str], float] = field(default_factory=dict)
@@ -73,17 +85,32 @@ class Vendor:
     def __post_init__(self) -> None:
         self._draws = scheduler().stream("vendor")
         self._by_key: dict[str, Charge] = {}
+        self._charges: dict[tuple[str, Key], list[Charge]] = {}
 
     @staticmethod
     def answer(lookup: str, key: "Key", version: int) -> dict[str, Any] | None:
         """What is true for a key; None where the vendor knows nothing of it."""
-        if hashlib.md5(f"{lookup}{key}".encode()).digest()[0] % MISSES == 0:
+        digest = _digest(lookup, key)
+        if digest[0] % MISSES == 0:
             return None
-        return {"v": f"{lookup}:{'|'.join(map(str, key))}:{version}"}
+        found: dict[str, Any] = {"v": f"{lookup}:{'|'.join(map(str, key))}:{version}"}
+        if digest[1] % ODD == 0:
+            found["odd"] = "yes"
+        return found
+
+    @staticmethod
+    def tokens(lookup: str, key: "Key") -> int:
+        """What one answer is billed, where the vendor bills tokens."""
+        if lookup != "score" or Vendor.answer(lookup, key, 0) is None:
+            return 0
+        return 1 + _digest(lookup, key)[2] % MOST_TOKENS
 
     def charges(self, lookup: str, key: "Key") -> list[Charge]:
         """The charges of a key that a further one would repeat."""
-        return [one for one in self.invoice if one.lookup == lookup and one.key == key and not one.is_void]
+        return [one for one in self._charges.get((lookup, key), ()) if not one.is_void]
+
+    def was_charged(self, lookup: str, key: "Key") -> bool:
+        return (lookup, key) in self._charges
 
     def void(self, lookup: str, key: "Key") -> None:
         """The key's answers are no longer wanted, so that it may be charged again."""
@@ -91,51 +118,71 @@ class Vendor:
             charge.is_void = True
 
     def request(self, request: Request, reply: Callable[[str, Any], None]) -> None:
-        """Take a request. reply: called with "ok" and the answer, "throttled" and seconds, "failed" and a reason, or
+        """Take a request. reply: called with "ok" and the answers, "throttled" and seconds, "failed" and a reason, or
         "dropped".
         """
         night, faults = scheduler(), self.faults
-        night.say("ask", request.lookup, *request.key)
+        night.say("ask", request.lookup, *(part for key in request.keys for part in key))
         self.received[request.process, request.lookup] += 1
+        self.items[request.process, request.lookup] += len(request.keys)
         self.on_request(request)
         up = UP * self._draws.random()
         down = self._draws.expovariate(1 / DOWN)
         if faults.strikes("throttled"):
-            night.after(up, lambda: reply("throttled", (1, 2, 10)[int(3 * faults.draw("throttled"))]))
+            seconds = (1, 2, 10)[int(3 * faults.draw("throttled"))]
+            then = lambda: reply("throttled", seconds)  # noqa: E731
         elif faults.strikes("refused"):
-            night.after(up, lambda: reply("failed", "out of order"))
+            then = lambda: reply("failed", "out of order")  # noqa: E731
         else:
-            night.after(up, lambda: self._take(request, down, reply))
+            then = lambda: self._take(request, down, reply)  # noqa: E731
+
+        def arrives() -> None:
+            request.arrived_at = night.now
+            self.on_arrival(request)
+            then()
+
+        night.after(up, arrives)
 
     def _take(self, request: Request, down: float, reply: Callable[[str, Any], None]) -> None:
         night, faults = scheduler(), self.faults
-        version = self.versions[request.lookup, request.key]
-        charge = Charge(request.lookup, request.key, request.process, request.sent_at, night.now, version)
-        name = request.idempotency_key if self.honours_keys else None
-        if name in self._by_key:
-            night.say("answer again", request.lookup, *request.key, "for", request.process)
-        else:
-            night.say("charge", request.lookup, *request.key, version, "for", request.process)
-            self.on_charge(charge)
-            self.invoice.append(charge)
-        if name is not None:
-            self._by_key.setdefault(name, charge)
-        answer = self.answer(request.lookup, request.key, version)
-        if request.lookup == "stock" and answer is not None and faults.strikes("another key's answer"):
-            answer = {"v": "stock:another:0"}
-
-        def answers() -> None:
-            charge.is_answered = not request.process.is_dead
-            reply("ok", answer)
-
-        charge.due_at = night.now + down
+        request.charges = [self._charge(request, key) for key in request.keys]
+        answers = [self.answer(one.lookup, one.key, one.version) for one in request.charges]
+        if request.lookup == "stock" and answers[0] is not None and faults.strikes("another key's answer"):
+            answers = [{"v": "stock:another:0"}]
+            request.charges[0].is_useless = True
+        due_at = failed_at = night.now + down
         if faults.strikes("dropped after charging"):
-            charge.due_at = float("inf")
+            due_at = float("inf")
             night.after(down, lambda: reply("dropped", None))
         elif faults.strikes("no answer"):
-            charge.due_at = float("inf")
-            night.after(HANGS, lambda: reply("ok", answer))
+            due_at = failed_at = float("inf")
+            night.after(HANGS, lambda: reply("ok", answers))
         else:
             if faults.strikes("late answer"):
-                charge.due_at += LATE * faults.draw("late answer")
-            night.at(charge.due_at, answers)
+                due_at += LATE * faults.draw("late answer")
+            failed_at = due_at
+            night.at(due_at, lambda: reply("ok", answers))
+        for charge in request.charges:
+            charge.due_at, charge.failed_at = due_at, failed_at
+
+    def _charge(self, request: Request, key: "Key") -> Charge:
+        """Bill one key of a request, unless its idempotency key says that it was billed before."""
+        night, lookup = scheduler(), request.lookup
+        version = self.versions[lookup, key[:1]]
+        tokens = self.tokens(lookup, key)
+        charge = Charge(lookup, key, request.process, request.sent_at, night.now, version, tokens)
+        name = request.idempotency_key if self.honours_keys else None
+        if name in self._by_key:
+            night.say("answer again", lookup, *key, "for", request.process)
+        else:
+            night.say("charge", lookup, *key, version, "for", request.process)
+            self.on_charge(charge)
+            self.invoice.append(charge)
+            self._charges.setdefault((lookup, key), []).append(charge)
+        if name is not None:
+            self._by_key.setdefault(name, charge)
+        return charge
+
+
+def _digest(lookup: str, key: "Key") -> bytes:
+    return hashlib.md5(f"{lookup}{key}".encode()).digest()
