@@ -56,25 +56,32 @@ class CallShares:
             self._reserved.remove(part)
             begun.has = [*map(sum, zip(begun.has, part.has, strict=True))]
             self._end(part, part.since)
-        if not any(part.attempt is None for part in reserved):  # otherwise it is the first, with its even share
+        is_first = any(part.attempt is None for part in reserved)
+        before = list(begun.has)
+        self._divide(begun, before, self._totals)
+        if not is_first or begun.has != before:  # the first attempt is known to begin with an even share
             self._note(begun, at)
-        return self.report(name, list(begun.has), self._totals, at)
+        return list(begun.has)
 
     def report(self, attempt: str, keeps: Sequence[int], wants: Sequence[int], at: int) -> list[int]:
         """An attempt's share from now on. keeps: its calls in flight since `at`, at most. wants: what it could use."""
         part = self._working[attempt]
-        part.wants = wants
         before = list(part.has)
-        for lookup, has in enumerate(before):
+        self._divide(part, keeps, wants)
+        if part.has != before:
+            self._note(part, at)
+        return list(part.has)
+
+    def _divide(self, part: _Part, keeps: Sequence[int], wants: Sequence[int]) -> None:
+        """Take back what an attempt does not keep, and give it what is free, as far as it wants it."""
+        part.wants = wants
+        for lookup, has in enumerate(list(part.has)):
             kept = min(has, max(0, keeps[lookup]))
             self._free[lookup] += has - kept
             self._more_is_free |= has > kept
             more = self._more(part, lookup, kept) if self._free[lookup] and wants[lookup] > kept else 0
             self._free[lookup] -= more
             part.has[lookup] = kept + more
-        if part.has != before:
-            self._note(part, at)
-        return list(part.has)
 
     def _more(self, part: _Part, lookup: int, kept: int) -> int:
         """What an attempt gets of what is free, up to its fair share of what all attempts have and could have."""

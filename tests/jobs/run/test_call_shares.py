@@ -23,7 +23,7 @@ def test_all_shares_together_are_never_too_many_and_only_its_own_report_makes_on
         attempt = data.draw(st.sampled_from([*had, None]))
         what = data.draw(st.sampled_from(["report", "report", "end", "lose"]))
         if attempt is None:
-            had[f"attempt {at}"] = shares.begin(f"attempt {at}", data.draw(st.integers(0, tasks - 1)), at)[0]
+            had[f"attempt {at}"] = shares.begin(f"attempt {at}", data.draw(st.integers(0, tasks - 1)), at, at)[0]
         elif what == "report":
             keeps, wants = data.draw(st.integers(0, total)), data.draw(st.integers(0, total))
             has = shares.report(attempt, [keeps], [wants], at)[0]
@@ -40,6 +40,10 @@ def test_all_shares_together_are_never_too_many_and_only_its_own_report_makes_on
         assert {name: part.has[0] for name, part in shares._working.items()} == had
         assert sum(held(shares)) + shares._free[0] == total
         assert min(shares._free[0], *(part.has[0] for part in parts(shares)), total) >= 0
+    changes = [(one.attempt, one.since) for one in shares.given if any(one.shares)]
+    assert len(set(changes)) == len(changes)  # at one moment an attempt has one share
+    last = {one.attempt: one.shares[0] for one in shares.given}
+    assert {name: last[int(name.split()[1])] for name in had if int(name.split()[1]) in last}.items() <= had.items()
 
 
 @given(wants=st.lists(st.integers(0, 30), min_size=1, max_size=8), total=st.integers(8, 60))
@@ -104,6 +108,17 @@ def test_the_shares_of_a_lost_attempt_are_told_apart_from_those_of_the_next():
         ShareGiven(0, (0,), 20, 7), ShareGiven(1, (4,), 21, 8), ShareGiven(1, (0,), 21, 8), ShareGiven(1, (4,), 5, 9),
         ShareGiven(1, (0,), 6, 9),
     ]  # fmt: skip
+
+
+def test_an_attempt_that_begins_when_calls_are_free_has_one_first_share():
+    shares = CallShares((4,), 2)
+    shares.begin("first", 0, 10, attempt=7)
+    shares.begin("dies", 1, 11, attempt=8)
+    shares.lose("dies", until=130.0)
+    shares.expire(130.0)
+    shares.end("first", 20)
+    assert shares.begin("again", 1, 30, attempt=9) == [4]
+    assert [one for one in shares.given if one.attempt == 9] == [ShareGiven(1, (4,), 30, 9)]
 
 
 def test_two_attempts_of_a_task_at_once_have_no_more_than_one():
