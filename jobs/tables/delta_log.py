@@ -147,6 +147,12 @@ def lasting(table: str) -> Iterator[None]:
         to_disk([*written, Path(table, LOG)], Path(table))
 
 
+def sync_log(table: str) -> None:
+    """Sync all commits to a table on a disk, also those that a killed process left unsynced."""
+    if not is_url(table):
+        to_disk([*Path(table, LOG).glob("*.json"), Path(table, LOG)], Path(table))
+
+
 def to_disk(paths: Iterable[Path], root: Path) -> None:
     """Sync files or folders, their names, and the names of all folders from `root` down to them, each once."""
     synced: set[Path] = set()

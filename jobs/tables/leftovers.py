@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobs.tables import audit, by_run, dead_letters, run_records
 from jobs.tables.asked_keys import runs_in_table
-from jobs.tables.delta_log import table_at
+from jobs.tables.delta_log import sync_log, table_at
 from jobs.tables.published_runs import publications
 from jobs.tables.publishers import alone_with, storing
 
@@ -34,6 +34,8 @@ def save_published_records(enrichment: Enrichment) -> None:
         return
     with storing(enrichment.output.path), alone_with(enrichment.output.path):  # no publication is on its way
         table = table_at(enrichment.output.path)
+        if table is not None:
+            sync_log(enrichment.output.path)
         published = {} if table is None else publications(table)
         for record in _left_as_written(enrichment):
             if (commit := published.get(record.facts.run_id)) is not None:

@@ -20,7 +20,7 @@ from jobs.storage.objects import ListedObject
 from jobs.storage.urls import below, is_url
 from jobs.storage.work_folders import work_folder
 from jobs.tables.copy_folders import remove_abandoned
-from jobs.tables.delta_log import table_at
+from jobs.tables.delta_log import sync_log, table_at
 from jobs.tables.leases import at_work
 from jobs.tables.publishers import storing
 
@@ -110,6 +110,7 @@ def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[st
         return 0, set()
     hours = older_than // timedelta(hours=1)
     with storing(table):
+        sync_log(table)  # else a power cut brings back a version whose files are gone
         old = opened.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
         named = _named_in(opened, table)
         if is_url(table):

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 from deltalake.transaction import AddAction
 
-from jobs.storage import objects
+from jobs.storage import durable, objects
 from jobs.tables import old_files
 from jobs.tables.leases import leased
 from jobs.tables.old_files import Removed, vacuum
@@ -174,3 +174,15 @@ def test_two_vacuums_at_once_remove_a_run_without_an_error(runs_only, monkeypatc
 
     monkeypatch.setattr(old_files, "at_work", after_the_other)
     assert vacuum(runs_only, older_than=WEEK) == Removed(old=0, runs=0)
+
+
+def test_old_files_go_only_once_the_commits_that_replaced_them_are_on_the_disk(table, monkeypatch):
+    synced, vacuums = set(), DeltaTable.vacuum
+    monkeypatch.setattr(durable, "sync", lambda path: synced.add(path.name))
+
+    def delete(*arguments, **options):
+        assert {f"{version:020d}.json" for version in range(2)} <= synced
+        return vacuums(*arguments, **options)
+
+    monkeypatch.setattr(DeltaTable, "vacuum", delete)
+    assert vacuum(table, older_than=AT_ONCE).old == 1
