@@ -22,6 +22,7 @@ from jobs.tables.published_files import PublishedFile, changed_since, state_of
 from jobs.tables.publishers import storing
 
 STATE = "_tidegate"  # readers of folders ignore names that begin with _
+DRAFT_OF_STATE = f".{STATE}."  # begins its name
 DRAFTS = "_writing"
 
 
@@ -37,7 +38,7 @@ def show(declared: DeclaredFacts) -> None:
     with storing(declared.parquet):
         if not durable.is_there(folder / STATE):
             durable.write(folder / STATE, b"")  # first of all, so that after a kill the folder is known as ours
-        for left in folder.glob(f".{STATE}.*"):  # by a kill
+        for left in folder.glob(f"{DRAFT_OF_STATE}*"):  # by a kill
             left.unlink()
         drafts = folder / DRAFTS
         shutil.rmtree(drafts, ignore_errors=True)
@@ -65,7 +66,9 @@ def state_shown(declared: DeclaredFacts) -> str:
 def refuse_foreign(enrichment: Enrichment) -> None:
     """Check before any call that the folder is ours or empty. Raises DeclarationError."""
     folder = Path(enrichment.output.parquet)
-    if not durable.is_there(folder / STATE) and folder.is_dir() and any(folder.iterdir()):
+    if durable.is_there(folder / STATE) or not folder.is_dir():
+        return
+    if any(not path.name.startswith(DRAFT_OF_STATE) for path in folder.iterdir()):
         raise DeclarationError(
             f"{enrichment.name}: output: parquet: {folder} has files of others; name an empty folder, or one that is "
             "not there."

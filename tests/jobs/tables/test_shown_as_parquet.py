@@ -103,12 +103,13 @@ def test_a_kill_before_or_amid_the_folders_is_made_up_for_by_the_next_day(killed
     assert not (FOLDER / "_writing").exists()
 
 
-def test_after_a_kill_amid_the_first_publication_the_folder_is_known_as_ours(monkeypatch):
+@pytest.mark.parametrize("killed", ["jobs.storage.durable.Path.replace", "jobs.tables.shown_as_parquet.exchange"])
+def test_after_a_kill_amid_the_first_publication_the_folder_is_known_as_ours(killed, monkeypatch):
     def kill(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("jobs.tables.shown_as_parquet.exchange", kill)
+        patched.setattr(killed, kill)
         with pytest.raises(KeyboardInterrupt):
             publishing.publish(run("a"))
     refuse_foreign(enrichment())
