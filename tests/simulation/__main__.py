@@ -32,6 +32,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--hours", type=float, help="nights of fresh seeds for so long")
     parser.add_argument("--night", type=pathlib.Path, help="a file with one night as JSON")
     parser.add_argument("--kept", action="store_true", help="the nights of seeds.txt, which have failed once")
+    parser.add_argument("--publishing", action="store_true", help="nights of publishing, in place of calls")
     parser.add_argument("--shorten", action="store_true", help="of the first night: leave out what it fails without")
     parser.add_argument("--plant", metavar="FAULT", help="of faults.toml: put it into the product first")
     parser.add_argument("--planted", nargs="*", metavar="FAULT", help="try these deliberate faults, or all of them")
@@ -77,7 +78,7 @@ def main() -> int:
     options = arguments()
     if options.planted is not None:
         return try_faults(options.planted)
-    kind = KINDS["calls"]()
+    kind = KINDS["publishing" if options.publishing else "calls"]()
     kind.install()
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""The kinds of nights. Each loads only the part of the product that it drives."""
+"""The kinds of nights: of calls, and of publishing. Each loads only the part of the product that it drives."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -36,4 +36,13 @@ def calls() -> Kind:
     return Kind(nights.draw_night, nights.Night.of_json, product.install, play.play, kept, "calls")
 
 
-KINDS = {"calls": calls}
+def publishing() -> Kind:
+    from tests.simulation.publishing import night, product, stage
+
+    return Kind(
+        night.draw_night, night.PublishingNight.of_json, product.install, stage.play,
+        Path(stage.__file__).with_name("seeds.txt"), "publications",
+    )  # fmt: skip
+
+
+KINDS = {"calls": calls, "publishing": publishing}

@@ -49,6 +49,7 @@ def try_faults(names: Sequence[str], most: int = MOST) -> int:
 def try_fault(name: str, most: int) -> Found:
     seeds = f"{FIRST_SEED}:{FIRST_SEED + most}"
     command = [sys.executable, "-m", "tests.simulation", "--plant", name, "--seeds", seeds, "--first"]
+    command += ["--publishing"] if planted_faults()[name].kind == "publishing" else []
     played = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     failed = re.search(r"^NIGHT (\d+) FAILED at [\d.]+: (.*)", played.stdout, re.MULTILINE)
     if failed:

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FAULTS_FILE = Path(__file__).with_name("faults.toml")
+FAULTS_FILES = {  # by the kind of the nights that find them
+    "calls": Path(__file__).with_name("faults.toml"),
+    "publishing": Path(__file__).parent / "publishing" / "faults.toml",
+}
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class PlantedFault:
     file: str
     old: str
     new: str
+    kind: str
     unfound: str = ""
 
     def in_source(self) -> str:
@@ -33,7 +37,11 @@ class PlantedFault:
 
 
 def planted_faults() -> dict[str, PlantedFault]:
-    return {name: PlantedFault(**fields) for name, fields in tomllib.loads(FAULTS_FILE.read_text()).items()}
+    return {
+        name: PlantedFault(**fields, kind=kind)
+        for kind, file in FAULTS_FILES.items()
+        for name, fields in tomllib.loads(file.read_text()).items()
+    }
 
 
 def plant(name: str) -> None:

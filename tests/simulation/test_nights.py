@@ -50,6 +50,21 @@ def test_nights_find_a_deliberate_fault():
 
 
 @pytest.mark.process
+def test_nights_of_publishing_that_once_failed_keep_every_promise():
+    played = simulate("--publishing", "--kept")
+    assert played.returncode == 0, played.stdout
+    assert re.search(r"^[1-9]\d* nights, 0 failed; .*; [1-9]\d* publications; digest", played.stdout, re.MULTILINE)
+
+
+@pytest.mark.proof
+@pytest.mark.process
+def test_a_night_of_publishing_is_the_same_in_two_processes():
+    nights, last = (simulate("--publishing", "--seeds", seeds, "--trace") for seeds in ("20:60", "50:60"))
+    assert nights.returncode == 0, nights.stdout[-2000:]
+    assert digests(nights.stdout)[30:] == digests(last.stdout)
+
+
+@pytest.mark.process
 def test_no_module_keeps_a_real_thread_clock_or_socket_in_a_night():
     checked = subprocess.run(
         [sys.executable, "-m", "tests.simulation.leftovers"], cwd=ROOT, capture_output=True, text=True, check=False
