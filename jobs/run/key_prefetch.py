@@ -34,6 +34,7 @@ from jobs.task.outcome_columns import ANSWER
 from jobs.task.plan import PartitionPlan
 
 BY_ROW = "row"
+PASSES = 3  # at most: a pass for keys whose answers stopped to count during the pass before it
 OUTCOME = (schema.status, schema.source, schema.error, schema.attempts, schema.latency_ms, schema.paused_ms)
 
 
@@ -89,20 +90,46 @@ def prefetch_keys(
         name = plan.lookups[place].name
         wanted += [column(name) for column in (*OUTCOME, schema.published_answered_at)]
         wanted += [answer.name for answer in plan.layout.answers[place]]
-    in_driver = {place: one.hits.keys for place, one in first.items() if isinstance(one.hits.keys, DriverKeys)}
-    is_here = here and len(in_driver) == len(first)
-    keys = _table(first, in_driver) if is_here else _frame(first, tasks=len(plan.shares[0]))
-    asked = write_keys(
-        keys, _types(first), _plan_of_keys(plan, places), str(scratch / "keys"), wanted,
-        engine=engine, run=functools.partial(run_prefetch, shared), sent=sent,
-    )  # fmt: skip
+    is_here = here and all(isinstance(one.keys, DriverKeys) for one in hits.values())
+    types, asked = _types(first), list[pa.Table]()
+    known: dict[int, pa.Table] = {}
+    left = dict(first)
+    while left and len(asked) < PASSES:
+        keys = _table(left, types) if is_here else _frame(left, types, tasks=len(plan.shares[0]))
+        asked.append(
+            write_keys(
+                keys, types, _plan_of_keys(plan, places), str(scratch / f"keys-{len(asked)}"), wanted,
+                engine=engine, run=functools.partial(run_prefetch, shared), sent=sent,
+            )
+        )  # fmt: skip
+        plan = replace(plan, cap=_left(plan, places, asked[-1]))
+        known |= {place: with_own_answers(hits[place]) for place in left if hits[place].plan is not None}
+        left = _open_again(left, known, asked[-1])
     ledgers, files = list(plan.ledgers), list(plan.asked_first or (None,) * len(plan.lookups))
     for place in places:
-        own = _called(asked, plan.lookups[place], place)
-        files[place] = _written(own, plan.lookups[place], hits[place], scratch / f"asked-{place}.arrow")
-        if hits[place].plan is not None:
-            ledgers[place] = _with_answers(hits[place], own)
-    return replace(plan, ledgers=tuple(ledgers), asked_first=tuple(files), cap=_left(plan, places, asked))
+        called = _called(pa.concat_tables(asked), plan.lookups[place], place)
+        files[place] = _written(called, plan.lookups[place], hits[place], scratch / f"asked-{place}.arrow")
+        if (ledger := hits[place].plan) is not None:
+            ledgers[place] = with_index(ledger, _without(known[place], "key", called[TEXT]))
+    return replace(plan, ledgers=tuple(ledgers), asked_first=tuple(files))
+
+
+def _open_again(first: Mapping[int, First], known: Mapping[int, pa.Table], asked: pa.Table) -> dict[int, First]:
+    """The keys that were not called because another run had answered them, and whose answers no longer count: they
+    were refreshed meanwhile, or their time to live has ended. Otherwise each task would call for them.
+    """
+    found = {}
+    for place, one in first.items():
+        if place in known:
+            keys = _without(one.keys, TEXT, asked[TEXT].filter(pc.equal(asked[PLACE], place)))
+            keys = _without(keys, TEXT, known[place]["key"])
+            if keys.num_rows:
+                found[place] = replace(one, keys=keys)
+    return found
+
+
+def _without(table: pa.Table, column: str, values: pa.ChunkedArray) -> pa.Table:
+    return table.filter(pc.invert(pc.is_in(table[column], value_set=values.combine_chunks())))
 
 
 def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
@@ -146,19 +173,20 @@ def _types(first: Mapping[int, First]) -> StructType:
     return StructType([StructField(name, kind) for name, kind in types.items()])
 
 
-def _table(first: Mapping[int, First], keys: Mapping[int, DriverKeys]) -> pa.Table:
+def _table(first: Mapping[int, First], types: StructType) -> pa.Table:
     """All keys, where they are in the driver."""
     tables = []
-    for place, own in keys.items():
-        table = own.table(first[place].keys)
+    for place, one in first.items():
+        assert isinstance(one.hits.keys, DriverKeys)
+        table = one.hits.keys.table(one.keys)
         tables.append(table.append_column(PLACE, pa.array([place] * table.num_rows, pa.int32())))
-    types = arrow_schema(_types(first))
-    return pa.concat_tables(tables, promote_options="default").select(types.names).cast(types)
+    nothing = arrow_schema(types).empty_table()
+    return pa.concat_tables([nothing, *tables], promote_options="permissive").select(types.names).cast(nothing.schema)
 
 
-def _frame(first: Mapping[int, First], *, tasks: int) -> DataFrame:
+def _frame(first: Mapping[int, First], types: StructType, *, tasks: int) -> DataFrame:
     """All keys, each in the partition of the row that will show its call, so that both count in one task's share."""
-    types, frames = _types(first), []
+    frames = []
     for place, one in first.items():
         keys = one.hits.keys.frame(one.keys)  # possibly with others that need no call
         columns = [
@@ -205,13 +233,6 @@ def _written(own: pa.Table, lookup: Lookup, hits: Hits, path: Path) -> AskedFile
     answers = {f"{ANSWER}{number}": own[one.name].cast(one.arrow_type) for number, one in enumerate(lookup.columns)}
     write_keyed(str(path), pa.table(columns | answers))
     return AskedFile(str(path), hidden=hits.plan is not None and hits.plan.hidden)
-
-
-def _with_answers(hits: Hits, own: pa.Table) -> LedgerPlan:
-    assert hits.plan is not None
-    known = with_own_answers(hits)
-    asked = own[TEXT].combine_chunks()
-    return with_index(hits.plan, known.filter(pc.invert(pc.is_in(known["key"], value_set=asked))))
 
 
 def _left(plan: PartitionPlan, places: Sequence[int], asked: pa.Table) -> CallCap | None:
