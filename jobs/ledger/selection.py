@@ -17,7 +17,6 @@ from jobs.errors import LedgerError
 from jobs.ledger.answers import SCHEMA, taken
 from jobs.ledger.generations import Contents, contents
 from jobs.ledger.journal import JOURNAL
-from jobs.ledger.plan import OF_REFRESH
 from jobs.ledger.resolution import Mask, decide, newest_rows
 from jobs.ledger.scan import FOUND, REST, ROWS_AT_ONCE, KeySet, matches
 from jobs.ledger.store import LedgerFolder
@@ -46,8 +45,8 @@ class Seen:
     Attributes:
         generation: The newest compacted generation.
         parts: Without journals, which may grow and are read again.
-        voiding: Records that void or settle others, in SCHEMA: without them an older record of a
-            journal would count again.
+        voiding: Records that void or settle others, in SCHEMA: without them an older record would
+            count again, of a journal, of a new generation, or of a part that is stored later.
     """
 
     generation: str | None = None
@@ -74,9 +73,7 @@ class Search:
 
     @property
     def seen(self) -> Seen:
-        """What was read so far. A journal is not part of it, because it may grow, nor are marks of refreshes, because
-        they void answers from before them that are stored later.
-        """
+        """What was read so far. A journal is not part of it, because it may grow."""
         voiding = self._found.filter(pc.is_in(self._found["outcome"], value_set=VOIDING))
         texts = self._keys.texts.take(voiding["place"].combine_chunks())
         records = pa.table([texts, *(voiding[name] for name in REST)], schema=SCHEMA)
@@ -113,7 +110,6 @@ class Search:
         changed = found is not self._found
         self._found = found
         read = {part for part in parts if part not in torn and not part.endswith(JOURNAL)}
-        read -= {part for part in parts if part.startswith(OF_REFRESH)}
         self._read = Seen(name, frozenset(read) if is_new else self._read.parts | read)
         return changed
 

@@ -289,3 +289,16 @@ def test_an_answer_from_before_a_refresh_that_is_stored_later_counts_in_no_searc
     folder.write_part("new", "0-0-0", [record("ok", 60, "new")])
     search.update(NOW)
     assert search.selected(now_us=NOW, ttl=Ttl()).answers["run_id"].to_pylist() == ["new"]
+
+
+def test_a_mark_that_a_compaction_took_in_voids_an_answer_that_is_stored_later(tmp_path):
+    folder = LedgerFolder(str(tmp_path), "score", "f" * 16)
+    folder.write_part("old", "0-0-0", [record("ok", 10, "old")])
+    folder.write_part("refresh-1", "0-0-0", [record("expired", 50, "refresh-1")])
+    assert compact(folder, now_us=NOW).parts_taken_in == 2
+    before = Search(folder, pa.array(["[7]"]))
+    before.update(NOW)
+    search = Search(folder, pa.array(["[7]"]), seen=before.seen)
+    folder.write_part("slow", "0-0-0", [record("ok", 40, "slow")])
+    assert search.update(NOW)
+    assert not search.selected(now_us=NOW, ttl=Ttl()).answers.num_rows
