@@ -17,7 +17,7 @@ from jobs.ledger.plan import OF_KEYS, LedgerPlan
 from jobs.ledger.selection import Search, Seen
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.working_folders import RUNS
-from jobs.run.judged_answers import needing_no_call
+from jobs.run.judged_answers import needing_no_call, without_unreadable
 from jobs.run.key_columns import ROWS, TEXT
 from jobs.storage.urls import is_url
 from jobs.task.task_ledger import without_expired
@@ -64,7 +64,11 @@ def find_hits(source: KeySource, plan: LedgerPlan | None, *, seed: int) -> Hits:
     if plan is None:
         return Hits(plan, source.names, keys, SCHEMA.empty_table(), source.lookup)
     search = Search(folder_of(plan), keys.wanted[TEXT])
-    return Hits(plan, source.names, keys, known_answers(search, source.lookup, plan), source.lookup, search.seen)
+    answers = known_answers(search, source.lookup, plan)
+    if plan.idempotent:  # a key in several rows would be called by each task
+        repeated = keys.wanted.filter(pc.greater(keys.wanted[ROWS], 1))[TEXT]
+        answers = without_unreadable(source.lookup, answers, repeated)
+    return Hits(plan, source.names, keys, answers, source.lookup, search.seen)
 
 
 def known_answers(

@@ -4,6 +4,8 @@ Stored answers that the declaration calls errors (error_when, required) hold as 
 is stored as any other, so that a corrected declaration maps it again without a call.
 """
 
+import logging
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,6 +16,9 @@ from jobs.declare.ledger_settings import FOR_EVER, Ttl
 from jobs.declare.lookup import Lookup
 from jobs.ledger.answers import StoredAnswer, as_answers
 from jobs.ledger.plan import LedgerPlan
+from jobs.task.ledger_hits import UnreadableAnswer
+
+_log = logging.getLogger("tidegate.ledger")
 
 
 def needing_no_call(lookup: Lookup, plan: LedgerPlan, answers: pa.Table, now_us: int) -> tuple[pa.Table, pa.Array]:
@@ -39,6 +44,19 @@ def without_old_errors(lookup: Lookup, answers: pa.Table, *, ttl: Ttl, now_us: i
     ]
     old = pa.array(is_old, pa.bool_())
     return answers.filter(pc.invert(old)), answers["key"].filter(old).combine_chunks()
+
+
+def without_unreadable(lookup: Lookup, answers: pa.Table, keys: pa.ChunkedArray) -> pa.Table:
+    """The answers without those of `keys` that cannot be read, each of which is named in the log."""
+    few = answers.filter(pc.is_in(answers["key"], value_set=keys.combine_chunks()))
+    unreadable = []
+    for stored in as_answers(few):
+        try:
+            load(stored.response or b"null")
+        except ValueError as error:
+            unreadable.append(stored.key)
+            _log.warning("lookup %s: %s; the key is asked again", lookup.name, UnreadableAnswer(stored, error))
+    return answers.filter(pc.invert(pc.is_in(answers["key"], value_set=pa.array(unreadable, pa.string()))))
 
 
 def _is_error(caller: Client, stored: StoredAnswer) -> bool:

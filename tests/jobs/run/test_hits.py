@@ -2,15 +2,18 @@
 
 import time
 from datetime import timedelta
+from typing import NamedTuple
 
 import pyarrow as pa
+import pytest
 
 from jobs.declare.ledger_settings import Ttl
 from jobs.ledger.answers import StoredAnswer, as_answers
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select
 from jobs.run.day_keys import SparkKeys
-from jobs.run.hits import Hits, folder_of, run_of_keys, with_own_answers
+from jobs.run.hits import Hits, find_hits, folder_of, run_of_keys, with_own_answers
+from jobs.run.key_columns import ROWS, TEXT
 from tidegate import HttpLookup, Service
 
 SCORE = HttpLookup(
@@ -33,3 +36,27 @@ def test_an_answer_that_held_when_the_run_began_holds_to_its_end(tmp_path):
     message = {one.key: one.response for one in known}
     assert message == {"[1]": b"1", "[2]": b"3", "[3]": b"2", "[4]": b"3"}
     assert len(known) == 4
+
+
+class Distinct(NamedTuple):
+    """Keys of a day as `find_hits` asks for them."""
+
+    wanted: pa.Table
+    lookup: HttpLookup
+    names: tuple[str, ...] = ("k",)
+
+    def distinct(self, *, hidden, seed):
+        return self
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_stored_answer_that_cannot_be_read_is_missing_where_several_rows_have_its_key(tmp_path, caplog, idempotent):
+    plan = LedgerPlan(str(tmp_path), "score", "f" * 16, "r", Ttl(), 200, 0.5, idempotent=idempotent)
+    texts = {"[1]": b'{"score": 1}', "[2]": b'{"score": {"$datetime": "NaT"}}', "[3]": b'{"score": '}
+    stored = [StoredAnswer(key, "ok", text, 9, "before") for key, text in texts.items()]
+    folder_of(plan).write_part("before", "0-0-0", stored)
+    keys = Distinct(pa.table({TEXT: [*texts], ROWS: [2, 2, 1]}), SCORE)
+    found = find_hits(keys, plan, seed=1)
+    assert found.missing[TEXT].to_pylist() == (["[2]"] if idempotent else [])
+    assert caplog.text.count("the stored answer of key [2] cannot be read") == idempotent
+    assert "key [3]" not in caplog.text  # one row has it, which says so
