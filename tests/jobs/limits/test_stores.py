@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import signal
 import sqlite3
 from contextlib import suppress
@@ -274,6 +275,32 @@ def test_a_run_and_its_check_refuse_a_file_that_they_cannot_write(tmp_path, monk
     with pytest.raises(RunStopped, match=refused):
         leases.check()
     leases.close()
+
+
+def test_a_full_disk_is_one_sentence_and_the_file_is_whole_once_there_is_room(tmp_path, monkeypatch):
+    path = tmp_path / "limits.sqlite"
+    monkeypatch.setenv(LIMITS_URL, f"file://{path}")
+
+    async def filled():
+        store = open_store(f"file://{path}")
+        try:
+            for number in range(1000):
+                await store.step("geo", beat(f"run {number}", wants=1))
+        finally:
+            await store.close()
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(StoreLost) as lost:
+            asyncio.run(filled())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    sentence = f"the file of the limits, {path}, cannot be used ("
+    assert str(lost.value).startswith(sentence)
+    assert "\n" not in str(lost.value)
+    check_limits([GEO], ())
+    asyncio.run(stepped(path))
 
 
 @pytest.mark.process
