@@ -430,7 +430,7 @@ class LookupMetrics(Facts):
 
     name: str
     outcomes: dict[str, int]  # every one of OUTCOMES -> rows
-    calls: int  # attempts made
+    calls: int  # attempts made, with `calls_lost`
     retried: int  # attempts after a row's first
     wall_s: float  # first start to last end of an attempt
     limit_s: float  # sum of the attempts' times / allowed concurrent attempts: the shortest possible time
@@ -442,6 +442,7 @@ class LookupMetrics(Facts):
     keys_from_ledger: int = 0  # distinct keys of these rows; counted where a price is declared
     shared: int = 0  # rows that shared the call of an equal row
     answered: int = 0  # rows with an answer or a miss from their own call
+    calls_lost: int = 0  # of task attempts that were lost; the next ones took their answers from the ledger
     stored: int | None = None  # answers and misses that this run stored; None: no ledger
     throttled: int = 0  # attempts that the service throttled
     oldest_answer_at: str | None = None  # ISO 8601, UTC, of the day's answers; None: it has none

@@ -155,6 +155,7 @@ def _today(clock: Callable[[], float] = time.time) -> int:
 IN_CALL: ContextVar[Call | None] = ContextVar("in_call", default=None)
 LEAVING: ContextVar[Request] = ContextVar("leaving")  # this context's request that waits for a connection
 _counts: dict[str, RequestCounts] = {}  # by lookup
+_earlier: dict[str, int] = {}  # by lookup: calls of the task's lost attempts
 _meter: BillingMeter | None = None  # of the task
 
 
@@ -168,7 +169,17 @@ def begin(meter: BillingMeter | None = None) -> None:
     if _meter is not None:
         _meter.close()
     _counts.clear()
+    _earlier.clear()
     _meter = meter
+
+
+def note_earlier(lookup: str, calls: int) -> None:
+    """Note the calls of lost attempts of the task, whose answers it takes from the ledger."""
+    _earlier[lookup] = calls
+
+
+def earlier() -> dict[str, int]:
+    return dict(_earlier)
 
 
 def counted() -> dict[str, RequestCounts]:

@@ -1,4 +1,7 @@
-"""The requests sent to services, in the day's metrics. A dead task attempt reports none, as no file has its rows."""
+"""The requests sent to services, in the day's metrics.
+
+A lost attempt of a task reports none, as no file has its rows; the next one reports the calls whose answers it found.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -18,9 +21,14 @@ class RequestMetricsCollector:
         self._results.extend(results)
 
     def in_figures(self, figures: DayMetrics, declared: DeclaredFacts) -> DayMetrics:
-        """The figures with what was sent; lookups whose requests nobody counts, as functions, stay as they are."""
+        """The figures with what was sent, and with the calls of lost attempts.
+
+        Lookups whose requests nobody counts, as functions, have no requests.
+        """
         lookups = []
-        for facts, lookup in zip(declared.lookups, figures.lookups, strict=True):
+        for facts, of_files in zip(declared.lookups, figures.lookups, strict=True):
+            lost = sum(result.earlier.get(facts.name, 0) for result in self._results)
+            lookup = replace(of_files, calls=of_files.calls + lost, calls_lost=lost)
             reported = [
                 (result.task, result.requests[facts.name]) for result in self._results if facts.name in result.requests
             ]

@@ -13,7 +13,7 @@ import json
 import secrets
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,6 +37,7 @@ class TaskResult:
     task: int
     requests: Mapping[str, RequestCounts]  # that it sent, by lookup
     attempt: int = 0  # number among all attempts of all tasks
+    earlier: Mapping[str, int] = field(default_factory=dict)  # calls of the task's lost attempts, by lookup
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class TaskFiles:
             if isinstance(error, OSError) and error not in of_the_input:
                 raise TidegateError(f"{self.folder}: the rows cannot be written: {error}.") from error
             raise
-        return TaskResult(str(path), task, request_counter.counted(), attempt)
+        return TaskResult(str(path), task, request_counter.counted(), attempt, request_counter.earlier())
 
     def _dictionaries(self) -> list[str]:
         """Parquet's names of the columns with a dictionary; columns inside a list or struct have their own names."""

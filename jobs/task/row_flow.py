@@ -5,6 +5,7 @@ import queue
 from collections.abc import Sequence
 
 from asyncio_core import StreamElement, StreamRecord
+from jobs.clients import request_counter
 from jobs.clients.client import Client
 from jobs.input.arrow_keys import keys_of
 from jobs.task.arrow_batches import Assembler, EventTimes, InputBatch
@@ -79,6 +80,7 @@ class RowInput:
         for place, ledger in enumerate(self._ledgers):
             if ledger is not None:
                 answers = ledger.read_earlier_attempts()
+                request_counter.note_earlier(self._plan.lookups[place].name, answers)
                 if allowance is not None:
                     allowance.spent_before(place, answers)
 

@@ -210,6 +210,7 @@ def _replace_files() -> None:
     keyed_file.pa = stand_in(pa, memory_map=_memory_map)
     scan._RECENT = PerProcess("recent parts", recent_parts.RecentParts)  # type: ignore[assignment]
     request_counter._counts = PerProcessMapping("requests", dict)  # type: ignore[assignment]
+    request_counter._earlier = PerProcessMapping("earlier calls", dict)  # type: ignore[assignment]
     request_counter._meter = _MeterOfProcess()  # type: ignore[assignment]
     request_counter.begin = _begin_counts
     run_leases._alone = PerProcessMapping("leases alone", dict)  # type: ignore[assignment]

@@ -89,6 +89,15 @@ def test_batches_are_counted_and_paid_as_they_were_sent(two_tasks, service):
     assert run_records.load("placed", DAY) == [record]
 
 
+def test_calls_of_a_lost_attempt_are_calls_of_the_day():
+    facts = declare("http://127.0.0.1:1").facts()
+    sent = RequestMetricsCollector()
+    sent.add([TaskResult("", 0, {}, 5, {"location": 7}), TaskResult("", 1, {}, 6, {"location": 0})])
+    before = LookupMetrics("location", {}, 20, 0, 0.0, 0.0, None, None, answered=20)
+    (lookup,) = sent.in_figures(DayMetrics(0, 0, 0, (before,)), facts).lookups
+    assert (lookup.calls, lookup.calls_lost, lookup.answered, lookup.requests) == (27, 7, 20, None)
+
+
 def asks_again(batches, number, batch):
     return bool(set(batch) & {key for earlier in batches[:number] for key in earlier})
 
