@@ -257,11 +257,10 @@ class DriverLink:
         if now >= self._said_at + self._deadlines.say_every:
             self._said_at = now
             self.send(ALIVE, at=now)
-        silence = now - self._heard_at
-        if silence < self._deadlines.start_none:
+        if now < self._heard_at + self._deadlines.start_none:  # as `_next_look` computes it, to the last digit
             return False
-        reason = DRIVER_SILENT.format(silence)
-        if silence >= self._deadlines.end_calls:
+        reason = DRIVER_SILENT.format(now - self._heard_at)
+        if now >= self._heard_at + self._deadlines.end_calls:
             self._run.stop(reason)
             return True
         if not self._drains:

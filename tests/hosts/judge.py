@@ -1,5 +1,6 @@
 """What must hold of a day on several hosts, by the published table and the vendor's own record of its calls."""
 
+import itertools
 from collections import Counter
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ class Seen:
         calls: That the vendor took.
         repeated: Calls beyond the first of their key.
         most: The most calls in flight at once.
-        idle: Seconds after the fault until all slots were in use again; None if that never happened.
+        idle: The longest time after the fault, in seconds, without all slots in use; None without a fault.
     """
 
     calls: int
@@ -31,8 +32,9 @@ def see(lab, *, fault_at=None, latency=0.0):
     idle = None
     if fault_at is not None:
         counts_from = fault_at + 2 * latency  # until then the vendor counts calls of a host that is gone
-        full = (call["began"] for call in calls if call["in_flight"] == LIMIT)
-        idle = min((began - fault_at for began in full if began > counts_from), default=None)
+        began = sorted((call["began"], call["in_flight"] == LIMIT) for call in calls if call["began"] > counts_from)
+        full = [fault_at, *(at for at, is_full in began if is_full), began[-1][0]]
+        idle = max(later - earlier for earlier, later in itertools.pairwise(full))
     most = max(call["in_flight"] for call in calls)
     return Seen(len(calls), len(calls) - len(times), most, idle)
 
