@@ -19,6 +19,7 @@ from jobs.declare.services import Cache, Outage, Retry, Service
 from jobs.declare.sql_lookup import SqlLookup
 from jobs.declare.windows import Session, Sliding, Tumbling, Window
 from jobs.errors import DeclarationError, PublishConflict, RunStopped, TidegateError
+from tidegate.frames import enrich
 
 __all__ = [
     "Adaptive",
@@ -60,5 +61,6 @@ __all__ = [
     "Ttl",
     "Tumbling",
     "Window",
+    "enrich",
     "lookup",
 ]

@@ -104,6 +104,7 @@ def write_out(
     one.
 
     here: in this process, where `is_for_driver` has it so.
+    sent: receives the requests; without it no check sees answers in doubt, and they fail their task.
     Raises the tasks' errors; their files are then in no list.
     """
     engine, tasks = engine_of(prepared), len(plan.shares[0])
@@ -116,7 +117,7 @@ def write_out(
     def task(part: Any, facts: TaskFacts) -> TaskResult:
         rows = part if plan.reads is None else read_rows(plan.reads, part)
         written = run_partition(plan, rows, facts)
-        return files.write(written, facts.partitionId(), attempt=facts.taskAttemptId())
+        return files.write(_judged(written, sent), facts.partitionId(), attempt=facts.taskAttemptId())
 
     coordinator = engine.coordinator
     parts: Any = prepared if plan.reads is None else range(tasks)  # Spark, or a task, reads the rows
@@ -159,7 +160,7 @@ def write_keys(
         number = facts.partitionId()
         batches = (numbered(batch, number) for batch in part.to_batches(ROWS_AT_ONCE)) if here else part
         done = run(plan, batches, facts)
-        asked = (batch.select(columns) for batch in (without_doubt(done) if sent is None else done))
+        asked = (batch.select(columns) for batch in _judged(done, sent))
         return files.write(asked, number)
 
     here = isinstance(keys, pa.Table)
@@ -171,6 +172,11 @@ def write_keys(
     if sent is not None:
         sent.add(results)
     return pa.concat_tables([pq.read_table(result.path, partitioning=None) for result in results])
+
+
+def _judged(rows: Iterator[pa.RecordBatch], sent: RequestMetricsCollector | None) -> Iterator[pa.RecordBatch]:
+    """The rows of a task; where nobody collects what it sent, no check sees answers in doubt, and they fail it."""
+    return without_doubt(rows, counts_anew=False) if sent is None else rows
 
 
 def distinct_columns(layout: BatchLayout) -> Iterator[str]:

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -126,23 +126,59 @@ def check_paths(enrichment: Enrichment, input_day: InputDay) -> None:
 
 def check_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
     known = _known_columns(enrichment, columns)
-    wrong = (*_missing_columns(enrichment, known), *_columns_twice(enrichment, known))
+    missing = _missing(_columns_read(enrichment), known, enrichment.input.place)
+    wrong = (*missing, *_columns_twice(enrichment, known))
     DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
 
 
-def _missing_columns(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator[str]:
-    for where, column in _columns_read(enrichment):
+def check_frame(enrichment: Enrichment, columns: Iterable[Any]) -> list[str]:
+    """Find the columns of a frame that the keys read.
+
+    Args:
+        enrichment: As declared.
+        columns: Names, of which pandas allows any object.
+
+    Returns:
+        Their names, in the frame's spelling.
+
+    Raises:
+        DeclarationError: One is missing or ambiguous, or has the name of an answer.
+    """
+    known: dict[str, str] = {}
+    twice = set()
+    for column in columns:
+        if isinstance(column, str):
+            twice |= {column.lower()} & known.keys()
+            known.setdefault(column.lower(), column)
+    read = list(_columns_of_keys(enrichment))
+    wrong = list(_missing(read, known, "the frame"))
+    wrong += [
+        f"{where}: several columns of the frame are named {column!r}, as case does not count. Rename one."
+        for where, column in read
+        if column.lower() in twice
+    ]
+    wrong += _answers_twice(enrichment, known)
+    DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
+    return list(dict.fromkeys(known[column.lower()] for _, column in read))
+
+
+def _missing(read: Iterable[tuple[str, str]], known: Mapping[str, str], place: str) -> Iterator[str]:
+    for where, column in read:
         if column.lower() not in known:
             close = difflib.get_close_matches(column.lower(), known, n=1, cutoff=0.3)
             hint = f"Did you mean {known[close[0]]!r}?" if close else f"It has: {', '.join(known.values())}."
-            yield f"{where}: no column {column!r} in {enrichment.input.place}. {hint}"
+            yield f"{where}: no column {column!r} in {place}. {hint}"
 
 
-def _columns_twice(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator[str]:
+def _answers_twice(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator[str]:
     for lookup in enrichment.lookups:
         for column in written_columns(lookup):
             if column.lower() in known:
                 yield f"lookup {lookup.name}: returns: {column!r} exists in the input. {_rename(lookup, column)}"
+
+
+def _columns_twice(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator[str]:
+    yield from _answers_twice(enrichment, known)
     for column in _columns_kept(enrichment):
         if column.lower() in known:
             yield f"input: {known[column.lower()]!r} is a column that Tidegate writes. Rename it."
@@ -169,11 +205,15 @@ def _known_columns(enrichment: Enrichment, columns: Iterable[str]) -> dict[str, 
     return known
 
 
-def _columns_read(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
+def _columns_of_keys(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
     for lookup in enrichment.lookups:
         for name, expression in lookup.keys.items():
             for column in sorted(columns_in(f"keys.{name}", expression)):
                 yield f"lookup {lookup.name}: keys.{name}", column
+
+
+def _columns_read(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
+    yield from _columns_of_keys(enrichment)
     yield from (("input: row_id", column) for column in enrichment.input.row_id)
     yield from (("pii", column) for column in enrichment.pii)
     yield from (("key", column) for column in enrichment.key)

@@ -1,0 +1,202 @@
+"""Enriches a frame that somebody holds in a program or a notebook: asks now, and puts the answers beside its rows."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.clients.billing_meter import Meters, metered
+from jobs.commands.frame_kinds import as_input, is_spark, kind_of
+from jobs.declare.enrichment import Enrichment, written_columns
+from jobs.input.day import of_files
+from jobs.run.engines import LocalEngine, SparkEngine
+from jobs.run.options import RunOptions
+from jobs.run.preflight import check_frame, run_folder, steps
+from jobs.run.progress import RunProgress
+from jobs.run.run_leases import end_run
+from jobs.schema import SOURCE_ROW, DayFacts
+from jobs.storage.locked_folders import temporary_folder
+from jobs.tables import run_bills, run_records
+from jobs.tables.old_files import KEYS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.input.day import InputDay
+    from jobs.run.local_rows import LocalRows
+    from jobs.task.plan import PartitionPlan
+
+Report = Callable[[dict[str, Any]], None]
+
+DAY = "frame"  # in place of a day, in the names of bills
+NUMBER = "tidegate_row"  # of the rows, in the file of a frame of which no column is read
+
+
+def enrich_frame(
+    frame: Any,
+    enrichment: Enrichment,
+    rules: RunOptions,
+    report: Report,
+    *,
+    new_id: Callable[[], uuid.UUID] = uuid.uuid4,
+    now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+) -> Any:
+    """Return the frame with the answers of all lookups, and their status and time, as further columns.
+
+    Args:
+        frame: Of Spark, pandas, Polars or Arrow.
+        enrichment: Its lookups are asked with its ledger, limits and budgets; nothing is published.
+        rules: What may be called.
+        report: Receives the events of a run.
+        new_id: Makes the id of the run.
+        now: Returns the time.
+
+    Raises:
+        DeclarationError: The frame does not fit the declaration; nothing was called.
+        RunStopped: A service is down or denies access, or a cap is reached.
+        RowFailed: A row failed whose policy is "fail".
+    """
+    run = _Run(_of_lookups_only(enrichment), new_id().hex, now().isoformat(timespec="milliseconds"), rules, report)
+    if is_spark(frame):
+        return _by_spark(frame, run)
+    kind = kind_of(frame)
+    names = check_frame(run.enrichment, kind.names(frame))
+    columns = as_input(kind.read(frame, names))
+    return kind.put_beside(frame, _answers(columns, len(frame), run))
+
+
+@dataclass
+class _Run:
+    enrichment: Enrichment
+    id: str
+    started_at: str
+    rules: RunOptions
+    report: Report
+    meters: Meters | None = None
+
+    @contextmanager
+    def billed(self, tasks: PartitionPlan) -> Iterator[PartitionPlan]:
+        """Keep what the body's tasks have billed, for `tidegate costs`: a frame has no record."""
+        if not tasks.may_call:
+            yield tasks
+            return
+        facts = DayFacts(
+            declared=self.enrichment.facts(), day=DAY, run_id=self.id, input_files=(), input_columns=(),
+            folder="", files=(), shares=tasks.shares, started_at=self.started_at, finished_at="",
+        )  # fmt: skip
+        self.meters = run_bills.begin(facts, tasks.lookups)
+        try:
+            yield replace(tasks, meters=self.meters)
+        finally:
+            if (bill := run_records.bill_of(self.id, self.enrichment.name, DAY)) is not None:
+                end_run(bill)
+
+    def tell(self, event: dict[str, Any]) -> None:
+        """Report an event of progress, with what the run has billed so far."""
+        self.report(event | {"cost": self._cost()})
+
+    def _cost(self) -> str:
+        """As "0.18 USD"; empty where no lookup has a price."""
+        if self.meters is None:
+            return ""
+        units, total = metered(Path(self.meters.folder)), Decimal(0)
+        priced = [lookup for lookup in self.enrichment.facts().lookups if lookup.prices]
+        for lookup in priced:
+            total += Decimal(run_bills.billed(lookup, units.get(lookup.name, Counter())).cost)
+        return f"{total:f} {priced[0].prices[0].currency}"
+
+
+def _of_lookups_only(enrichment: Enrichment) -> Enrichment:
+    """The declaration without what is of a day: its order, its windows, the identity of its rows."""
+    declared = replace(enrichment.input, row_id=(), rows="all")
+    return replace(
+        enrichment, input=declared, mode="unordered", key=(), event_time=None, windows=(), expectations=(), summaries=()
+    )
+
+
+def _check(run: _Run) -> None:
+    """Check secrets, services and limits; in another thread, because a notebook's has an event loop of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        for step in steps(run.enrichment, None, None):
+            pool.submit(step).result()
+
+
+# -- without Spark -----------------------------------------------------------------------------------------------------
+def _answers(columns: pa.Table, rows: int, run: _Run) -> pa.Table:
+    """The answers for the rows of a table, in its order."""
+    from jobs.run.planner import RunOfDay, plan_day
+
+    if not columns.num_columns:
+        columns = pa.table({NUMBER: pa.array(range(rows), pa.int64())})
+    with temporary_folder() as folder:
+        file = folder / "rows.parquet"
+        pq.write_table(columns, file)
+        day, engine = of_files([file]), LocalEngine(f"tidegate {run.enrichment.name}")
+        with RunProgress(engine.coordinator, rows, run.tell) as progress:
+            plan = plan_day(
+                engine, run.enrichment, day, RunOfDay(DAY, run.id, run.started_at, run.rules, progress.number)
+            )
+            _check(run)
+            files = _ask(plan.rows, plan.tasks, folder / "answers", run, progress, day=day, here=True)
+        wanted = [SOURCE_ROW, *_added(run.enrichment)]
+        found = pa.concat_tables([pq.read_table(path, columns=wanted, partitioning=None) for path in files])
+    assert found.num_rows == rows
+    return found.sort_by(SOURCE_ROW).drop_columns([SOURCE_ROW])
+
+
+# -- by Spark ----------------------------------------------------------------------------------------------------------
+def _by_spark(frame: DataFrame, run: _Run) -> DataFrame:
+    """The frame over files that the tasks have written, so that no later use of it asks again."""
+    from jobs.run.keyed_rows import written_schema
+    from jobs.run.planner import plan_tasks
+
+    spark, columns = frame.sparkSession, frame.columns
+    check_frame(run.enrichment, columns)
+    named = replace(
+        run.enrichment, input=replace(run.enrichment.input, row_id=columns[:1])
+    )  # else only files have rows
+    engine = SparkEngine(spark)
+    with RunProgress(engine.coordinator, 0, run.tell) as progress:
+        rows, tasks = plan_tasks(frame, named, run_id=run.id, options=run.rules, progress=progress.number)
+        _check(run)
+        files = _ask(rows, tasks, run_folder(named, run.id), run, progress)
+    written = spark.read.schema(written_schema(rows.schema, tasks.layout)).parquet(*files)
+    return written.select(*(f"`{name}`" for name in (*columns, *_added(named))))
+
+
+# -- both --------------------------------------------------------------------------------------------------------------
+def _added(enrichment: Enrichment) -> list[str]:
+    return [column for lookup in enrichment.lookups for column in written_columns(lookup)]
+
+
+def _ask(
+    rows: DataFrame | LocalRows,
+    tasks: PartitionPlan,
+    folder: Path,
+    run: _Run,
+    progress: RunProgress,
+    *,
+    day: InputDay | None = None,
+    here: bool = False,
+) -> tuple[str, ...]:
+    """Ask what the ledger does not know. Returns the files that the tasks wrote."""
+    from jobs.run.enrich import write_out
+    from jobs.run.ledger_session import prepare_ledger
+
+    scratch, asking = Path(f"{folder}{KEYS}"), progress.prefetching_keys
+    with (
+        run.billed(tasks) as billed,
+        prepare_ledger(rows, billed, scratch=scratch, day=day, here=here, asking=asking) as known,
+    ):
+        return write_out(rows, known.plan, str(folder), here=here).files

@@ -1,0 +1,145 @@
+"""The kinds of frames that `enrich` takes without Spark: reads their columns as Arrow, and puts answers beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.errors import DeclarationError
+from jobs.wording import listed
+
+TAKES = "enrich takes a DataFrame of Spark, pandas or Polars, or a Table or RecordBatch of Arrow"
+CURES = {  # by the end of a type's name
+    "LazyFrame": "Call collect() on it.",
+    "RecordBatchReader": "Call read_all() on it.",
+    "Dataset": "Call to_table() on it.",
+    "Series": "Call to_frame() on it.",
+    "pyspark.pandas.frame.DataFrame": "Call to_spark() on it.",
+}
+OTHER_CURE = "What has Arrow's C stream becomes a table by pyarrow.table(...)."
+
+
+@dataclass(frozen=True)
+class FrameKind:
+    """A kind of frame.
+
+    Attributes:
+        names: Returns the names of a frame's columns.
+        read: Returns these columns as an Arrow table.
+        put_beside: Returns the frame with further columns.
+    """
+
+    names: Callable[[Any], list[Any]]
+    read: Callable[[Any, Sequence[str]], pa.Table]
+    put_beside: Callable[[Any, pa.Table], Any]
+
+
+def kind_of(frame: Any) -> FrameKind:
+    """Find the kind of a frame.
+
+    Raises:
+        DeclarationError: `enrich` does not take it; the message has the cure.
+    """
+    for kind in type(frame).__mro__:
+        known = KINDS.get((kind.__module__.partition(".")[0], kind.__name__))
+        if known is not None and not kind.__module__.startswith("pyspark"):
+            return known
+    name = f"{type(frame).__module__}.{type(frame).__qualname__}"
+    cure = next((cure for end, cure in CURES.items() if name.endswith(end)), OTHER_CURE)
+    raise DeclarationError(f"{TAKES}; this is a {name}. {cure}")
+
+
+def is_spark(frame: Any) -> bool:
+    """Whether it is a DataFrame of Spark, or of Spark Connect."""
+    modules = {kind.__module__ for kind in type(frame).__mro__ if kind.__name__ == "DataFrame"}
+    return any(module.startswith("pyspark.sql") for module in modules)
+
+
+def as_input(columns: pa.Table) -> pa.Table:
+    """The columns in types that a file of an input can have.
+
+    Raises:
+        DeclarationError: A time has a part below a microsecond.
+    """
+    return pa.table({name: _plain(name, columns[name]) for name in columns.column_names})
+
+
+def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    of, kind = pa.types, column.type
+    if of.is_dictionary(kind):
+        return _plain(name, column.cast(kind.value_type))
+    if of.is_large_string(kind) or of.is_string_view(kind):
+        return column.cast(pa.string())
+    if of.is_large_binary(kind) or of.is_binary_view(kind):
+        return column.cast(pa.binary())
+    if of.is_timestamp(kind) and kind.unit == "ns":
+        whole = column.cast(pa.timestamp("us", kind.tz), safe=False)
+        if not pc.all(pc.equal(whole.cast(kind), column)).as_py() and pc.any(pc.is_valid(column)).as_py():
+            raise DeclarationError(f"frame: {name!r} has times below a microsecond, which no key can have; round them.")
+        return whole
+    return column
+
+
+# -- Arrow -------------------------------------------------------------------------------------------------------------
+def _with_arrays(table: pa.Table, answers: pa.Table) -> pa.Table:
+    for field, column in zip(answers.schema, answers.columns, strict=True):
+        table = table.append_column(field, column)
+    return table
+
+
+def _with_arrays_of_batch(batch: pa.RecordBatch, answers: pa.Table) -> pa.RecordBatch:
+    arrays = [column.combine_chunks() for column in answers.columns]
+    schema = pa.schema([*batch.schema, *answers.schema], metadata=batch.schema.metadata)
+    return pa.RecordBatch.from_arrays([*batch.columns, *arrays], schema=schema)
+
+
+# -- pandas ------------------------------------------------------------------------------------------------------------
+def _read_pandas(frame: Any, names: Sequence[str]) -> pa.Table:
+    try:
+        return pa.Table.from_pandas(frame[list(names)], preserve_index=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise DeclarationError(
+            f"frame: one of the columns {listed(names)} has values of several types: {error.args[0]}. "
+            "Give it one type, as with astype."
+        ) from error
+
+
+def _with_series(frame: Any, answers: pa.Table) -> Any:
+    import pandas as pd  # type: ignore[import-untyped]  # pandas has no types of its own
+
+    nullable = {
+        pa.int8(): pd.Int8Dtype(), pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype(),
+        pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype(),
+    }  # fmt: skip  # else whole numbers beside a null become floats, which lose digits
+    found = answers.to_pandas(types_mapper=nullable.get, date_as_object=True)
+    enriched = frame.copy(deep=False)
+    for name in answers.column_names:
+        enriched[name] = found[name].array
+    return enriched
+
+
+# -- Polars ------------------------------------------------------------------------------------------------------------
+def _with_polars(frame: Any, answers: pa.Table) -> Any:
+    from polars import DataFrame
+
+    return frame.hstack(DataFrame(answers).get_columns())
+
+
+KINDS = {  # by package and name of the class
+    ("pyarrow", "Table"): FrameKind(
+        lambda table: table.column_names, lambda table, names: table.select(names), _with_arrays
+    ),
+    ("pyarrow", "RecordBatch"): FrameKind(
+        lambda batch: batch.schema.names,
+        lambda batch, names: pa.Table.from_batches([batch]).select(names),
+        _with_arrays_of_batch,
+    ),
+    ("pandas", "DataFrame"): FrameKind(lambda frame: list(frame.columns), _read_pandas, _with_series),
+    ("polars", "DataFrame"): FrameKind(
+        lambda frame: frame.columns, lambda frame, names: frame.select(names).to_arrow(), _with_polars
+    ),
+}

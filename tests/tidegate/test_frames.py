@@ -1,0 +1,223 @@
+"""`tidegate.enrich` puts the answers beside the rows of a frame of any kind, and pays for each once."""
+
+import asyncio
+import datetime as dt
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from decimal import Decimal
+from pathlib import Path
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from aiohttp import web
+
+from jobs.commands.costs import costs_of
+from tidegate import (
+    DeclarationError,
+    Enrichment,
+    EventTime,
+    HttpLookup,
+    Input,
+    Output,
+    Price,
+    RunStopped,
+    Service,
+    enrich,
+)
+from tidegate.frames import bar_line
+
+ROOT = Path(__file__).parents[2]
+TOWNS = ["oslo", " rom ", "none", None, "oslo", "bergen"]
+DEGREES = [4, 3, None, None, 4, 6]
+STATUS = ["ok", "ok", "miss", "skipped", "ok", "ok"]
+
+
+@pytest.fixture
+def towns(tmp_path, monkeypatch, service):
+    """A declaration whose service knows every town but `none`."""
+    monkeypatch.chdir(tmp_path)
+
+    async def answer(request):
+        town = request.path.rpartition("/")[2]
+        return web.json_response({"degrees": len(town), "id": 2**60 + len(town)}, status=404 if town == "none" else 200)
+
+    service.answer = answer
+    return declare(service.url)
+
+
+def declare(url, **more):
+    weather = HttpLookup(
+        name="weather", service=Service(name="weather", url=url, max_concurrency=3, prices=[Price("0.25 USD")]),
+        request="GET /{town}", keys={"town": "trim(town)"}, returns="degrees INT, id BIGINT", timeout=5.0,
+    )  # fmt: skip
+    return Enrichment(
+        name="towns", input=Input(path="raw", row_id=["n"]), lookups=[weather], output=Output(path="published"), **more
+    )
+
+
+def test_an_arrow_table_keeps_its_columns_and_gets_the_answers(towns, service):
+    table = pa.table({"town": TOWNS, "at": pa.array([dt.timedelta(1)] * 6), "x.y": range(6)}).replace_schema_metadata(
+        {"a": "b"}
+    )
+    enriched = enrich(table, towns)
+    assert enriched.select(table.column_names).equals(table)
+    assert enriched.schema.metadata == table.schema.metadata
+    assert enriched["degrees"].to_pylist() == DEGREES
+    assert enriched["weather_status"].to_pylist() == STATUS
+    assert enriched.column_names[3:] == ["degrees", "id", "weather_status", "weather_answered_at"]
+    assert len(service.log) == 4
+    month = f"{dt.datetime.now(dt.UTC):%Y-%m}"
+    assert costs_of(month).totals() == {"USD": Decimal("1.00")}
+    assert [path.name for path in Path("published").iterdir()] == ["_bills"]  # by which `costs` knows
+
+
+def test_a_second_call_of_any_kind_pays_nothing(towns, service):
+    enrich(pa.table({"town": TOWNS}), towns)
+    paid = len(service.log)
+    batch = enrich(pa.record_batch({"town": TOWNS}), towns)
+    assert isinstance(batch, pa.RecordBatch)
+    assert batch["degrees"].to_pylist() == DEGREES
+    assert enrich(pd.DataFrame({"town": TOWNS}), towns)["weather_status"].tolist() == STATUS
+    assert enrich(pl.DataFrame({"town": TOWNS}), towns)["degrees"].to_list() == DEGREES
+    assert enrich(pa.table({"town": pa.array([], pa.string())}), towns).num_rows == 0
+    assert len(service.log) == paid
+
+
+def test_a_pandas_frame_keeps_index_types_and_attributes(towns):
+    index = pd.Index([7, 7, 1, 2, 3, 4], name="place")
+    frame = pd.DataFrame({"town": pd.Categorical(TOWNS), 5: 1.5, "n": pd.array([1, None] * 3, "Int8")}, index=index)
+    frame.attrs["source"] = "survey"
+    enriched = enrich(frame, towns)
+    pd.testing.assert_frame_equal(enriched[["town", 5, "n"]], frame)
+    assert enriched.attrs == {"source": "survey"}
+    assert enriched["id"].tolist()[0] == 2**60 + 4  # beside nulls, as a whole number
+    assert str(enriched["degrees"].dtype) == "Int32"
+    assert "degrees" not in frame
+
+
+def test_a_polars_frame_keeps_its_types(towns):
+    frame = pl.DataFrame({"town": TOWNS, "x": [Decimal("1.50")] * 6}).with_columns(pl.col("town").cast(pl.Categorical))
+    enriched = enrich(frame, towns)
+    assert enriched.select(frame.columns).equals(frame)
+    assert enriched.schema["town"] == pl.Categorical
+    assert enriched["degrees"].to_list() == DEGREES
+
+
+def test_order_and_day_of_the_declaration_need_no_column(towns, service):
+    ordered = declare(
+        service.url, mode="key_ordered", key=["n"], event_time=EventTime("at", max_out_of_orderness=dt.timedelta(1))
+    )
+    assert enrich(pa.table({"town": TOWNS}), ordered)["degrees"].to_pylist() == DEGREES
+
+
+def test_it_works_where_an_event_loop_runs(towns):
+    async def cell():
+        return enrich(pa.table({"town": TOWNS}), towns)
+
+    assert asyncio.run(cell())["degrees"].to_pylist() == DEGREES
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        ([1], "this is a builtins.list"),
+        (pl.LazyFrame({"town": TOWNS}), r"LazyFrame\. Call collect\(\) on it"),
+        (pd.Series(TOWNS), r"Series\. Call to_frame\(\) on it"),
+        (pa.table({"twn": TOWNS}), "keys.town: no column 'town' in the frame. Did you mean 'twn'"),
+        (pa.table({"town": TOWNS, "Degrees": TOWNS}), "'degrees' exists in the input"),
+        (pa.table([TOWNS, TOWNS], ["town", "Town"]), "several columns of the frame are named 'town'"),
+        (pd.DataFrame({"town": ["a", 1]}), "has values of several types"),
+        (pd.DataFrame({"town": [0.5]}), "needs Spark"),
+    ],
+    ids=["list", "lazy", "series", "missing", "answer", "ambiguous", "mixed", "number"],
+)
+def test_a_frame_that_does_not_fit_is_refused_before_any_call(towns, service, frame, message):
+    with pytest.raises(DeclarationError, match=message):
+        enrich(frame, towns)
+    assert service.log == []
+
+
+def test_a_cap_stops_it_and_the_same_call_goes_on(towns, service):
+    rows = pa.table({"town": [f"town{n}" for n in range(20)]})
+    with pytest.raises(RunStopped):
+        enrich(rows, towns, max_cost="1.00 USD")
+    assert 0 < len(service.log) <= 4
+    enrich(rows, towns)
+    assert len(service.log) == len(set(service.log)) == 20
+
+
+def test_the_bar_shows_the_share_calls_cost_and_time():
+    event = {"rows": 120, "rows_total": 480, "unit": "keys", "calls": 120, "cost": "0.30 USD", "left_s": 42.0}
+    assert bar_line(event) == "[======                  ] 120 of 480 keys, 120 calls, 0.30 USD, 42 s left"
+
+
+INTERRUPTED = """
+import signal, sys
+import pyarrow as pa
+from tests.tidegate.test_frames import declare
+from tidegate import enrich
+signal.signal(signal.SIGINT, signal.default_int_handler)
+enrich(pa.table({"town": [f"town{n}" for n in range(300)]}), declare(sys.argv[1]))
+"""
+
+
+@pytest.mark.process
+def test_an_interrupt_loses_no_answer(towns, service):
+    answered = []
+
+    async def slow(request):
+        await asyncio.sleep(0.05)
+        answered.append(request.path)
+        return web.json_response({"degrees": 1, "id": 1})
+
+    service.answer = slow
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, service.url], env=environment, stderr=subprocess.PIPE
+    )
+    while len(answered) < 30:
+        time.sleep(0.01)
+        assert process.poll() is None, process.stderr.read().decode()
+    process.send_signal(signal.SIGINT)
+    assert b"KeyboardInterrupt" in process.communicate(timeout=60)[1]
+    assert len(answered) < 300
+    enrich(pa.table({"town": [f"town{n}" for n in range(300)]}), towns)
+    assert len(answered) - len(set(answered)) <= 3  # those in flight
+
+
+@pytest.mark.spark
+def test_a_spark_frame_is_asked_once_however_often_it_is_used(towns, service, spark):
+    at = dt.datetime(2026, 11, 19, 12, tzinfo=dt.UTC)
+    rows = [(name, n, [n], Decimal("1.50"), at) for n, name in enumerate(TOWNS)]
+    types = "town STRING, n INT, list ARRAY<INT>, price DECIMAL(10, 2), at TIMESTAMP"
+    frame = spark.createDataFrame(rows, types).repartition(2)
+    enriched = enrich(frame, towns)
+    assert enriched.select(frame.columns).schema == frame.schema
+    assert len(service.log) == 4
+    found = enriched.orderBy("n").collect()
+    assert [row["degrees"] for row in found] == DEGREES
+    assert [row["weather_status"] for row in found] == STATUS
+    assert [tuple(row)[:5] for row in found] == [tuple(row) for row in frame.orderBy("n").collect()]
+    assert enriched.union(enriched).count() == 12
+    enrich(frame, towns).show()
+    assert len(service.log) == 4
+
+
+def test_the_page_of_frames_says_what_happens(tmp_path, monkeypatch, service):
+    monkeypatch.chdir(tmp_path)
+
+    async def answer(request):
+        return web.json_response({"degrees": 1})
+
+    service.answer = answer
+    monkeypatch.setenv("WEATHER_URL", service.url)
+    names = {}
+    for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "frames.md").read_text(), re.DOTALL):
+        exec(compile(block, "docs/frames.md", "exec"), names)
+    assert len(service.log) == 3

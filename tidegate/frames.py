@@ -1,0 +1,94 @@
+"""`tidegate.enrich`: the answers beside the rows of a frame, with a progress bar where somebody looks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from jobs.wording import counted
+from tidegate.terminal import CLEAR_LINE
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+
+Frame = TypeVar("Frame")
+
+WIDTH = 24  # of the bar
+
+
+def enrich(frame: Frame, enrichment: Enrichment, *, max_calls: int | None = None, max_cost: str | None = None) -> Frame:
+    """Ask the lookups of an enrichment for the rows of a frame, and return it with the answers as further columns.
+
+    It asks before it returns, each key once, with the ledger, limits and budgets of the declaration; nothing is
+    published. What the ledger knows is not asked again, also after Ctrl-C or an error.
+
+    Args:
+        frame: A DataFrame of Spark, pandas or Polars, or a Table or RecordBatch of Arrow.
+        enrichment: The declaration.
+        max_calls: Stop when the run has made so many calls; the same call goes on.
+        max_cost: The same for what the calls cost, as "5 USD".
+
+    Returns:
+        A frame of the same kind, with the same rows, columns and index. Per lookup it also has the columns of
+        `returns`, `<lookup>_status` and `<lookup>_answered_at`.
+
+    Raises:
+        DeclarationError: The frame does not fit the declaration; nothing was called.
+        RunStopped: A service is down or denies access, or a cap is reached.
+        TidegateError: A row failed whose policy is "fail", or the ledger cannot be written.
+    """
+    from jobs.commands.enrich_frame import enrich_frame  # declarations load without it
+    from jobs.run.options import RunOptions
+
+    rules = RunOptions(max_calls=max_calls, max_cost=max_cost)
+    bar = ProgressBar(is_shown=is_watched())
+    try:
+        enriched: Frame = enrich_frame(frame, enrichment, rules, bar.show)
+    except KeyboardInterrupt:
+        bar.end("; interrupted: what was answered is in the ledger, and the same call goes on")
+        raise
+    except BaseException:
+        bar.end()
+        raise
+    bar.end()
+    return enriched
+
+
+def is_watched() -> bool:
+    """Whether stderr is a terminal, or the output of a notebook's cell."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return sys.stderr.isatty() or hasattr(shell, "kernel")
+
+
+class ProgressBar:
+    """One line on stderr that is updated in place, where somebody looks."""
+
+    def __init__(self, *, is_shown: bool) -> None:
+        self._is_shown = is_shown
+        self._line = ""
+
+    def show(self, event: Mapping[str, Any]) -> None:
+        """Show an event of progress."""
+        if not self._is_shown:
+            return
+        self._line = bar_line(event)
+        print(f"{CLEAR_LINE}{self._line}", end="", file=sys.stderr, flush=True)
+
+    def end(self, why: str = "") -> None:
+        """Leave the last line."""
+        if self._line:
+            print(f"{CLEAR_LINE}{self._line}{why}", file=sys.stderr, flush=True)
+
+
+def bar_line(event: Mapping[str, Any]) -> str:
+    """The line of an event: the share that is done, calls and their cost so far, and the time that is left."""
+    done, total = event["rows"], event["rows_total"]
+    parts = [f"{done:,} of {total:,} {event['unit']}" if total else f"{done:,} {event['unit']}"]
+    parts.append(counted(event["calls"], "call"))
+    if event["cost"]:
+        parts.append(event["cost"])
+    if event["left_s"]:
+        parts.append(f"{event['left_s']:,.0f} s left")
+    filled = round(WIDTH * min(1.0, done / total)) if total else 0
+    return f"[{'=' * filled}{' ' * (WIDTH - filled)}] {', '.join(parts)}"
