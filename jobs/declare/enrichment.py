@@ -16,6 +16,7 @@ from jobs.declare.ledger_settings import Ledger
 from jobs.declare.lookup import NAME, Lookup
 from jobs.declare.outputs import Output
 from jobs.declare.services import Service
+from jobs.declare.shown import as_html, as_text
 from jobs.declare.table_conflicts import TablePath, find_own_conflict, tables_beside
 from jobs.declare.type_checks import require_type, require_types
 from jobs.declare.windows import Window
@@ -174,6 +175,16 @@ class Enrichment:
             self._check_tables()
         except DeclarationError as error:
             raise DeclarationError(f"{self.name}: {error}") from error.__cause__
+
+    def __repr__(self) -> str:
+        return as_text(self._title, self.lookups)
+
+    def _repr_html_(self) -> str:
+        return as_html(self._title, self.lookups)
+
+    @property
+    def _title(self) -> str:
+        return f"Enrichment {self.name}: {self.input.place} to {self.output.path}, {self.mode}"
 
     def _check_lookups(self) -> None:
         if not self.lookups:

@@ -1,0 +1,63 @@
+"""How a declaration shows itself in a prompt and a notebook: a line per lookup, without any secret."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jobs.declare.env import Env
+from jobs.wording import one_line
+
+if TYPE_CHECKING:
+    from jobs.declare.lookup import Lookup
+
+HEADINGS = ("lookup", "address", "keys", "answers", "limits", "price")
+LONGEST = 60  # characters of a cell
+
+
+def as_text(title: str, lookups: Sequence[Lookup]) -> str:
+    """The lookups as a table of text, under a title."""
+    rows = [HEADINGS, *map(_cells, lookups)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join([title, *(f"  {line}" for line in lines)])
+
+
+def as_html(title: str, lookups: Sequence[Lookup]) -> str:
+    """The same for a notebook."""
+    heads = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
+    rows = "".join(f"<tr>{_html_cells(_cells(lookup))}</tr>" for lookup in lookups)
+    return f"<p>{html.escape(title)}</p><table><tr>{heads}</tr>{rows}</table>"
+
+
+def _html_cells(cells: Sequence[str]) -> str:
+    return "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+
+
+def _cells(lookup: Lookup) -> tuple[str, ...]:
+    keys = ", ".join(name if name == text else f"{name}: {text}" for name, text in lookup.keys.items())
+    answers = ", ".join(column.name for column in lookup.columns)
+    limits = [f"{lookup.concurrency:,} in flight", *(f"{one.amount:,} {one.of} per {one.per}" for one in lookup.rates)]
+    limits += [f"{budget.amount} per {budget.per}" for budget in lookup.budgets]
+    cells = (lookup.name, _address(lookup), keys, answers, ", ".join(limits), _price(lookup))
+    return tuple(one_line(cell, LONGEST) for cell in cells)
+
+
+def _address(lookup: Lookup) -> str:
+    """Host and port, or the variable that holds the address, whose value may be a secret."""
+    url = getattr(lookup.http_service or lookup, "url", "")
+    if isinstance(url, Env):
+        return f"${url.name}"
+    try:
+        return lookup.address
+    except Exception:  # noqa: BLE001  # a prompt shows what it can
+        return ""
+
+
+def _price(lookup: Lookup) -> str:
+    return ", ".join(
+        f"{one.amount} {one.currency} per {f'{one.per:,} {one.unit}s' if one.per > 1 else one.unit}"
+        + (f" from {one.since}" if one.since else "")
+        for one in lookup.prices
+    )
