@@ -121,11 +121,25 @@ class Disk(Storage):
     def is_folder(self, path: str) -> bool:
         return path in self._folders
 
+    def found(self, path: str) -> File:
+        if path not in self.files:
+            raise self._missing(path)
+        return self.files[path]
+
+    def _missing(self, path: str) -> OSError:
+        """Why there is nothing: it is gone, or what should be a folder above it is a file."""
+        above = path
+        while above != "/":
+            above = posixpath.dirname(above)
+            if above in self.files:
+                return NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        return missing(path)
+
     def children(self, folder: str) -> list[str]:
         if folder in self.files:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
         if folder not in self._folders:
-            raise missing(folder)
+            raise self._missing(folder)
         return sorted(posixpath.join(folder, name) for name in self._folders[folder])
 
     def make_folder(self, path: str, *, parents: bool, exist_ok: bool) -> None:
@@ -135,15 +149,16 @@ class Disk(Storage):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         parent = posixpath.dirname(path)
         if parent not in self._folders:
-            if not parents:
-                raise missing(path)
+            error = self._missing(path)
+            if not parents or isinstance(error, NotADirectoryError):
+                raise error
             self.make_folder(parent, parents=True, exist_ok=True)
         self._folders[path] = set()
         self._link(path)
 
     def create(self, path: str, *, exclusive: bool) -> File:
         """Open a file for writing: empty from now on."""
-        if exclusive and path in self.files:
+        if exclusive and (path in self.files or path in self._folders):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         if path in self._folders:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -160,7 +175,11 @@ class Disk(Storage):
         file.mtime = _now()
 
     def move(self, source: str, target: str) -> None:
+        if posixpath.dirname(target) not in self._folders:
+            raise self._missing(target)
         file = self.found(source)
+        if target == source:
+            return
         if target in self._folders:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
         self._link(target)
@@ -226,7 +245,7 @@ class Disk(Storage):
     def _link(self, path: str) -> None:
         folder, name = posixpath.split(path)
         if folder not in self._folders:
-            raise missing(path)
+            raise self._missing(path)
         self._folders[folder].add(name)
 
     def _unlink(self, path: str) -> None:
