@@ -19,6 +19,7 @@ from tests.simulation.scheduler import EPOCH, Process
 Result = TypeVar("Result")
 
 READS = frozenset({"info", "list", "read"})
+AIMED_WEIGHT = 20.0  # of a kill at a change that the night aims at
 KILL_WEIGHT_OF_READS = 0.2  # a kill between two changes shows more than one between two looks
 
 
@@ -41,6 +42,7 @@ class Storage:
         may_kill: Whether a process may be killed at a step.
         kill: Kills it.
         fails_between: Virtual seconds between which operations may fail.
+        aim: A piece of the paths at whose changes most kills strike; "": none.
     """
 
     type_name = "local"
@@ -50,6 +52,7 @@ class Storage:
         self.operations = 0
         self.latency = latency
         self.fails_between = (0.0, 0.0)
+        self.aim = ""
         self.may_kill: Callable[[Process], bool] = lambda _: False
         self.kill: Callable[[Process], None] = lambda process: scheduler().kill(process)
         self._faults = faults
@@ -68,6 +71,8 @@ class Storage:
         done = work()
         night.say(name, path)
         weight = KILL_WEIGHT_OF_READS if name in READS else 1.0
+        if self.aim and self.aim in path and name not in READS:
+            weight = AIMED_WEIGHT
         if self._faults and self.may_kill(me.process) and self._faults.strikes("kill at a file", weight=weight):
             self.kill(me.process)
         night.give_way()

@@ -16,13 +16,26 @@ SINCE_START = 1000.0  # s by which the machine is older than the night
 SLOW = 0.02  # s at most, of a statement
 
 
+class Done:
+    """sqlite3.Cursor, with all its rows."""
+
+    def __init__(self, rowcount: int, rows: list[Any]) -> None:
+        self.rowcount, self._rows = rowcount, rows
+
+    def fetchone(self) -> Any:
+        return self._rows[0] if self._rows else None
+
+    def fetchall(self) -> list[Any]:
+        return self._rows
+
+
 class Connection:
     """sqlite3.Connection, of one simulated process."""
 
     def __init__(self, path: str, **options: Any) -> None:
         self._connection = sqlite3.connect(path, check_same_thread=False, **options)
 
-    def execute(self, statement: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
+    def execute(self, statement: str, values: tuple[Any, ...] = ()) -> "Done":
         night = scheduler()
         faults = night.vendor.faults
         night.sleep(SLOW * night.network.draws.random())
@@ -30,7 +43,8 @@ class Connection:
         if since <= night.now < until or faults.strikes("error of the limits' store"):
             faults.struck["limits' store away"] += since <= night.now < until
             raise sqlite3.OperationalError("database is locked")
-        done = self._connection.execute(statement, values)
+        cursor = self._connection.execute(statement, values)
+        done = Done(cursor.rowcount, cursor.fetchall())  # an open cursor would keep the lock of a killed process
         if statement.startswith("INSERT"):
             night.say("limits", values[0])
         night.give_way()

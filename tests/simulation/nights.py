@@ -51,6 +51,7 @@ class Night:
             so it has with "alone", rates too.
         rate: Requests per second.
         budget: Cents of each service.
+        aim: A piece of the paths at whose changes most of the "kill at a file" strike.
         store_away: Virtual seconds between which the store of the limits does not answer.
     """
 
@@ -77,6 +78,7 @@ class Night:
     rate: int = 0
     budget: int = 0
     store_away: tuple[float, float] = (0.0, 0.0)
+    aim: str = ""
 
     def as_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
@@ -146,7 +148,8 @@ def draw_night(seed: int) -> Night:
         hedge=draws.choice((0.0, 0.0, 0.0, 0.2, 1.0, -1.0)),
     )
     chances = _draw_chances(draws, night) if rounds else {}
-    return dataclasses.replace(night, chances=chances, **_draw_limits(draws, night))
+    aim = draws.choice(("", "", "claims/", ".journal", ".parquet", "complete.json", "run.json"))
+    return dataclasses.replace(night, chances=chances, aim=aim, **_draw_limits(draws, night))
 
 
 def _draw_limits(draws: random.Random, night: Night) -> dict[str, Any]:

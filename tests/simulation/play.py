@@ -74,7 +74,7 @@ class Stage:
         self.scheduler.network = Network(self.faults)
         storage = ObjectStore if night.storage == "s3" else Disk
         self.disk = storage(night.latency, self.faults)
-        self.disk.fails_between = night.fails_between
+        self.disk.fails_between, self.disk.aim = night.fails_between, night.aim
         self.disk.may_kill = _may_die_at_a_file
         self.scheduler.file_system = FileSystem(ArrowFiles(self.disk))
         if isinstance(self.disk, Disk):
