@@ -76,7 +76,8 @@ class FileStore:
         """See LimitStore. Books of an earlier start of the machine are taken over first."""
         if others := self._of_other_starts():
             await asyncio.sleep(WRITTEN_WITHIN)
-            if others - self._of_other_starts():
+            now = dict(self._of_other_starts())  # without those that another run of this start took over
+            if any(now.get(service, version) != version for service, version in others):
                 raise self._shared()
             for service, _ in others:
                 await self.step(service, lambda _book, _now: None)

@@ -109,6 +109,27 @@ def test_a_machine_that_uses_the_file_of_another_one_is_refused_and_the_other_go
     asyncio.run(main())
 
 
+def test_runs_that_begin_at_once_after_a_restart_take_the_books_over_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(file_store, "WRITTEN_WITHIN", 0.2)
+
+    async def main():
+        before, one, other = (open_store(f"file://{tmp_path}/limits.sqlite") for _ in range(3))
+        before._boot = "earlier"
+        await before.step("geo", beat("a"))
+        await before.close()
+
+        async def later():
+            await asyncio.sleep(0.1)
+            return await other.books()
+
+        found = await asyncio.gather(one.books(), later())
+        await one.close()
+        await other.close()
+        return [[*books] for books, _ in found]
+
+    assert asyncio.run(main()) == [["geo"], ["geo"]]
+
+
 def test_a_check_refuses_a_corrupt_book_of_an_earlier_start_as_a_run_does(tmp_path, monkeypatch):
     path = tmp_path / "limits.sqlite"
     monkeypatch.setenv(LIMITS_URL, f"file://{path}")
