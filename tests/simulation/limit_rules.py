@@ -72,6 +72,8 @@ class LimitRules:
     def _check_pause(self, request: Request) -> None:
         """A service that says to wait is called by no run, once all know: while store and network are well."""
         night, faults = scheduler(), self._vendor.faults.struck
+        if len(request.keys[0]) > 1:  # of a coroutine that is under way
+            return
         if any(faults[one] for one in ("limits' store away", "error of the limits' store", "partition of the network")):
             return
         for (worker, lookup), since in self._vendor.throttled_at.items():
