@@ -12,6 +12,7 @@ import _thread
 import asyncio
 import contextvars
 import heapq
+import math
 import random
 import sys
 import threading
@@ -205,7 +206,7 @@ class Scheduler:
                 if me.state is State.BLOCKED and me.ticket == ticket:
                     self._make_runnable(me)
 
-            self.at(self.now + max(0.0, timeout), due)
+            self.at(max(self.now + timeout, math.nextafter(self.now, math.inf)) if timeout > 0 else self.now, due)
         self._switch(me)
         self.me()
         return me.was_woken

@@ -5,6 +5,7 @@ off stays half-open.
 """
 
 import errno
+import math
 import os
 import selectors
 import socket
@@ -243,6 +244,8 @@ class Selector:
         self._thread = night.me()
         night.give_way()
         end = None if timeout is None else night.now + timeout
+        if timeout:  # however short, some time passes
+            end = max(end or 0.0, math.nextafter(night.now, math.inf))
         while True:
             ready = [(self._key(one), selectors.EVENT_READ) for one in self._sockets if one.is_ready()]
             if ready or (end is not None and night.now >= end):
