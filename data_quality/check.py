@@ -31,6 +31,7 @@ class Check(ABC):
     whole_tasks: ClassVar[bool] = False  # compares a task's rows with each other: reads all at once, with few columns
 
     whole_day: ClassVar[bool] = False  # says nothing of a part of a day, as of a micro-batch
+    in_driver: ClassVar[bool] = False  # compares rows with what only the driver has, as stored answers
 
     def __init__(self, declared: DeclaredFacts) -> None:
         self.declared = declared

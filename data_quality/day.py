@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from data_quality.catalogue import CheckSpec, checks
 from data_quality.findings import Finding, plain
-from data_quality.judging import LONGEST, Judging, QualityResult, verdict_of
+from data_quality.judging import LONGEST, Judging, QualityResult, Tasks, verdict_of
 from data_quality.slow_imports import NOT_FOR_CHECKS, OF_GREAT_EXPECTATIONS, import_when_used, quiet, without
 from data_quality.written_day import Evaluate, Stored, WrittenDay
 from jobs import schema
 from jobs.schema import DayFacts, DayMetrics, Verdict
+from jobs.storage.stored_files import open_parquet
+from jobs.storage.urls import is_url
 from jobs.wording import one_line
 
 import_when_used(*OF_GREAT_EXPECTATIONS)
@@ -19,15 +21,22 @@ with quiet(), without(*NOT_FOR_CHECKS):
     from data_quality.suite import validate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+ROWS_AT_ONCE = 10_000  # in a task
 
 
-def check(
+def check(  # noqa: PLR0917  # as the run calls it
     spark: SparkSession,
     facts: DayFacts,
     metrics: DayMetrics | None = None,
     stored: Stored | None = None,
     evaluate: Evaluate | None = None,
+    tasks: Tasks | None = None,
 ) -> QualityResult:
     """Judge a day on the files of its run, before it is published: one verdict per check of the catalogue.
 
@@ -39,13 +48,15 @@ def check(
         metrics: The run's own counts, which are checked too.
         stored: Returns the stored answers of a lookup. Without it, answers are compared only with each other.
         evaluate: Returns the values of a key expression, without Spark.
+        tasks: Read the files, where the driver does not.
     """
-    return judge(WrittenDay.of_run(spark, facts, metrics=metrics, stored=stored, evaluate=evaluate))
+    day = WrittenDay.of_run(spark, facts, metrics=metrics, stored=stored, evaluate=evaluate)
+    return judge(day, tasks)
 
 
-def judge(day: WrittenDay) -> QualityResult:
+def judge(day: WrittenDay, tasks: Tasks | None = None) -> QualityResult:
     specs = checks(day.declared)
-    judging = Judging([spec.check for spec in specs if spec.check is not None], day)
+    judging = Judging([spec.check for spec in specs if spec.check is not None], day, tasks)
     with quiet():
         results, refused = validate(specs, judging.findings, _frame(day))
     if day.facts.input_files and not day.facts.files and not results["every_row_once"].success:
@@ -70,6 +81,8 @@ def _frame(day: WrittenDay) -> DataFrame | None:
         return day.spark.createDataFrame(day.output.table)
     if day.facts.files:
         types = from_arrow_schema(day.output.columns, prefer_timestamp_ntz=True)
+        if any(map(is_url, day.facts.files)):
+            return _rows_on_store(day.spark, day.facts.files, types)
         return day.spark.read.schema(types).parquet(*day.facts.files)
     ddl = [column.ddl for column in schema.ROW_TABLE]
     for lookup in day.declared.lookups:
@@ -81,6 +94,18 @@ def _frame(day: WrittenDay) -> DataFrame | None:
     own = {field.name for field in added}
     carried = [field for field in day.input.spark_types if field.name not in own]
     return day.spark.createDataFrame([], StructType([*carried, *added]))
+
+
+def _rows_on_store(spark: SparkSession, files: Sequence[str], types: StructType) -> DataFrame:
+    """The rows of these files as Arrow reads them in tasks: Spark itself reads no store."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch["id"].to_pylist():
+                with open_parquet(files[number]) as file:
+                    yield from file.iter_batches(ROWS_AT_ONCE)
+
+    return spark.range(0, len(files), 1, len(files)).mapInArrow(read, types)
 
 
 def _verdict(spec: CheckSpec, result: Any) -> Verdict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -12,11 +13,11 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from data_quality.run_output import Places, TaskRows, array_of
 from jobs.arrow_values import conform
 from jobs.schema import SOURCE_FILE, SOURCE_ROW, DayFacts, arrow_schema
+from jobs.storage.stored_files import open_parquet, read_footer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +28,7 @@ _LEGACY = b"org.apache.spark.legacy"  # prefix of the metadata by which Spark ma
 
 def path_of(uri: str) -> str:
     """The path that Spark opens. Spark takes a plain path and returns it percent-encoded, as file:/x or file:///x."""
-    return unquote(re.sub(r"^file:/+", "/", uri)) if uri.startswith("file:") or "://" in uri else uri
+    return unquote(re.sub(r"^file:/+", "/", uri)) if uri.startswith("file:") else uri
 
 
 class InputRows:
@@ -39,7 +40,14 @@ class InputRows:
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
-        return {path: pq.read_metadata(path).num_rows for path in self._paths}
+        return {path: read_footer(path).num_rows for path in self._paths}
+
+    def for_tasks(self) -> InputRows:
+        """The same without Spark, which tasks do not have, and with what the driver has found."""
+        found = copy.copy(self)
+        _ = found.counts, found.columns
+        found._spark = None  # noqa: SLF001  # its own
+        return found
 
     @property
     def rows(self) -> int:
@@ -72,7 +80,7 @@ class InputRows:
 
     def _by_arrow(self, path: str, first: int, last: int) -> pa.Table:
         """Raises an Arrow error for a file that Arrow would read differently from Spark."""
-        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+        with open_parquet(path, coerce_int96_timestamp_unit="us") as file:
             if any(name.startswith(_LEGACY) for name in file.metadata.metadata or {}):
                 raise pa.ArrowNotImplementedError("its old dates are shifted")
             before, groups, skipped = 0, [], 0

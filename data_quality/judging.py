@@ -4,9 +4,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from data_quality.catalogue import CheckSpec
 from data_quality.check import Check
@@ -23,6 +23,7 @@ FEW_ROWS = 10_000
 
 
 Sees = Check | Pictures
+Read = Callable[[], TaskRows]
 Mapped = Callable[..., Iterable[Any]]  # as `map` does
 
 
@@ -45,9 +46,22 @@ def verdict_of(spec: CheckSpec, found: Finding) -> Verdict:
     )
 
 
+class Tasks(Protocol):
+    """Runs a function on each part in tasks of a cluster."""
+
+    def run(self, task: Callable[[Any, Any], Any], parts: Sequence[Any]) -> list[Any]: ...
+
+
 class Judging:
-    def __init__(self, checks: Sequence[Check], day: WrittenDay) -> None:
-        self._checks, self._day = checks, day
+    """The checks of a day.
+
+    Attributes:
+        pictures: Of its rows, for the report.
+    """
+
+    def __init__(self, checks: Sequence[Check], day: WrittenDay, tasks: Tasks | None = None) -> None:
+        """tasks: Read the rows for the checks, where the driver does not."""
+        self._checks, self._day, self._tasks = checks, day, tasks
         self.pictures: dict[str, Any] = {}
 
     def findings(self) -> dict[str, Finding]:
@@ -70,16 +84,20 @@ class Judging:
             self.pictures = pictures.drawn(drawn)
         return found | refused
 
-    def _seen(self, mapped: Mapped, reads: Iterable[Callable[[], TaskRows]], by: Sequence[Sees]) -> list[list[Any]]:
-
-        def of_rows(read: Callable[[], TaskRows]) -> list[Any]:
-            rows = _guarded(read)
-            if isinstance(rows, Exception):
-                return [rows] * len(by)
-            return [_guarded(partial(one.of_rows, rows, self._day)) for one in by]
-
-        seen = list(mapped(of_rows, reads))
-        return [[part[number] for part in seen] for number in range(len(by))]
+    def _seen(self, mapped: Mapped, reads: Iterable[Read], by: Sequence[Sees]) -> list[list[Any]]:
+        """What each sees in all parts."""
+        reads = list(reads)
+        found: dict[int, list[Any]] = {id(one): [] for one in by}
+        here = [one for one in by if self._tasks is None or getattr(one, "in_driver", False)]
+        groups: list[tuple[list[Sees], Iterable[list[Any]]]] = []
+        groups.append((here, mapped(partial(seen_in, by=here, day=self._day), reads if here else ())))
+        if self._tasks is not None and (apart := [one for one in by if one not in here]):
+            groups.append((apart, in_tasks(self._tasks, reads, apart, self._day)))
+        for group, parts in groups:
+            for part in parts:
+                for one, seen in zip(group, part, strict=True):
+                    found[id(one)].append(seen)
+        return list(found.values())
 
     def _finding(self, check: Check, parts: list[Any]) -> Finding:
         error = next((part for part in parts if isinstance(part, Exception)), None)
@@ -110,6 +128,27 @@ def _side_by_side(day: WrittenDay) -> Iterator[Mapped]:
         return
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield pool.map
+
+
+def seen_in(read: Read, by: Sequence[Sees], day: WrittenDay) -> list[Any]:
+    """What each of them sees in a part, or the error that kept it from it."""
+    rows = _guarded(read)
+    if isinstance(rows, Exception):
+        return [rows] * len(by)
+    return [_guarded(partial(one.of_rows, rows, day)) for one in by]
+
+
+def in_tasks(tasks: Tasks, reads: Sequence[Read], by: Sequence[Sees], day: WrittenDay) -> list[list[Any]]:
+    """What each of them sees in each part."""
+    there = replace(day, spark=None, stored=None, input=day.input.for_tasks())
+    return tasks.run(lambda read, _facts: [_portable(one) for one in seen_in(read, by, there)], reads)
+
+
+def _portable(seen: Any) -> Any:
+    """An error without what may not travel, as a lock."""
+    if not isinstance(seen, Exception):
+        return seen
+    return OSError(_message(seen)) if isinstance(seen, OSError) else ValueError(_message(seen))
 
 
 def _guarded(work: Callable[[], Any]) -> Any:

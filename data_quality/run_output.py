@@ -21,6 +21,7 @@ from data_quality.column_types import STRUCT, spark_name, unified, written_types
 from data_quality.findings import ROWS_OF_EVIDENCE, plain
 from jobs import schema
 from jobs.schema import INPUT_SEQ, PARTITION, DeclaredFacts
+from jobs.storage.stored_files import open_parquet, read_footer
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -227,7 +228,7 @@ class Task:
             return TaskRows(self.table)
         tables = []
         for name, groups in itertools.groupby(self.groups, lambda group: group.file):
-            with pq.ParquetFile(name, read_dictionary=dictionaries) as file:
+            with open_parquet(name, read_dictionary=dictionaries) as file:
                 tables.append(file.read_row_groups([group.number for group in groups], columns=columns))
         return TaskRows(pa.concat_tables(tables, promote_options="default"))
 
@@ -251,7 +252,7 @@ class RunOutput:
     def of_files(cls, declared: DeclaredFacts, files: Iterable[str]) -> RunOutput:
         """A task writes one file, or several in sequence, in the order of its rows."""
         ordered = sorted(files, key=_in_order_of_writing)
-        footers = [pq.read_metadata(file) for file in ordered]
+        footers = [read_footer(file) for file in ordered]
         columns, unlike = unified(
             {file: one.schema.to_arrow_schema() for file, one in zip(ordered, footers, strict=True)}
         )

@@ -331,6 +331,15 @@ class ShareGiven(Facts):
 
 
 @dataclass(frozen=True)
+class WrittenFile(Facts):
+    """A file as its task wrote it."""
+
+    place: str
+    bytes: int
+    rows: int
+
+
+@dataclass(frozen=True)
 class WrittenWindows(Facts):
     """The windows that a run made of its rows. Every row is in a window, or was dropped, or has no event time."""
 
@@ -390,6 +399,7 @@ class DayFacts(Facts):
     unread: tuple[str, ...] = ()  # what lies beside the input's files, or in no day of its table
     changes: RowChanges | None = None  # with Input(rows="changed"); `files` are of the rows that were enriched
     kept_files: tuple[str, ...] = ()  # as `files`, of the rows that are published again as they were
+    written: tuple[WrittenFile, ...] = ()  # facts of `files` that tasks wrote on the store of the table
 
     @property
     def published_files(self) -> tuple[str, ...]:

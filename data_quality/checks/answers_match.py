@@ -41,6 +41,7 @@ class Answers:
 
 class AnswersMatch(LookupCheck):
     name = "answers_match"
+    in_driver = True
     red_when = (
         "the key in the audit differs from the declared expressions over the input row; the answer is not the stored "
         "one of that key and time; or its status, source or time is not that of the call"

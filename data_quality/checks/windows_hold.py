@@ -50,6 +50,7 @@ class Part:
 
 class WindowsHold(Check):
     name = "windows_hold"
+    in_driver = True
     whole_day = True
     red_when = (
         "a window, or a firing of one, is missing, is there twice, is not one that the rows make, or has another "

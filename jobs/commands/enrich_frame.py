@@ -148,7 +148,7 @@ def _answers(columns: pa.Table, rows: int, run: _Run) -> pa.Table:
                 engine, run.enrichment, day, RunOfDay(DAY, run.id, run.started_at, run.rules, progress.number)
             )
             _check(run)
-            files = _ask(plan.rows, plan.tasks, folder / "answers", run, progress, day=day, here=True)
+            files = _ask(plan.rows, plan.tasks, str(folder / "answers"), run, progress, day=day, here=True)
         wanted = [SOURCE_ROW, *_added(run.enrichment)]
         found = pa.concat_tables([pq.read_table(path, columns=wanted, partitioning=None) for path in files])
     assert found.num_rows == rows
@@ -183,7 +183,7 @@ def _added(enrichment: Enrichment) -> list[str]:
 def _ask(
     rows: DataFrame | LocalRows,
     tasks: PartitionPlan,
-    folder: Path,
+    folder: str,
     run: _Run,
     progress: RunProgress,
     *,
@@ -194,9 +194,9 @@ def _ask(
     from jobs.run.enrich import write_out
     from jobs.run.ledger_session import prepare_ledger
 
-    scratch, asking = Path(f"{folder}{KEYS}"), progress.prefetching_keys
+    scratch, asking = f"{folder}{KEYS}", progress.prefetching_keys
     with (
         run.billed(tasks) as billed,
         prepare_ledger(rows, billed, scratch=scratch, day=day, here=here, asking=asking) as known,
     ):
-        return write_out(rows, known.plan, str(folder), here=here).files
+        return write_out(rows, known.plan, folder, here=here).files

@@ -23,8 +23,8 @@ from jobs.input.staged_files import is_copy, staged, typed_copy
 from jobs.input.table_formats import refuse_table_formats
 from jobs.input.types import SPARK_TYPES, InputColumn, columns_of, in_both, in_table, needs_types, with_types
 from jobs.storage import stored_files
-from jobs.storage.urls import is_url
-from jobs.storage.work_folders import work_folder
+from jobs.storage.urls import absolute, below, is_url
+from jobs.storage.work_folders import work_place
 from jobs.wording import counted, listed
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class InputDay:
     same_in_arrow: Arrow reads from them what Spark reads.
     """
 
-    files: tuple[Path, ...]
+    files: tuple[str, ...]
     rows: int
     columns: tuple[InputColumn, ...]  # of all files, in the order of first occurrence
     alike: bool  # all files have these columns and types
@@ -81,10 +81,8 @@ class InputDay:
     @property
     def facts(self) -> FileFacts:
         """Of each file its path, size and time. The time of a copy is that of its last use, and left out."""
-        stats = ((file, file.stat()) for file in self.files)
-        return tuple(
-            (str(file), stat.st_size, 0 if self.copied or is_copy(file) else stat.st_mtime_ns) for file, stat in stats
-        )
+        found = map(stored_files.StoredFile.at, self.files)
+        return tuple((one.place, one.size, 0 if self.copied or is_copy(one.place) else one.changed_ns) for one in found)
 
     @property
     def infer_in_spark(self) -> bool:
@@ -122,16 +120,20 @@ class InputDay:
             spark.conf.unset(BYTES_PER_BATCH)
         types = self.spark_types()
         reader = spark.read if types is None else spark.read.schema(types)
-        return reader.parquet(*(str(path.resolve()) for path in self.files))
+        return reader.parquet(*map(absolute, self.files))
 
 
-def find_input(enrichment: Enrichment, day: str, published: pa.Schema | None = None) -> InputDay:
+def find_input(
+    enrichment: Enrichment, day: str, published: pa.Schema | None = None, *, elsewhere: bool = False
+) -> InputDay:
     """Find the files of a day.
 
     Args:
         enrichment: The declaration.
         day: Of its input.
         published: The columns of the published table, whose types the day's columns get where their values fit.
+        elsewhere: Tasks run on other machines: they read Parquet files on a store where these are, and copies of
+            other files lie on the store of the table.
 
     Raises:
         NoInput: The day has no file.
@@ -142,12 +144,14 @@ def find_input(enrichment: Enrichment, day: str, published: pa.Schema | None = N
     try:
         table = _table(declared) if declared.format in TABLES else None
         found, unread = find_in_folder(declared, day) if table is None else _of_table(table, day)
-        copied = is_url(declared.path) or declared.format in ("csv", "json", "iceberg")
-        folder = Path(work_folder(enrichment.output.path), STAGED, f"{declared.partition}={day}")
+        copied = declared.format not in ("parquet", "delta") or (is_url(declared.path) and not elsewhere)
+        on_store = elsewhere and is_url(enrichment.output.path)
+        work = work_place(enrichment.output.path, on_store=on_store)
+        folder = below(work, STAGED, f"{declared.partition}={day}")
         if copied:
             files = staged(found, declared, folder, hidden=bool(enrichment.pii))
         else:
-            files = [Path(file.place) for file in found]
+            files = [file.place for file in found]
         if table is None:
             of_day = of_files(files, published, table=enrichment.output.path, folder=folder)
         else:
@@ -204,10 +208,10 @@ def _of_table(table: DeltaInput | IcebergInput, day: str) -> tuple[Sequence[Stor
 
 
 def of_table(
-    files: Sequence[Path], table: DeltaInput | IcebergInput, published: pa.Schema | None = None, place: str = ""
+    files: Sequence[str | Path], table: DeltaInput | IcebergInput, published: pa.Schema | None = None, place: str = ""
 ) -> InputDay:
     """These files, with the columns of their table, in the types of the published one. Raises DeclarationError."""
-    footers = _footers(files)
+    footers = _footers(list(map(str, files)))
     read = tuple(file for file, footer in footers.items() if footer.num_rows)
     rows = sum(footer.num_rows for footer in footers.values())
     known = {field.name: field.type for field in published or ()}
@@ -237,7 +241,7 @@ def _without_rows(table: DeltaInput | IcebergInput, day: str) -> NoInput:
 
 
 def of_files(
-    files: Sequence[Path], published: pa.Schema | None = None, *, table: str = "", folder: Path | None = None
+    files: Sequence[str | Path], published: pa.Schema | None = None, *, table: str = "", folder: str | None = None
 ) -> InputDay:
     """The day of these files. A file without rows is ignored, unless none has rows, because its writer often knew no
     types.
@@ -251,8 +255,8 @@ def of_files(
     Raises:
         DeclarationError: The files do not fit together, or such a file is there and no folder is given.
     """
-    footers = _footers(files)
-    read = [file for file, footer in footers.items() if footer.num_rows] or files[:1]
+    footers = _footers(list(map(str, files)))
+    read = [file for file, footer in footers.items() if footer.num_rows] or list(footers)[:1]
     columns: dict[str, InputColumn] = {}
     by_facts: dict[tuple[str, bytes | None], list[InputColumn]] = {}
     untyped = []
@@ -290,9 +294,7 @@ def of_files(
     )
 
 
-def _with_types(
-    file: Path, wrong: Sequence[InputColumn], columns: Mapping[str, InputColumn], folder: Path | None
-) -> Path:
+def _with_types(file: str, wrong: Sequence[InputColumn], columns: Mapping[str, InputColumn], folder: str | None) -> str:
     """A copy of a file in which these columns have their types; of a stream, which has no folder, a refusal."""
     if folder is None:
         bare, typed = wrong[0], columns[wrong[0].name.lower()]
@@ -321,14 +323,14 @@ def group_facts(footers: Iterable[pq.FileMetaData]) -> dict[str, Any]:
     }
 
 
-def _footers(files: Sequence[Path]) -> dict[Path, pq.FileMetaData]:
+def _footers(files: Sequence[str]) -> dict[str, pq.FileMetaData]:
     with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
         return dict(zip(files, pool.map(_footer, files), strict=True))
 
 
-def _footer(file: Path) -> pq.FileMetaData:
+def _footer(file: str) -> pq.FileMetaData:
     try:
-        return pq.read_metadata(file)
+        return stored_files.read_footer(file)
     except (pa.ArrowInvalid, OSError) as error:
         raise DeclarationError(f"input: {file} is not a readable Parquet file: {error}") from error
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -13,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jobs.input.file_rows import FilePart
+from jobs.storage.urls import absolute, is_url
 
 if TYPE_CHECKING:
     from jobs.input.day import InputDay
@@ -42,7 +42,7 @@ def deal(day: InputDay, at_most: int) -> tuple[tuple[FilePart, ...], ...]:
     done, total = 0, sum(map(sum, day.groups))
     for url, number in sorted((url_of(file), number) for number, file in enumerate(day.files)):
         row = 0
-        place = str(day.files[number].resolve())
+        place = absolute(day.files[number])
         for group, rows in enumerate(day.groups[number]):
             if not rows:
                 continue
@@ -68,7 +68,7 @@ def tasks_of(
     return tasks[at], pa.array([url for _, _, url in dealt], pa.string()).take(pa.array(at))
 
 
-def url_of(file: Path) -> str:
-    """The file as Spark names it in `_metadata.file_path`, with one slash."""
-    path = QUOTED.sub(lambda found: quote(found[0], safe=""), str(file.resolve()))
-    return f"file:{path}"
+def url_of(file: str) -> str:
+    """The file as Spark names it in `_metadata.file_path`, with one slash; a URL as it is."""
+    path = absolute(file)
+    return path if is_url(path) else f"file:{QUOTED.sub(lambda found: quote(found[0], safe=''), path)}"

@@ -17,6 +17,8 @@ from jobs.arrow_values import conform
 from jobs.errors import TidegateError
 from jobs.input.key_values import Values
 from jobs.schema import SOURCE_FILE, SOURCE_ROW
+from jobs.storage.stored_files import open_parquet
+from jobs.storage.urls import is_url
 from jobs.wording import one_line
 
 ROWS_AT_ONCE = 1000  # as Spark's batches: the window over the input is counted in whole ones
@@ -30,8 +32,8 @@ class FilePart:
     """Consecutive row groups of one file.
 
     Attributes:
-        place: Path of the file.
-        url: Names the file in the rows, as Spark's `_metadata.file_path` does.
+        place: Path or URL of the file.
+        url: Names the file in the rows: a path as in Spark's `_metadata.file_path`, or the URL.
         file: Number of the file in the day.
         groups: Number of the first row group, and of the first one after the part.
         row: Number of the part's first row in the file.
@@ -42,6 +44,11 @@ class FilePart:
     file: int
     groups: tuple[int, int]
     row: int
+
+
+def _opened(place: str) -> pq.ParquetFile:
+    """On a disk, pages are read as they are used; a store is asked for whole columns."""
+    return open_parquet(place) if is_url(place) else pq.ParquetFile(place, pre_buffer=False, buffer_size=READ_AT_ONCE)
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,7 @@ class FileRows:
 
     def _of_part(self, part: FilePart) -> Iterator[pa.RecordBatch]:
         url = pa.array([part.url] * ROWS_AT_ONCE, pa.string())
-        with pq.ParquetFile(part.place, pre_buffer=False, buffer_size=READ_AT_ONCE) as file:
+        with _opened(part.place) as file:
             by_lower_name = {name.lower(): name for name in file.schema_arrow.names}  # Spark does not mind case
             own = [by_lower_name.get(name.lower()) for name in self.types.names]
             wanted = [name for name in own if name is not None]

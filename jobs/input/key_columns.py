@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from jobs.input.key_values import Values, read_by
+from jobs.storage.stored_files import open_parquet
 
 if TYPE_CHECKING:
     from jobs.input.day import InputDay
@@ -47,8 +46,8 @@ def read_keys(day: InputDay, keys: Mapping[str, Values]) -> pa.Table | None:
     return pa.concat_tables(tables) if len(tables) == len(found) else None
 
 
-def _of_file(path: Path, place: int, types: pa.Schema, keys: Mapping[str, Values]) -> pa.Table | None:
-    with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+def _of_file(path: str, place: int, types: pa.Schema, keys: Mapping[str, Values]) -> pa.Table | None:
+    with open_parquet(path, coerce_int96_timestamp_unit="us") as file:
         by_lower_name = {name.lower(): name for name in file.schema_arrow.names}
         own = {name: by_lower_name.get(name.lower()) for name in types.names}
         read = file.read(columns=[name for name in own.values() if name is not None])

@@ -18,7 +18,7 @@ from jobs.storage import durable
 
 
 def rows_of(input_day: InputDay) -> ParquetRows:
-    return ParquetRows(tuple(map(str, input_day.files)))
+    return ParquetRows(input_day.files)
 
 
 def ids_of(enrichment: Enrichment, input_day: InputDay) -> pa.Table:
@@ -64,7 +64,7 @@ def chosen(input_day: InputDay, wanted: Flags, folder: Path) -> InputDay:
                 f"input: its changed rows cannot be copied to {folder}: {error.strerror}."
             ) from error
     groups = group_facts([pq.read_metadata(target)])
-    return replace(input_day, files=(target,), rows=int(wanted.sum()), alike=False, copied=True, **groups)
+    return replace(input_day, files=(str(target),), rows=int(wanted.sum()), alike=False, copied=True, **groups)
 
 
 def _write(input_day: InputDay, wanted: Flags, target: Path) -> None:

@@ -1,10 +1,11 @@
 """Copies of a day's input files beside the output, where Spark and the checks read them: of CSV and JSON files, as
-Parquet with the declared types, row for row; of files on an object store; and of the rows that are live in the files
-of an Iceberg table.
+Parquet with the declared types, row for row; of files on an object store, unless tasks read them there; and of the rows
+that are live in the files of an Iceberg table.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import io
@@ -12,7 +13,7 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -29,8 +30,10 @@ from jobs.input.csv_rows import read_csv
 from jobs.input.json_rows import read_json
 from jobs.input.text_faults import TextFault
 from jobs.storage import durable
+from jobs.storage.new_files import Writable, new_file
 from jobs.storage.objects import download, is_found_here
-from jobs.storage.stored_files import StoredFile, error_text
+from jobs.storage.stored_files import StoredFile, error_text, is_there, open_parquet
+from jobs.storage.urls import below, is_url
 
 if TYPE_CHECKING:
     from jobs.declare.inputs import Input
@@ -57,14 +60,14 @@ class ScannedFile(StoredFile):
     rows: Callable[[], Iterable[pa.RecordBatch]]
 
 
-def staged(files: Sequence[StoredFile], declared: Input, folder: Path, *, hidden: bool) -> list[Path]:
-    """The same files as local Parquet, in their order. A file that did not change since it was staged is not read
+def staged(files: Sequence[StoredFile], declared: Input, folder: str, *, hidden: bool) -> list[str]:
+    """The same files as Parquet, in their order. A file that did not change since it was staged is not read
     again.
 
     Args:
         files: Of one day.
         declared: Their format and columns.
-        folder: For the copies; driver and executors share it.
+        folder: For the copies: one that driver and executors share, or the URL of one.
         hidden: Whether values of the files are personal, and stay out of messages.
 
     Raises:
@@ -72,11 +75,13 @@ def staged(files: Sequence[StoredFile], declared: Input, folder: Path, *, hidden
             cannot be written.
     """
     try:
-        durable.make_folder(folder)
+        if not is_url(folder):
+            durable.make_folder(Path(folder))
         are_copies = all(_is_copied(file, declared) for file in files)
         with ThreadPoolExecutor(AT_ONCE if are_copies else 1) as pool:  # a copy only waits, for the store and the disk
             found = list(pool.map(partial(_staged, declared=declared, folder=folder, hidden=hidden), files))
-        durable.sync(folder)
+        if not is_url(folder):
+            durable.sync(Path(folder))
     except OSError as error:
         raise DeclarationError(f"input: files cannot be copied to {folder}: {error_text(error)}.") from error
     return found
@@ -86,25 +91,17 @@ def _is_copied(file: StoredFile, declared: Input) -> bool:
     return declared.format in COPIED and not isinstance(file, ScannedFile)
 
 
-def _staged(file: StoredFile, declared: Input, folder: Path, *, hidden: bool) -> Path:
+def _staged(file: StoredFile, declared: Input, folder: str, *, hidden: bool) -> str:
     try:
         also = [file.facts] if isinstance(file, ScannedFile) else TEXT_RULES if declared.schema else []
         facts = json.dumps([declared.format, declared.schema, file.size, file.changed_ns, *also])
-        target = folder / f"{file.name}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}.parquet"
-        if target.exists():
-            os.utime(target)  # vacuum goes by its last use
-            return target
-        draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
-        try:
-            is_as_listed = _written(file, declared, draft)
-            durable.sync(draft)
-            if not is_as_listed:
-                raise DeclarationError(
-                    f"input: {file.place} changed while it was read; start again when it is complete."
-                )
-            draft.replace(target)
-        finally:
-            draft.unlink(missing_ok=True)
+        target = below(folder, f"{file.name}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}.parquet")
+        if not _is_kept(target):
+            with _copy_at(target) as copy:
+                if not _written(file, declared, copy):
+                    raise DeclarationError(
+                        f"input: {file.place} changed while it was read; start again when it is complete."
+                    )
     except TextFault as fault:
         raise DeclarationError(f"input: {file.place}: {fault.sentence(hidden=hidden)}") from fault
     except (EOFError, zlib.error) as error:
@@ -114,63 +111,87 @@ def _staged(file: StoredFile, declared: Input, folder: Path, *, hidden: bool) ->
     return target
 
 
-def _written(file: StoredFile, declared: Input, target: Path) -> bool:
+def _is_kept(target: str) -> bool:
+    """Whether there is such a copy, which is in use from now on."""
+    if is_url(target):
+        return is_there(target)
+    if kept := Path(target).exists():
+        os.utime(target)  # vacuum goes by its last use
+    return kept
+
+
+@contextlib.contextmanager
+def _copy_at(target: str) -> Iterator[Writable]:
+    """Write a copy in the body, which readers see when it is complete."""
+    if is_url(target):
+        with new_file(target) as file:
+            yield file
+        return
+    path = Path(target)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    try:
+        yield draft
+        durable.sync(draft)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _written(file: StoredFile, declared: Input, target: Writable) -> bool:
     """Write the copy. Returns whether the file was read as it was listed."""
-    if _is_copied(file, declared) and is_found_here(file.place):
+    if isinstance(target, Path) and _is_copied(file, declared) and is_found_here(file.place):
         there = download(file.place, target)
         return (there.size, there.changed_ns // 10**9) == (file.size, file.changed_ns // 10**9)
     _write(file, declared, target)
     return declared.format in TABLES or StoredFile.at(file.place) == file  # no table changes a file
 
 
-def _write(file: StoredFile, declared: Input, target: Path) -> None:
+def _write(file: StoredFile, declared: Input, target: Writable) -> None:
     if isinstance(file, ScannedFile):
         with pq.ParquetWriter(target, file.types) as writer:
             for batch in file.rows():
                 writer.write_batch(batch)
         return
-    if _is_copied(file, declared):
+    if isinstance(target, Path) and _is_copied(file, declared):  # those on a store are read where they are
         with file.open() as source, target.open("xb") as copy:
             shutil.copyfileobj(source, copy, BLOCK)
         return
     _convert(file, declared, target)
 
 
-def is_copy(file: Path) -> bool:
+def is_copy(file: str) -> bool:
     """Whether a file is a copy, whose name tells what it is copied from."""
-    return file.parent.parent.name == FOLDER
+    return file.split("/")[-3:-2] == [FOLDER]
 
 
-def typed_copy(file: Path, types: Mapping[str, pa.DataType], folder: Path) -> Path:
+def typed_copy(file: str, types: Mapping[str, pa.DataType], folder: str) -> str:
     """A copy of a Parquet file in which these columns have these types.
 
     Raises:
         DeclarationError: The file changes, or the copy cannot be written.
     """
-    stored = StoredFile.at(str(file))
+    stored = StoredFile.at(file)
     facts = json.dumps([stored.size, stored.changed_ns, {name: str(kind) for name, kind in types.items()}])
-    target = folder / f"{file.name}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}.parquet"
-    if target.exists():
-        os.utime(target)  # vacuum goes by its last use
+    target = below(folder, f"{stored.name}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}.parquet")
+    if _is_kept(target):
         return target
-    draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
     try:
-        durable.make_folder(folder)
-        with pq.ParquetFile(file) as opened:
-            fields = [field.with_type(types.get(field.name, field.type)) for field in opened.schema_arrow]
-            with pq.ParquetWriter(draft, pa.schema(fields)) as writer:
-                for batch in opened.iter_batches():
-                    columns = [conform(column, field.type) for column, field in zip(batch.columns, fields, strict=True)]
-                    writer.write_batch(pa.record_batch(columns, schema=pa.schema(fields)))
-        durable.sync(draft)
-        if StoredFile.at(str(file)) != stored:
-            raise DeclarationError(f"input: {file} changed while it was read; start again when it is complete.")
-        draft.replace(target)
-        durable.sync(folder)
+        if not is_url(folder):
+            durable.make_folder(Path(folder))
+        with _copy_at(target) as copy:
+            with open_parquet(file) as opened:
+                fields = [field.with_type(types.get(field.name, field.type)) for field in opened.schema_arrow]
+                with pq.ParquetWriter(copy, pa.schema(fields)) as writer:
+                    for batch in opened.iter_batches():
+                        conformed = zip(batch.columns, fields, strict=True)
+                        columns = [conform(column, field.type) for column, field in conformed]
+                        writer.write_batch(pa.record_batch(columns, schema=pa.schema(fields)))
+            if StoredFile.at(file) != stored:
+                raise DeclarationError(f"input: {file} changed while it was read; start again when it is complete.")
+        if not is_url(folder):
+            durable.sync(Path(folder))
     except OSError as error:
         raise DeclarationError(f"input: {file} cannot be copied to {folder}: {error_text(error)}.") from error
-    finally:
-        draft.unlink(missing_ok=True)
     return target
 
 
@@ -190,7 +211,7 @@ class _CountedBytes(io.RawIOBase):
         return count
 
 
-def _convert(file: StoredFile, declared: Input, target: Path) -> None:
+def _convert(file: StoredFile, declared: Input, target: Writable) -> None:
     """Write the rows of a CSV or JSON file with the declared types.
 
     Raises:

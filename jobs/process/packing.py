@@ -14,7 +14,8 @@ from pathlib import Path, PurePath
 from jobs.errors import DeclarationError
 
 OWN = __name__.partition(".")[0]  # inside `tidegate` where the wheel is installed
-NEEDED = tuple(dict.fromkeys(("asyncio_core", OWN, "tidegate")))
+CHECKS = "data_quality"  # inside `tidegate` too
+NEEDED = tuple(dict.fromkeys(("asyncio_core", OWN, "tidegate", *([CHECKS] if OWN == "jobs" else []))))
 FIRST_MOMENT = (1980, 1, 1, 0, 0, 0)  # of a zip: the same code makes the same bytes
 
 

@@ -20,7 +20,7 @@ from jobs.run import enrich_day, local_master
 from jobs.run.engines import ENGINE, LOCAL, SPARK, chosen_engine
 from jobs.run.enrich_day import FAILED, LOG_VARIABLE, STOPPED, WRONG
 from jobs.run.link_server import link_ports
-from jobs.run.spark_session import GIVING_BACK
+from jobs.run.spark_session import GIVING_BACK, MASTER_VARIABLE
 from jobs.tables.leases import Lease
 
 HERE = Path(__file__).resolve().parent
@@ -150,7 +150,8 @@ class SparkSubmit:
 
     def _environment(self, log: Path) -> dict[str, str]:
         remote = {"SPARK_REMOTE": self.master} if self.is_remote else {}
-        return local_master.environment_of(self.master) | remote | {LOG_VARIABLE: str(log), ENGINE: self.engine}
+        variables = {LOG_VARIABLE: str(log), ENGINE: self.engine, MASTER_VARIABLE: self.master}
+        return local_master.environment_of(self.master) | remote | variables
 
     def _command(self, program: Path, name: str) -> list[str]:
         if self.is_remote or self.engine == LOCAL:  # a client of Spark Connect, or no Spark at all

@@ -6,17 +6,20 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from jobs.errors import DeclarationError
 from jobs.input.arrow_expressions import arrow_keys
 from jobs.input.dealing import deal
 from jobs.input.file_rows import FileRows
 from jobs.input.key_values import Values
-from jobs.run.spark_facts import is_remote
-from jobs.schema import arrow_schema
+from jobs.run.spark_facts import is_remote, slots_of
+from jobs.schema import SOURCE_FILE, SOURCE_ROW, arrow_schema
+from jobs.storage.urls import is_url
+from jobs.task.input_files import rows_in_tasks
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from jobs.declare.enrichment import Enrichment
     from jobs.input.day import InputDay
@@ -24,6 +27,27 @@ if TYPE_CHECKING:
 
 CALENDAR = "spark.sql.parquet.datetimeRebaseModeInRead"
 PLAIN = {"comment"}  # a column's metadata that changes no value; others pad texts, or give absent columns a default
+
+
+def rows_of_day(enrichment: str, day: InputDay, spark: SparkSession) -> DataFrame:
+    """All rows of a day for Spark: it reads files itself, but those on a store, which Arrow reads in its tasks.
+
+    Raises:
+        DeclarationError: Arrow would read other values from the store than Spark.
+    """
+    if not is_url(day.files[0]):
+        return day.read(spark)
+    types = day.spark_types()
+    if types is None or not day.same_in_arrow:
+        raise DeclarationError(
+            f"{enrichment}: input: only Spark reads these files as they were meant, and it reads none on a store: they "
+            "have nested columns, INT96, or dates of an old calendar. Write them again without, or put them into a "
+            "folder that driver and executors share."
+        )
+    reads = FileRows(deal(day, slots_of(spark)), day.schema, {}, day.row_bytes)
+    given = StructType([*types.fields, StructField(SOURCE_FILE, StringType()), StructField(SOURCE_ROW, LongType())])
+    tasks = len(reads.parts)
+    return spark.range(0, tasks, 1, tasks).mapInArrow(rows_in_tasks(reads), given)
 
 
 def file_rows(
@@ -42,7 +66,8 @@ def file_rows(
         None where only Spark can: keys that only Spark evaluates, types that Arrow reads in another
         way, Spark Connect.
     """
-    if is_remote(prepared.sparkSession) or not day.same_in_arrow or not _is_plain(prepared, day):
+    on_disk = not is_url(day.files[0])
+    if (on_disk and is_remote(prepared.sparkSession)) or not day.same_in_arrow or not _is_plain(prepared, day):
         return None
     keys: dict[str, Values] = {}
     for lookup, names in zip(enrichment.lookups, layout.keys, strict=True):

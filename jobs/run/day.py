@@ -23,6 +23,7 @@ from jobs.run.run_leases import end_run
 from jobs.run.spark_failures import own_words
 from jobs.run.spark_session import session
 from jobs.schema import DayFacts, DayRecord, RunBill
+from jobs.storage.urls import is_url
 from jobs.tables import run_bills, run_records
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ class WrittenRun:
     @property
     def is_checked_by_spark(self) -> bool:
         """Whether its checks run jobs of Spark: of what only Spark reads or evaluates, and the user's expectations."""
-        return self.plan.tasks.reads is None or bool(self.record.facts.declared.expectations)
+        facts = self.record.facts
+        return self.plan.tasks.reads is None or bool(facts.declared.expectations) or is_url(facts.folder)
 
     def judged(self, engine: Engine | None = None) -> DayRecord:
         """Check the files and save the record. engine: another one of the application, for another thread."""
@@ -104,7 +106,8 @@ def write_day(
     up, RowFailed for a policy "fail", LedgerError if answers cannot be stored. The ledger then has the answers so far,
     and the same call continues.
     """
-    input_day = preflight(enrichment, day)
+    on_store = is_url(enrichment.output.path) or is_url(enrichment.input.path)
+    input_day = preflight(enrichment, day, elsewhere=on_store and _is_elsewhere())
     require_new_run(enrichment, run_id)
     changed = None
     if enrichment.input.only_changed:
@@ -160,6 +163,7 @@ def write_input(
         engine = LocalEngine(f"tidegate {enrichment.name} {day}")
     else:
         engine = SparkEngine(spark or session(f"{enrichment.name} {day}"))
+    on_store = _writes_on_store(engine, enrichment, input_day, run_id, is_plain=whole_day and changed is None)
     importing = _import_meanwhile(checks)
     began, sent = clock(), RequestMetricsCollector()
     try:
@@ -170,6 +174,7 @@ def write_input(
             run = RunOfDay(
                 day, run_id, started_at, rules or RunOptions(), progress.number,
                 in_one_task=not whole_day and len(input_day.files) == 1 and input_day.rows <= ROWS_OF_ONE_TASK,
+                on_store=on_store,
             )  # fmt: skip
             plan = plan_day(engine, enrichment, input_day, run)
             if plan.tasks.may_call:
@@ -198,10 +203,34 @@ def write_input(
         from jobs.run.changed_rows import with_kept_rows
 
         facts = with_kept_rows(facts, changed)
-    record = _counted(plan, facts, sent, rows_in=input_day.rows, job_s=clock() - began)
+    record = _counted(engine, plan, facts, sent, rows_in=input_day.rows, job_s=clock() - began)
     record = replace(record, figures=with_limits(record.figures, progress.load()))
     _show(report, "written", record)
     return WrittenRun(engine, plan, record, checks, report, not whole_day, bill if is_settled else None)
+
+
+def _writes_on_store(
+    engine: Engine, enrichment: Enrichment, input_day: InputDay, run_id: str, *, is_plain: bool
+) -> bool:
+    """Whether tasks write on the store that the table is on. Raises DeclarationError for a place that they do not see.
+
+    is_plain: The run is of a whole day, and of all its rows.
+    """
+    if not engine.is_elsewhere:
+        return False
+    from jobs.run.shared_places import require_shared_places
+
+    on_store = is_url(enrichment.output.path) and is_plain and not enrichment.windows
+    if on_store:
+        require_new_run(enrichment, run_id, on_store=True)
+    require_shared_places(engine, enrichment, input_day, on_store=on_store)
+    return on_store
+
+
+def _is_elsewhere() -> bool:
+    from jobs.run.engines import is_elsewhere  # imports Spark, which only a store makes worth it this early
+
+    return is_elsewhere()
 
 
 def _show(report: Report, kind: str, record: DayRecord) -> None:
@@ -223,7 +252,7 @@ def _written(
     from jobs.run.ledger_session import prepare_ledger
     from jobs.tables.old_files import KEYS
 
-    scratch = Path(f"{plan.facts.folder}{KEYS}")
+    scratch = f"{plan.facts.folder}{KEYS}"
     asking = progress.prefetching_keys
     with prepare_ledger(
         plan.rows, plan.tasks, scratch=scratch, day=input_day, here=here, asking=asking, sent=sent
@@ -233,6 +262,7 @@ def _written(
     return replace(
         plan.facts,
         files=written.files,
+        written=written.facts if is_url(plan.facts.folder) else (),
         shares_given=written.shares_given,
         attempts=written.attempts,
         asked_by=run.asked_by,
@@ -240,10 +270,13 @@ def _written(
     )
 
 
-def _counted(plan: DayPlan, facts: DayFacts, sent: RequestMetricsCollector, *, rows_in: int, job_s: float) -> DayRecord:
+def _counted(
+    engine: Engine, plan: DayPlan, facts: DayFacts, sent: RequestMetricsCollector, *, rows_in: int, job_s: float
+) -> DayRecord:
     from jobs.run import metrics
 
-    figures = metrics.count(facts.files, facts.declared, rows_in=rows_in, job_s=job_s)
+    stage = engine.file_stage(facts.files)
+    figures = metrics.count(facts.files, facts.declared, rows_in=rows_in, job_s=job_s, stage=stage)
     figures = sent.in_figures(metrics.with_stored(figures, plan.tasks), facts.declared)
     lookups = facts.declared.lookups
     figures = run_bills.with_bill(figures, plan.tasks.meters, lookups)
@@ -264,7 +297,8 @@ def _judged(engine: Engine, plan: DayPlan, record: DayRecord, checks: str) -> Da
     ledgers = zip(plan.tasks.lookups, plan.tasks.ledgers, strict=True)
     kept = {lookup.name: (lookup, ledger) for lookup, ledger in ledgers if ledger is not None}
     with stored_answers(record.facts, kept) as stored:
-        judged = named(checks)(spark, record.facts, record.figures, stored, evaluate)
+        tasks = {"tasks": engine.file_stage(record.facts.files)} if is_url(record.facts.folder) else {}
+        judged = named(checks)(spark, record.facts, record.figures, stored, evaluate, **tasks)
     return replace(record, verdicts=tuple(judged.verdicts), pictures=judged.pictures)
 
 

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Protocol
 from jobs.errors import DeclarationError
 from jobs.run import spark_coordinator
 from jobs.run.coordinator import DriverCoordinator
-from jobs.run.local_master import ATTEMPTS, LOOPBACK, attempts_of
-from jobs.run.spark_facts import setting
-from jobs.run.spark_session import interpreted, session_beside
-from jobs.run.stages import ProcessStage, SparkStage, Stage
+from jobs.run.local_master import ATTEMPTS, LOOPBACK, attempts_of, is_local
+from jobs.run.spark_facts import is_remote, setting, slots_of
+from jobs.run.spark_session import interpreted, master_here, session_beside
+from jobs.run.stages import ProcessStage, SparkStage, Stage, ThreadStage
+from jobs.storage.urls import is_url
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
@@ -39,11 +41,22 @@ class Engine(Protocol):
         """The run's name, as holders of leases see it."""
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Whether tasks run on other machines than the driver."""
+
+    @property
     def coordinator(self) -> DriverCoordinator:
         """The driver's side of the tasks' links."""
 
-    def stage(self, address: DriverAddress, *, here: bool) -> Stage:
-        """A stage whose tasks register at this address. here: They run in this process."""
+    @property
+    def slots(self) -> int:
+        """The tasks that run at once."""
+
+    def stage(self, address: DriverAddress | None = None, *, here: bool = False) -> Stage:
+        """A stage whose tasks register at this address, or call nobody. here: They run in this process."""
+
+    def file_stage(self, files: Sequence[str]) -> Stage:
+        """A stage whose parts are these files of a run: tasks read those on a store, the driver those on a disk."""
 
     def interpreted(self, *, rows: int, repeated: bool) -> AbstractContextManager[None]:
         """For the body, plan for few rows where that is cheaper."""
@@ -60,10 +73,21 @@ class SparkEngine:
         return setting(self.spark, "spark.app.name")
 
     @property
+    def is_elsewhere(self) -> bool:
+        return is_remote(self.spark) or not is_local(setting(self.spark, "spark.master"))
+
+    @property
     def coordinator(self) -> DriverCoordinator:
         return spark_coordinator.coordinator_of(self.spark)
 
-    def stage(self, address: DriverAddress, *, here: bool) -> Stage:
+    @property
+    def slots(self) -> int:
+        return slots_of(self.spark)
+
+    def file_stage(self, files: Sequence[str]) -> Stage:
+        return SparkStage(self.spark) if self.is_elsewhere and any(map(is_url, files)) else ThreadStage()
+
+    def stage(self, address: DriverAddress | None = None, *, here: bool = False) -> Stage:
         if not here:
             return SparkStage(self.spark)
         return _stage_here(self, address, attempts_of(setting(self.spark, "spark.master")))
@@ -75,6 +99,9 @@ class SparkEngine:
 class LocalEngine:
     """Runs the tasks of a run in this process, one after the other, without Java."""
 
+    is_elsewhere = False
+    slots = 1
+
     def __init__(self, name: str) -> None:
         self.name = name
 
@@ -82,7 +109,10 @@ class LocalEngine:
     def coordinator(self) -> DriverCoordinator:
         return _local_coordinator()
 
-    def stage(self, address: DriverAddress, *, here: bool) -> Stage:  # noqa: ARG002  # they always do
+    def file_stage(self, files: Sequence[str]) -> Stage:  # noqa: ARG002  # as Spark's
+        return ThreadStage()
+
+    def stage(self, address: DriverAddress | None = None, *, here: bool = True) -> Stage:  # noqa: ARG002  # it is here
         return _stage_here(self, address, ATTEMPTS)
 
     def interpreted(self, *, rows: int, repeated: bool) -> AbstractContextManager[None]:  # noqa: ARG002  # as Spark's
@@ -106,8 +136,13 @@ def chosen_engine(option: str | None = None) -> str:
     return chosen
 
 
-def _stage_here(engine: Engine, address: DriverAddress, attempts: int) -> Stage:
-    return ProcessStage(attempts, lambda: engine.coordinator.has_failed(address))
+def _stage_here(engine: Engine, address: DriverAddress | None, attempts: int) -> Stage:
+    return ProcessStage(attempts, lambda: address is not None and engine.coordinator.has_failed(address))
+
+
+def is_elsewhere() -> bool:
+    """Whether the tasks of a run that this program begins will run on other machines."""
+    return chosen_engine() == SPARK and not is_local(master_here())
 
 
 _opening = threading.Lock()

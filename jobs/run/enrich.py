@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812
 
@@ -20,6 +19,7 @@ from jobs.run.local_rows import LocalRows, engine_of
 from jobs.run.planner import plan_tasks
 from jobs.run.preflight import check_columns
 from jobs.run.run_leases import keepers_of, limits_of
+from jobs.storage.stored_files import open_parquet
 from jobs.task.answers_in_doubt import without_doubt
 from jobs.task.arrow_batches import BatchLayout
 from jobs.task.input_files import numbered, read_rows
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from jobs.declare.enrichment import Enrichment
     from jobs.run.request_metrics import RequestMetricsCollector
-    from jobs.schema import ShareGiven
+    from jobs.schema import ShareGiven, WrittenFile
     from jobs.task.driver_link import TaskFacts
 
     RunOfKeys = Callable[
@@ -87,9 +87,14 @@ def carry_out(prepared: DataFrame, plan: PartitionPlan) -> DataFrame:
 
 @dataclass(frozen=True)
 class WrittenRows:
-    files: tuple[str, ...]  # absolute paths, in the order of tasks
+    facts: tuple[WrittenFile, ...]  # of the files, in the order of tasks
     shares_given: tuple[ShareGiven, ...]  # to the tasks, of the calls in flight
     attempts: tuple[int, ...]  # by task number: the attempt that wrote the file
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Their absolute places."""
+        return tuple(file.place for file in self.facts)
 
 
 def write_out(
@@ -130,8 +135,8 @@ def write_out(
         coordinator.end(plan.driver)
     if sent is not None:
         sent.add(results)
-    paths, attempts = tuple(result.path for result in results), tuple(result.attempt for result in results)
-    return WrittenRows(paths, tuple(given), attempts)
+    facts, attempts = tuple(result.file for result in results), tuple(result.attempt for result in results)
+    return WrittenRows(facts, tuple(given), attempts)
 
 
 def write_keys(
@@ -171,7 +176,11 @@ def write_keys(
         engine.coordinator.end(plan.driver)
     if sent is not None:
         sent.add(results)
-    return pa.concat_tables([pq.read_table(result.path, partitioning=None) for result in results])
+    tables = []
+    for result in results:
+        with open_parquet(result.file.place) as file:
+            tables.append(file.read())
+    return pa.concat_tables(tables)
 
 
 def _judged(rows: Iterator[pa.RecordBatch], sent: RequestMetricsCollector | None) -> Iterator[pa.RecordBatch]:

@@ -8,7 +8,6 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +28,7 @@ from jobs.run.key_columns import HASH, ROWS, TASK, TEXT
 from jobs.run.prefetch_task import PLACE, SharedKeys, run_prefetch
 from jobs.run.request_metrics import RequestMetricsCollector
 from jobs.schema import arrow_schema
+from jobs.storage.urls import below
 from jobs.task.asked_once import AskedFile
 from jobs.task.outcome_columns import ANSWER
 from jobs.task.plan import PartitionPlan
@@ -63,7 +63,7 @@ def prefetch_keys(
     here: bool,
     alone: bool,
     seed: int,
-    scratch: Path,
+    scratch: str,
     sent: RequestMetricsCollector | None = None,
 ) -> PartitionPlan:
     """Call for these keys once, all lookups side by side; returns the plan for the rows, which repeats none of the
@@ -98,7 +98,7 @@ def prefetch_keys(
         keys = _table(left, types) if is_here else _frame(left, types, tasks=len(plan.shares[0]))
         asked.append(
             write_keys(
-                keys, types, _plan_of_keys(plan, places), str(scratch / f"keys-{len(asked)}"), wanted,
+                keys, types, _plan_of_keys(plan, places), below(scratch, f"keys-{len(asked)}"), wanted,
                 engine=engine, run=functools.partial(run_prefetch, shared), sent=sent,
             )
         )  # fmt: skip
@@ -108,7 +108,7 @@ def prefetch_keys(
     ledgers, files = list(plan.ledgers), list(plan.asked_first or (None,) * len(plan.lookups))
     for place in places:
         called = _called(pa.concat_tables(asked), plan.lookups[place], place)
-        files[place] = _written(called, plan.lookups[place], hits[place], scratch / f"asked-{place}.arrow")
+        files[place] = _written(called, plan.lookups[place], hits[place], below(scratch, f"asked-{place}.arrow"))
         if (ledger := hits[place].plan) is not None:
             ledgers[place] = with_index(ledger, _without(known[place], "key", called[TEXT]))
     return replace(plan, ledgers=tuple(ledgers), asked_first=tuple(files))
@@ -215,7 +215,7 @@ def _called(asked: pa.Table, lookup: Lookup, place: int) -> pa.Table:
     return own.filter(pc.not_equal(pc.fill_null(own[schema.source(lookup.name)], "call"), "ledger"))
 
 
-def _written(own: pa.Table, lookup: Lookup, hits: Hits, path: Path) -> AskedFile | None:
+def _written(own: pa.Table, lookup: Lookup, hits: Hits, path: str) -> AskedFile | None:
     if not own.num_rows:
         return None
     name = lookup.name
@@ -231,8 +231,8 @@ def _written(own: pa.Table, lookup: Lookup, hits: Hits, path: Path) -> AskedFile
         "answered_at": own[schema.published_answered_at(name)].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()),
     }
     answers = {f"{ANSWER}{number}": own[one.name].cast(one.arrow_type) for number, one in enumerate(lookup.columns)}
-    write_keyed(str(path), pa.table(columns | answers))
-    return AskedFile(str(path), hidden=hits.plan is not None and hits.plan.hidden)
+    write_keyed(path, pa.table(columns | answers))
+    return AskedFile(path, hidden=hits.plan is not None and hits.plan.hidden)
 
 
 def _left(plan: PartitionPlan, places: Sequence[int], asked: pa.Table) -> CallCap | None:

@@ -5,12 +5,10 @@ row, or prefetched with the others where there are few.
 """
 
 import secrets
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +27,7 @@ from jobs.run.key_prefetch import BY_ROW, First, prefetch_keys, types_of
 from jobs.run.local_rows import LocalRows, engine_of
 from jobs.run.registration import Found, look_around, registered
 from jobs.run.request_metrics import RequestMetricsCollector
+from jobs.storage.removal import remove_folder
 from jobs.task.plan import PartitionPlan
 
 FEW_KEYS = 10_000  # of one lookup
@@ -50,7 +49,7 @@ def prepare_ledger(
     prepared: DataFrame | LocalRows,
     plan: PartitionPlan,
     *,
-    scratch: Path,
+    scratch: str,
     day: InputDay | None = None,
     here: bool = False,
     asking: Callable[[int | None], object] = lambda _: None,
@@ -67,7 +66,7 @@ def prepare_ledger(
     """
     seed = draw(31)
     with ExitStack() as stack:
-        stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+        stack.callback(remove_folder, scratch)
         stack.enter_context(registered([ledger for ledger in plan.ledgers if ledger is not None]))
         there = [_begin(plan, place) for place in range(len(plan.lookups))]
         # a run that sees another one at any ledger keeps no key of any lookup to itself, so that no two runs ever wait

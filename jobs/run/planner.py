@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jobs.errors import DeclarationError
 from jobs.limits.fair_shares import even_shares
-from jobs.run.arrow_input import file_rows
+from jobs.run.arrow_input import file_rows, rows_of_day
 from jobs.run.caps import cap_of
 from jobs.run.engines import Engine, LocalEngine, SparkEngine
 from jobs.run.keyed_rows import with_identity, with_keys
@@ -21,6 +21,7 @@ from jobs.run.preflight import run_folder
 from jobs.run.spark_facts import partitions_of, setting, slots_of
 from jobs.run.window_sql import check_windows
 from jobs.schema import DayFacts
+from jobs.storage.urls import absolute
 from jobs.task.plan import PartitionPlan
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class RunOfDay:
         options: What the run may call.
         progress: Number of the driver's listener to the tasks' progress.
         in_one_task: All its rows go through one task, whatever Spark would make of their files.
+        on_store: Its files are written on the store that the table is on, and not in the work folder.
     """
 
     day: str
@@ -54,6 +56,7 @@ class RunOfDay:
     options: RunOptions
     progress: int
     in_one_task: bool = False
+    on_store: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,8 @@ def plan_day(engine: Engine, enrichment: Enrichment, input_day: InputDay, run: R
     keyed: DataFrame | LocalRows
     if isinstance(engine, SparkEngine):
         keyed, tasks = plan_tasks(
-            input_day.read(engine.spark), enrichment, run_id=run.run_id, options=run.options, progress=run.progress,
-            in_one_task=run.in_one_task, day=input_day,
+            rows_of_day(enrichment.name, input_day, engine.spark), enrichment, run_id=run.run_id, options=run.options,
+            progress=run.progress, in_one_task=run.in_one_task, day=input_day,
         )  # fmt: skip
         check_windows(keyed, enrichment, tasks.layout)
     else:
@@ -107,13 +110,13 @@ def plan_day(engine: Engine, enrichment: Enrichment, input_day: InputDay, run: R
         declared=enrichment.facts(),
         day=run.day,
         run_id=run.run_id,
-        input_files=tuple(str(path.resolve()) for path in input_day.files),
+        input_files=tuple(map(absolute, input_day.files)),
         input_columns=tuple(input_day.names),
         input_types="" if types is None else types.json(),
         input_version=input_day.version,
         input_table=input_day.table,
         unread=input_day.unread,
-        folder=str(run_folder(enrichment, run.run_id)),
+        folder=run_folder(enrichment, run.run_id, on_store=run.on_store),
         files=(),
         shares=tasks.shares,
         started_at=run.started_at,

@@ -26,8 +26,9 @@ from jobs.input.day import InputDay, find_input
 from jobs.run.engines import LOCAL, LocalEngine, chosen_engine
 from jobs.run.run_leases import check_limits
 from jobs.schema import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns, key
-from jobs.storage.urls import is_url
-from jobs.storage.work_folders import work_folder
+from jobs.storage.stored_files import has_files
+from jobs.storage.urls import absolute, below, is_url
+from jobs.storage.work_folders import RUNS, work_folder, work_place
 
 if TYPE_CHECKING:
     from jobs.tables.type_check import Published
@@ -40,7 +41,7 @@ OWN_KEYS = re.compile(r"__key_\d+_\d+|__partition_of_frame")  # columns that a r
 OF_FILES = ("_metadata", "_uri", "_row")  # of a row of files, as Spark and the checks name them
 
 
-def preflight(enrichment: Enrichment, day: str) -> InputDay:
+def preflight(enrichment: Enrichment, day: str, *, elsewhere: bool = False) -> InputDay:
     """Check everything that needs neither Spark nor a call.
 
     Raises DeclarationError, and RunStopped for a service that is down, which may recover before a restart.
@@ -48,16 +49,19 @@ def preflight(enrichment: Enrichment, day: str) -> InputDay:
     from jobs.tables.type_check import published_table  # takes deltalake, which the definitions load without
 
     published = published_table(enrichment)
-    input_day = find_day(enrichment, day, published)
+    input_day = find_day(enrichment, day, published, elsewhere=elsewhere)
     check_input(enrichment, input_day, day, published)
     return input_day
 
 
-def find_day(enrichment: Enrichment, day: str, published: "Published | None" = None) -> InputDay:
-    """Find the input of a day, with the types of the published table. Raises as `find_input`."""
+def find_day(
+    enrichment: Enrichment, day: str, published: "Published | None" = None, *, elsewhere: bool = False
+) -> InputDay:
+    """Find the input of a day, with the types of the published table, as `find_input`."""
     from jobs.tables.type_check import published_columns, published_table
 
-    return find_input(enrichment, day, published_columns(published or published_table(enrichment)))
+    columns = published_columns(published or published_table(enrichment))
+    return find_input(enrichment, day, columns, elsewhere=elsewhere)
 
 
 def check_input(enrichment: Enrichment, input_day: InputDay, day: str, published: "Published | None" = None) -> None:
@@ -66,15 +70,15 @@ def check_input(enrichment: Enrichment, input_day: InputDay, day: str, published
         step()
 
 
-def run_folder(enrichment: Enrichment, run_id: str) -> Path:
-    """The folder of a run's files, outside the days' folders."""
-    return Path(work_folder(enrichment.output.path), "runs", run_id).resolve()
+def run_folder(enrichment: Enrichment, run_id: str, *, on_store: bool = False) -> str:
+    """The folder of a run's files, outside the days' folders. on_store: That of the store that the table is on."""
+    return absolute(below(work_place(enrichment.output.path, on_store=on_store), RUNS, run_id))
 
 
-def require_new_run(enrichment: Enrichment, run_id: str) -> None:
+def require_new_run(enrichment: Enrichment, run_id: str, *, on_store: bool = False) -> None:
     """Raise DeclarationError if a run of this id has written before."""
-    folder = run_folder(enrichment, run_id)
-    if folder.exists():
+    folder = run_folder(enrichment, run_id, on_store=on_store)
+    if has_files(folder):
         raise DeclarationError(f"run-id {run_id!r} was used before: {folder} exists. Every run needs one of its own.")
 
 
@@ -113,7 +117,7 @@ def steps(
 def check_paths(enrichment: Enrichment, input_day: InputDay) -> None:
     """Spark finds the files of the input, Spark and Delta those of the output, by the paths that they have."""
     output = work_folder(enrichment.output.path).resolve()
-    paths = [("input", file.resolve()) for file in input_day.files] + [("output", output)]
+    paths = [("input", Path(file).resolve()) for file in input_day.files if not is_url(file)] + [("output", output)]
     wrong = [
         f"{where}: {path} has {found[0]!r}, which Spark takes for a pattern. Rename it."
         for where, path in paths

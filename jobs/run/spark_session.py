@@ -14,6 +14,7 @@ from jobs.run.spark_facts import setting, slots_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+MASTER_VARIABLE = "TIDEGATE_STARTED_ON"  # the master for which `tidegate run` and Dagster start the program
 PARALLELISM = "spark.sql.leafNodeDefaultParallelism"
 OF_SESSION = {
     "spark.sql.session.timeZone": "UTC",
@@ -93,6 +94,17 @@ def keep_tasks(spark: SparkSession) -> None:
     """
     if not setting(spark, PARALLELISM):
         spark.conf.set(PARALLELISM, str(slots_of(spark)))
+
+
+def master_here() -> str:
+    """The master of this program's Spark, which need not have started."""
+    from pyspark import SparkContext
+
+    if known := os.environ.get("SPARK_REMOTE") or os.environ.get(MASTER_VARIABLE):
+        return known
+    if (context := SparkContext._active_spark_context) is not None:  # noqa: SLF001
+        return str(context.master)
+    return _submitted().get("spark.master", "") if "PYSPARK_GATEWAY_PORT" in os.environ else "local[*]"
 
 
 def _submitted() -> dict[str, str]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
-
 from jobs.task.link_protocol import PARTITION_OF_FRAME
-from jobs.task.stage_tasks import RESULT, over_parts, over_rows, result_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from jobs.task.stage_tasks import Task
 
@@ -50,16 +49,24 @@ class SparkStage:
     spark: SparkSession
 
     def run(self, task: Task, parts: Sequence[Any] | DataFrame) -> list[Any]:
+        from jobs.task.stage_tasks import RESULT, over_parts, over_rows, result_of  # take pyspark
+
         if isinstance(parts, Sequence):
             count = len(parts)
             if not count:
                 return []
             given = self.spark.range(0, count, 1, count).mapInArrow(over_parts(task, parts), RESULT)
         else:
-            numbered = parts.withColumn(PARTITION_OF_FRAME, F.spark_partition_id())
+            numbered = parts.withColumn(PARTITION_OF_FRAME, _partition())
             given = numbered.mapInArrow(over_rows(task), RESULT)
         rows = [row.asDict() for row in given.collect()]
         return [result_of(row) for row in sorted(rows, key=lambda row: row["part"])]
+
+
+def _partition() -> Column:
+    from pyspark.sql.functions import spark_partition_id
+
+    return spark_partition_id()
 
 
 @dataclass(frozen=True)
@@ -107,3 +114,15 @@ class ProcessStage:
                     raise
                 _log.warning("the task is tried again", exc_info=True)
         raise AssertionError
+
+
+@dataclass(frozen=True)
+class ThreadStage:
+    """Runs tasks that read files in threads of this process, each once."""
+
+    at_once: int = min(8, os.cpu_count() or 1)
+
+    def run(self, task: Task, parts: Sequence[Any] | DataFrame) -> list[Any]:
+        assert isinstance(parts, Sequence)  # only Spark reads a frame
+        with ThreadPoolExecutor(self.at_once) as pool:
+            return list(pool.map(lambda number: task(parts[number], ProcessTask(number, 0)), range(len(parts))))

@@ -27,6 +27,7 @@ from jobs.run.arrival import NEVER, FileArrival, arrival_of
 from jobs.run.spark_failures import sentence_of
 from jobs.run.windowless_rows import Flags, dropped_of, starts_of, write_windowless
 from jobs.schema import DayFacts, DeclaredFacts, WindowFacts, WrittenWindows
+from jobs.storage.stored_files import is_there, read_footer
 from jobs.tables.publishing import published_columns
 from jobs.task.session_windows import SessionsOfKey
 
@@ -47,7 +48,7 @@ def write_windows(spark: SparkSession, facts: DayFacts) -> DayFacts:
     frame = spark.read.parquet(*facts.files)
     assert declared.event_time is not None  # windows are refused without one
     by_lower_name = {name.lower(): name for name in frame.columns}
-    counts = {file: pq.read_metadata(file).num_rows if Path(file).exists() else 0 for file in facts.input_files}
+    counts = {file: read_footer(file).num_rows if is_there(file) else 0 for file in facts.input_files}
     bound = round(declared.event_time.max_out_of_orderness * 1000)
     arrival = arrival_of(facts.files, counts, by_lower_name[declared.event_time.column.lower()], bound)
     folder = Path(facts.folder, "windows")

@@ -32,6 +32,9 @@ from jobs.ledger.store import LedgerFolder
 from jobs.run.hits import folder_of, run_of_keys
 from jobs.run.key_columns import TEXT, key_texts
 from jobs.schema import BY_RUN, GONE, NONE, DayFacts
+from jobs.storage.locked_folders import temporary_folder
+from jobs.storage.stored_files import open_parquet, read_footer, read_schema
+from jobs.storage.urls import is_url
 from jobs.tables.old_files import KEYS
 from jobs.task.ledger_hits import UnreadableAnswer, reply_of
 from jobs.task.outcome_columns import TIMESTAMP
@@ -57,19 +60,30 @@ def stored_answers(
 
     What it gives raises LedgerError for a ledger that cannot be read.
     """
-    scratch = Path(f"{facts.folder}{KEYS}")
 
     def stored(name: str) -> pa.Table | None:
-        if name not in kept or not any(pq.read_metadata(file).num_rows for file in facts.files):
+        if name not in kept or not any(read_footer(file).num_rows for file in facts.files):
             return None
         lookup, plan = kept[name]
-        scratch.mkdir(parents=True, exist_ok=True)
         return Written(lookup, plan, facts).stored(scratch / f"{name}.parquet")
 
-    try:
+    with _scratch(facts) as scratch:
         yield stored
+
+
+@contextmanager
+def _scratch(facts: DayFacts) -> Iterator[Path]:
+    """A folder of the body on this machine: beside the run's, unless that is on a store."""
+    if is_url(facts.folder):
+        with temporary_folder() as folder:
+            yield folder
+        return
+    folder = Path(f"{facts.folder}{KEYS}")
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield folder
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -80,9 +94,7 @@ class Written:
 
     def stored(self, path: Path) -> pa.Table | None:
         """What the ledger holds of them. path: of a file for the stored responses."""
-        called = tuple(
-            part.name for part in pq.read_schema(self.facts.files[0]).field(schema.key(self.lookup.name)).type
-        )
+        called = tuple(part.name for part in read_schema(self.facts.files[0]).field(schema.key(self.lookup.name)).type)
         parts = tuple(f"__part_{number}" for number in range(len(called)))  # names that run into no other
         instead = _find(self.plan, self._pairs(parts), self.facts, path)
         mapping = Mapped(self.lookup, parts, called, instead)
@@ -103,7 +115,7 @@ class Written:
         name = self.lookup.name
         columns = [schema.key(name), schema.published_status(name), schema.published_answered_at(name)]
         for path in self.facts.files:
-            with pq.ParquetFile(path) as file:
+            with open_parquet(path) as file:
                 yield from file.iter_batches(ROWS_AT_ONCE, columns=[*columns, schema.source(name)])
 
     def _answered(self, batch: pa.RecordBatch, parts: Sequence[str]) -> pa.Table:

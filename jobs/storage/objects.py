@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from pyarrow import fs
 
@@ -132,7 +132,7 @@ def _put_if(place: str, data: bytes, mode: Any) -> Tag:
             raise Changed(place) from error  # it was deleted
 
 
-def upload(file: Path, place: str) -> None:
+def upload(file: Path | IO[bytes], place: str) -> None:
     """Copy a local file to the store; until it is complete nobody sees it. Raises OSError."""
     import obstore
 

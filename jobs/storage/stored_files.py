@@ -13,9 +13,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyarrow import fs
 
 from jobs.storage import durable
@@ -90,6 +91,12 @@ class StoredFile:
         return filesystem.open_input_stream(path, compression=None)
 
 
+def has_files(folder: str) -> bool:
+    """Whether a folder exists. On a store it does where there is a file in it."""
+    filesystem, path = filesystem_of(folder)
+    return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
+
+
 def is_there(place: str) -> bool:
     """Whether there is a file. Raises OSError if that is unknown."""
     if not is_url(place):
@@ -104,6 +111,21 @@ def parquet_source(place: str) -> str | pa.NativeFile:
         return place
     filesystem, path = filesystem_of(place)
     return filesystem.open_input_file(path)
+
+
+def open_parquet(place: str, **options: Any) -> pq.ParquetFile:
+    """Open a Parquet file. On a store the columns that are read together come by few requests."""
+    return pq.ParquetFile(parquet_source(place), pre_buffer=is_url(place), **options)
+
+
+def read_footer(place: str) -> pq.FileMetaData:
+    """The footer of a Parquet file."""
+    return pq.read_metadata(parquet_source(place))
+
+
+def read_schema(place: str) -> pa.Schema:
+    """The columns of a Parquet file."""
+    return pq.read_schema(parquet_source(place))
 
 
 def parquet_dataset(places: Sequence[str]) -> ds.Dataset:

@@ -18,6 +18,11 @@ def beside(place: str, name: str) -> str:
     return f"{place.rstrip('/').rpartition('/')[0]}/{name}" if is_url(place) else str(Path(place).with_name(name))
 
 
+def absolute(place: str) -> str:
+    """A place that another process finds: a path without links, or the URL."""
+    return place if is_url(place) else str(Path(place).resolve())
+
+
 def plain(place: str) -> str:
     """A place in one spelling: without a slash at its end."""
     return place.rstrip("/") if is_url(place) else str(Path(place))

@@ -7,6 +7,17 @@ from jobs.storage.urls import is_url
 
 VARIABLE = "TIDEGATE_WORK"
 DEFAULT = "data/work"
+RUNS = "runs"  # folder of the runs' folders
+
+
+def work_place(table: str, *, on_store: bool) -> str:
+    """Where files of a table are written before readers see them.
+
+    Args:
+        table: Its folder or URL.
+        on_store: They are written on the store that the table is on, by tasks that share no disk.
+    """
+    return table.rstrip("/") if on_store else str(work_folder(table))
 
 
 def work_folder(table: str) -> Path:

@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from jobs import schema
 from jobs.declare.calendar import column_value
 from jobs.schema import DayFacts
+from jobs.storage.stored_files import parquet_dataset
 from jobs.tables import by_run
+from jobs.tables.delivery import with_rows
 
 
 def table_of(table: str) -> str:
@@ -22,10 +23,10 @@ def table_of(table: str) -> str:
 def write(facts: DayFacts, *, again: bool = True) -> Callable[[], object]:
     """Write the audit rows of this run beside those of the published run, as `by_run.write`."""
     table = table_of(facts.declared.table)
-    files = [file for file in facts.published_files if pq.read_metadata(file).num_rows]
+    files = with_rows(facts)
     if not files:
         return by_run.write(table, facts, None)
-    dataset = ds.dataset(files, format="parquet")
+    dataset = parquet_dataset(files)
     columns = {name: ds.field(name) for name in _columns(facts, dataset.schema)}
     columns[by_run.RUN] = ds.scalar(facts.run_id)
     columns[facts.declared.partition] = ds.scalar(column_value(facts.day))

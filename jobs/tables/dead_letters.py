@@ -11,15 +11,15 @@ from functools import partial
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 from pyarrow import fs
 
 from jobs import schema
 from jobs.declare.calendar import column_value
 from jobs.schema import DayFacts, LookupFacts
-from jobs.storage.stored_files import filesystem_of
+from jobs.storage.stored_files import filesystem_of, parquet_dataset
 from jobs.tables import by_run
 from jobs.tables.asked_keys import asked_texts
+from jobs.tables.delivery import with_rows
 from jobs.tables.delta_log import table_at
 
 OWN_COLUMNS = (
@@ -63,10 +63,10 @@ def of_day(table: str, partition: str, day: str) -> pa.Table:
 
 def letters(facts: DayFacts) -> Iterator[pa.RecordBatch]:
     """The dead letters in the files of a run: one per row and lookup, without empty batches."""
-    files = [file for file in facts.published_files if pq.read_metadata(file).num_rows]
+    files = with_rows(facts)
     for lookup in facts.declared.lookups if files else ():
         if lookup.dead_letters:
-            dataset = ds.dataset(files, format="parquet")
+            dataset = parquet_dataset(files)
             for batch in _wanted(dataset, facts, lookup):
                 if batch.num_rows:
                     yield _batch(batch, facts, lookup)

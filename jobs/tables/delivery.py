@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from jobs.schema import DayFacts
 from jobs.storage import objects
+from jobs.storage.stored_files import read_footer
 from jobs.storage.urls import below, is_url
 from jobs.storage.work_folders import work_folder
 from jobs.tables.delta_log import to_disk
@@ -28,6 +29,8 @@ def deliver(facts: DayFacts) -> DayFacts:
     if not is_url(table):
         to_disk(map(Path, facts.published_files), root)
         return facts
+    if is_url(facts.folder):  # tasks wrote them there
+        return dataclasses.replace(facts, files=tuple(file.place for file in facts.written if file.rows))
     files = [file for file in facts.files if pq.read_metadata(file).num_rows]
     of_windows = [file for window in facts.windows for file in (*window.files, *window.dropped_files)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -51,6 +54,17 @@ def deliver(facts: DayFacts) -> DayFacts:
     )
 
 
+def with_rows(facts: DayFacts) -> list[str]:
+    """The published files of a run that are not empty."""
+    known = {file.place: file.rows for file in facts.written}
+    return [file for file in facts.published_files if known.get(file) or (file not in known and _rows_of(file))]
+
+
+def _rows_of(file: str) -> int:
+    rows: int = read_footer(file).num_rows
+    return rows
+
+
 @contextlib.contextmanager
 def at_hand(facts: DayFacts) -> Iterator[DayFacts]:
     """The facts of a published run with files in the work folder, which Spark can read meanwhile. Raises OSError."""
@@ -71,7 +85,7 @@ def at_hand(facts: DayFacts) -> Iterator[DayFacts]:
 
 def discard_work(facts: DayFacts) -> None:
     """Remove what a delivered run has in the work folder, beside the store that holds it now."""
-    if is_url(facts.declared.table):
+    if is_url(facts.declared.table) and not is_url(facts.folder):
         shutil.rmtree(facts.folder, ignore_errors=True)
 
 

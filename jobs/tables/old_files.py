@@ -18,7 +18,7 @@ from jobs.input.staged_files import FOLDER as INPUTS
 from jobs.storage import objects
 from jobs.storage.objects import ListedObject
 from jobs.storage.urls import below, is_url
-from jobs.storage.work_folders import work_folder
+from jobs.storage.work_folders import RUNS, work_folder
 from jobs.tables.copy_folders import remove_abandoned
 from jobs.tables.delta_log import sync_log, table_at
 from jobs.tables.leases import at_work
@@ -27,7 +27,6 @@ from jobs.tables.publishers import storing
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-RUNS = "runs"
 KEYS = "-keys"  # suffix of the folder of the run's keys, beside its own folder
 RETENTION = timedelta(days=7)
 
@@ -56,11 +55,13 @@ def vacuum(table: str, *, older_than: timedelta = RETENTION, clock: Callable[[],
     needed = _needed(table, named)
     ended = [folder for folder in folders if not _run_of(folder.name) & working.keys()]
     before = clock() - older_than.total_seconds()
-    _remove_inputs(work / INPUTS, {*working.values()}, before)
-    runs = sum(_remove_run(folder, needed, before) for folder in ended)
-    left = {run: found for run, found in copies.items() if run not in working}
     at_once = not older_than  # the clock of the store may be ahead of ours
-    return Removed(old, runs + _remove_copies(table, left, named, math.inf if at_once else before))
+    before_on_store = math.inf if at_once else before
+    _remove_inputs(work / INPUTS, {*working.values()}, before)
+    _remove_stored_inputs(table, {*working.values()}, before_on_store)
+    runs = sum(_remove_run(folder, needed, before) for folder in ended)
+    left = {run: found for run, found in copies.items() if not _run_of(run) & working.keys()}
+    return Removed(old, runs + _remove_copies(table, left, named, before_on_store))
 
 
 def remove_run(table: str, run_id: str) -> None:
@@ -163,6 +164,18 @@ def _remove_inputs(folder: Path, days: set[str], before: float) -> None:
             with contextlib.suppress(FileNotFoundError):  # another vacuum is at work
                 if path.parent.name.rpartition("=")[2] not in days and path.stat().st_mtime <= before:
                     path.unlink()
+
+
+def _remove_stored_inputs(table: str, days: set[str], before: float) -> None:
+    """Those that tasks on other machines read. A store does not know when one was last read."""
+    if not is_url(table):
+        return
+    folder = below(table, INPUTS)
+    with storing(table):
+        old = [one.name for one in objects.listed(folder) if one.changed.timestamp() <= before]
+        unused = [name for name in old if name.partition("/")[0].rpartition("=")[2] not in days]
+        if unused:
+            objects.delete(folder, unused)
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -20,6 +20,8 @@ from jobs import schema
 from jobs.declare.calendar import is_day
 from jobs.errors import PublishConflict
 from jobs.schema import DayFacts, DayRecord
+from jobs.storage.stored_files import read_schema
+from jobs.storage.urls import is_url
 from jobs.storage.work_folders import work_folder
 from jobs.tables import audit, by_run, dead_letters, run_records, shown_elsewhere
 from jobs.tables.column_types import extends, type_name
@@ -192,26 +194,38 @@ def _properties(record: DayRecord, mark: int, *also: Transaction) -> CommitPrope
 
 
 def add_actions(facts: DayFacts) -> list[AddAction]:
+    if is_url(facts.folder):
+        root = f"{facts.declared.table.rstrip('/')}/"
+        moment = round(dt.datetime.fromisoformat(facts.finished_at).timestamp() * 1000)
+        found = [(one.place.removeprefix(root), one.bytes, moment, one.rows) for one in facts.written]
+    else:
+        found = _on_disk(facts)
+    return [
+        AddAction(
+            path=path,
+            size=size,
+            partition_values={facts.declared.partition: facts.day},
+            modification_time=changed_ms,
+            data_change=True,
+            stats=f'{{"numRecords": {rows}}}',
+        )
+        for path, size, changed_ms, rows in found
+        if rows
+    ]
+
+
+def _on_disk(facts: DayFacts) -> list[tuple[str, int, int, int]]:
+    """Of each published file: its path below the table, its bytes, its time in ms, its rows."""
     root = work_folder(facts.declared.table).resolve()
-    actions: list[AddAction] = []
-    for file in map(Path, facts.published_files):
-        rows = pq.read_metadata(file).num_rows
-        if rows:
-            stat = file.stat()
-            action = AddAction(
-                path=str(file.relative_to(root)),
-                size=stat.st_size,
-                partition_values={facts.declared.partition: facts.day},
-                modification_time=int(stat.st_mtime * 1000),
-                data_change=True,
-                stats=f'{{"numRecords": {rows}}}',
-            )
-            actions.append(action)
-    return actions
+    stats = ((file, file.stat()) for file in map(Path, facts.published_files))
+    return [
+        (str(file.relative_to(root)), stat.st_size, int(stat.st_mtime * 1000), pq.read_metadata(file).num_rows)
+        for file, stat in stats
+    ]
 
 
 def delta_schema(facts: DayFacts) -> Schema:
-    written = pq.read_schema(facts.files[0])
+    written = read_schema(facts.files[0])
     columns = pa.schema([written.field(name).with_nullable(True) for name in published_columns(facts)])
     fields = Schema.from_arrow(columns).fields
     return Schema([*fields, Field(facts.declared.partition, day_type("day" if is_day(facts.day) else "hour"))])

@@ -19,6 +19,7 @@ from jobs.declare.lookup import Lookup, service_of
 from jobs.declare.prices import SENT, cost_of, in_force
 from jobs.schema import Billed, DayFacts, DayMetrics, DayRecord, LookupFacts, RunBill
 from jobs.storage import durable
+from jobs.storage.urls import is_url
 from jobs.storage.work_folders import work_folder
 from jobs.tables import run_records
 
@@ -26,14 +27,17 @@ FOLDER = "_bills"  # readers of tables ignore names that begin with _
 
 
 def begin(facts: DayFacts, lookups: Sequence[Lookup]) -> Meters | None:
-    """Keep a bill from now on, where a lookup has a price. Returns where the run's tasks count.
+    """Keep a bill from now on, where a lookup has a price and tasks share a disk with the driver.
+
+    Returns:
+        Where the run's tasks count.
 
     Raises:
         TidegateError: The bill cannot be written.
     """
     both = zip(facts.declared.lookups, lookups, strict=True)
     services = {declared: service_of(lookup) for declared, lookup in both if declared.prices}
-    if not services:
+    if not services or is_url(facts.folder):  # tasks on other machines have no disk that is read here
         return None
     folder = str(Path(work_folder(facts.declared.table), FOLDER, facts.run_id).resolve())
     bill = RunBill(

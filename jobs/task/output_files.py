@@ -14,7 +14,6 @@ import secrets
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,7 +24,10 @@ from jobs.clients.billing_meter import Meters
 from jobs.clients.request_counter import RequestCounts
 from jobs.errors import TidegateError
 from jobs.input.types import SPARK_TYPES
-from jobs.schema import arrow_schema
+from jobs.schema import WrittenFile, arrow_schema
+from jobs.storage.new_files import new_file, size_of
+from jobs.storage.removal import remove_others
+from jobs.storage.urls import below
 
 ROWS_PER_GROUP = 50_000
 BYTES_PER_GROUP = 8 << 20  # of Arrow data in a task before it writes: 16 take 20 MB more of a worker, and no less CPU
@@ -33,7 +35,7 @@ BYTES_PER_GROUP = 8 << 20  # of Arrow data in a task before it writes: 16 take 2
 
 @dataclass(frozen=True)
 class TaskResult:
-    path: str  # of its file
+    file: WrittenFile
     task: int
     requests: Mapping[str, RequestCounts]  # that it sent, by lookup
     attempt: int = 0  # number among all attempts of all tasks
@@ -44,7 +46,7 @@ class TaskResult:
 class TaskFiles:
     """The folder and schema of the tasks' files; sent to the executors."""
 
-    folder: str  # the same for every task: local, or on a shared disk
+    folder: str  # the same for every task: on this machine, on a shared disk, or the URL of one
     schema: pa.Schema
     spark_types: str = "{}"  # the schema in Spark's JSON
     # columns with mostly distinct values, where a dictionary is useless
@@ -76,28 +78,31 @@ class TaskFiles:
         Raises:
             TidegateError: The disk is full.
         """
-        path = Path(self.folder, f"part-{task:05d}-{token(8)}.parquet")
+        place = below(self.folder, f"part-{task:05d}-{token(8)}.parquet")
         of_the_input: list[OSError] = []
+        rows = 0
         request_counter.begin()
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if self.meters is not None:
-                request_counter.begin(self.meters.open())
-            with pq.ParquetWriter(path, self.schema, store_schema=False, use_dictionary=self._dictionaries()) as writer:
-                writer.add_key_value_metadata({SPARK_TYPES: self.spark_types})
-                for group in groups(_remembering(batches, of_the_input), self.schema):
-                    writer.write_table(group)
-                    del group  # otherwise it stays in memory until the next one is complete
+            with new_file(place) as target:
+                if self.meters is not None:
+                    request_counter.begin(self.meters.open())
+                options = {"store_schema": False, "use_dictionary": self._dictionaries()}
+                with pq.ParquetWriter(target, self.schema, **options) as writer:
+                    writer.add_key_value_metadata({SPARK_TYPES: self.spark_types})
+                    for group in groups(_remembering(batches, of_the_input), self.schema):
+                        writer.write_table(group)
+                        rows += group.num_rows
+                        del group  # otherwise it stays in memory until the next one is complete
+                size = size_of(target)
         except BaseException as error:
             if isinstance(batches, Generator):
                 with suppress(Exception):  # it has its own error already, or ends its calls
                     batches.close()
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
             if isinstance(error, OSError) and error not in of_the_input:
                 raise TidegateError(f"{self.folder}: the rows cannot be written: {error}.") from error
             raise
-        return TaskResult(str(path), task, request_counter.counted(), attempt, request_counter.earlier())
+        sent, earlier = request_counter.counted(), request_counter.earlier()
+        return TaskResult(WrittenFile(place, size, rows), task, sent, attempt, earlier)
 
     def _dictionaries(self) -> list[str]:
         """Parquet's names of the columns with a dictionary; columns inside a list or struct have their own names."""
@@ -117,11 +122,7 @@ class TaskFiles:
         try:
             yield results
         finally:
-            names = {result.path for result in results}
-            for path in Path(self.folder).glob("part-*.parquet"):
-                if str(path) not in names:
-                    with suppress(OSError):
-                        path.unlink(missing_ok=True)
+            remove_others(self.folder, kept={result.file.place for result in results})
 
 
 def _remembering(batches: Iterator[pa.RecordBatch], errors: list[OSError]) -> Iterator[pa.RecordBatch]:

@@ -1,8 +1,12 @@
 """Values are equal, and columns get a type, by one rule at any depth."""
 
 import math
+import os
 import random
 import struct
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -119,3 +123,18 @@ def test_a_nan_equals_a_nan_at_any_depth():
 def test_a_value_that_does_not_fit_is_an_error_at_any_depth():
     with pytest.raises(pa.ArrowInvalid):
         conform(pa.array([[{"a": 300}]]), pa.list_(pa.struct([("A", pa.int8())])))
+
+
+@pytest.mark.process
+def test_a_digest_is_the_same_in_every_process():
+    """Tasks digest values that the driver compares."""
+    program = (
+        "import pyarrow as pa; from jobs.arrow_values import digest; "
+        "print(digest([pa.array(['a', '', None, 'é']), pa.array([b'x', None, b'', b'\\0'])]).tolist())"
+    )
+    found = set()
+    for seed in ("1", "2"):
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[2])}
+        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
+        found.add(done.stdout)
+    assert len(found) == 1

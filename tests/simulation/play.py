@@ -110,7 +110,7 @@ class Stage:
             sent = RequestMetricsCollector()
             frame = frame_of(rows, self.night, spark)
             plan = plan_of(self.night, name, act, bill)
-            scratch, files = folder / "scratch", str(folder / "files")
+            scratch, files = str(folder / "scratch"), str(folder / "files")
             with prepare_ledger(frame, plan, scratch=scratch, here=True, sent=sent) as session:  # type: ignore[arg-type]
                 written = write_out(frame, session.plan, files, sent)  # type: ignore[arg-type]
         except (TidegateError, StageFailed) as error:

@@ -49,6 +49,7 @@ def install() -> None:
             jobs.storage.stored_files.filesystem_of: _filesystem_of,
             jobs.run.spark_facts.setting: lambda _spark, _name, default="": default or "simulated",
             jobs.run.spark_coordinator.coordinator_of: lambda frames: frames.coordinator(),
+            jobs.run.stages._partition: lambda: None,
             jobs.run.engines._stage_here: lambda engine, _address, _attempts: spark.TableStage(engine.spark),
             jobs.run.day_keys.KeySource: spark.FrameKeys,
             jobs.run.run_leases.run_leases: _leases_of_process,
@@ -59,7 +60,6 @@ def install() -> None:
     )
     assert limits_of.__kwdefaults__ is not None
     limits_of.__kwdefaults__["now"] = clock.utc_now
-    jobs.run.stages.F = types.SimpleNamespace(spark_partition_id=lambda: None)  # type: ignore[assignment]
     jobs.run.enrich.ROWS_AT_ONCE = spark.ROWS_PER_BATCH
 
 

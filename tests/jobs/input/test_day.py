@@ -107,7 +107,7 @@ def test_the_types_that_a_day_publishes_are_told_without_spark(spark, tmp_path, 
         return files.write((batch.drop_columns([PARTITION_OF_FRAME]) for batch in batches), 0)
 
     (written,) = SparkStage(spark).run(task, read)
-    assert Schema.from_arrow(day.schema).fields == Schema.from_arrow(pq.read_schema(written.path)).fields
+    assert Schema.from_arrow(day.schema).fields == Schema.from_arrow(pq.read_schema(written.file.place)).fields
 
 
 @pytest.mark.spark

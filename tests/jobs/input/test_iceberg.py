@@ -145,10 +145,10 @@ def test_two_columns_that_swap_their_names_are_copied_anew(lake):
 
 def test_a_data_file_that_did_not_change_is_copied_once(orders):
     (copy,) = find_input(MOODS, DAY).files
-    written = copy.stat().st_ino
+    written = Path(copy).stat().st_ino
     orders.append(rows(9))
     again = find_input(MOODS, DAY)
-    assert (len(again.files), copy.stat().st_ino) == (2, written)
+    assert (len(again.files), Path(copy).stat().st_ino) == (2, written)
     assert copy in again.files
 
 

@@ -134,5 +134,5 @@ def test_a_run_that_finds_no_key_twice_says_so_to_its_tasks(spark, day, tmp_path
         name="e", input=Input(path="in"), lookups=[source.lookup], output=Output(path="out"), ledger=None
     )
     prepared, plan = plan_tasks(day.read(spark), declared)
-    with prepare_ledger(prepared, plan, scratch=tmp_path / "keys", day=day) as run:
+    with prepare_ledger(prepared, plan, scratch=str(tmp_path / "keys"), day=day) as run:
         assert run.plan.distinct_keys == (True,)

@@ -70,7 +70,7 @@ def test_a_column_without_a_type_gets_that_of_another_file_of_its_day():
     assert day.schema.field("c").type == pa.string()
     copy, other = day.files
     assert pq.read_table(copy, partitioning=None).to_pylist() == [{"k": "a", "c": None}]
-    assert (copy.name.partition("-")[0], other) == ("0.parquet", Path(f"raw/date={FIRST}/1.parquet"))
+    assert (Path(copy).name.partition("-")[0], other) == ("0.parquet", f"raw/date={FIRST}/1.parquet")
     assert read(FIRST).files == day.files
 
 

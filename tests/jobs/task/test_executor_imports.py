@@ -10,8 +10,9 @@ import pytest
 from pyspark import cloudpickle
 
 from asyncio_core import AsyncFunction
+from data_quality.judging import seen_in
 from jobs.input.day import of_files
-from jobs.run import enrich
+from jobs.run import enrich, metrics
 from jobs.run.key_columns import key_texts
 from jobs.run.planner import plan_tasks
 from jobs.run.prefetch_task import run_prefetch
@@ -19,6 +20,7 @@ from jobs.run.stages import SparkStage
 from jobs.task.answers_in_doubt import without_doubt
 from jobs.task.output_files import TaskFiles
 from jobs.task.runner import run_partition
+from jobs.task.seen_files import hidden_files
 from jobs.task.session_windows import SessionWindows
 from jobs.task.stage_tasks import over_parts
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
@@ -34,7 +36,8 @@ print([name for name in {NOT_THERE} if name in sys.modules])
 
 @pytest.mark.process
 def test_what_tasks_run_loads_nothing_that_only_the_driver_has():
-    require_light(pickle.dumps([run_partition, run_prefetch, without_doubt, key_texts, TaskFiles, SessionWindows]))
+    of_rows = [run_partition, run_prefetch, without_doubt, key_texts, TaskFiles, SessionWindows]
+    require_light(pickle.dumps([*of_rows, hidden_files, metrics.count, seen_in]))
 
 
 @pytest.mark.spark

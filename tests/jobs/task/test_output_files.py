@@ -34,18 +34,18 @@ class Memory(bytearray):
 # -- in a task ---------------------------------------------------------------------------------------------------------
 def test_a_file_holds_all_rows_in_their_order_and_has_the_number_of_its_task(tmp_path):
     written = TaskFiles(str(tmp_path), ROW).write(iter([batch(0, 7), batch(7, 0), batch(7, 3)]), 3)
-    assert pq.read_table(written.path)["n"].to_pylist() == list(range(10))
-    assert Path(written.path).name.startswith("part-00003-")
+    assert pq.read_table(written.file.place)["n"].to_pylist() == list(range(10))
+    assert Path(written.file.place).name.startswith("part-00003-")
 
 
 def test_two_attempts_of_a_task_never_write_one_file(tmp_path):
     files = TaskFiles(str(tmp_path), ROW)
-    names = {files.write(iter([batch(0, 1)]), 0).path for _ in range(2)}
+    names = {files.write(iter([batch(0, 1)]), 0).file.place for _ in range(2)}
     assert len(names) == 2 == len(list(tmp_path.iterdir()))
 
 
 def test_a_task_without_rows_writes_a_file_with_its_columns(tmp_path):
-    written = pq.read_table(TaskFiles(str(tmp_path), ROW).write(iter([]), 0).path)
+    written = pq.read_table(TaskFiles(str(tmp_path), ROW).write(iter([]), 0).file.place)
     assert (written.num_rows, written.column_names) == (0, ["n"])
 
 
@@ -79,7 +79,7 @@ def test_columns_that_hardly_repeat_get_no_dictionary_nor_do_the_parts_of_one(tm
     pair = pa.struct([("a", pa.int64())])
     table = pa.table({"n": [1, 1], "m": [1, 1], "p": pa.array([[{"a": 1}], []], pa.list_(pair))})
     files = TaskFiles(str(tmp_path), table.schema, distinct=frozenset({"m", "p"}))
-    columns = pq.read_metadata(files.write(iter(table.to_batches()), 0).path).row_group(0)
+    columns = pq.read_metadata(files.write(iter(table.to_batches()), 0).file.place).row_group(0)
     has_dictionary = [columns.column(number).has_dictionary_page for number in range(columns.num_columns)]
     assert has_dictionary == [True, False, False]
 

@@ -1,0 +1,46 @@
+"""Files that are written on this machine, and are at their place whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from jobs.storage import objects
+from jobs.storage.urls import is_url
+
+Writable = Path | IO[bytes]  # what pyarrow writes a file to
+
+
+@contextlib.contextmanager
+def new_file(place: str) -> Iterator[Writable]:
+    """Write a new file in the body. An error leaves none.
+
+    On a disk the body writes at the place itself. For a store it writes a file without a name on this
+    machine, which leaves nothing behind even if the process is killed; one request then puts it there,
+    or several of which only the last one makes it visible.
+
+    Raises:
+        OSError: The store does not take the file.
+    """
+    if is_url(place):
+        with tempfile.TemporaryFile() as file:
+            yield file
+            file.seek(0)
+            objects.upload(file, place)
+        return
+    path = Path(place)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield path
+    except BaseException:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+        raise
+
+
+def size_of(file: Writable) -> int:
+    """The bytes written so far."""
+    return file.stat().st_size if isinstance(file, Path) else file.seek(0, 2)

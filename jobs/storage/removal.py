@@ -1,0 +1,30 @@
+"""Removes files of a run that nobody needs, as far as they can be removed: `vacuum` removes what is left."""
+
+import contextlib
+import shutil
+from collections.abc import Container
+from pathlib import Path
+
+from jobs.storage import objects
+from jobs.storage.urls import below, is_url
+
+
+def remove_folder(folder: str) -> None:
+    """Delete a folder with all that is in it."""
+    if is_url(folder):
+        remove_others(folder, kept=())
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_others(folder: str, *, kept: Container[str]) -> None:
+    """Delete the files in a folder whose places are not kept."""
+    with contextlib.suppress(OSError):
+        if is_url(folder):
+            names = [one.name for one in objects.listed(folder) if below(folder, one.name) not in kept]
+            if names:
+                objects.delete(folder, names)
+            return
+        for path in Path(folder).iterdir():
+            if path.is_file() and str(path) not in kept:
+                path.unlink(missing_ok=True)

@@ -1,0 +1,102 @@
+"""Days on hosts that share nothing but the object store: judged by the vendor, the table, and every host's disk."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.hosts.lab import BUCKET, DAY, MASTER, QUICK_JAVA
+from tests.hosts.vendor import rating
+
+pytestmark = [pytest.mark.hosts, pytest.mark.proof]
+
+ENDS_WITHIN = 900.0  # s
+SIZES, KEYS = (300, 300, 10), 400
+MORE_INPUTS = """
+import datetime as dt, sys
+import pyarrow as pa, pyarrow.parquet as pq
+from pyarrow import fs
+files, _ = fs.FileSystem.from_uri("s3://lake/raw")
+day, at = sys.argv[1], dt.datetime(2026, 11, 19, tzinfo=dt.UTC)
+for number in range(3):
+    rows = pq.read_table(f"lake/raw/date={day}/part-{number}.parquet", filesystem=files, partitioning=None)
+    times = pa.array([at + dt.timedelta(seconds=100 * n) for n in rows["order_id"].to_pylist()])
+    pq.write_table(rows.append_column("at", times), f"lake/timed/date={day}/part-{number}.parquet", filesystem=files)
+    with files.open_output_stream(f"lake/text/date={day}/part-{number}.csv") as text:
+        lines = (f"{order},{customer}" for order, customer in zip(*rows.to_pydict().values()))
+        text.write("\\n".join(["order_id,customer_id", *lines, ""]).encode())
+"""
+READ = """
+import sys
+from deltalake import DeltaTable
+rows = DeltaTable(sys.argv[1]).to_pandas()
+print(rows[["order_id", "customer_id", "score", "grade"]].to_json(orient="values"))
+"""
+OURS = (".parquet", ".arrow", ".csv", ".meter", ".npy")
+
+
+@pytest.fixture
+def lab(make_lab):
+    made = make_lab(latency=0.01, shared=False)
+    made.make_orders(SIZES, KEYS)
+    made["driver"].run(sys.executable, "-c", MORE_INPUTS, DAY, environment=made.environment)
+    return made
+
+
+def run(lab, name):
+    """Run a day of this enrichment. Returns its exit status, what it printed, and the calls that the vendor took."""
+    before = len(lab.calls())
+    environment = lab.environment | {
+        "TIDEGATE_SPARK_MASTER": MASTER,
+        "TIDEGATE_SPARK_JAVA_OPTIONS": QUICK_JAVA,
+        "SPARK_LOCAL_IP": lab["driver"].address,
+    }
+    words = (sys.executable, "-m", "tidegate", "run", name, "--day", DAY, "--package", "lab_enrichments")
+    status = lab["driver"].start(f"{name}-{before}", *words, environment=environment).wait(ENDS_WITHIN)
+    return status, lab.log(f"{name}-{before}"), lab.calls()[before:]
+
+
+def check_published(lab, table):
+    """Each order once, with the values that the vendor has for its customer."""
+    done = lab["driver"].run(
+        sys.executable, "-c", READ, f"{BUCKET}/{table}", stdout=subprocess.PIPE, text=True, environment=lab.environment
+    )
+    found = json.loads(done.stdout)
+    assert sorted(order for order, *_ in found) == list(range(sum(SIZES)))
+    for _, customer, score, grade in found:
+        truth = rating(customer)
+        assert (score, grade) == ((None, None) if truth is None else (truth["score"], truth["rating"]["grade"]))
+
+
+def check_disks(lab):
+    """No row of a day is on the disk of any host."""
+    left = {host: [file for file in lab[host].files() if file.endswith(OURS)] for host in ("driver", "w1", "w2")}
+    assert left == {"driver": [], "w1": [], "w2": []}
+
+
+def test_days_are_published_from_the_store_alone_and_paid_once(lab):
+    for name, table in (("orders", "published"), ("by_spark", "by_spark"), ("of_text", "of_text")):
+        status, printed, calls = run(lab, name)
+        assert status == 0, printed
+        assert len({call["customer"] for call in calls}) == len(calls) == KEYS
+        check_published(lab, table)
+        check_disks(lab)
+    status, printed, calls = run(lab, "orders")
+    assert (status, calls) == (0, []), printed
+    check_published(lab, "published")
+
+
+def test_a_red_day_is_held_back_on_the_store_with_its_rows(lab):
+    status, printed, calls = run(lab, "red")
+    assert (status != 0, len(calls)) == (True, KEYS), printed
+    assert "held back" in printed
+    check_disks(lab)
+
+
+@pytest.mark.parametrize(("name", "place"), [("in_folder", "/tmp/lake/orders"), ("windowed", "TIDEGATE_WORK")])
+def test_what_needs_a_shared_disk_is_refused_before_the_first_call(lab, name, place):
+    status, printed, calls = run(lab, name)
+    assert (status != 0, calls) == (True, []), printed
+    assert "does not see" in printed
+    assert place in printed

@@ -1,0 +1,239 @@
+"""A day whose tasks run on other machines, which share the object store and no disk: the same values as on a folder.
+
+The machines here are one, whose tasks are treated as if they ran on others; tests/hosts has real ones.
+"""
+
+import datetime as dt
+import random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from aiohttp import web
+from deltalake import DeltaTable
+
+from jobs import schema
+from jobs.errors import DeclarationError
+from jobs.run import day, engines, shared_places
+from jobs.run.day import run_day
+from jobs.run.engines import SparkEngine
+from jobs.storage import objects
+from jobs.storage.stored_files import open_parquet
+from jobs.tables.old_files import vacuum
+from jobs.tables.publishing import publish
+from tidegate import (
+    Enrichment,
+    EventTime,
+    Expectation,
+    HttpLookup,
+    Input,
+    Ledger,
+    Output,
+    Service,
+    Tolerance,
+    Tumbling,
+    Window,
+)
+
+pytestmark = pytest.mark.spark
+DAY = "2026-11-19"
+NOON = dt.datetime(2026, 11, 19, 12, tzinfo=dt.UTC)
+CHECKS = "data_quality.day:check"
+OF_RUN = (schema.published_answered_at, schema.latency_ms, schema.paused_ms, schema.attempts, schema.source)
+
+
+@pytest.fixture
+def place(s3, spark, service, tmp_path, monkeypatch):
+    """A store with a day in three files, whose tasks run elsewhere. The same files are in a folder."""
+    monkeypatch.chdir(tmp_path)
+    for name, value in s3.environment().items():
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)  # of the tasks
+    draw = random.Random(7)
+    first = 0
+    for number, rows in enumerate((120, 1, 80)):
+        ids = range(first, first + rows)
+        towns = [None if n % 25 == 7 else f"town{draw.randrange(30)}" for n in ids]
+        times = [NOON + dt.timedelta(seconds=n * 37 % 300) for n in ids]
+        table = pa.table({"n": ids, "town": pa.array(towns, pa.string()), "at": times})
+        folder = tmp_path / "raw" / f"date={DAY}"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"part {number}.parquet"
+        pq.write_table(table, path, row_group_size=50)
+        objects.upload(path, f"{s3.bucket}/raw/date={DAY}/{path.name}")
+        first += rows
+
+    async def answer(request):
+        town = request.path.rpartition("/")[2]
+        status = {"town3": 404, "town4": 500}.get(town, 200)
+        return web.json_response({"degrees": len(town)}, status=status)
+
+    service.answer = answer
+    return s3.bucket
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    monkeypatch.setattr(SparkEngine, "is_elsewhere", True)
+    monkeypatch.setattr(engines, "is_elsewhere", lambda: True)
+
+
+def declare(service, root, *, key="town", mode="ordered", raw=None, **more):
+    towns = HttpLookup(
+        name="weather", service=Service(name="weather", url=service.url, max_concurrency=5), request="GET /{town}",
+        keys={"town": key}, returns="degrees INT", timeout=5.0, on_null_key="skip", on_miss="dead_letter",
+    )  # fmt: skip
+    output, ledger = more.pop("output", f"{root}/published"), more.pop("ledger", f"{root}/ledger")
+    return Enrichment(
+        name="towns", input=raw or Input(path=f"{root}/raw", row_id=["n"]), lookups=[towns], output=Output(path=output),
+        mode=mode, key=["n"] if mode == "key_ordered" else (), tolerance=Tolerance(error=1.0),
+        ledger=Ledger(ledger), **more,
+    )  # fmt: skip
+
+
+def rows(record):
+    """The written rows in the order of the input, without what differs between any two runs."""
+    tables = []
+    for file in record.facts.files:
+        with open_parquet(file) as opened:
+            tables.append(opened.read())
+    table = pa.concat_tables(tables)
+    columns = [column("weather") for column in OF_RUN] + [schema.OUTPUT_SEQ, schema.SOURCE_FILE]
+    return table.drop_columns(columns).sort_by("n")
+
+
+def statuses(record):
+    return {one.check: one.status for one in record.verdicts}
+
+
+def files_of_runs(tmp_path):
+    return [path for path in tmp_path.rglob("*") if path.suffix in (".parquet", ".arrow") and "raw" not in path.parts]
+
+
+@pytest.mark.parametrize(
+    ("mode", "key"),
+    [
+        ("ordered", "town"),
+        pytest.param("unordered", "town", marks=pytest.mark.proof),
+        pytest.param("key_ordered", "reverse(reverse(town))", marks=pytest.mark.proof),
+    ],
+)
+def test_a_day_on_a_store_alone_has_the_values_of_a_day_in_a_folder(
+    place, spark, service, *, tmp_path, monkeypatch, mode, key
+):
+    event_time = EventTime("at", max_out_of_orderness=dt.timedelta(seconds=5))
+    in_folder = declare(service, ".", mode=mode, key=key, event_time=event_time)
+    judged = [run_day(in_folder, DAY, run_id, checks=CHECKS) for run_id in ("unknown", "known")]
+    values = [rows(record) for record in judged]
+    for path in files_of_runs(tmp_path):
+        path.unlink()
+    asked = len(service.log)
+    monkeypatch.setattr(SparkEngine, "is_elsewhere", True)
+    monkeypatch.setattr(engines, "is_elsewhere", lambda: True)
+    on_store = declare(service, place, mode=mode, key=key, event_time=event_time)
+    found = [run_day(on_store, DAY, run_id, checks=CHECKS) for run_id in ("unknown", "known")]
+    assert len(service.log) == 2 * asked
+    for record, expected, value in zip(found, judged, values, strict=True):
+        assert all(file.startswith(place) for file in record.facts.files)
+        assert rows(record).equals(value)
+        assert statuses(record) == statuses(expected)
+        assert record.figures.lookups[0].outcomes == expected.figures.lookups[0].outcomes
+        assert (record.figures.rows_out, record.facts.asked_by) == (expected.figures.rows_out, expected.facts.asked_by)
+    assert files_of_runs(tmp_path) == []
+    published = publish(found[0])
+    table = DeltaTable(f"{place}/published").to_pyarrow_table()
+    assert (table.num_rows, published.state) == (201, "published")
+    assert DeltaTable(f"{place}/published__dead_letters").to_pyarrow_table().num_rows == published.dead_letters > 0
+    kept = {one.name.partition("/")[0] for one in objects.listed(f"{place}/published/runs")}
+    assert kept == {"unknown", "known"}
+    vacuum(f"{place}/published", older_than=dt.timedelta(0))
+    assert {one.name.partition("/")[0] for one in objects.listed(f"{place}/published/runs")} == {"unknown"}
+    assert DeltaTable(f"{place}/published").to_pyarrow_table().num_rows == 201
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_text_is_converted_to_files_on_the_store(place, spark, service, tmp_path):
+    """And a day is not converted twice; `vacuum` removes what it was converted to."""
+    text = "".join(f"{n},town{n % 7}\n" for n in range(50))
+    objects.write(f"{place}/text/date={DAY}/a.csv", f"n,town\n{text}".encode())
+    raw = Input(path=f"{place}/text", row_id=["n"], format="csv", schema="n BIGINT, town STRING")
+    declared = declare(service, place, raw=raw)
+    record = run_day(declared, DAY, "r1", checks=CHECKS)
+    assert record.figures.rows_out == 50
+    assert set(statuses(record).values()) <= {"passed", "not_run"}
+    (converted,) = objects.listed(f"{place}/published/_inputs")
+    run_day(declared, DAY, "r2", checks=CHECKS)
+    assert objects.listed(f"{place}/published/_inputs") == [converted]
+    assert files_of_runs(tmp_path) == []
+    publish(record)
+    vacuum(f"{place}/published", older_than=dt.timedelta(0))
+    assert objects.listed(f"{place}/published/_inputs") == []
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_changed_row_is_named_by_a_check_in_a_task(place, spark, service, monkeypatch):
+    """The files are changed after they are written: the check reads them in a task, and says which row."""
+    written = day.write_day(declare(service, place), DAY, "r1", checks=CHECKS)
+    file = written.record.facts.files[0]
+    with open_parquet(file) as opened:
+        table = opened.read()
+    towns = ["other", *table["town"].to_pylist()[1:]]
+    path = f"{place}/changed.parquet".rpartition("/")[2]
+    pq.write_table(table.set_column(table.column_names.index("town"), "town", pa.array(towns, pa.string())), path)
+    objects.upload(day.Path(path), file)
+    record = written.judged()
+    red = {one.check: one for one in record.verdicts if one.status == "failed"}
+    assert set(red) >= {"input_unchanged"}
+    assert red["input_unchanged"].evidence[0]["differs"] == "town"
+    assert red["input_unchanged"].unexpected_count == 1
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_the_users_expectations_are_evaluated_over_files_on_the_store(place, spark, service):
+    expected = [Expectation("expect_column_values_to_be_between", column="n", min_value=0, max_value=150)]
+    record = run_day(declare(service, place, expectations=expected), DAY, "r1", checks=CHECKS)
+    red = [one for one in record.verdicts if one.status == "failed"]
+    assert [one.unexpected_count for one in red] == [50]
+
+
+def windows():
+    return {
+        "event_time": EventTime("at", max_out_of_orderness=dt.timedelta(seconds=5)),
+        "windows": [Window("w", of=Tumbling(dt.timedelta(minutes=1)), key=["town"], sql="count(*) AS n")],
+    }
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"output": "published"}, "output: w1, .* where they write the rows of the table. Publish to an object store"),
+        ({"ledger": "ledger"}, "ledger: w1, .* Keep the ledger on an object store"),
+        ({"raw": Input(path="raw", row_id=["n"])}, "input: w1, .* Put the input on an object store"),
+        (windows(), "output: w1, .* what windows need. Leave them out, or let all hosts share .*TIDEGATE_WORK"),
+    ],
+    ids=["table", "ledger", "input", "windows"],
+)
+def test_a_folder_that_tasks_do_not_see_is_refused_before_any_call(
+    place, spark, service, *, tmp_path, monkeypatch, more, sentence
+):
+    monkeypatch.setattr(shared_places, "hidden_files", lambda files: ("w1", list(files)))
+    with pytest.raises(DeclarationError, match=f"^towns: {sentence}"):
+        run_day(declare(service, place, **more), DAY, "r1", checks=CHECKS)
+    assert service.log == []
+    assert not list(tmp_path.rglob(".seen-*"))
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_folder_that_tasks_see_is_used(place, spark, service):
+    record = run_day(declare(service, ".", **windows()), DAY, "r1", checks=CHECKS)
+    assert set(statuses(record).values()) <= {"passed", "not_run"}
+    assert record.facts.windows
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_nested_columns_on_a_store_are_refused_before_any_call(place, spark, service, tmp_path):
+    pq.write_table(pa.table({"n": [1], "town": ["a"], "tags": [["x"]]}), tmp_path / "nested.parquet")
+    objects.upload(tmp_path / "nested.parquet", f"{place}/nested/date={DAY}/a.parquet")
+    with pytest.raises(DeclarationError, match=r"towns: input: only Spark reads these files .*nested"):
+        run_day(declare(service, place, raw=Input(path=f"{place}/nested", row_id=["n"])), DAY, "r1")
+    assert service.log == []
