@@ -6,8 +6,8 @@ table. `vacuum` removes the files of runs that were never published.
 
 import dataclasses
 import datetime as dt
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -55,10 +55,7 @@ def publish(
         if lease is not None:
             lease.confirm()
         delivered = deliver(facts)
-        with ExitStack() as until_named:
-            for table in (facts.declared.table, *beside(facts)):
-                until_named.enter_context(lasting(table))
-            version = _committed(record, there)
+        version = _committed(record, there)
         shown_elsewhere.show(facts.declared)
         at = now().isoformat(timespec="seconds")
         saved = run_records.save(
@@ -69,19 +66,34 @@ def publish(
 
 
 def _committed(record: DayRecord, published: DeltaTable | None) -> int:
-    """Commit audit and dead letters, then the day, then remove rows of other runs. Returns the day's version."""
+    """Commit audit and dead letters, then the day, then remove rows of other runs. Returns the day's version.
+
+    Each step is synced before the next one begins: after a power cut the rows of the run whose day readers see are
+    there.
+    """
     facts = record.facts
-    remove_other_runs = audit.write(facts), dead_letters.write(facts)
+    with _lasting_beside(facts):
+        remove_other_runs = audit.write(facts), dead_letters.write(facts)
     try:
         before = facts.changes.over if facts.changes else None
-        version = first_day(record) if published is None else replace_day(published, record, before=before)
+        with lasting(facts.declared.table):
+            version = first_day(record) if published is None else replace_day(published, record, before=before)
     except PublishConflict:
         for table in beside(facts):
             by_run.remove(table, facts)
         raise
-    for remove in remove_other_runs:
-        remove()
+    with _lasting_beside(facts):
+        for remove in remove_other_runs:
+            remove()
     return version
+
+
+@contextmanager
+def _lasting_beside(facts: DayFacts) -> Iterator[None]:
+    """Sync the body's commits to the tables beside the published one."""
+    audit_table, letters_table = beside(facts)
+    with lasting(audit_table), lasting(letters_table):
+        yield
 
 
 def beside(facts: DayFacts) -> tuple[str, str]:

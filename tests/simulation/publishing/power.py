@@ -36,6 +36,8 @@ class Synced:
 
     def cut(self, folder: Path, draws: random.Random, *, spare: Collection[str]) -> None:
         """Names that were not synced may be gone, or back; contents may be empty. spare: folders that are of others."""
+        if not folder.exists():
+            return
         self._cut(folder, draws, spare)
         self._contents.clear()
         self._names.clear()
