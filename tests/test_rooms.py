@@ -11,6 +11,7 @@ FLOORS = (
     {"task", "tables"},
     {"run"},
     {"process"},
+    {"streams"},
     {"commands"},
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -4,8 +4,8 @@ import dataclasses
 
 from jobs.declare.enrichment import Enrichment
 from jobs.process.quiet_spark import quiet_session
-from jobs.run.published_sources import sources
 from jobs.schema import DayFacts
+from jobs.streams.published_sources import sources
 from jobs.tables import run_records
 from jobs.tables.delivery import at_hand, deliver
 from jobs.tables.published_runs import last_published

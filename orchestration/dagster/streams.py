@@ -40,7 +40,7 @@ def _enrich_what_is_new(
     context: dg.OpExecutionContext, config: StreamPass, declared: Declared, spark: SparkProgram
 ) -> None:
     from jobs.process.day_pipeline import DayPipeline  # they take pandas, which definitions load without
-    from jobs.process.stream_pipeline import BatchPublished, StreamEnded, StreamStarting, run_stream
+    from jobs.streams.stream_pipeline import BatchPublished, StreamEnded, StreamStarting, run_stream
 
     pipeline = DayPipeline(
         reference=declared.reference,

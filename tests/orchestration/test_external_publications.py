@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 
 from enrichments.flights import flights
 from jobs.schema import Verdict
+from jobs.streams.batch_publishing import MicroBatch, publish_batch
 from jobs.tables import run_records
-from jobs.tables.batch_publishing import MicroBatch, publish_batch
 from jobs.tables.leases import leased
 from jobs.tables.summaries import summarize
 from orchestration.dagster.assets.day_status import latest_status

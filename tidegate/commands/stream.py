@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from jobs.errors import DeclarationError
-from jobs.process.stream_pipeline import BatchPublished, StreamEnded, StreamEvent, StreamStarting, run_stream
-from jobs.process.stream_state import BatchDone
+from jobs.streams.stream_pipeline import BatchPublished, StreamEnded, StreamEvent, StreamStarting, run_stream
+from jobs.streams.stream_state import BatchDone
 from jobs.wording import counted
 from orchestration.common.day_results import EXIT_CODES, result
 from orchestration.common.report_server import served

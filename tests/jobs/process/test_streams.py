@@ -29,11 +29,11 @@ from jobs.commands.costs import costs_of
 from jobs.commands.replay import prepare
 from jobs.declare.loading import load
 from jobs.errors import DeclarationError
-from jobs.process import stream_state
-from jobs.process.enrich_stream import Stream, Trigger, main
 from jobs.run.day import run_day
 from jobs.run.enrich_day import WRONG
 from jobs.run.options import RunOptions
+from jobs.streams import stream_state
+from jobs.streams.enrich_stream import Stream, Trigger, main
 from jobs.tables import run_records
 from jobs.tables.leases import leased
 from jobs.tables.published_runs import last_published
@@ -319,10 +319,10 @@ import os, signal, sys, threading, traceback
 from pyspark.sql import SparkSession
 from data_quality.day_quality import DayQuality
 from jobs.declare.loading import load
-from jobs.process import micro_batches
-from jobs.process.enrich_stream import Stream, Trigger
+from jobs.streams import micro_batches
+from jobs.streams.enrich_stream import Stream, Trigger
 from jobs.run.spark_session import session
-from jobs.tables import batch_publishing
+from jobs.streams import batch_publishing
 
 place, number, *names = sys.argv[1:]
 all_there = threading.Barrier(len(names), action=lambda: os.kill(os.getpid(), signal.SIGKILL))

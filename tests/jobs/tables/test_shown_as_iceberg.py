@@ -19,8 +19,8 @@ from jobs.input.day import find_input
 from jobs.run.day import run_day
 from jobs.run.preflight import preflight
 from jobs.schema import Verdict
+from jobs.streams.batch_publishing import MicroBatch, complete_records, publish_batch
 from jobs.tables import publishing, run_records, shown_elsewhere
-from jobs.tables.batch_publishing import MicroBatch, complete_records, publish_batch
 from tests.jobs.tables import test_publishing
 from tests.jobs.tables.test_publishing import EVERYWHERE, FIRST, SECOND, project, wind  # noqa: F401
 from tests.support.lakes import lake_in

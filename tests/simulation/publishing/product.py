@@ -13,10 +13,10 @@ import deltalake.transaction
 from deltalake import DeltaTable
 from deltalake.table import TableAlterer
 
-import jobs.process.micro_batches
 import jobs.run.day
 import jobs.run.preflight
-import jobs.tables.batch_publishing
+import jobs.streams.batch_publishing
+import jobs.streams.micro_batches
 import jobs.tables.delta_log
 import jobs.tables.leases
 import jobs.tables.publishing
@@ -44,7 +44,7 @@ def install() -> None:
     install_below()
     _step_deltalake()
     night_time = installation.stand_in(dt, datetime=NightTime)
-    jobs.tables.publishing.dt = jobs.tables.batch_publishing.dt = night_time  # type: ignore[assignment]
+    jobs.tables.publishing.dt = jobs.streams.batch_publishing.dt = night_time  # type: ignore[assignment]
     jobs.tables.leases.datetime = NightTime  # type: ignore[misc]
     below = installation.REPLACED[id(os)]  # which stands in the modules already
     below.fsync, below.pwrite = fsync, step_before(os.pwrite, "pwrite")

@@ -25,10 +25,10 @@ from jobs.commands import vacuum
 from jobs.errors import DayTaken, PublishConflict, TidegateError
 from jobs.input.day import InputDay
 from jobs.ledger.keys import key_text
-from jobs.process.micro_batches import BatchHeldBack, MicroBatches
 from jobs.process.publish_decision import publish_or_hold_back
 from jobs.run.changed_rows import ChangedRows, with_kept_rows
 from jobs.schema import DayRecord, RowChanges
+from jobs.streams.micro_batches import BatchHeldBack, MicroBatches
 from jobs.tables import leases, run_records, shown_days, shown_elsewhere
 from jobs.tables.asked_keys import KeysOf, files_of_days
 from jobs.tables.delta_log import table_at

@@ -16,10 +16,10 @@ from deltalake.exceptions import CommitFailedError
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import PublishConflict
 from jobs.schema import DayRecord
+from jobs.streams.day_so_far import after_run, together
 from jobs.tables import audit, dead_letters, run_records, shown_elsewhere
 from jobs.tables.asked_keys import runs_in_table
 from jobs.tables.copied_log import COMMIT_TRIES
-from jobs.tables.day_so_far import after_run, together
 from jobs.tables.delivery import deliver
 from jobs.tables.delta_log import hooks_of, lasting, table_at
 from jobs.tables.leases import Lease

@@ -15,10 +15,10 @@ from jobs.errors import DeclarationError
 from jobs.input.day import InputDay, of_table
 from jobs.input.delta import DeltaInput
 from jobs.input.delta_commits import LOG, NAME, Commit, commit, version_of
-from jobs.input.stream_files import files_before, files_of_batch
-from jobs.run.published_sources import PublishedSources
-from jobs.run.stream_sources import Batch, Watched
 from jobs.storage import durable
+from jobs.streams.published_sources import PublishedSources
+from jobs.streams.stream_files import files_before, files_of_batch
+from jobs.streams.stream_sources import Batch, Watched
 from jobs.tables.published_runs import last_published
 
 NONE_BEFORE = -1  # version before the first batch

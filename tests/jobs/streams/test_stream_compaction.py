@@ -4,9 +4,9 @@ import pytest
 
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.generations import contents
-from jobs.process.stream_compaction import BATCHES, StreamCompaction
 from jobs.run.hits import folder_of
 from jobs.run.options import RunOptions, ledger_of
+from jobs.streams.stream_compaction import BATCHES, StreamCompaction
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Ledger, Output
 
 

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.errors import TidegateError
-from jobs.input.stream_files import query_id
 from jobs.process.publish_decision import Quality, held_back_by, kept
-from jobs.process.stream_compaction import StreamCompaction
 from jobs.run.day import write_input
-from jobs.run.delta_source import DeltaSource
 from jobs.run.preflight import check_input
-from jobs.run.stream_sources import FolderSource, StreamSource
-from jobs.run.stream_watermark import StreamWatermark
+from jobs.streams.batch_publishing import MicroBatch, complete_records, is_published, publish_batch
+from jobs.streams.delta_source import DeltaSource
+from jobs.streams.stream_compaction import StreamCompaction
+from jobs.streams.stream_files import query_id
+from jobs.streams.stream_sources import FolderSource, StreamSource
+from jobs.streams.stream_watermark import StreamWatermark
 from jobs.tables import run_records
-from jobs.tables.batch_publishing import MicroBatch, complete_records, is_published, publish_batch
 from jobs.tables.delta_log import kept_open
 from jobs.tables.leases import Lease, leased
 

@@ -13,9 +13,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from jobs.errors import DeclarationError
 from jobs.input.delta import DeltaInput
-from jobs.input.stream_files import check_streamable
-from jobs.run.delta_source import DeltaSource
 from jobs.schema import DayFacts, DayMetrics, DayRecord
+from jobs.streams.delta_source import DeltaSource
+from jobs.streams.stream_files import check_streamable
 from jobs.tables import run_records
 from tests.support.moods import MOOD
 from tidegate import Enrichment, Input, Output

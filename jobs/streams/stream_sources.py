@@ -7,8 +7,8 @@ from typing import Protocol
 
 from jobs.declare.enrichment import Enrichment
 from jobs.input.day import InputDay, of_files
-from jobs.input.stream_files import by_day, files_of_batch
-from jobs.run.published_sources import PublishedSources
+from jobs.streams.published_sources import PublishedSources
+from jobs.streams.stream_files import by_day, files_of_batch
 
 PARQUET = "*.[pP][aA][rR][qQ][uU][eE][tT]"
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.errors import DayTaken, DeclarationError
-from jobs.input.stream_files import check_streamable
-from jobs.process import stream_state
 from jobs.process.day_events import FAILED
 from jobs.process.day_pipeline import DayPipeline
 from jobs.process.forked_program import WaitForEnd
 from jobs.process.spark_submit import ended
-from jobs.process.stream_state import BatchDone, StreamState
 from jobs.run.engines import ENGINE, LOCAL
+from jobs.streams import stream_state
+from jobs.streams.stream_files import check_streamable
+from jobs.streams.stream_state import BatchDone, StreamState
 from jobs.tables.leases import leased
 
 PROGRAM = Path(__file__).resolve().parent / "enrich_stream.py"

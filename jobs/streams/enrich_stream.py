@@ -1,6 +1,6 @@
 """The Spark program of a stream: each micro-batch is enriched, checked and published. spark-submit runs it.
 
-    spark-submit jobs/process/enrich_stream.py --enrichment enrichments.flights:flights --available-now \
+    spark-submit jobs/streams/enrich_stream.py --enrichment enrichments.flights:flights --available-now \
         --quality data_quality.day_quality:DayQuality
 
 Exit status as of jobs/run/enrich_day.py: 0 all that is new is published, 2 the declaration or its input is wrong, 3
@@ -19,15 +19,15 @@ from typing import Any
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.loading import load
 from jobs.errors import DayTaken, DeclarationError, RowFailed, RunStopped, TidegateError
-from jobs.input.stream_files import query_id
-from jobs.process import stream_state
-from jobs.process.micro_batches import BatchHeldBack, MicroBatches
-from jobs.process.stream_state import SHOWN, BatchDone, StreamState, now
 from jobs.run.day import named
 from jobs.run.enrich_day import FAILED, STOPPED, WRONG, WROTE, tidy_path, with_log
 from jobs.run.spark_failures import sentence_of
 from jobs.run.spark_session import session
 from jobs.schema import DayRecord
+from jobs.streams import stream_state
+from jobs.streams.micro_batches import BatchHeldBack, MicroBatches
+from jobs.streams.stream_files import query_id
+from jobs.streams.stream_state import SHOWN, BatchDone, StreamState, now
 from jobs.tables.leases import WAIT
 from jobs.tables.leftovers import delete_what_crashes_left
 from jobs.wording import printable
