@@ -43,7 +43,7 @@ from demo.draws import latency
 from jobs.input.day import InputDay, of_files
 from jobs.limits.store_url import LIMITS_URL
 from jobs.run.enrich import write_out
-from jobs.run.planner import plan_tasks
+from jobs.run.plan.planner import plan_tasks
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Rate, Service
 
 IN_FLIGHT = 100

@@ -144,8 +144,8 @@ class Bench:
     def join_same_columns(self) -> None:
         from pyspark.sql import functions as F  # noqa: N812
 
-        from jobs.run.keyed_rows import written_schema
-        from jobs.run.planner import plan_tasks
+        from jobs.run.plan.planner import plan_tasks
+        from jobs.run.rows.keyed_rows import written_schema
 
         prepared, plan = plan_tasks(self.frame(), self.enrichment(function_lookup(), "ordered"))
         written = written_schema(prepared.schema, plan.layout)

@@ -25,10 +25,11 @@ from whole_run import session
 
 from jobs.input.day import of_files
 from jobs.ledger.compaction import compact
-from jobs.run import day_keys, options
-from jobs.run.day_keys import KeySource
-from jobs.run.hits import find_hits, folder_of
-from jobs.run.planner import plan_tasks
+from jobs.run.keys import day_keys
+from jobs.run.keys.day_keys import KeySource
+from jobs.run.keys.hits import find_hits, folder_of
+from jobs.run.plan import options
+from jobs.run.plan.planner import plan_tasks
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Ledger, Output
 
 ROWS_PER_PART = 10_000  # as a task with many answers writes them

@@ -22,7 +22,7 @@ from usage import MemoryWatch
 from whole_run import session
 
 from jobs.run.enrich import write_out
-from jobs.run.planner import plan_tasks
+from jobs.run.plan.planner import plan_tasks
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
 SLOW_S = 0.001

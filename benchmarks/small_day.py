@@ -77,7 +77,7 @@ def tell_days(noted, ended, calls):
 
     least: what the service takes, the sum of its latencies over the calls in flight.
     """
-    starts = [one["began"] for one in noted if one["name"] == "jobs.run.preflight.preflight"]
+    starts = [one["began"] for one in noted if one["name"] == "jobs.run.plan.preflight.preflight"]
     line = "{:>7} {:>7} {:>7} {:>7} {:>7}".format
     print("\n" + line("day", "least", "before", "called", "after"))
     days = []

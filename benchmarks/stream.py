@@ -38,7 +38,7 @@ from usage import cpu_s
 from whole_run import session
 
 from data_quality.day_quality import DayQuality
-from jobs.run.arrival import path_of
+from jobs.run.windows.arrival import path_of
 from jobs.streams.enrich_stream import Stream, Trigger
 from jobs.streams.micro_batches import MicroBatches, source_of
 from jobs.streams.stream_state import checkpoint_of

@@ -118,8 +118,8 @@ class Bench:
     def identity(self) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from jobs.run.keyed_rows import written_schema
-        from jobs.run.planner import plan_tasks
+        from jobs.run.plan.planner import plan_tasks
+        from jobs.run.rows.keyed_rows import written_schema
 
         prepared, plan = plan_tasks(self.frame(), enrichment())
         written = written_schema(prepared.schema, plan.layout)

@@ -7,7 +7,7 @@ from typing import Self
 
 import psutil
 
-from jobs.run.local_master import DAEMON
+from jobs.run.engines.local_master import DAEMON
 
 WORKERS = f"-m {DAEMON}"
 KINDS = {

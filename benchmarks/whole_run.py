@@ -7,10 +7,10 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.run import spark_session
+from jobs.run.engines import spark_session
 from jobs.run.enrich import write_out
-from jobs.run.ledger_session import prepare_ledger
-from jobs.run.planner import plan_tasks
+from jobs.run.keys.ledger_session import prepare_ledger
+from jobs.run.plan.planner import plan_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

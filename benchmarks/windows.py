@@ -23,8 +23,8 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from whole_run import session
 
 from jobs import schema
-from jobs.run.arrival import arrival_of
-from jobs.run.windows import WindowedDay
+from jobs.run.windows.arrival import arrival_of
+from jobs.run.windows.window_rows import WindowedDay
 from jobs.schema import DeclaredFacts, EventTimeFacts, WindowFacts
 
 FILES = 8

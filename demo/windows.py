@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 
 from jobs import schema
 from jobs.process.quiet_spark import quiet_session
-from jobs.run.arrival import NEVER, FileArrival, arrival_of
+from jobs.run.windows.arrival import NEVER, FileArrival, arrival_of
 from jobs.schema import DeclaredFacts, EventTimeFacts
 from tidegate import Tumbling, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-    from jobs.run.windows import WindowedDay
+    from jobs.run.windows.window_rows import WindowedDay
 
 SIZE = dt.timedelta(seconds=5)
 SECOND, MILLISECOND = dt.timedelta(seconds=1), dt.timedelta(milliseconds=1)
@@ -69,7 +69,7 @@ def results(spark: SparkSession, folder: Path) -> Results:
 
 
 def _day(spark: SparkSession, folder: Path) -> WindowedDay:
-    from jobs.run.windows import WindowedDay
+    from jobs.run.windows.window_rows import WindowedDay
 
     names, actions, seconds = zip(*EVENTS, strict=True)
     source, written = str(folder / "events.parquet"), str(folder / "written.parquet")

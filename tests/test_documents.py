@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.declare.enrichment import load
-from jobs.run.preflight import check_columns
+from jobs.run.plan.preflight import check_columns
 from tests.support.sources import statements
 
 ROOT = Path(__file__).parent.parent

@@ -39,7 +39,7 @@ def enrich(frame: Frame, enrichment: Enrichment, *, max_calls: int | None = None
         TidegateError: A row failed whose policy is "fail", or the ledger cannot be written.
     """
     from jobs.commands.enrich_frame import enrich_frame  # declarations load without it
-    from jobs.run.options import RunOptions
+    from jobs.run.plan.options import RunOptions
 
     rules = RunOptions(max_calls=max_calls, max_cost=max_cost)
     bar = ProgressBar(is_shown=is_watched())

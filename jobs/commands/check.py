@@ -10,7 +10,7 @@ from jobs.declare.enrichment import Enrichment
 from jobs.declare.table_conflicts import find_conflict
 from jobs.errors import DeclarationError, RunStopped, TidegateError
 from jobs.input.day import last_day
-from jobs.run.preflight import find_day, steps
+from jobs.run.plan.preflight import find_day, steps
 from jobs.tables import run_records
 from jobs.wording import counted
 

@@ -20,11 +20,11 @@ from jobs.clients.billing_meter import Meters, metered
 from jobs.commands.frame_kinds import as_input, is_spark, kind_of
 from jobs.declare.enrichment import Enrichment, written_columns
 from jobs.input.day import of_files
-from jobs.run.engines import LocalEngine, SparkEngine
-from jobs.run.options import RunOptions
-from jobs.run.preflight import check_frame, run_folder, steps
-from jobs.run.progress import RunProgress
-from jobs.run.run_leases import end_run
+from jobs.run.coordinator.run_leases import end_run
+from jobs.run.engines.engine import LocalEngine, SparkEngine
+from jobs.run.metrics.progress import RunProgress
+from jobs.run.plan.options import RunOptions
+from jobs.run.plan.preflight import check_frame, run_folder, steps
 from jobs.schema import SOURCE_ROW, DayFacts
 from jobs.storage.locked_folders import temporary_folder
 from jobs.tables import run_bills, run_records
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from jobs.input.day import InputDay
-    from jobs.run.local_rows import LocalRows
+    from jobs.run.rows.local_rows import LocalRows
     from jobs.task.plan import PartitionPlan
 
 Report = Callable[[dict[str, Any]], None]
@@ -135,7 +135,7 @@ def _check(run: _Run) -> None:
 # -- without Spark -----------------------------------------------------------------------------------------------------
 def _answers(columns: pa.Table, rows: int, run: _Run) -> pa.Table:
     """The answers for the rows of a table, in its order."""
-    from jobs.run.planner import RunOfDay, plan_day
+    from jobs.run.plan.planner import RunOfDay, plan_day
 
     if not columns.num_columns:
         columns = pa.table({NUMBER: pa.array(range(rows), pa.int64())})
@@ -158,8 +158,8 @@ def _answers(columns: pa.Table, rows: int, run: _Run) -> pa.Table:
 # -- by Spark ----------------------------------------------------------------------------------------------------------
 def _by_spark(frame: DataFrame, run: _Run) -> DataFrame:
     """The frame over files that the tasks have written, so that no later use of it asks again."""
-    from jobs.run.keyed_rows import written_schema
-    from jobs.run.planner import plan_tasks
+    from jobs.run.plan.planner import plan_tasks
+    from jobs.run.rows.keyed_rows import written_schema
 
     spark, columns = frame.sparkSession, frame.columns
     check_frame(run.enrichment, columns)
@@ -192,7 +192,7 @@ def _ask(
 ) -> tuple[str, ...]:
     """Ask what the ledger does not know. Returns the files that the tasks wrote."""
     from jobs.run.enrich import write_out
-    from jobs.run.ledger_session import prepare_ledger
+    from jobs.run.keys.ledger_session import prepare_ledger
 
     scratch, asking = f"{folder}{KEYS}", progress.prefetching_keys
     with (

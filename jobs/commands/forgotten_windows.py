@@ -21,7 +21,7 @@ def remake_windows(enrichment: Enrichment, day: str) -> None:
     if not enrichment.windows or record is None:
         return
     with quiet_session(f"{enrichment.name} windows {day}", "make the windows") as spark:
-        from jobs.run.windows import write_windows
+        from jobs.run.windows.window_rows import write_windows
 
         declared = dataclasses.replace(record.facts.declared, windows=enrichment.facts().windows)
         facts = dataclasses.replace(record.facts, declared=declared)

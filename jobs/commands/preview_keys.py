@@ -72,7 +72,7 @@ def _evaluated(
     with quiet_session(f"try {enrichment.name}", "evaluate the keys", announce) as spark:
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        from jobs.run.keyed_rows import with_keys
+        from jobs.run.rows.keyed_rows import with_keys
 
         # without types, a time without a zone would get the session's zone
         frame = spark.createDataFrame(rows, from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))

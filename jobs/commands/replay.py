@@ -161,7 +161,7 @@ class _AskedAgain:
 
     @classmethod
     def of(cls, enrichment: Enrichment, day: str) -> _AskedAgain:
-        from jobs.run.hits import run_of_keys  # imports Spark, which is not needed to read letters
+        from jobs.run.keys.hits import run_of_keys  # imports Spark, which is not needed to read letters
 
         last = last_run(enrichment, day)
         runs = [run for of_day, run, _ in run_records.spark_logs(enrichment.name) if last is not None and of_day == day]

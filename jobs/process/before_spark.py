@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from jobs.errors import TidegateError
 from jobs.input.sizes import bytes_of
-from jobs.run.spark_session import FEW_ROWS
+from jobs.run.engines.spark_session import FEW_ROWS
 from jobs.schema import DayRecord
 from jobs.storage.locked_folders import temporary_folder
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
-    from jobs.run.changed_rows import ChangedRows
+    from jobs.run.changes.changed_rows import ChangedRows
 
 SMALL_INPUT = 1 << 20  # bytes
 
@@ -35,7 +35,7 @@ class BeforeSpark:
         """The record of a table without days of which the run would change no row; else None."""
         if not self.enrichment.input.only_changed:
             return None
-        from jobs.run.changed_rows import compare  # loads Arrow, which other runs do beside Spark's start
+        from jobs.run.changes.changed_rows import compare  # loads Arrow, which other runs do beside Spark's start
 
         with contextlib.suppress(TidegateError):  # the Spark program says so
             found = compare(self.enrichment, day, ignore_ttl=self.ignore_ttl)
@@ -58,7 +58,7 @@ class BeforeSpark:
         if not self.changed:
             yield []
             return
-        from jobs.run.changed_rows import hand_over
+        from jobs.run.changes.changed_rows import hand_over
 
         with temporary_folder() as folder:
             for day, changed in self.changed.items():

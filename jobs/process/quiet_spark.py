@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from jobs.declare.extras import require_extra
 from jobs.errors import SparkFailed
 from jobs.process.spark_submit import java_missing
-from jobs.run.spark_failures import sentence_of
-from jobs.run.spark_session import session
+from jobs.run.engines.spark_failures import sentence_of
+from jobs.run.engines.spark_session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

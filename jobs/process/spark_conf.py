@@ -5,8 +5,8 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from jobs.errors import DeclarationError
-from jobs.run import local_master
-from jobs.run.spark_session import OF_APPLICATION, OF_SESSION, OF_USER
+from jobs.run.engines import local_master
+from jobs.run.engines.spark_session import OF_APPLICATION, OF_SESSION, OF_USER
 
 SPARK_CONF = "TIDEGATE_SPARK_CONF"
 SET_ELSEWHERE = {

@@ -16,11 +16,12 @@ from jobs.errors import LOG_SAYS_MORE, DeclarationError
 from jobs.process.forked_program import WaitForEnd, can_fork, forked
 from jobs.process.process_guard import command_under_guard
 from jobs.process.spark_conf import read_settings, refuse_own_settings, settings_from_environment
-from jobs.run import enrich_day, local_master
-from jobs.run.engines import ENGINE, LOCAL, SPARK, chosen_engine
+from jobs.run import enrich_day
+from jobs.run.coordinator.link_server import link_ports
+from jobs.run.engines import local_master
+from jobs.run.engines.engine import ENGINE, LOCAL, SPARK, chosen_engine
+from jobs.run.engines.spark_session import GIVING_BACK, MASTER_VARIABLE
 from jobs.run.enrich_day import FAILED, LOG_VARIABLE, STOPPED, WRONG
-from jobs.run.link_server import link_ports
-from jobs.run.spark_session import GIVING_BACK, MASTER_VARIABLE
 from jobs.tables.leases import Lease
 
 HERE = Path(__file__).resolve().parent

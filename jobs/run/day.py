@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DeclarationError
-from jobs.run.limiting_factor import with_limits
-from jobs.run.options import RunOptions
-from jobs.run.preflight import preflight, require_new_run
-from jobs.run.progress import RunProgress
-from jobs.run.run_leases import end_run
-from jobs.run.spark_failures import own_words
-from jobs.run.spark_session import session
+from jobs.run.coordinator.run_leases import end_run
+from jobs.run.engines.spark_failures import own_words
+from jobs.run.engines.spark_session import session
+from jobs.run.metrics.limiting_factor import with_limits
+from jobs.run.metrics.progress import RunProgress
+from jobs.run.plan.options import RunOptions
+from jobs.run.plan.preflight import preflight, require_new_run
 from jobs.schema import DayFacts, DayRecord, RunBill
 from jobs.storage.urls import is_url
 from jobs.tables import run_bills, run_records
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from jobs.declare.enrichment import Enrichment
     from jobs.input.day import InputDay
-    from jobs.run.changed_rows import ChangedRows
-    from jobs.run.engines import Engine
-    from jobs.run.planner import DayPlan
+    from jobs.run.changes.changed_rows import ChangedRows
+    from jobs.run.engines.engine import Engine
+    from jobs.run.plan.planner import DayPlan
     from jobs.run.request_metrics import RequestMetricsCollector
 
 Report = Callable[[dict[str, Any]], None]
@@ -111,7 +111,10 @@ def write_day(
     require_new_run(enrichment, run_id)
     changed = None
     if enrichment.input.only_changed:
-        from jobs.run.changed_rows import find_changes, taken_over  # take deltalake: definitions load without it
+        from jobs.run.changes.changed_rows import (  # take deltalake: definitions load without it
+            find_changes,
+            taken_over,
+        )
 
         changed = taken_over(compared / day, input_day) if compared is not None else None
         if changed is None:
@@ -151,11 +154,11 @@ def write_input(
     changed: where they are the changed rows of the day.
     """
     started_at = _now()
-    from jobs.run.driver_task import is_for_driver  # import Spark only after the declaration is checked
-    from jobs.run.engines import LOCAL, LocalEngine, SparkEngine, chosen_engine
-    from jobs.run.planner import RunOfDay, plan_day
+    from jobs.run.engines.driver_task import is_for_driver  # import Spark only after the declaration is checked
+    from jobs.run.engines.engine import LOCAL, LocalEngine, SparkEngine, chosen_engine
+    from jobs.run.plan.planner import RunOfDay, plan_day
     from jobs.run.request_metrics import RequestMetricsCollector
-    from jobs.run.windows import write_windows
+    from jobs.run.windows.window_rows import write_windows
 
     report({"kind": "started", "day": day, "run_id": run_id, "rows_total": input_day.rows})
     engine: Engine
@@ -200,7 +203,7 @@ def write_input(
     if whole_day and isinstance(engine, SparkEngine):
         facts = write_windows(engine.spark, facts)
     if changed is not None:
-        from jobs.run.changed_rows import with_kept_rows
+        from jobs.run.changes.changed_rows import with_kept_rows
 
         facts = with_kept_rows(facts, changed)
     record = _counted(engine, plan, facts, sent, rows_in=input_day.rows, job_s=clock() - began)
@@ -218,7 +221,7 @@ def _writes_on_store(
     """
     if not engine.is_elsewhere:
         return False
-    from jobs.run.shared_places import require_shared_places
+    from jobs.run.plan.shared_places import require_shared_places
 
     on_store = is_url(enrichment.output.path) and is_plain and not enrichment.windows
     if on_store:
@@ -228,7 +231,7 @@ def _writes_on_store(
 
 
 def _is_elsewhere() -> bool:
-    from jobs.run.engines import is_elsewhere  # imports Spark, which only a store makes worth it this early
+    from jobs.run.engines.engine import is_elsewhere  # imports Spark, which only a store makes worth it this early
 
     return is_elsewhere()
 
@@ -249,7 +252,7 @@ def _written(
 ) -> DayFacts:
     """here: the calls are made in this process. here_if_known: so are rows of which none needs a call."""
     from jobs.run.enrich import write_out
-    from jobs.run.ledger_session import prepare_ledger
+    from jobs.run.keys.ledger_session import prepare_ledger
     from jobs.tables.old_files import KEYS
 
     scratch = f"{plan.facts.folder}{KEYS}"
@@ -273,7 +276,7 @@ def _written(
 def _counted(
     engine: Engine, plan: DayPlan, facts: DayFacts, sent: RequestMetricsCollector, *, rows_in: int, job_s: float
 ) -> DayRecord:
-    from jobs.run import metrics
+    from jobs.run.metrics import run_metrics as metrics
 
     stage = engine.file_stage(facts.files)
     figures = metrics.count(facts.files, facts.declared, rows_in=rows_in, job_s=job_s, stage=stage)
@@ -290,7 +293,7 @@ def _latest_first(enrichment: str) -> list[DayRecord]:
 def _judged(engine: Engine, plan: DayPlan, record: DayRecord, checks: str) -> DayRecord:
     """The record with the verdicts; the checks read the stored answers of the written rows."""
     from jobs.input.arrow_expressions import evaluate
-    from jobs.run.engines import SparkEngine
+    from jobs.run.engines.engine import SparkEngine
     from jobs.run.written_answers import stored_answers
 
     spark = engine.spark if isinstance(engine, SparkEngine) else None

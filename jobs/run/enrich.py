@@ -13,12 +13,12 @@ from pyspark.sql import types as T  # noqa: N812
 from jobs import schema
 from jobs.errors import DeclarationError
 from jobs.input.file_rows import ROWS_AT_ONCE
-from jobs.run.engines import Engine
-from jobs.run.keyed_rows import written_schema
-from jobs.run.local_rows import LocalRows, engine_of
-from jobs.run.planner import plan_tasks
-from jobs.run.preflight import check_columns
-from jobs.run.run_leases import keepers_of, limits_of
+from jobs.run.coordinator.run_leases import keepers_of, limits_of
+from jobs.run.engines.engine import Engine
+from jobs.run.plan.planner import plan_tasks
+from jobs.run.plan.preflight import check_columns
+from jobs.run.rows.keyed_rows import written_schema
+from jobs.run.rows.local_rows import LocalRows, engine_of
 from jobs.storage.stored_files import open_parquet
 from jobs.task.answers_in_doubt import without_doubt
 from jobs.task.arrow_batches import BatchLayout

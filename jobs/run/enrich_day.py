@@ -31,10 +31,10 @@ from jobs.declare.calendar import require_day
 from jobs.declare.loading import load
 from jobs.errors import LOG_SAYS_MORE, DeclarationError, NoInput, RowFailed, RunStopped, TidegateError
 from jobs.run.day import Report, WrittenRun, write_day
-from jobs.run.engines import beside
-from jobs.run.options import RunOptions
-from jobs.run.spark_failures import sentence_of
-from jobs.run.spark_session import session
+from jobs.run.engines.engine import beside
+from jobs.run.engines.spark_failures import sentence_of
+from jobs.run.engines.spark_session import session
+from jobs.run.plan.options import RunOptions
 from jobs.run.terminal import terminal
 from jobs.tables import run_records
 from jobs.task.worker_daemon import prefer_compiled_spark

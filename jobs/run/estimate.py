@@ -19,13 +19,13 @@ from jobs.declare.prices import SENT, cost_of, in_force
 from jobs.errors import DeclarationError, NoInput
 from jobs.ledger.selection import select
 from jobs.ledger.stored_request import read_request, versions, what_changed
-from jobs.run.changed_rows import find_changes
-from jobs.run.hits import folder_of
-from jobs.run.judged_answers import needing_no_call
-from jobs.run.key_columns import ROWS, TEXT
-from jobs.run.options import RunOptions, ledger_of
+from jobs.run.changes.changed_rows import find_changes
+from jobs.run.keys.hits import folder_of
+from jobs.run.keys.judged_answers import needing_no_call
+from jobs.run.keys.key_texts import ROWS, TEXT
+from jobs.run.plan.options import RunOptions, ledger_of
+from jobs.run.plan.preflight import check_columns, check_event_time, find_day
 from jobs.run.planned_keys import CALLS, PlannedKeys
-from jobs.run.preflight import check_columns, check_event_time, find_day
 from jobs.schema import Facts
 from jobs.tables import run_records
 from jobs.wording import counted

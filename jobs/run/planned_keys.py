@@ -13,7 +13,7 @@ import pyarrow as pa
 from jobs.input.arrow_expressions import arrow_keys
 from jobs.input.key_columns import read_keys
 from jobs.input.key_values import read_by
-from jobs.run.key_columns import ROWS, TEXT, key_texts
+from jobs.run.keys.key_texts import ROWS, TEXT, key_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,7 +66,7 @@ class PlannedKeys:
 
     @functools.cached_property
     def _frames(self) -> list[tuple[DataFrame, PartitionPlan]]:
-        from jobs.run.planner import plan_tasks
+        from jobs.run.plan.planner import plan_tasks
 
         return [plan_tasks(day.read(self.spark()), self.enrichment) for day in self.days]
 
@@ -75,7 +75,7 @@ class PlannedKeys:
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
-        from jobs.run.day_keys import day_keys
+        from jobs.run.keys.day_keys import day_keys
 
         lookup, names = self.enrichment.lookups[number], self._frames[0][1].layout.keys[number]
         by_day = (

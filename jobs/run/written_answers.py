@@ -29,8 +29,8 @@ from jobs.ledger.resolution import NEVER, Ints, times_of
 from jobs.ledger.scan import KeySet, matches
 from jobs.ledger.selection import VANISHED_AT_MOST
 from jobs.ledger.store import LedgerFolder
-from jobs.run.hits import folder_of, run_of_keys
-from jobs.run.key_columns import TEXT, key_texts
+from jobs.run.keys.hits import folder_of, run_of_keys
+from jobs.run.keys.key_texts import TEXT, key_texts
 from jobs.schema import BY_RUN, GONE, NONE, DayFacts
 from jobs.storage.locked_folders import temporary_folder
 from jobs.storage.stored_files import open_parquet, read_footer, read_schema

@@ -20,9 +20,9 @@ from jobs.declare.enrichment import Enrichment
 from jobs.declare.loading import load
 from jobs.errors import DayTaken, DeclarationError, RowFailed, RunStopped, TidegateError
 from jobs.run.day import named
+from jobs.run.engines.spark_failures import sentence_of
+from jobs.run.engines.spark_session import session
 from jobs.run.enrich_day import FAILED, STOPPED, WRONG, WROTE, tidy_path, with_log
-from jobs.run.spark_failures import sentence_of
-from jobs.run.spark_session import session
 from jobs.schema import DayRecord
 from jobs.streams import stream_state
 from jobs.streams.micro_batches import BatchHeldBack, MicroBatches

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from jobs.errors import TidegateError
 from jobs.process.publish_decision import Quality, held_back_by, kept
 from jobs.run.day import write_input
-from jobs.run.preflight import check_input
+from jobs.run.plan.preflight import check_input
 from jobs.streams.batch_publishing import MicroBatch, complete_records, is_published, publish_batch
 from jobs.streams.delta_source import DeltaSource
 from jobs.streams.stream_compaction import StreamCompaction

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs.run.arrival import path_of
+from jobs.run.windows.arrival import path_of
 from jobs.schema import SOURCE_FILE
 from jobs.tables.asked_keys import files_of_days
 

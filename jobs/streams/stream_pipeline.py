@@ -11,7 +11,7 @@ from jobs.process.day_events import FAILED
 from jobs.process.day_pipeline import DayPipeline
 from jobs.process.forked_program import WaitForEnd
 from jobs.process.spark_submit import ended
-from jobs.run.engines import ENGINE, LOCAL
+from jobs.run.engines.engine import ENGINE, LOCAL
 from jobs.streams import stream_state
 from jobs.streams.stream_files import check_streamable
 from jobs.streams.stream_state import BatchDone, StreamState

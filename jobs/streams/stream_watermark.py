@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from jobs import schema
-from jobs.run.arrival import NEVER, Millis, event_times_ms
+from jobs.run.windows.arrival import NEVER, Millis, event_times_ms
 from jobs.storage import durable
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from aiohttp import web
 from jobs import schema
 from jobs.ledger.store import LedgerFolder
 from jobs.process.packing import package
-from jobs.run.hits import run_of_keys
-from jobs.run.options import RunOptions, ledger_of
+from jobs.run.keys.hits import run_of_keys
+from jobs.run.plan.options import RunOptions, ledger_of
 from jobs.tables import run_records
 from tests.cluster.conftest import bare_python
 from tests.cluster.test_cluster import Output

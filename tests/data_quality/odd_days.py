@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from aiohttp import web
 
 from jobs.run.day import run_day
-from jobs.run.hits import folder_of
-from jobs.run.options import RunOptions, ledger_of
+from jobs.run.keys.hits import folder_of
+from jobs.run.plan.options import RunOptions, ledger_of
 from tidegate import (
     AsyncFunctionLookup,
     Cache,

@@ -19,8 +19,8 @@ from data_quality.written_day import WrittenDay
 from jobs.declare.answer_json import dump
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.keys import key_text
-from jobs.run.hits import folder_of
-from jobs.run.options import RunOptions, ledger_of
+from jobs.run.keys.hits import folder_of
+from jobs.run.plan.options import RunOptions, ledger_of
 from jobs.run.written_answers import stored_answers
 from jobs.schema import DayFacts, DeclaredFacts, LookupFacts
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Retry, Service, Tolerance

@@ -10,8 +10,8 @@ from honest_day import DAY, input_table
 from data_quality.day import check
 from jobs.declare.services import Retry
 from jobs.run.enrich import write_out
-from jobs.run.metrics import count
-from jobs.run.planner import plan_tasks
+from jobs.run.metrics.run_metrics import count
+from jobs.run.plan.planner import plan_tasks
 from jobs.schema import DayFacts
 from tidegate import AsyncFunctionLookup, Enrichment, EventTime, Input, Output, Tolerance
 

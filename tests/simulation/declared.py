@@ -22,7 +22,7 @@ from jobs.declare.lookup import Lookup, service_of
 from jobs.declare.services import Outage, Retry, Service
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.store import LedgerFolder
-from jobs.run.key_columns import TASK
+from jobs.run.keys.key_texts import TASK
 from jobs.schema import RunBill
 from jobs.task.arrow_batches import BatchLayout
 from jobs.task.plan import PartitionPlan

@@ -199,7 +199,7 @@ def _replace_files() -> None:
     """The ledger's disk, and state that the processes of a real run do not share."""
     from jobs.clients import request_counter
     from jobs.ledger import journal, keyed_file, recent_parts, scan, store, writer
-    from jobs.run import run_leases
+    from jobs.run.coordinator import run_leases
     from jobs.task import output_files, runner
 
     aiohttp.connector.monotonic = clock.monotonic  # type: ignore[attr-defined]  # its pool closes idle connections

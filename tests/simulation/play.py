@@ -18,7 +18,7 @@ from jobs.ledger.compaction import compact
 from jobs.ledger.erasure import forget
 from jobs.limits.store_url import LIMITS_URL, OFF
 from jobs.run.enrich import write_out
-from jobs.run.ledger_session import prepare_ledger
+from jobs.run.keys.ledger_session import prepare_ledger
 from jobs.run.request_metrics import RequestMetricsCollector
 from tests.simulation import night_at_work
 from tests.simulation.declared import bill_of, draw_rows, frame_of, ledger_folder, lookup_of, plan_of

@@ -14,22 +14,22 @@ import jobs.clients.http
 import jobs.commands.marks
 import jobs.ledger.compaction
 import jobs.ledger.erasure
-import jobs.run.day_keys
-import jobs.run.engines
+import jobs.run.coordinator.run_leases
+import jobs.run.engines.engine
+import jobs.run.engines.spark_coordinator
+import jobs.run.engines.spark_facts
+import jobs.run.engines.stages
 import jobs.run.enrich
-import jobs.run.keyed_rows
-import jobs.run.ledger_session
-import jobs.run.run_leases
+import jobs.run.keys.day_keys
+import jobs.run.keys.ledger_session
+import jobs.run.rows.keyed_rows
 import jobs.run.settling
-import jobs.run.spark_coordinator
-import jobs.run.spark_facts
-import jobs.run.stages
 import jobs.storage.stored_files
 import jobs.task.output_files
 from jobs.ledger.journal import Journal
 from jobs.ledger.store import LedgerFolder
 from jobs.limits.store_url import limits_url, open_store
-from jobs.run.run_leases import RunLeases, limits_of
+from jobs.run.coordinator.run_leases import RunLeases, limits_of
 from jobs.schema import RunBill
 from jobs.task.output_files import TaskFiles, TaskResult
 from tests.simulation import clock, installation, spark
@@ -47,12 +47,12 @@ def install() -> None:
     installation.install(
         {
             jobs.storage.stored_files.filesystem_of: _filesystem_of,
-            jobs.run.spark_facts.setting: lambda _spark, _name, default="": default or "simulated",
-            jobs.run.spark_coordinator.coordinator_of: lambda frames: frames.coordinator(),
-            jobs.run.stages._partition: lambda: None,
-            jobs.run.engines._stage_here: lambda engine, _address, _attempts: spark.TableStage(engine.spark),
-            jobs.run.day_keys.KeySource: spark.FrameKeys,
-            jobs.run.run_leases.run_leases: _leases_of_process,
+            jobs.run.engines.spark_facts.setting: lambda _spark, _name, default="": default or "simulated",
+            jobs.run.engines.spark_coordinator.coordinator_of: lambda frames: frames.coordinator(),
+            jobs.run.engines.stages._partition: lambda: None,
+            jobs.run.engines.engine._stage_here: lambda engine, _address, _attempts: spark.TableStage(engine.spark),
+            jobs.run.keys.day_keys.KeySource: spark.FrameKeys,
+            jobs.run.coordinator.run_leases.run_leases: _leases_of_process,
         }
     )
     jobs.run.settling.run_records = types.SimpleNamespace(  # type: ignore[assignment]  # they are in the user's home

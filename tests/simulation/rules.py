@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from jobs.declare.lookup import Lookup
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.keys import key_text
-from jobs.run.key_columns import TEXT
-from jobs.run.prefetch_task import PLACE
+from jobs.run.keys.key_texts import TEXT
+from jobs.run.keys.prefetch_task import PLACE
 from jobs.run.request_metrics import RequestMetricsCollector
 from tests.simulation.declared import LEDGER, Row, is_marked
 from tests.simulation.disk import Storage

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812  # Spark's own name for it
 
 from jobs import schema
-from jobs.run import day_keys, driver_keys
-from jobs.run.coordinator import DriverCoordinator
-from jobs.run.key_columns import TASK
+from jobs.run.coordinator.driver_coordinator import DriverCoordinator
+from jobs.run.keys import day_keys, driver_keys
+from jobs.run.keys.key_texts import TASK
 from jobs.task import stage_tasks
 from jobs.task.link_protocol import PARTITION_OF_FRAME
 from tests.simulation.faults import Faults
@@ -220,7 +220,7 @@ class Spark:
 
 @dataclass(frozen=True)
 class TableStage:
-    """A stage over a table in the driver (jobs/run/stages.py), which Spark's tasks divide."""
+    """A stage over a table in the driver (jobs/run/engines/stages.py), which Spark's tasks divide."""
 
     spark: Spark
 
@@ -259,7 +259,7 @@ class Frame:
 
 
 class FrameKeys:
-    """The keys of a frame's rows, in the driver (jobs/run/day_keys.py)."""
+    """The keys of a frame's rows, in the driver (jobs/run/keys/day_keys.py)."""
 
     def __init__(self, prepared: Frame, names: Sequence[str], lookup: Any, _day: Any, _parts: Any) -> None:
         self._prepared, self.names, self.lookup = prepared, tuple(names), lookup

@@ -16,7 +16,7 @@ from jobs.process.day_pipeline import DayPipeline
 from jobs.process.forked_program import runs_our_code, spare_pandas
 from jobs.process.spark_conf import SPARK_CONF
 from jobs.process.spark_submit import spark_submit_from_environment
-from jobs.run.engines import ENGINE, LOCAL, SPARK
+from jobs.run.engines.engine import ENGINE, LOCAL, SPARK
 from jobs.run.enrich_day import STOPPED as STOPPED_BY_SERVICE
 from jobs.run.enrich_day import WRONG as WRONG_DECLARATION
 from jobs.schema import DayRecord

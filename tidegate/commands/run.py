@@ -3,7 +3,7 @@
 import argparse
 
 from jobs.process.day_options import DayOptions
-from jobs.run.options import RunOptions
+from jobs.run.plan.options import RunOptions
 from tidegate.commands.command import Command, add_days, add_enrichment, days_of
 from tidegate.commands.day_json import add_json, tell_as_asked
 from tidegate.commands.days import add_engine, add_wait, pipeline_of

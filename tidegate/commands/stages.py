@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from jobs.process.day_events import DayStage
-from jobs.run.engines import LOCAL
+from jobs.run.engines.engine import LOCAL
 from jobs.wording import counted
 from tidegate.terminal import clear_line
 

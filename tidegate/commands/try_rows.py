@@ -22,7 +22,7 @@ def _run(options: argparse.Namespace) -> int:
     from jobs.commands.preview import first_rows, preview_rows
     from jobs.commands.preview_keys import keys_of
     from jobs.input.day import last_day
-    from jobs.run.preflight import preflight
+    from jobs.run.plan.preflight import preflight
 
     enrichment = named(options).enrichment
     if options.rows < 1:

@@ -21,8 +21,8 @@ from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.http import HttpClient
 from jobs.declare.fingerprint import plain
 from jobs.errors import DeclarationError, RunStopped
-from jobs.run.keyed_rows import written_schema
-from jobs.run.planner import plan_tasks
+from jobs.run.plan.planner import plan_tasks
+from jobs.run.rows.keyed_rows import written_schema
 from jobs.task.runner import run_partition
 from tests.support.disorderly_service import GREETING, DisorderlyService
 from tidegate import (

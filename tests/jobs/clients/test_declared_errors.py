@@ -13,7 +13,7 @@ from jobs.declare.ledger_settings import FOR_EVER, Ttl
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer, as_table
 from jobs.ledger.declared_folder import request_fingerprint
-from jobs.run.judged_answers import without_old_errors
+from jobs.run.keys.judged_answers import without_old_errors
 from tests.golden.declared.golden import order, towns, weather
 from tests.jobs.clients.test_http import ask, lookup, replies
 from tidegate import ApiKey, Batch, Env, HttpLookup, OAuth2ClientCredentials, Pages, Service

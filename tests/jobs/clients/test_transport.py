@@ -13,7 +13,7 @@ from jobs.clients.authorizing import _TOKENS
 from jobs.clients.client import CallFailed
 from jobs.declare.fingerprint import fingerprint
 from jobs.errors import AccessRefused, DeclarationError
-from jobs.run.preflight import check_service
+from jobs.run.plan.preflight import check_service
 from tests.jobs.clients.test_http import ask, lookup
 from tests.support.authority import HOST, Authority
 from tidegate import Enrichment, Env, Input, OAuth2ClientCredentials, Output, Service

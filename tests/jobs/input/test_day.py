@@ -14,7 +14,7 @@ from deltalake import DeltaTable, Schema
 from jobs.errors import DeclarationError
 from jobs.input.day import BYTES_PER_BATCH, UNBOUNDED, of_files
 from jobs.run.day import run_day
-from jobs.run.stages import SparkStage
+from jobs.run.engines.stages import SparkStage
 from jobs.tables.publishing import publish
 from jobs.task.link_protocol import PARTITION_OF_FRAME
 from jobs.task.output_files import TaskFiles

@@ -21,8 +21,8 @@ from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.working_folders import announce, remove_abandoned
-from jobs.run.kept_keys import keep_keys
-from jobs.run.registration import look_around, unregister
+from jobs.run.keys.kept_keys import keep_keys
+from jobs.run.keys.registration import look_around, unregister
 from tests.support.failing_storage import FailingStorage, put_under
 
 OLD = [f'["old {number}"]' for number in range(8)]

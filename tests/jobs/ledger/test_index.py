@@ -10,7 +10,7 @@ from jobs.ledger import keyed_file, store
 from jobs.ledger.answers import StoredAnswer, as_table
 from jobs.ledger.index import AnswerIndex, write_index
 from jobs.ledger.plan import LedgerPlan
-from jobs.run.hits import folder_of, with_index
+from jobs.run.keys.hits import folder_of, with_index
 
 
 def answers(count):

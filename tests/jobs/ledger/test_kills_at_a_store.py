@@ -18,9 +18,9 @@ from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select
 from jobs.ledger.working_folders import announce
 from jobs.ledger.writer import LedgerWriter
-from jobs.run.hits import folder_of, with_index
-from jobs.run.kept_keys import keep_keys
-from jobs.run.registration import look_around, unregister
+from jobs.run.keys.hits import folder_of, with_index
+from jobs.run.keys.kept_keys import keep_keys
+from jobs.run.keys.registration import look_around, unregister
 from tests.support.killed_processes import behind_a_proxy
 
 pytestmark = pytest.mark.proof

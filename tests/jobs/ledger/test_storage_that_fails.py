@@ -30,8 +30,8 @@ from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import versions, write_request
 from jobs.ledger.working_folders import announce
-from jobs.run.hits import folder_of, with_index
-from jobs.run.registration import look_around, unregister
+from jobs.run.keys.hits import folder_of, with_index
+from jobs.run.keys.registration import look_around, unregister
 from tests.jobs.task.test_runner import Function, batch, collected, lookup, plan
 from tests.support.failing_storage import ERRORS, FailingStorage, put_under
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Retry, Service

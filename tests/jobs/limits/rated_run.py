@@ -11,8 +11,8 @@ import types
 
 import pyarrow as pa
 
-from jobs.run.coordinator import DriverCoordinator
-from jobs.run.run_leases import keepers_of, limits_of
+from jobs.run.coordinator.driver_coordinator import DriverCoordinator
+from jobs.run.coordinator.run_leases import keepers_of, limits_of
 from jobs.task.driver_link import with_driver
 from jobs.task.link_protocol import PARTITION_OF_FRAME
 from jobs.task.runner import PartitionRun

@@ -19,7 +19,7 @@ from jobs.limits.adaptive_limit import AdaptiveLimit, Seen
 from jobs.limits.lease_book import Answer, Claim, Limit, Share
 from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.limits.limits_plan import CALLS, ServiceLimits
-from jobs.run.run_leases import limits_of
+from jobs.run.coordinator.run_leases import limits_of
 from jobs.task.lease_messages import claims_of, seen_of
 from jobs.task.service_lease import ServiceLease
 from tests.jobs.limits.fleet import MemoryStore

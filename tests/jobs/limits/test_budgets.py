@@ -16,8 +16,8 @@ from jobs.errors import BudgetExhausted, DeclarationError
 from jobs.ledger.store import LedgerFolder
 from jobs.limits.lease_book import Claim, LeaseBook, Limit, Share
 from jobs.limits.store_url import LIMITS_URL, open_store
-from jobs.run.coordinator import DriverCoordinator
-from jobs.run.run_leases import RunLeases, check_limits, limits_of
+from jobs.run.coordinator.driver_coordinator import DriverCoordinator
+from jobs.run.coordinator.run_leases import RunLeases, check_limits, limits_of
 from tests.jobs.task.test_runner import batches, in_time, plan
 from tests.jobs.task.test_task_ledger import kept, with_ledger
 from tests.support.task_threads import TaskThreads

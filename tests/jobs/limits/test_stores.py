@@ -18,7 +18,7 @@ from jobs.limits import file_store
 from jobs.limits.lease_book import Claim, Limit
 from jobs.limits.store import BookCorrupt, StoreLost, book_in
 from jobs.limits.store_url import LIMITS_URL, STATE_HOME, limits_url, open_store
-from jobs.run.run_leases import RunLeases, check_limits
+from jobs.run.coordinator.run_leases import RunLeases, check_limits
 from tidegate import HttpLookup, Service
 
 

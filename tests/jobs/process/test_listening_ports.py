@@ -38,7 +38,7 @@ scored = Enrichment(name="scored", input=Input(path="raw", row_id=["k"]), lookup
 
 @atexit.register
 def tell_the_secret():  # for the test: nothing else may
-    from jobs.run import spark_coordinator
+    from jobs.run.engines import spark_coordinator
 
     if spark_coordinator._coordinator is not None:
         Path("secret").write_text(spark_coordinator._coordinator._secret)

@@ -8,15 +8,15 @@ import pytest
 from jobs.errors import DeclarationError
 from jobs.process.spark_conf import SPARK_CONF
 from jobs.process.spark_submit import SparkSubmit, python_environment, spark_submit_from_environment
-from jobs.run.local_master import settings_of
-from jobs.run.spark_session import OF_APPLICATION, OF_SESSION, OF_USER
+from jobs.run.engines.local_master import settings_of
+from jobs.run.engines.spark_session import OF_APPLICATION, OF_SESSION, OF_USER
 from tidegate.__main__ import main
 from tidegate.commands.days import add_engine
 
 CLUSTER = "spark://driver:7077"
 IMAGE = "/opt/env/bin/python"
 PROGRAM = """
-from jobs.run.spark_session import session
+from jobs.run.engines.spark_session import session
 spark = session("settings")
 print("SEEN", spark.conf.get("spark.sql.files.maxPartitionBytes"), spark.sparkContext.getConf().get("spark.note"))
 """

@@ -31,7 +31,7 @@ from jobs.declare.loading import load
 from jobs.errors import DeclarationError
 from jobs.run.day import run_day
 from jobs.run.enrich_day import WRONG
-from jobs.run.options import RunOptions
+from jobs.run.plan.options import RunOptions
 from jobs.streams import stream_state
 from jobs.streams.enrich_stream import Stream, Trigger, main
 from jobs.tables import run_records
@@ -321,7 +321,7 @@ from data_quality.day_quality import DayQuality
 from jobs.declare.loading import load
 from jobs.streams import micro_batches
 from jobs.streams.enrich_stream import Stream, Trigger
-from jobs.run.spark_session import session
+from jobs.run.engines.spark_session import session
 from jobs.streams import batch_publishing
 
 place, number, *names = sys.argv[1:]

@@ -14,9 +14,11 @@ from deltalake import DeltaTable
 
 from jobs import schema
 from jobs.errors import DeclarationError
-from jobs.run import day, engines, shared_places
+from jobs.run import day
 from jobs.run.day import run_day
-from jobs.run.engines import SparkEngine
+from jobs.run.engines import engine as engines
+from jobs.run.engines.engine import SparkEngine
+from jobs.run.plan import shared_places
 from jobs.storage import objects
 from jobs.storage.stored_files import open_parquet
 from jobs.tables.old_files import vacuum

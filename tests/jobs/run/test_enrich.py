@@ -17,11 +17,11 @@ from jobs.errors import AccessRefused, TidegateError
 from jobs.input.arrow_keys import keys_of
 from jobs.ledger.keys import key_text
 from jobs.limits.fair_shares import even_shares
+from jobs.run.engines.spark_failures import own_words, sentence_of
+from jobs.run.engines.spark_session import PARALLELISM, keep_tasks
 from jobs.run.enrich import carry_out, enrich
-from jobs.run.metrics import count
-from jobs.run.planner import concurrencies, plan_tasks
-from jobs.run.spark_failures import own_words, sentence_of
-from jobs.run.spark_session import PARALLELISM, keep_tasks
+from jobs.run.metrics.run_metrics import count
+from jobs.run.plan.planner import concurrencies, plan_tasks
 from tidegate import (
     AsyncFunctionLookup,
     Batch,

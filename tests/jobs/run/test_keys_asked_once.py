@@ -12,7 +12,7 @@ from aiohttp import web
 
 from jobs.run.day import run_day
 from jobs.run.estimate import estimate
-from jobs.run.options import RunOptions
+from jobs.run.plan.options import RunOptions
 from tidegate import (
     AsyncFunctionLookup,
     Batch,

@@ -14,12 +14,12 @@ from jobs.errors import DeclarationError, RunStopped
 from jobs.limits.lease_book import Claim, Limit
 from jobs.limits.store import StoreLost
 from jobs.limits.store_url import LIMITS_URL, open_store
-from jobs.run import coordinator as coordinating
-from jobs.run import run_leases
-from jobs.run.coordinator import DriverCoordinator
+from jobs.run.coordinator import driver_coordinator as coordinating
+from jobs.run.coordinator import run_leases
+from jobs.run.coordinator.driver_coordinator import DriverCoordinator
+from jobs.run.coordinator.run_leases import RunLeases, keepers_of, limits_of
 from jobs.run.enrich import enrich
-from jobs.run.limiting_factor import TaskLoad
-from jobs.run.run_leases import RunLeases, keepers_of, limits_of
+from jobs.run.metrics.limiting_factor import TaskLoad
 from jobs.task.service_lease import ServiceLease
 from tests.jobs.limits.test_rates import most_in_a_window
 from tests.jobs.task.test_runner import Function, batches, in_time, lookup, plan

@@ -16,7 +16,7 @@ from jobs import schema
 from jobs.errors import DeclarationError
 from jobs.input.dealing import url_of
 from jobs.run.day import run_day
-from jobs.run.engines import ENGINE
+from jobs.run.engines.engine import ENGINE
 from tidegate import (
     Enrichment,
     EventTime,

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs import schema
-from jobs.run.metrics import count
+from jobs.run.metrics.run_metrics import count
 from jobs.task.outcome_columns import ATTEMPT
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
@@ -67,7 +67,9 @@ def written(rows, folder):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_figures_are_those_of_the_rows_one_by_one(tmp_path, monkeypatch, seed):
-    monkeypatch.setattr("jobs.run.metrics.KEYS_WAITING", 5)  # of a large day they are brought together many times
+    monkeypatch.setattr(
+        "jobs.run.metrics.run_metrics.KEYS_WAITING", 5
+    )  # of a large day they are brought together many times
     rng = random.Random(seed)
     rows = [drawn(rng) for _ in range(60)]
     day = count(written(rows, tmp_path), facts(), rows_in=60, job_s=1.0)

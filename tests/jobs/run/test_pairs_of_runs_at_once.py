@@ -20,12 +20,12 @@ from jobs.declare.services import Service
 from jobs.ledger.compaction import compact
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import Search
-from jobs.run.claims import SharedLookup
-from jobs.run.hits import folder_of, known_answers, run_of_keys
-from jobs.run.kept_keys import keep_keys, release_prefetched
-from jobs.run.key_columns import HASH, TEXT
-from jobs.run.prefetch_task import PLACE, SharedKeys, run_prefetch
-from jobs.run.registration import look_around, registered
+from jobs.run.keys.claims import SharedLookup
+from jobs.run.keys.hits import folder_of, known_answers, run_of_keys
+from jobs.run.keys.kept_keys import keep_keys, release_prefetched
+from jobs.run.keys.key_texts import HASH, TEXT
+from jobs.run.keys.prefetch_task import PLACE, SharedKeys, run_prefetch
+from jobs.run.keys.registration import look_around, registered
 from jobs.task.arrow_batches import BatchLayout
 from jobs.task.plan import PartitionPlan
 from jobs.task.runner import run_partition

@@ -17,13 +17,15 @@ from aiohttp import web
 from asyncio_core import AsyncFunction
 from jobs import schema
 from jobs.errors import AccessRefused, BudgetExhausted, LedgerError, RowFailed
-from jobs.run import day, driver_task, engines
+from jobs.run import day
 from jobs.run.day import run_day
-from jobs.run.engines import SparkEngine
+from jobs.run.engines import driver_task
+from jobs.run.engines import engine as engines
+from jobs.run.engines.engine import SparkEngine
+from jobs.run.engines.spark_coordinator import coordinator_of
 from jobs.run.enrich_day import FAILED, main
-from jobs.run.options import RunOptions
-from jobs.run.preflight import preflight
-from jobs.run.spark_coordinator import coordinator_of
+from jobs.run.plan.options import RunOptions
+from jobs.run.plan.preflight import preflight
 from jobs.task.row_flow import RowOutput
 from tidegate import (
     AsyncFunctionLookup,

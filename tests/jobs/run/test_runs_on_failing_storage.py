@@ -24,7 +24,7 @@ from jobs.ledger.keys import key_text
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from jobs.run.day import run_day
-from jobs.run.options import RunOptions
+from jobs.run.plan.options import RunOptions
 from jobs.tables import run_records
 from jobs.tables.publishing import publish
 from tests.support import failing_storage

@@ -11,7 +11,7 @@ from jobs.commands.costs import costs_of
 from jobs.limits.file_store import FileStore
 from jobs.limits.lease_book import Claim, Limit
 from jobs.limits.store_url import LIMITS_URL
-from jobs.run.run_leases import RunLeases, limits_of
+from jobs.run.coordinator.run_leases import RunLeases, limits_of
 from jobs.schema import DayFacts
 from jobs.tables import run_bills, run_records
 from tidegate import Budget, Enrichment, HttpLookup, Input, Output, Price, Service

@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 
 from jobs.process.spark_submit import SparkSubmit
-from jobs.run import local_master
+from jobs.run.engines import local_master
 from jobs.tables import run_records
 from tests.jobs.process.test_listening_ports import processes_of
 from tests.support.places import everywhere, place_of

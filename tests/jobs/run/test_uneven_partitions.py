@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from jobs.run.enrich import write_out
-from jobs.run.planner import plan_tasks
+from jobs.run.plan.planner import plan_tasks
 from tests.jobs.run.test_enrich import enrichment, lookup
 from tidegate import Batch, Service
 

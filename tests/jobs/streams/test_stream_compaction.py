@@ -4,8 +4,8 @@ import pytest
 
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.generations import contents
-from jobs.run.hits import folder_of
-from jobs.run.options import RunOptions, ledger_of
+from jobs.run.keys.hits import folder_of
+from jobs.run.plan.options import RunOptions, ledger_of
 from jobs.streams.stream_compaction import BATCHES, StreamCompaction
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Ledger, Output
 

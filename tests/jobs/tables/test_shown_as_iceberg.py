@@ -17,7 +17,7 @@ from jobs.declare.table_conflicts import find_conflict
 from jobs.errors import DeclarationError, PublishConflict, TidegateError
 from jobs.input.day import find_input
 from jobs.run.day import run_day
-from jobs.run.preflight import preflight
+from jobs.run.plan.preflight import preflight
 from jobs.schema import Verdict
 from jobs.streams.batch_publishing import MicroBatch, complete_records, publish_batch
 from jobs.tables import publishing, run_records, shown_elsewhere

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from jobs.declare.table_conflicts import find_conflict
 from jobs.errors import DeclarationError, PublishConflict, TidegateError
-from jobs.run.preflight import preflight
+from jobs.run.plan.preflight import preflight
 from jobs.schema import Verdict
 from jobs.storage import exchange
 from jobs.tables import publishing

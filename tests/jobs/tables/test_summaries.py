@@ -10,7 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from jobs.errors import DeclarationError, TidegateError
 from jobs.input.day import of_files
-from jobs.run.preflight import preflight
+from jobs.run.plan.preflight import preflight
 from jobs.tables.summaries import summarize
 from jobs.tables.summary_sql import check_summaries
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output, Summary

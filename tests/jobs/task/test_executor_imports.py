@@ -12,11 +12,12 @@ from pyspark import cloudpickle
 from asyncio_core import AsyncFunction
 from data_quality.judging import seen_in
 from jobs.input.day import of_files
-from jobs.run import enrich, metrics
-from jobs.run.key_columns import key_texts
-from jobs.run.planner import plan_tasks
-from jobs.run.prefetch_task import run_prefetch
-from jobs.run.stages import SparkStage
+from jobs.run import enrich
+from jobs.run.engines.stages import SparkStage
+from jobs.run.keys.key_texts import key_texts
+from jobs.run.keys.prefetch_task import run_prefetch
+from jobs.run.metrics import run_metrics as metrics
+from jobs.run.plan.planner import plan_tasks
 from jobs.task.answers_in_doubt import without_doubt
 from jobs.task.output_files import TaskFiles
 from jobs.task.runner import run_partition

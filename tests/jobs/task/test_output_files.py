@@ -12,9 +12,9 @@ from pyspark.errors import PythonException
 from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 
 from jobs.errors import TidegateError
+from jobs.run.engines.stages import SparkStage
 from jobs.run.enrich import enrich, write_out
-from jobs.run.planner import plan_tasks
-from jobs.run.stages import SparkStage
+from jobs.run.plan.planner import plan_tasks
 from jobs.task import output_files
 from jobs.task.output_files import TaskFiles, groups
 from tests.jobs.run.test_enrich import EXOTIC, enrichment, exotic, lookup

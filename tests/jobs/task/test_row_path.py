@@ -8,7 +8,7 @@ from collections import Counter
 import pyarrow as pa
 from aiohttp import web
 
-from jobs.run.options import RunOptions, ledger_of
+from jobs.run.plan.options import RunOptions, ledger_of
 from jobs.task.arrow_batches import BatchLayout
 from jobs.task.plan import PartitionPlan
 from jobs.task.runner import PartitionRun

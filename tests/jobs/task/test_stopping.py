@@ -120,7 +120,7 @@ DRIVER = """
 import os, sys
 sys.path.insert(0, {tests!r})
 from jobs.run.enrich import enrich
-from jobs.run.spark_session import session
+from jobs.run.engines.spark_session import session
 from test_stopping import ROWS, declared
 spark = session("stopped")
 enrich(spark.range(0, ROWS, 1, 2), declared({url!r})).count()

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from jobs.run.local_master import DAEMON
+from jobs.run.engines.local_master import DAEMON
 
 ROOT = Path(__file__).parents[3]
 
 TWO_TASKS = """
 import json
-from jobs.run.spark_session import session
+from jobs.run.engines.spark_session import session
 
 def look(_):
     import gc, os, sys
@@ -43,7 +43,7 @@ def test_workers_of_one_machine_share_what_their_daemon_loaded_and_draw_differen
 
 SETTING = "spark.python.daemon.module"
 SHOWS = f"""
-from jobs.run.spark_session import session
+from jobs.run.engines.spark_session import session
 
 print(session("workers").conf.get("{SETTING}"))
 """

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from deltalake.table import TableAlterer
 
 import jobs.run.day
-import jobs.run.preflight
+import jobs.run.plan.preflight
 import jobs.streams.batch_publishing
 import jobs.streams.micro_batches
 import jobs.tables.delta_log
@@ -58,7 +58,7 @@ def install() -> None:
             jobs.tables.delta_log.checkpoints_of: _checkpoints,
             jobs.tables.leases.leased: _watched(jobs.tables.leases.leased),
             jobs.run.day.write_input: _written_by_the_stage,
-            jobs.run.preflight.check_input: lambda *_: None,
+            jobs.run.plan.preflight.check_input: lambda *_: None,
         }
     )
     listen()

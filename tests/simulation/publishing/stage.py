@@ -26,7 +26,7 @@ from jobs.errors import DayTaken, PublishConflict, TidegateError
 from jobs.input.day import InputDay
 from jobs.ledger.keys import key_text
 from jobs.process.publish_decision import publish_or_hold_back
-from jobs.run.changed_rows import ChangedRows, with_kept_rows
+from jobs.run.changes.changed_rows import ChangedRows, with_kept_rows
 from jobs.schema import DayRecord, RowChanges
 from jobs.streams.micro_batches import BatchHeldBack, MicroBatches
 from jobs.tables import leases, run_records, shown_days, shown_elsewhere

@@ -1,0 +1,203 @@
+"""The rows that a run of `Input(rows="changed")` enriches: those that are new, changed, or past their `ttl`; and the
+published rows that stay. Compared by Arrow in the driver, without Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.declare.enrichment import Enrichment
+from jobs.errors import TidegateError
+from jobs.input.day import FileFacts, InputDay
+from jobs.input.row_comparison import Flags, Places, differ, matching, repeated
+from jobs.input.row_ids import chosen, ids_of, rows_of
+from jobs.input.staged_files import FOLDER as STAGED
+from jobs.run.changes.published_rows import PublishedRows
+from jobs.run.plan.preflight import check_columns, find_day
+from jobs.schema import OUTCOMES, DayFacts, DayMetrics, DayRecord, LookupMetrics, RowChanges
+from jobs.storage.work_folders import work_folder
+from jobs.tables.copied_rows import keep_rows
+from jobs.tables.delta_log import table_at
+
+Clock = Callable[[], int]  # µs since the epoch
+
+
+@dataclass(frozen=True)
+class ChangedRows:
+    """The rows to enrich of a table without days.
+
+    compared: the facts of its files. stay: the published files, each with its rows that stay.
+    """
+
+    input_day: InputDay
+    changes: RowChanges
+    compared: FileFacts
+    stay: tuple[tuple[str, pa.BooleanArray], ...] = ()
+
+
+def find_changes(
+    enrichment: Enrichment,
+    input_day: InputDay,
+    day: str,
+    *,
+    ignore_ttl: bool = False,
+    clock: Clock = lambda: time.time_ns() // 1000,
+) -> ChangedRows:
+    """Compare the input with what is published. The rows to enrich are written beside the output, unless all are.
+
+    All are new where nothing is published yet, or by a lookup that is declared otherwise now.
+
+    Raises:
+        DeclarationError: An id of a row is null, or several rows have it; or the rows cannot be written.
+    """
+    return Comparison.of(enrichment, input_day, day, ignore_ttl=ignore_ttl, now_us=clock()).found()
+
+
+def hand_over(changed: ChangedRows, path: Path) -> None:
+    """Keep what was found for the program that is started next."""
+    path.write_bytes(pickle.dumps(changed))
+
+
+def taken_over(path: Path, input_day: InputDay) -> ChangedRows | None:
+    """What the starter of this program found; None where it found nothing, or the input is another one by now."""
+    if not path.exists():
+        return None
+    changed: ChangedRows = pickle.loads(path.read_bytes())  # noqa: S301  # ours, in a folder that only we can enter
+    return changed if changed.compared == input_day.facts else None
+
+
+def with_kept_rows(facts: DayFacts, changed: ChangedRows) -> DayFacts:
+    """The facts of a written run with the rows that stay, copied beside its files. Raises TidegateError without one."""
+    kept = keep_rows(changed.stay, Path(facts.folder))
+    rows = sum(pq.read_metadata(file).num_rows for file in kept)
+    if rows != changed.changes.kept:
+        raise TidegateError(f"{rows:,} of {changed.changes.kept:,} unchanged rows were copied; nothing is published.")
+    return replace(facts, changes=changed.changes, kept_files=kept)
+
+
+def compare(
+    enrichment: Enrichment, day: str, *, ignore_ttl: bool = False, clock: Clock = lambda: time.time_ns() // 1000
+) -> ChangedRows | DayRecord:
+    """What a run would enrich; or the published record, with the figures of a run without rows, if a run would change
+    no row and no verdict.
+
+    Writes nothing but copies of the input. Raises DeclarationError for a wrong input.
+    """
+    input_day = find_day(enrichment, day)
+    check_columns(enrichment, input_day.names)
+    comparison = Comparison.of(enrichment, input_day, day, ignore_ttl=ignore_ttl, now_us=clock())
+    published = comparison.published
+    with contextlib.suppress(pa.ArrowException):
+        if published is not None and published.are_judged_as_now(enrichment) and comparison.finds_nothing():
+            record = published.record
+            changes = RowChanges(0, 0, 0, 0, comparison.ids.num_rows, comparison.over)
+            return replace(record, facts=replace(record.facts, changes=changes), figures=_nothing_done(record.figures))
+    return comparison.found()
+
+
+def _nothing_done(before: DayMetrics) -> DayMetrics:
+    none: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
+    lookups = (LookupMetrics(one.name, none, 0, 0, 0.0, 0.0, None, None) for one in before.lookups)
+    return DayMetrics(0, 0, 0, tuple(lookups))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The rows of the input and the published rows, both numbered. published: none where they are not comparable."""
+
+    enrichment: Enrichment
+    input_day: InputDay
+    ids: pa.Table  # of the input
+    published: PublishedRows | None
+    published_ids: pa.Table
+    now_us: int
+    ignore_ttl: bool
+    over: int  # publications so far
+    folder: Path  # for copies of the input
+    compared: FileFacts
+
+    @classmethod
+    def of(cls, enrichment: Enrichment, input_day: InputDay, day: str, *, ignore_ttl: bool, now_us: int) -> Comparison:
+        """Raises DeclarationError for ids that are null or repeat."""
+        compared = input_day.facts  # before they are read
+        ids = ids_of(enrichment, input_day)
+        partition = f"{enrichment.input.partition}={day}"
+        table = table_at(enrichment.output.path)
+        over = 0 if table is None else table.transaction_version(partition) or 0
+        published, there = PublishedRows.of(enrichment, day), ids.schema.empty_table()
+        if published is not None:
+            there = published.columns(ids.schema)
+            if repeated(there) or any(column.null_count for column in there.columns):  # by a run of all rows
+                published = None
+        folder = Path(work_folder(enrichment.output.path), STAGED, partition)
+        return cls(enrichment, input_day, ids, published, there, now_us, ignore_ttl, over, folder, compared)
+
+    @cached_property
+    def pairs(self) -> tuple[Places, Places]:
+        return matching(self.ids, self.published_ids)
+
+    def found(self) -> ChangedRows:
+        if self.published is not None:
+            with contextlib.suppress(pa.ArrowException):  # of values that do not compare: all count as new
+                return self.changes()
+        return ChangedRows(self.input_day, RowChanges(self.ids.num_rows, 0, 0, 0, 0, self.over), self.compared)
+
+    def finds_nothing(self) -> bool:
+        known, _ = self.pairs
+        if not len(known) == self.ids.num_rows == self.published_ids.num_rows:
+            return False
+        return not self._expired.any() and not self._changed.any()
+
+    def changes(self) -> ChangedRows:
+        (known, there), changed = self.pairs, self._changed
+        expired = self._expired & ~changed
+        wanted = np.ones(self.ids.num_rows, np.bool_)
+        wanted[known] = changed | expired
+        stay = np.zeros(self.published_ids.num_rows, np.bool_)
+        stay[there] = ~(changed | expired)
+        counted = RowChanges(
+            new=self.ids.num_rows - len(known),
+            changed=int(changed.sum()),
+            expired=int(expired.sum()),
+            gone=self.published_ids.num_rows - len(known),
+            kept=int(stay.sum()),
+            over=self.over,
+        )
+        assert self.published is not None
+        by_file = tuple((file, pa.array(flags)) for file, flags in self.published.by_file(stay))
+        return ChangedRows(chosen(self.input_day, wanted, self.folder), counted, self.compared, by_file)
+
+    @cached_property
+    def _changed(self) -> Flags:
+        """Which of the pairs differ."""
+        changed = np.zeros(len(self.pairs[0]), np.bool_)
+        for differs in self._differences():
+            changed |= differs
+        return changed
+
+    def _differences(self) -> Iterator[Flags]:
+        assert self.published is not None
+        of_input = rows_of(self.input_day)
+        fields = {field.name.lower(): field for field in self.published.input_columns(self.enrichment)}
+        fields |= {field.name.lower(): field for field in self.input_day.schema}
+        ids = {name.lower() for name in self.ids.column_names}
+        for types in (pa.schema([field]) for name, field in fields.items() if name not in ids):
+            one, other = of_input.columns(types).column(0), self.published.columns(types).column(0)
+            yield differ(one, self.pairs[0], other, self.pairs[1])
+
+    @cached_property
+    def _expired(self) -> Flags:
+        assert self.published is not None
+        expired = self.published.expired(self.enrichment, now_us=self.now_us, ignore_ttl=self.ignore_ttl)
+        found: Flags = expired[self.pairs[1]]
+        return found

@@ -1,0 +1,123 @@
+"""The published rows of a table without days, and which of their answers a run would not use again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from jobs import schema
+from jobs.declare.enrichment import Enrichment, written_columns
+from jobs.declare.fingerprint import fields
+from jobs.declare.lookup import Lookup
+from jobs.input.row_comparison import Flags, ParquetRows
+from jobs.ledger.answers import ANSWERS
+from jobs.ledger.declared_folder import declared_folder
+from jobs.ledger.expired_marks import expired_marks
+from jobs.run.keys.key_texts import key_texts
+from jobs.schema import DayRecord
+from jobs.storage.stored_files import parquet_source
+from jobs.tables import run_records
+from jobs.tables.asked_keys import ROWS_AT_ONCE, files_of_days
+
+
+@dataclass(frozen=True)
+class PublishedRows(ParquetRows):
+    """The published rows of one run. record: of the run, which a kill after its commit leaves as written."""
+
+    record: DayRecord
+
+    @classmethod
+    def of(cls, enrichment: Enrichment, day: str) -> PublishedRows | None:
+        """Those of the last run; None if its lookups were declared otherwise but for `ttl`, or if it has no record."""
+        files = sorted(file for of, file in files_of_days(enrichment) if of == day)
+        runs = {PurePosixPath(file).parent.name for file in files}
+        record = run_records.of_run(enrichment.name, day, runs.pop()) if len(runs) == 1 else None
+        if record is None or _answered_by(fields(enrichment)) != _answered_by(record.facts.declared.fields):
+            return None
+        return cls(tuple(files), record)
+
+    def are_judged_as_now(self, enrichment: Enrichment) -> bool:
+        """Whether nothing at all is declared otherwise since but `ttl`, so that the verdicts are those of now."""
+        now, before = fields(enrichment), self.record.facts.declared.fields
+        return self.record.state == "published" and _but_ttl(now) == _but_ttl(before)
+
+    def input_columns(self, enrichment: Enrichment) -> pa.Schema:
+        made = {enrichment.input.partition.lower()}
+        made |= {name.lower() for lookup in enrichment.lookups for name in written_columns(lookup)}
+        found = {field.name.lower(): field for file in self.files for field in pq.read_schema(parquet_source(file))}
+        return pa.schema(
+            [field for name, field in found.items() if name not in made and not name.startswith("_")]
+        ).remove_metadata()
+
+    def expired(self, enrichment: Enrichment, *, now_us: int, ignore_ttl: bool) -> Flags:
+        """Which rows have no answer, or one that was declared expired or is past its time to live. With `ignore_ttl`,
+        as in a replay, the dead letters in place of the last.
+        """
+        found = np.zeros(self.num_rows, np.bool_)
+        for lookup in enrichment.lookups:
+            status, at = schema.published_status(lookup.name), schema.published_answered_at(lookup.name)
+            rows = self.columns(pa.schema([(status, pa.string()), (at, pa.timestamp("us", "UTC"))]))
+            found |= ~_is_one_of(rows[status], *ANSWERS, "skipped")
+            answered_at = rows[at].cast(pa.int64()).fill_null(now_us).to_numpy()
+            found |= self._marked(enrichment, lookup, answered_at)
+            if ignore_ttl:
+                found |= _is_one_of(rows[status], *lookup.facts().dead_letters)
+            else:
+                found |= _outlived(lookup, rows[status], now_us - answered_at)
+        return found
+
+    def _marked(self, enrichment: Enrichment, lookup: Lookup, answered_at: object) -> Flags:
+        found = np.zeros(self.num_rows, np.bool_)
+        if (folder := declared_folder(enrichment, lookup)) is None:
+            return found
+        marks = expired_marks(folder)
+        if not marks.num_rows:
+            return found
+        last = marks.group_by("key").aggregate([("answered_at", "max")])
+        keys = self._asked(lookup, hidden=lookup.reads(enrichment.pii))
+        place = pc.index_in(keys, value_set=last["key"].combine_chunks())
+        marked_at = last["answered_at_max"].cast(pa.int64()).take(place).fill_null(0).to_numpy()
+        newer: Flags = marked_at > answered_at
+        return newer
+
+    def _asked(self, lookup: Lookup, *, hidden: bool) -> pa.ChunkedArray:
+        parts = tuple(lookup.keys)
+        texts = []
+        for file in self.files:
+            with pq.ParquetFile(parquet_source(file)) as opened:
+                for batch in opened.iter_batches(ROWS_AT_ONCE, columns=[schema.key(lookup.name)]):
+                    key = batch.column(0)
+                    columns = pa.RecordBatch.from_arrays([pc.struct_field(key, part) for part in parts], parts)
+                    whole = np.logical_and.reduce([column.is_valid().to_numpy(False) for column in columns.columns])
+                    known = key_texts(columns.filter(pa.array(whole)), parts, hidden=hidden)
+                    texts.append(known.take(pa.array(np.cumsum(whole) - 1, mask=~whole)))
+        return pa.chunked_array(texts, pa.string())
+
+
+def _answered_by(declared: Mapping[str, str]) -> dict[str, str]:
+    """The fields of a declaration on which answers depend."""
+    return {name: value for name, value in _but_ttl(declared).items() if name.startswith(("lookups.", "input.row_id"))}
+
+
+def _but_ttl(declared: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in declared.items() if ".ttl." not in name}
+
+
+def _outlived(lookup: Lookup, status: pa.ChunkedArray, ages: object) -> Flags:
+    """By the rule of the ledger. ages: in µs."""
+    found = np.zeros(len(status), np.bool_)
+    for outcome, limit in lookup.ttl.max_age_us().items():
+        if outcome in ANSWERS and limit is not None:
+            found |= _is_one_of(status, outcome) & ((ages >= limit) | (limit == 0))  # type: ignore[operator]
+    return found
+
+
+def _is_one_of(values: pa.ChunkedArray, *wanted: str) -> Flags:
+    found: Flags = pc.is_in(values, value_set=pa.array(wanted, pa.string())).to_numpy()
+    return found

@@ -1,0 +1,1 @@
+"""What runs the tasks of a run: Spark, or this process."""

@@ -1,0 +1,159 @@
+"""What runs the tasks of a run: Spark, or this process.
+
+An engine gives the stages that run tasks, and the driver's coordinator. Everything below a task is
+the same code on each engine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+from typing import TYPE_CHECKING, Protocol
+
+from jobs.errors import DeclarationError
+from jobs.run.coordinator.driver_coordinator import DriverCoordinator
+from jobs.run.engines import spark_coordinator
+from jobs.run.engines.local_master import ATTEMPTS, LOOPBACK, attempts_of, is_local
+from jobs.run.engines.spark_facts import is_remote, setting, slots_of
+from jobs.run.engines.spark_session import interpreted, master_here, session_beside
+from jobs.run.engines.stages import ProcessStage, SparkStage, Stage, ThreadStage
+from jobs.storage.urls import is_url
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import SparkSession
+
+    from jobs.task.link_protocol import DriverAddress
+
+ENGINE = "TIDEGATE_ENGINE"  # variable of the environment
+SPARK, LOCAL = "spark", "local"
+
+
+class Engine(Protocol):
+    """Runs the tasks of a run."""
+
+    @property
+    def name(self) -> str:
+        """The run's name, as holders of leases see it."""
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether tasks run on other machines than the driver."""
+
+    @property
+    def coordinator(self) -> DriverCoordinator:
+        """The driver's side of the tasks' links."""
+
+    @property
+    def slots(self) -> int:
+        """The tasks that run at once."""
+
+    def stage(self, address: DriverAddress | None = None, *, here: bool = False) -> Stage:
+        """A stage whose tasks register at this address, or call nobody. here: They run in this process."""
+
+    def file_stage(self, files: Sequence[str]) -> Stage:
+        """A stage whose parts are these files of a run: tasks read those on a store, the driver those on a disk."""
+
+    def interpreted(self, *, rows: int, repeated: bool) -> AbstractContextManager[None]:
+        """For the body, plan for few rows where that is cheaper."""
+
+
+class SparkEngine:
+    """Runs tasks on Spark: on this machine, or on a cluster."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+
+    @property
+    def name(self) -> str:
+        return setting(self.spark, "spark.app.name")
+
+    @property
+    def is_elsewhere(self) -> bool:
+        return is_remote(self.spark) or not is_local(setting(self.spark, "spark.master"))
+
+    @property
+    def coordinator(self) -> DriverCoordinator:
+        return spark_coordinator.coordinator_of(self.spark)
+
+    @property
+    def slots(self) -> int:
+        return slots_of(self.spark)
+
+    def file_stage(self, files: Sequence[str]) -> Stage:
+        return SparkStage(self.spark) if self.is_elsewhere and any(map(is_url, files)) else ThreadStage()
+
+    def stage(self, address: DriverAddress | None = None, *, here: bool = False) -> Stage:
+        if not here:
+            return SparkStage(self.spark)
+        return _stage_here(self, address, attempts_of(setting(self.spark, "spark.master")))
+
+    def interpreted(self, *, rows: int, repeated: bool) -> AbstractContextManager[None]:
+        return interpreted(self.spark, rows=rows, repeated=repeated)
+
+
+class LocalEngine:
+    """Runs the tasks of a run in this process, one after the other, without Java."""
+
+    is_elsewhere = False
+    slots = 1
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def coordinator(self) -> DriverCoordinator:
+        return _local_coordinator()
+
+    def file_stage(self, files: Sequence[str]) -> Stage:  # noqa: ARG002  # as Spark's
+        return ThreadStage()
+
+    def stage(self, address: DriverAddress | None = None, *, here: bool = True) -> Stage:  # noqa: ARG002  # it is here
+        return _stage_here(self, address, ATTEMPTS)
+
+    def interpreted(self, *, rows: int, repeated: bool) -> AbstractContextManager[None]:  # noqa: ARG002  # as Spark's
+        return contextlib.nullcontext()
+
+
+def beside(engine: Engine) -> Engine:
+    """Another engine of the application, for another thread."""
+    return SparkEngine(session_beside(engine.spark)) if isinstance(engine, SparkEngine) else engine
+
+
+def chosen_engine(option: str | None = None) -> str:
+    """The engine that an option of a command, or else the environment, chooses.
+
+    Raises:
+        DeclarationError: There is no such engine.
+    """
+    chosen = option or os.environ.get(ENGINE) or SPARK
+    if chosen not in (SPARK, LOCAL):
+        raise DeclarationError(f"{ENGINE} is {chosen!r}; it must be {SPARK} or {LOCAL}.")
+    return chosen
+
+
+def _stage_here(engine: Engine, address: DriverAddress | None, attempts: int) -> Stage:
+    return ProcessStage(attempts, lambda: address is not None and engine.coordinator.has_failed(address))
+
+
+def is_elsewhere() -> bool:
+    """Whether the tasks of a run that this program begins will run on other machines."""
+    return chosen_engine() == SPARK and not is_local(master_here())
+
+
+_opening = threading.Lock()
+
+
+def _local_coordinator() -> DriverCoordinator:
+    with _opening:
+        return _opened_coordinator()
+
+
+@functools.cache
+def _opened_coordinator() -> DriverCoordinator:
+    # a task of this process ends with it: no stage can end before its tasks
+    return DriverCoordinator(LOOPBACK, LOOPBACK, lambda _stage: True)

@@ -1,0 +1,50 @@
+"""The coordinator of this driver process: one, as there is one SparkContext or one server of Spark Connect."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from jobs.run.coordinator.driver_coordinator import DriverCoordinator
+from jobs.run.coordinator.link_server import ANY_PORT, link_ports
+from jobs.run.engines.spark_facts import LOOPBACK, hosts_for_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_coordinator: DriverCoordinator | None = None
+_opening = threading.Lock()
+
+
+def coordinator_of(spark: SparkSession) -> DriverCoordinator:
+    """This driver's coordinator, opened when it is first wanted; on loopback where all tasks are of this machine."""
+    global _coordinator  # noqa: PLW0603  # enrich(df) has no other way to it
+    with _opening:
+        if _coordinator is None:
+            host, bind_host = hosts_for_tasks(spark)
+            ports = ANY_PORT if host == LOOPBACK else link_ports()
+            _coordinator = DriverCoordinator(host, bind_host, _is_active, cancel=_cancel, ports=ports)
+        return _coordinator
+
+
+def _is_active(stage: int) -> bool:
+    """Whether Spark works on this stage; False if Spark does not answer, because it is ending, and over Spark Connect,
+    which knows no stages: there the end of this process ends the tasks' calls.
+    """
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context  # noqa: SLF001  # the driver's own, from another thread
+    try:
+        return context is not None and stage in context.statusTracker().getActiveStageIds()
+    except Exception:  # noqa: BLE001  # Py4J raises many: the JVM has been killed, or its context is stopped
+        return False
+
+
+def _cancel(stage: int, reason: str) -> None:
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context  # noqa: SLF001
+    with suppress(Exception):  # as _is_active; Spark then tries the task again, which fails at its hello
+        if context is not None:
+            context._jsc.sc().cancelStage(stage, reason)  # noqa: SLF001  # PySpark has no word for it

@@ -1,0 +1,114 @@
+"""The Spark session of a day's run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from jobs.run.engines import local_master
+from jobs.run.engines.spark_facts import setting, slots_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER_VARIABLE = "TIDEGATE_STARTED_ON"  # the master for which `tidegate run` and Dagster start the program
+PARALLELISM = "spark.sql.leafNodeDefaultParallelism"
+OF_SESSION = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",  # the window over the input is counted in whole batches
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.shuffle.partitions": "8",
+}
+OF_USER = ("spark.ui.enabled", "spark.python.daemon.module")  # of the application, where spark-submit was given them
+FEW_ROWS = 20_000
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+# processes give back what a batch took, else their memory grows with the rows, and a stream's with its batches: Arrow's
+# own allocator has a heap for each thread, and batches go from one to the next; glibc keeps ever larger blocks where it
+# has no bound
+GIVING_BACK = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_TRIM_THRESHOLD_": "1048576"}
+OF_APPLICATION = {  # only the start of Spark can make them
+    "spark.speculation": "false",  # a second copy of a task would repeat its calls
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # a fifth of planning: who called, for each expression
+    "spark.ui.enabled": "false",
+    **{f"spark.executorEnv.{name}": value for name, value in GIVING_BACK.items()},
+}
+
+
+def session(name: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise workers use another Python
+    builder = SparkSession.builder.appName(f"tidegate {name}")
+    settings = OF_SESSION if "SPARK_REMOTE" in os.environ else OF_SESSION | _of_application()
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    keep_tasks(spark)
+    return spark
+
+
+def session_beside(spark: SparkSession) -> SparkSession:
+    """Another session of the application, with the same settings: a thread may change its own and disturb no other."""
+    other = spark.newSession()
+    for key in (*OF_SESSION, PARALLELISM):
+        other.conf.set(key, str(spark.conf.get(key)))
+    return other
+
+
+@contextlib.contextmanager
+def interpreted(spark: SparkSession, *, rows: int, repeated: bool = False) -> Iterator[None]:
+    """Let Spark interpret the body's plans where they are of few rows: to write Java for them, and to compile it, costs
+    a tenth of Java's CPU of such a run. repeated: later bodies have the same plans, so that compiled code pays.
+    """
+    is_worth_it = rows <= FEW_ROWS and not repeated
+    before = {key: str(spark.conf.get(key)) for key in INTERPRETED} if is_worth_it else {}
+    for key in before:
+        spark.conf.set(key, INTERPRETED[key])
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, value)
+
+
+def _of_application() -> dict[str, str]:
+    settings = dict(OF_APPLICATION)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # under spark-submit
+        submitted = _submitted()
+        settings |= local_master.settings_of(submitted.get("spark.master", ""))
+        settings |= {key: submitted[key] for key in OF_USER if key in submitted}
+    else:
+        settings |= local_master.settings_of("local[*]")
+        os.environ.update(local_master.environment_of("local[*]"))
+    return settings
+
+
+def keep_tasks(spark: SparkSession) -> None:
+    """Make every read of this day's files divide them alike, because keys found for a task must match its rows.
+
+    Spark divides files by the slots that it has at the moment, and executors may come between two reads.
+    """
+    if not setting(spark, PARALLELISM):
+        spark.conf.set(PARALLELISM, str(slots_of(spark)))
+
+
+def master_here() -> str:
+    """The master of this program's Spark, which need not have started."""
+    from pyspark import SparkContext
+
+    if known := os.environ.get("SPARK_REMOTE") or os.environ.get(MASTER_VARIABLE):
+        return known
+    if (context := SparkContext._active_spark_context) is not None:  # noqa: SLF001
+        return str(context.master)
+    return _submitted().get("spark.master", "") if "PYSPARK_GATEWAY_PORT" in os.environ else "local[*]"
+
+
+def _submitted() -> dict[str, str]:
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()  # noqa: SLF001  # else there is no JVM yet that could say
+    return dict(SparkConf().getAll())

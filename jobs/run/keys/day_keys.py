@@ -1,0 +1,181 @@
+"""The distinct keys of a day, each with its number of rows and one of them; or only their hashes.
+
+The driver reads up to ROWS_AT_DRIVER rows, if Arrow and Spark agree on the types of a key's parts; Spark reads more
+rows, and keys of other types. benchmarks/hits.py measures both.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+
+from jobs.errors import DeclarationError
+from jobs.input.arrow_expressions import arrow_keys
+from jobs.input.dealing import Parts
+from jobs.input.key_columns import COMPARABLE
+from jobs.input.key_values import read_by
+from jobs.run.keys.driver_keys import DriverKeys, KeyRows, collect_rows, read_rows
+from jobs.run.keys.key_texts import HASH, ROWS, TASK, TEXT, is_whole, with_texts
+from jobs.run.rows.local_rows import CURE, MOST_ROWS, LocalRows
+from jobs.schema import SOURCE_FILE, SOURCE_ROW
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+    from jobs.declare.lookup import Lookup
+    from jobs.input.day import InputDay
+    from jobs.run.keys.key_texts import Hashes
+
+_DRAWN = "__key_drawn"
+ROWS_AT_DRIVER = MOST_ROWS
+ROWS_COLLECTED = 500_000  # by a Spark job, for keys that are more than columns
+
+
+@dataclass(frozen=True)
+class KeyHashes:
+    """The distinct hashes of a day's keys, sorted; and whether any key occurs in several rows.
+
+    A repeat may be two keys of one hash: distinct keys are exact.
+    """
+
+    hashes: Hashes
+    repeat: bool
+
+
+@dataclass(frozen=True)
+class KeySource:
+    """The source of one lookup's keys in a day.
+
+    Args:
+        prepared: The rows, with the key in the columns `names`.
+        lookup: Whose key it is.
+        day: The files that the rows are straight from; None where they are not, or nobody knows.
+        parts: Of these files, which each task reads; None where the tasks are the partitions of `prepared`.
+    """
+
+    prepared: DataFrame | LocalRows
+    names: tuple[str, ...]
+    lookup: Lookup
+    day: InputDay | None
+    parts: Parts | None = None
+
+    def hashes(self) -> KeyHashes:
+        """The hashes of all keys without a null part."""
+        if self._in_driver is not None:
+            found = self._in_driver.hashes
+            once, rows = np.unique(found, return_counts=True)  # with counts it sorts; alone it hashes: 30 times as slow
+            return KeyHashes(once, bool((rows > 1).any()))
+        return hashes_in_spark(self._frame, self.names)
+
+    def distinct(self, *, hidden: bool, seed: int) -> DriverKeys | SparkKeys:
+        """Each key once, with one of its rows, drawn by `seed`, so that the tasks that read them have equal shares of
+        the keys. hidden: TEXT is a digest.
+        """
+        if self._in_driver is not None:
+            return self._in_driver.distinct(hidden=hidden, seed=seed)
+        return SparkKeys.of(self._frame, self.names, task=self._task, hidden=hidden, seed=seed)
+
+    @property
+    def _task(self) -> Column:
+        return F.spark_partition_id() if self.parts is None else task_column(self.parts)
+
+    @property
+    def _frame(self) -> DataFrame:
+        if isinstance(self.prepared, LocalRows):
+            raise DeclarationError(
+                f"lookup {self.lookup.name}: a key reads dates before 1900, whose calendar only Spark knows. {CURE}"
+            )
+        return self.prepared
+
+    @functools.cached_property
+    def _in_driver(self) -> KeyRows | None:
+        if self.day is None or self.day.rows > ROWS_AT_DRIVER or not self._are_comparable(self.names):
+            return None
+        found, keys = None, arrow_keys(self.lookup, self.names, self.day.schema)
+        if keys is not None and self._are_comparable(read_by(keys.values())) and self.parts is not None:
+            found = read_rows(self.prepared, keys, self.day, self.parts)
+        if found is None and self.day.rows <= ROWS_COLLECTED:
+            found = collect_rows(self._frame, self.names, self._task)
+        return found
+
+    def _are_comparable(self, names: Iterable[str]) -> bool:
+        fields = [self.prepared.schema[name] for name in names]
+        return all(field.dataType.simpleString() in COMPARABLE for field in fields)
+
+
+@dataclass(frozen=True)
+class SparkKeys:
+    """Distinct keys that Spark keeps until `drop`; of each, TEXT, ROWS, HASH and TASK are in the driver: about 60 bytes
+    and the length of the text.
+    """
+
+    kept: DataFrame  # of `day_keys`
+    wanted: pa.Table
+
+    @classmethod
+    def of(cls, prepared: DataFrame, names: Sequence[str], *, task: Column, hidden: bool, seed: int) -> SparkKeys:
+        kept = day_keys(prepared, names, task=task, hidden=hidden, seed=seed).persist()
+        return cls(kept, kept.select(TEXT, ROWS, HASH, TASK).toArrow())
+
+    @property
+    def types(self) -> StructType:
+        """Of the columns of `frame`."""
+        return self.kept.schema
+
+    def located(self, keys: pa.Table) -> pa.Table:
+        """Lines of `wanted` with TASK."""
+        return keys
+
+    def frame(self, keys: pa.Table) -> DataFrame:
+        """Lines of `wanted` as Spark has them, possibly with others that need no call."""
+        if 2 * keys.num_rows > self.wanted.num_rows:
+            return self.kept.where(F.col(ROWS) > 1) if pc.min(keys[ROWS]).as_py() > 1 else self.kept
+        hashes = self.kept.sparkSession.createDataFrame(keys.select([HASH]))
+        return self.kept.join(hashes, HASH, "left_semi")  # else every known key goes through a task once more
+
+    def drop(self) -> None:
+        self.kept.unpersist()
+
+
+def task_column(parts: Parts) -> Column:
+    """The task that reads a row: rows go to tasks in the order of their files' URLs."""
+    row = F.struct(F.col(SOURCE_FILE).alias("file"), F.col(SOURCE_ROW).alias("row"))
+    firsts = [task[0] for task in parts[1:]]
+    bounds = [F.struct(F.lit(one.url).alias("file"), F.lit(one.row).cast("bigint").alias("row")) for one in firsts]
+    later = [(row >= bound).cast("int") for bound in bounds]
+    return functools.reduce(operator.add, later, F.lit(0))
+
+
+def day_keys(prepared: DataFrame, names: Sequence[str], *, task: Column, hidden: bool, seed: int) -> DataFrame:
+    """Each key in the columns `names` once, by Spark, with TEXT, ROWS, HASH, TASK, and one row of it."""
+    drawn = F.struct(
+        F.xxhash64(SOURCE_FILE, SOURCE_ROW, F.lit(seed)).alias("draw"),
+        task.alias(TASK),
+        F.col(SOURCE_FILE),
+        F.col(SOURCE_ROW),
+    )
+    grouped = (
+        prepared.select(*names, drawn.alias(_DRAWN))
+        .where(is_whole(names))
+        .groupBy(*names)
+        .agg(F.count("*").alias(ROWS), F.min(_DRAWN).alias(_DRAWN))
+        .select(*names, ROWS, F.xxhash64(*names).alias(HASH), f"{_DRAWN}.*")
+        .drop("draw")
+    )
+    return with_texts(grouped, names, hidden=hidden)
+
+
+def hashes_in_spark(prepared: DataFrame, names: Sequence[str]) -> KeyHashes:
+    """The hashes of `day_keys`, in a tenth of its time, without a Python worker."""
+    hashes = prepared.where(is_whole(names)).select(F.xxhash64(*names).alias(HASH))
+    counted = hashes.groupBy(HASH).agg((F.count("*") > 1).alias(ROWS)).toArrow()
+    return KeyHashes(np.sort(counted[HASH].to_numpy()), bool(pc.any(counted[ROWS]).as_py()))

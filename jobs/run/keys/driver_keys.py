@@ -1,0 +1,120 @@
+"""The keys of a day of few rows, found in the driver: by Arrow where it evaluates them, else by one Spark job."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as T  # noqa: N812
+
+from jobs.input.dealing import Parts, tasks_of
+from jobs.input.key_columns import FILE, ROW, read_keys
+from jobs.input.key_values import Values
+from jobs.input.spark_hash import xxhash64
+from jobs.run.keys.key_texts import HASH, ROWS, TASK, TEXT, is_whole, key_texts
+from jobs.run.rows.local_rows import LocalRows
+from jobs.schema import SOURCE_FILE, SOURCE_ROW, arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from jobs.input.day import InputDay
+    from jobs.run.keys.key_texts import Hashes
+
+_DRAWN = "__key_drawn"
+LINE_BITS = 32  # the lower ones of a draw are the line that drew it
+_LOCATION = {TASK: T.IntegerType(), SOURCE_FILE: T.StringType(), SOURCE_ROW: T.LongType()}
+
+
+@dataclass(frozen=True)
+class KeyRows:
+    """The keys of the rows that have one.
+
+    Attributes:
+        rows: `names`, and where each row is: _LOCATION, or FILE and ROW of a day whose parts are dealt.
+    """
+
+    prepared: DataFrame | LocalRows
+    names: tuple[str, ...]
+    rows: pa.Table
+    parts: Parts = ()
+
+    @functools.cached_property
+    def hashes(self) -> Hashes:
+        return _hashes(self.rows, self.names)
+
+    def distinct(self, *, hidden: bool, seed: int) -> DriverKeys:
+        """Each key once, with one of its rows, drawn by `seed`."""
+        lines = np.arange(self.rows.num_rows)
+        drawn = np.random.default_rng(seed).integers(0, 1 << 31, len(lines)) << LINE_BITS | lines
+        grouped = self.rows.select(self.names).append_column(_DRAWN, pa.array(drawn)).group_by(list(self.names))
+        counted = grouped.aggregate([(_DRAWN, "min"), (_DRAWN, "count")])
+        least = counted[f"{_DRAWN}_min"].to_numpy() & (1 << LINE_BITS) - 1
+        keys = self.rows.take(pa.array(least)).combine_chunks()
+        texts = _texts(keys, self.names, hidden=hidden)
+        for name, values in ((ROWS, counted[f"{_DRAWN}_count"]), (HASH, _hashes(keys, self.names)), (TEXT, texts)):
+            keys = keys.append_column(name, values if isinstance(values, pa.ChunkedArray) else pa.array(values))
+        return DriverKeys(self, keys)
+
+
+def read_rows(
+    prepared: DataFrame | LocalRows, keys: Mapping[str, Values], day: InputDay, parts: Parts
+) -> KeyRows | None:
+    """Evaluate these parts of the key. None where Arrow may read other values than Spark."""
+    rows = read_keys(day, keys)
+    return None if rows is None else KeyRows(prepared, tuple(keys), rows, parts)
+
+
+def collect_rows(prepared: DataFrame, names: Sequence[str], task: Column) -> KeyRows:
+    """By one job, which neither shuffles nor starts a Python worker. task: of each row."""
+    location = (task.alias(TASK), SOURCE_FILE, SOURCE_ROW)
+    return KeyRows(prepared, tuple(names), prepared.where(is_whole(names)).select(*names, *location).toArrow())
+
+
+@dataclass(frozen=True)
+class DriverKeys:
+    """Distinct keys in the driver's memory. wanted: as `of.rows`, with TEXT, ROWS and HASH."""
+
+    of: KeyRows
+    wanted: pa.Table
+
+    def located(self, keys: pa.Table) -> pa.Table:
+        """Lines of `wanted` with TASK, SOURCE_FILE and SOURCE_ROW."""
+        if TASK in keys.column_names:
+            return keys
+        tasks, sources = tasks_of(self.of.parts, keys[FILE].to_numpy(), keys[ROW].to_numpy())
+        located = keys.append_column(TASK, pa.array(tasks)).append_column(SOURCE_FILE, sources)
+        return located.append_column(SOURCE_ROW, keys[ROW])
+
+    @functools.cached_property
+    def types(self) -> T.StructType:
+        """Of the columns of `table` and `frame`."""
+        types = {name: self.of.prepared.schema[name].dataType for name in self.of.names}
+        types |= {ROWS: T.LongType(), HASH: T.LongType(), TEXT: T.StringType()} | _LOCATION
+        return T.StructType([T.StructField(name, kind) for name, kind in types.items()])
+
+    def table(self, keys: pa.Table) -> pa.Table:
+        """Lines of `wanted` as Arrow gets them from Spark."""
+        return self.located(keys).select(self.types.names).cast(arrow_schema(self.types))
+
+    def frame(self, keys: pa.Table) -> DataFrame:
+        """Lines of `wanted` as Spark has them."""
+        assert not isinstance(self.of.prepared, LocalRows)  # whose keys go as a table
+        return self.of.prepared.sparkSession.createDataFrame(self.table(keys), self.types)
+
+    def drop(self) -> None:
+        """Nothing is kept outside of the driver."""
+
+
+def _hashes(rows: pa.Table, names: Sequence[str]) -> Hashes:
+    batches = rows.select(names).to_batches()
+    return np.concatenate([np.empty(0, np.int64), *(xxhash64(batch.columns) for batch in batches if batch.num_rows)])
+
+
+def _texts(keys: pa.Table, names: Sequence[str], *, hidden: bool) -> pa.ChunkedArray:
+    batches = keys.select(names).to_batches()
+    return pa.chunked_array([key_texts(batch, names, hidden=hidden) for batch in batches], pa.string())

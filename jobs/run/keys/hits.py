@@ -1,0 +1,112 @@
+"""The driver's side of the ledger in one run: the answers of the day's keys, as one index file per lookup."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.ledger.answers import ANSWERS, SCHEMA, taken
+from jobs.ledger.index import write_index
+from jobs.ledger.plan import OF_KEYS, LedgerPlan
+from jobs.ledger.selection import Search, Seen
+from jobs.ledger.store import LedgerFolder
+from jobs.ledger.working_folders import RUNS
+from jobs.run.keys.judged_answers import needing_no_call, without_unreadable
+from jobs.run.keys.key_texts import ROWS, TEXT
+from jobs.storage.urls import is_url
+from jobs.task.task_ledger import without_expired
+
+if TYPE_CHECKING:
+    from jobs.declare.lookup import Lookup
+    from jobs.run.keys.day_keys import KeySource, SparkKeys
+    from jobs.run.keys.driver_keys import DriverKeys
+
+
+@dataclass(frozen=True)
+class Hits:
+    """The ledger's answers for one lookup's keys of one day."""
+
+    plan: LedgerPlan | None  # None: nothing is stored
+    names: tuple[str, ...]  # the columns of the key
+    keys: DriverKeys | SparkKeys
+    answers: pa.Table  # of those that need no call, as `select` gives them
+    lookup: Lookup
+    seen: Seen = field(default_factory=Seen)  # what the search for them read
+
+    @functools.cached_property
+    def missing(self) -> pa.Table:
+        known = self.answers["key"].combine_chunks()
+        return self.keys.wanted.filter(pc.invert(pc.is_in(self.keys.wanted[TEXT], value_set=known)))
+
+    @property
+    def repeated(self) -> pa.Table:
+        return self.missing.filter(pc.greater(self.missing[ROWS], 1))
+
+
+def run_of_keys(run_id: str) -> str:
+    """The run id of parts that a run writes during its prefetch."""
+    return f"{run_id}{OF_KEYS}"
+
+
+def folder_of(plan: LedgerPlan) -> LedgerFolder:
+    return LedgerFolder(plan.root, plan.lookup, plan.fingerprint)
+
+
+def find_hits(source: KeySource, plan: LedgerPlan | None, *, seed: int) -> Hits:
+    """The distinct keys of a day, and the newest answer of each that still holds. Raises LedgerError."""
+    keys = source.distinct(hidden=plan is not None and plan.hidden, seed=seed)
+    if plan is None:
+        return Hits(plan, source.names, keys, SCHEMA.empty_table(), source.lookup)
+    search = Search(folder_of(plan), keys.wanted[TEXT])
+    answers = known_answers(search, source.lookup, plan)
+    if plan.idempotent:  # a key in several rows would be called by each task
+        repeated = keys.wanted.filter(pc.greater(keys.wanted[ROWS], 1))[TEXT]
+        answers = without_unreadable(source.lookup, answers, repeated)
+    return Hits(plan, source.names, keys, answers, source.lookup, search.seen)
+
+
+def known_answers(
+    search: Search, lookup: Lookup, plan: LedgerPlan, clock: Callable[[], int] = time.time_ns
+) -> pa.Table:
+    """Read what is new, and return the newest records of the search's keys that need no call. Raises LedgerError."""
+    now = clock() // 1000
+    search.update(now)
+    return needing_no_call(lookup, plan, search.selected(now_us=now, ttl=plan.ttl).answers, now)[0]
+
+
+def with_own_answers(hits: Hits) -> pa.Table:
+    """What is stored now, what this run has, and `hits.answers`: all holds to the end of this run, whatever its age."""
+    assert hits.plan is not None
+    folder = folder_of(hits.plan)
+    own = without_expired(folder.read(folder.parts(run_of_keys(hits.plan.run_id))))
+    own = own.filter(pc.is_in(own["outcome"], value_set=pa.array(ANSWERS)))
+    own = own.append_column("place", pa.array(range(own.num_rows), pa.int64()))
+    last = own.group_by("key").aggregate([("place", "max")])["place_max"]
+    own = taken(own, last.to_numpy()).drop_columns(["place"])
+    since = known_answers(Search(folder, hits.keys.wanted[TEXT]), hits.lookup, hits.plan)
+    known = own
+    for older in (since, hits.answers):
+        more = older.filter(pc.invert(pc.is_in(older["key"], value_set=known["key"].combine_chunks())))
+        known = pa.concat_tables([more.select(own.column_names), known])
+    return known
+
+
+def file_of_run(plan: LedgerPlan, name: str) -> str:
+    """The file as an executor opens it; a URL's options, as ?endpoint_override=..., stay behind its path."""
+    root, mark, options = plan.root.partition("?") if is_url(plan.root) else (plan.root, "", "")
+    return f"{root.rstrip('/')}/{plan.lookup}/{plan.fingerprint}/{RUNS}/{plan.run_id}/{name}{mark}{options}"
+
+
+def with_index(plan: LedgerPlan, answers: pa.Table, clock: Callable[[], int] = time.time_ns) -> LedgerPlan:
+    """The plan with an index of these answers, where every executor reads it; without one when there are none."""
+    if not answers.num_rows:
+        return plan
+    path = file_of_run(plan, f"index-{clock()}.arrow")  # a new name: a task may have the last one mapped
+    write_index(path, answers)
+    return replace(plan, index=path)

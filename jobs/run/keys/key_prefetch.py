@@ -1,0 +1,247 @@
+"""Prefetches keys before the rows: each once for the whole run, by the same operators with the same limits.
+
+An ordinary task shares calls only within its partition. Here the keys of all partitions are called first; then every
+row finds its answer, and one row of a key has the audit of its call.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from jobs import schema
+from jobs.declare.lookup import Lookup
+from jobs.ledger.keyed_file import write_keyed
+from jobs.ledger.plan import CallCap, LedgerPlan
+from jobs.run.engines.engine import Engine
+from jobs.run.enrich import write_keys
+from jobs.run.keys.claims import SharedLookup
+from jobs.run.keys.driver_keys import DriverKeys
+from jobs.run.keys.hits import Hits, run_of_keys, with_index, with_own_answers
+from jobs.run.keys.key_texts import HASH, ROWS, TASK, TEXT
+from jobs.run.keys.prefetch_task import PLACE, SharedKeys, run_prefetch
+from jobs.run.request_metrics import RequestMetricsCollector
+from jobs.schema import arrow_schema
+from jobs.storage.urls import below
+from jobs.task.asked_once import AskedFile
+from jobs.task.outcome_columns import ANSWER
+from jobs.task.plan import PartitionPlan
+
+BY_ROW = "row"
+PASSES = 3  # at most: a pass for keys whose answers stopped to count during the pass before it
+OUTCOME = (schema.status, schema.source, schema.error, schema.attempts, schema.latency_ms, schema.paused_ms)
+
+
+@dataclass(frozen=True)
+class First:
+    """The prefetch of one lookup. keys: of `hits.missing`."""
+
+    hits: Hits
+    keys: pa.Table
+
+    @property
+    def message(self) -> str:
+        rest = "" if self.keys.num_rows == self.hits.missing.num_rows else ", the other keys by row"
+        return f"distinct keys: {self.keys.num_rows:,} of {pc.sum(self.keys[ROWS]).as_py():,} rows{rest}"
+
+
+def types_of(types: StructType, names: Sequence[str]) -> str:
+    return ", ".join(types[name].dataType.simpleString() for name in names)
+
+
+def prefetch_keys(
+    plan: PartitionPlan,
+    first: Mapping[int, First],
+    *,
+    engine: Engine,
+    here: bool,
+    alone: bool,
+    seed: int,
+    scratch: str,
+    sent: RequestMetricsCollector | None = None,
+) -> PartitionPlan:
+    """Call for these keys once, all lookups side by side; returns the plan for the rows, which repeats none of the
+    calls.
+
+    first: by the lookup's place in the plan. here: in this process, where `is_for_driver` has it so. alone: no other
+    run was there when this one began. seed: of this run, which asks in an order of its own. scratch: a folder for what
+    became of the keys; the rows need it. sent: told of the requests.
+    Raises what the tasks raise: RunStopped, RowFailed, LedgerError. What was answered until then is in the ledger.
+    """
+    places = sorted(first)
+    hits = {place: first[place].hits for place in places}
+    shared = SharedKeys(
+        {
+            place: SharedLookup(one.plan, one.lookup, types_of(one.keys.types, one.names), one.seen)
+            for place, one in hits.items()
+            if one.plan is not None
+        },
+        alone,
+        seed,
+    )
+    wanted = [TEXT, PLACE, *schema.SOURCE_IDENTITY, schema.PARTITION]
+    for place in places:
+        name = plan.lookups[place].name
+        wanted += [column(name) for column in (*OUTCOME, schema.published_answered_at)]
+        wanted += [answer.name for answer in plan.layout.answers[place]]
+    is_here = here and all(isinstance(one.keys, DriverKeys) for one in hits.values())
+    types, asked = _types(first), list[pa.Table]()
+    known: dict[int, pa.Table] = {}
+    left = dict(first)
+    while left and len(asked) < PASSES:
+        keys = _table(left, types) if is_here else _frame(left, types, tasks=len(plan.shares[0]))
+        asked.append(
+            write_keys(
+                keys, types, _plan_of_keys(plan, places), below(scratch, f"keys-{len(asked)}"), wanted,
+                engine=engine, run=functools.partial(run_prefetch, shared), sent=sent,
+            )
+        )  # fmt: skip
+        plan = replace(plan, cap=_left(plan, places, asked[-1]))
+        known |= {place: with_own_answers(hits[place]) for place in left if hits[place].plan is not None}
+        left = _open_again(left, known, asked[-1])
+    ledgers, files = list(plan.ledgers), list(plan.asked_first or (None,) * len(plan.lookups))
+    for place in places:
+        called = _called(pa.concat_tables(asked), plan.lookups[place], place)
+        files[place] = _written(called, plan.lookups[place], hits[place], below(scratch, f"asked-{place}.arrow"))
+        if (ledger := hits[place].plan) is not None:
+            ledgers[place] = with_index(ledger, _without(known[place], "key", called[TEXT]))
+    return replace(plan, ledgers=tuple(ledgers), asked_first=tuple(files))
+
+
+def _open_again(first: Mapping[int, First], known: Mapping[int, pa.Table], asked: pa.Table) -> dict[int, First]:
+    """The keys that were not called because another run had answered them, and whose answers no longer count: they
+    were refreshed meanwhile, or their time to live has ended. Otherwise each task would call for them.
+    """
+    found = {}
+    for place, one in first.items():
+        if place in known:
+            keys = _without(one.keys, TEXT, asked[TEXT].filter(pc.equal(asked[PLACE], place)))
+            keys = _without(keys, TEXT, known[place]["key"])
+            if keys.num_rows:
+                found[place] = replace(one, keys=keys)
+    return found
+
+
+def _without(table: pa.Table, column: str, values: pa.ChunkedArray) -> pa.Table:
+    return table.filter(pc.invert(pc.is_in(table[column], value_set=values.combine_chunks())))
+
+
+def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
+    layout = replace(
+        plan.layout,
+        carried=(TEXT, PLACE, *schema.SOURCE_IDENTITY),
+        keys=tuple(plan.layout.keys[place] for place in places),
+        order_key=(),
+        event_time=None,
+        lookups=tuple(plan.layout.lookups[place] for place in places),
+        answers=tuple(plan.layout.answers[place] for place in places),
+        key_names=tuple(plan.layout.key_names[place] for place in places),
+    )
+    cap = plan.cap and replace(plan.cap, weights=tuple(plan.cap.weights[place] for place in places))
+    return replace(
+        plan,
+        # a row has the key of one lookup only: at the others it is null, whatever they say of null keys
+        lookups=tuple(replace(plan.lookups[place], on_null_key="skip") for place in places),
+        shares=tuple(plan.shares[place] for place in places),
+        ledgers=tuple(_of_phase(plan.ledgers[place]) for place in places),
+        mode="unordered",
+        unit="keys",
+        reads=None,
+        distinct_keys=(),
+        layout=layout,
+        cap=cap,
+    )
+
+
+def _of_phase(ledger: LedgerPlan | None) -> LedgerPlan | None:
+    """Parts under a name of their own: a task of the rows takes those under its own for a dead attempt's."""
+    return ledger and replace(ledger, run_id=run_of_keys(ledger.run_id))
+
+
+def _types(first: Mapping[int, First]) -> StructType:
+    """Of the columns in which the keys of all lookups stand: each has its own, which are null at the others."""
+    names = {name: one.hits.keys.types[name].dataType for one in first.values() for name in one.hits.names}
+    one = next(iter(first.values())).hits.keys.types
+    types = {name: one[name].dataType for name in (TEXT, HASH, *schema.SOURCE_IDENTITY)}
+    types |= {PLACE: IntegerType()} | names
+    return StructType([StructField(name, kind) for name, kind in types.items()])
+
+
+def _table(first: Mapping[int, First], types: StructType) -> pa.Table:
+    """All keys, where they are in the driver."""
+    tables = []
+    for place, one in first.items():
+        assert isinstance(one.hits.keys, DriverKeys)
+        table = one.hits.keys.table(one.keys)
+        tables.append(table.append_column(PLACE, pa.array([place] * table.num_rows, pa.int32())))
+    nothing = arrow_schema(types).empty_table()
+    return pa.concat_tables([nothing, *tables], promote_options="permissive").select(types.names).cast(nothing.schema)
+
+
+def _frame(first: Mapping[int, First], types: StructType, *, tasks: int) -> DataFrame:
+    """All keys, each in the partition of the row that will show its call, so that both count in one task's share."""
+    frames = []
+    for place, one in first.items():
+        keys = one.hits.keys.frame(one.keys)  # possibly with others that need no call
+        columns = [
+            F.col(name) if name in keys.columns else F.lit(None).cast(types[name].dataType).alias(name)
+            for name in types.names
+            if name != PLACE
+        ]
+        frames.append(keys.select(*columns, F.lit(place).alias(PLACE), TASK))
+    return _by_task(reduce(DataFrame.unionByName, frames), tasks).drop(TASK)
+
+
+def _by_task(frame: DataFrame, tasks: int) -> DataFrame:
+    if tasks == 1:  # a small day, where a shuffle takes as long as all else that Spark does
+        return frame.coalesce(1)
+    if hasattr(frame, "repartitionById"):
+        return frame.repartitionById(tasks, F.col(TASK))
+    # Spark 4.0 partitions by a hash only: for each task the first number that is hashed to it
+    hashed = frame.sparkSession.range(64 * tasks).select("id", F.pmod(F.hash("id"), F.lit(tasks)).alias(TASK))
+    numbers = [F.lit(row["id"]) for row in hashed.groupBy(TASK).agg(F.min("id").alias("id")).sort(TASK).collect()]
+    return frame.repartition(tasks, F.get(F.array(*numbers), F.col(TASK)))
+
+
+def _called(asked: pa.Table, lookup: Lookup, place: int) -> pa.Table:
+    """The keys of one lookup that were called now; the ledger has the others."""
+    own = asked.filter(pc.equal(asked[PLACE], place))
+    return own.filter(pc.not_equal(pc.fill_null(own[schema.source(lookup.name)], "call"), "ledger"))
+
+
+def _written(own: pa.Table, lookup: Lookup, hits: Hits, path: str) -> AskedFile | None:
+    if not own.num_rows:
+        return None
+    name = lookup.name
+    columns = {
+        "key": own[TEXT],
+        "outcome": own[schema.status(name)],
+        "error": own[schema.error(name)],
+        "attempts": own[schema.attempts(name)],
+        "latency_ms": own[schema.latency_ms(name)],
+        "paused_ms": own[schema.paused_ms(name)],
+        "source_file": own[schema.SOURCE_FILE],
+        "source_row": own[schema.SOURCE_ROW],
+        "answered_at": own[schema.published_answered_at(name)].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()),
+    }
+    answers = {f"{ANSWER}{number}": own[one.name].cast(one.arrow_type) for number, one in enumerate(lookup.columns)}
+    write_keyed(path, pa.table(columns | answers))
+    return AskedFile(path, hidden=hits.plan is not None and hits.plan.hidden)
+
+
+def _left(plan: PartitionPlan, places: Sequence[int], asked: pa.Table) -> CallCap | None:
+    if plan.cap is None:
+        return None
+    left = list(plan.cap.parts)
+    tasks = asked[schema.PARTITION].to_numpy()
+    for place in places:
+        calls = pc.list_value_length(asked[schema.attempts(plan.lookups[place].name)]).to_numpy()
+        for task in range(len(left)):
+            left[task] -= plan.cap.weights[place] * float(calls[tasks == task].sum())
+    return replace(plan.cap, parts=tuple(max(0.0, part) for part in left))

@@ -1,0 +1,187 @@
+"""The driver's work with keys and the ledger around one run: hits, prefetch, clean-up.
+
+A key that occurs in several rows is prefetched once for the whole run; a key that occurs in one row is called by that
+row, or prefetched with the others where there are few.
+"""
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from jobs.input.day import InputDay
+from jobs.ledger.plan import CallCap, LedgerPlan
+from jobs.ledger.stored_request import write_request
+from jobs.run.keys.day_keys import KeySource
+from jobs.run.keys.hits import Hits, find_hits, folder_of, with_index
+from jobs.run.keys.kept_keys import keep_keys, release_prefetched
+from jobs.run.keys.key_prefetch import BY_ROW, First, prefetch_keys, types_of
+from jobs.run.keys.key_texts import HASH, ROWS, TASK, TEXT, Hashes
+from jobs.run.keys.registration import Found, look_around, registered
+from jobs.run.plan.caps import divided_by_need
+from jobs.run.request_metrics import RequestMetricsCollector
+from jobs.run.rows.local_rows import LocalRows, engine_of
+from jobs.storage.removal import remove_folder
+from jobs.task.plan import PartitionPlan
+
+FEW_KEYS = 10_000  # of one lookup
+
+
+@dataclass(frozen=True)
+class LedgerSession:
+    """The plan for the rows, and how each lookup's keys were called, in order, for the record. all_known: no row of the
+    day needs a call.
+    """
+
+    plan: PartitionPlan
+    asked_by: tuple[str, ...]
+    all_known: bool
+
+
+@contextmanager
+def prepare_ledger(
+    prepared: DataFrame | LocalRows,
+    plan: PartitionPlan,
+    *,
+    scratch: str,
+    day: InputDay | None = None,
+    here: bool = False,
+    asking: Callable[[int | None], object] = lambda _: None,
+    sent: RequestMetricsCollector | None = None,
+    draw: Callable[[int], int] = secrets.randbits,
+) -> Iterator[LedgerSession]:
+    """`plan` with what is known of the day's keys, those that stand in several rows asked; for one `with`.
+
+    scratch: a folder that every task sees and that does not exist yet, gone at the end. day: the files that
+    `prepared` is read straight from, if it is. here: ask in this process, where `is_for_driver` has it so. asking: told
+    of the number of keys before they are asked, and None after that. sent: told of the requests.
+    Leaving it, by an error too, removes the run's files. Raises LedgerError, and what the calls raise; their answers
+    are in the ledger then.
+    """
+    seed = draw(31)
+    with ExitStack() as stack:
+        stack.callback(remove_folder, scratch)
+        stack.enter_context(registered([ledger for ledger in plan.ledgers if ledger is not None]))
+        there = [_begin(plan, place) for place in range(len(plan.lookups))]
+        # a run that sees another one at any ledger keeps no key of any lookup to itself, so that no two runs ever wait
+        # for each other's keys
+        alone = not any(one.others for one in there)
+        look = partial(_look, prepared, plan, there, day=day, alone=alone, seed=seed, stack=stack)
+        looks = [look(place) for place in range(len(plan.lookups))]
+        first = {place: look.first for place, look in enumerate(looks) if look.first is not None}
+        found = replace(
+            plan,
+            ledgers=tuple(look.ledger for look in looks),
+            distinct_keys=tuple(look.distinct for look in looks),
+            cap=_divided(plan, looks),
+        )
+        if first:
+            asking(sum(one.keys.num_rows for one in first.values()))
+            engine = engine_of(prepared)
+            found = prefetch_keys(
+                found, first, engine=engine, here=here, alone=alone, seed=seed, scratch=scratch, sent=sent
+            )
+            for place in first if alone else ():
+                if (ledger := plan.ledgers[place]) is not None:
+                    release_prefetched(ledger)
+            asking(None)
+        asked_by = tuple(BY_ROW if look.first is None else look.first.message for look in looks)
+        yield LedgerSession(found, asked_by, all(look.leaves_none for look in looks))
+
+
+@dataclass(frozen=True)
+class _Look:
+    """The driver's knowledge about one lookup before any call."""
+
+    ledger: LedgerPlan | None  # with the index of what it knows
+    hits: Hits | None = None  # None: no search was needed
+    first: First | None = None  # None: all keys are called by row
+    distinct: bool = False  # no two rows have the same key
+
+    @property
+    def leaves_none(self) -> bool:
+        """Whether each key is known once those that are asked first have been asked."""
+        first = 0 if self.first is None else self.first.keys.num_rows
+        return self.hits is not None and self.hits.missing.num_rows == first
+
+
+def _look(
+    prepared: DataFrame | LocalRows,
+    plan: PartitionPlan,
+    there: Sequence[Found],
+    place: int,
+    *,
+    day: InputDay | None,
+    alone: bool,
+    seed: int,
+    stack: ExitStack,
+) -> _Look:
+    """Find what the ledger knows of the keys, and which of them are asked before the rows; tell other runs which ones
+    this run keeps to itself.
+
+    there: per lookup, what its ledger had when this run began.
+    """
+    ledger, names = plan.ledgers[place], plan.layout.keys[place]
+    parts = None if plan.reads is None else plan.reads.parts
+    source = KeySource(prepared, names, plan.lookups[place], day, parts)
+    shares = plan.may_call and plan.lookups[place].cache is not None
+    if plan.cap is None and alone and not there[place].has_answers:
+        # nothing can be known, so that repeats are all there is to look for
+        found = source.hashes() if shares else None
+        if found is None or not found.repeat:
+            _tell(prepared, plan, place, np.empty(0, np.int64) if found is None else found.hashes)
+            return _Look(ledger, distinct=found is not None)
+    hits = find_hits(source, ledger, seed=seed)
+    stack.callback(hits.keys.drop)
+    indexed = ledger and with_index(ledger, hits.answers)
+    keys, by_row = _divided_keys(hits, alone=alone) if shares else (hits.missing.slice(0, 0),) * 2
+    _tell(prepared, plan, place, by_row[HASH].to_numpy(), keys[TEXT] if alone else None)
+    if not keys.num_rows:
+        return _Look(indexed, hits)
+    return _Look(indexed, hits, First(replace(hits, plan=indexed), keys))
+
+
+def _divided_keys(hits: Hits, *, alone: bool) -> tuple[pa.Table, pa.Table]:
+    """The missing keys to prefetch, and those that their rows call for.
+
+    Few keys go together: two passes that call would each end with some calls in flight, and wait for the slowest.
+    """
+    repeated, none = hits.repeated, hits.missing.slice(0, 0)
+    if not alone or (repeated.num_rows and hits.missing.num_rows <= FEW_KEYS):
+        return hits.missing, none
+    return repeated, hits.missing.filter(pc.equal(hits.missing[ROWS], 1))
+
+
+def _begin(plan: PartitionPlan, place: int) -> Found:
+    """What is in the ledger of this lookup beside the run."""
+    ledger = plan.ledgers[place]
+    if ledger is None:
+        return Found((), has_answers=False)
+    found = look_around(ledger)
+    write_request(folder_of(ledger), plan.lookups[place])
+    return found
+
+
+def _tell(
+    prepared: DataFrame | LocalRows, plan: PartitionPlan, place: int, by_row: Hashes, prefetched: pa.Array | None = None
+) -> None:
+    ledger = plan.ledgers[place]
+    if ledger is not None:
+        keep_keys(ledger, by_row, types_of(prepared.schema, plan.layout.keys[place]), prefetched=prefetched)
+
+
+def _divided(plan: PartitionPlan, looks: Sequence[_Look]) -> CallCap | None:
+    if plan.cap is None or any(lookup.cache is None for lookup in plan.lookups):
+        return plan.cap
+    needs = np.zeros(len(plan.cap.parts))
+    for look, weight in zip(looks, plan.cap.weights, strict=True):
+        assert look.hits is not None
+        tasks = look.hits.keys.located(look.hits.missing)[TASK].to_numpy()
+        needs += weight * np.bincount(tasks, minlength=len(needs))[: len(needs)]
+    return divided_by_need(plan.cap, needs.tolist())

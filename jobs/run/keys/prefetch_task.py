@@ -1,0 +1,47 @@
+"""The key prefetch inside a task. Executors import this module, so it loads nothing that only the driver has."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from jobs.run.keys.claims import Claims, SharedLookup
+from jobs.run.keys.key_texts import HASH, TEXT
+from jobs.task.driver_link import TaskFacts
+from jobs.task.plan import PartitionPlan
+from jobs.task.runner import run_partition
+
+PLACE = "__key_place"  # int: of the lookup in the plan
+
+
+@dataclass(frozen=True)
+class SharedKeys:
+    """The lookups with a ledger, by their place in the plan of the rows.
+
+    Attributes:
+        alone: No other run was there when this one began, so that later ones leave it its keys.
+    """
+
+    lookups: dict[int, SharedLookup]
+    alone: bool
+    seed: int
+
+
+def run_prefetch(
+    shared: SharedKeys, plan: PartitionPlan, batches: Iterator[pa.RecordBatch], task: TaskFacts | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The function for mapInArrow: keys in; a row for each called or stored key out. task: None: Spark's."""
+    from pyspark import TaskContext
+
+    task = task or TaskContext.get()
+    number, attempt = (task.partitionId(), task.attemptNumber()) if task else (0, 0)
+    if not shared.lookups or (shared.alone and not attempt):
+        yield from run_partition(plan, batches, task)
+        return
+    claims = Claims(shared.lookups, number, attempt, text=TEXT, place=PLACE, hashed=HASH, seed=shared.seed)
+    try:
+        for batch in run_partition(plan, claims.take(batches), task):
+            claims.finished(batch)
+            yield batch
+    finally:
+        claims.end()

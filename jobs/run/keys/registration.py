@@ -1,0 +1,76 @@
+"""Registers a run at the ledgers that it uses, keeps its heartbeats, and looks for other runs."""
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import NamedTuple
+
+from jobs.errors import LedgerError
+from jobs.ledger.generations import COMPACTED
+from jobs.ledger.plan import LedgerPlan
+from jobs.ledger.store import PARTS
+from jobs.ledger.working_folders import announce, remove_abandoned, remove_gone, remove_run
+from jobs.run.keys.hits import folder_of
+
+BEAT_EVERY = 10.0  # s
+
+_log = logging.getLogger("tidegate.ledger")
+
+
+class Found(NamedTuple):
+    """What was in a ledger after the run had registered there. others: registered runs."""
+
+    others: tuple[str, ...]
+    has_answers: bool
+
+
+@contextmanager
+def registered(plans: Sequence[LedgerPlan]) -> Iterator[None]:
+    """Register the run at all these ledgers before the body looks at any, and remove its folders at the end.
+
+    Of two runs at least one sees the other, because each registers before it looks. While the body runs, a thread
+    writes heartbeats. Raises LedgerError.
+    """
+    with ExitStack() as stack:
+        for plan in plans:
+            stack.callback(unregister, plan)
+            announce(folder_of(plan), plan.run_id)
+        ended = threading.Event()
+        thread = threading.Thread(target=_beat, args=(plans, ended), name="ledger beat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()  # first: a late heartbeat would register the run again
+
+
+def _beat(plans: Sequence[LedgerPlan], ended: threading.Event) -> None:
+    while not ended.wait(BEAT_EVERY):
+        for plan in plans:
+            with suppress(LedgerError):  # at worst others repeat this run's calls
+                announce(folder_of(plan), plan.run_id)
+
+
+def look_around(plan: LedgerPlan) -> Found:
+    """What is in the ledger where the run has registered. Deletes the folders of runs that are known to be dead.
+
+    Raises LedgerError.
+    """
+    folder = folder_of(plan)
+    files = folder.files()
+    others = remove_gone(folder, files, plan.run_id)
+    others -= remove_abandoned(folder, files)
+    start = len(folder.path) + 1
+    has_answers = any(info.path.startswith((f"{PARTS}/", f"{COMPACTED}/"), start) for info in files)
+    return Found(tuple(sorted(others)), has_answers)
+
+
+def unregister(plan: LedgerPlan) -> None:
+    """Remove this run's folder. Files that cannot be removed stay, with a warning, for the ledger's clean-up."""
+    folder = folder_of(plan)
+    try:
+        remove_run(folder, plan.run_id)
+    except LedgerError as error:
+        _log.warning("ledger %s: run %s left files behind: %s", folder.path, plan.run_id, error)

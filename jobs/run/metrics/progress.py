@@ -1,0 +1,116 @@
+"""Live progress: the sum of the tasks' reports, which arrive four times a second over the driver link."""
+
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+from jobs.run.coordinator.driver_coordinator import DriverCoordinator
+from jobs.run.metrics.limiting_factor import TaskLoad
+from jobs.task.progress import EVERY, STEP, TaskProgress
+
+
+class RunProgress:
+    """The sum of every task's last report. `report` is called twice a second from a thread, for one `with`."""
+
+    def __init__(
+        self,
+        coordinator: DriverCoordinator,
+        rows_total: int,
+        report: Callable[[dict[str, Any]], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._coordinator = coordinator
+        self._rows_total = rows_total
+        self._total, self._unit = rows_total, "rows"
+        self._report = report
+        self._tasks: dict[int, TaskProgress] = {}
+        self._before: list[TaskProgress] = []  # tasks that asked keys before the rows
+        self._started: float | None = None
+        self._changing = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._report_now_and_then, name="tidegate-progress", daemon=True)
+        self.number = coordinator.listen(self.heard)  # for the plan
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._coordinator.forget(self.number)
+        self._ended.set()
+        self._thread.join()
+
+    def load(self) -> TaskLoad:
+        with self._changing:
+            return TaskLoad.of(vars(task) for task in [*self._before, *self._tasks.values()])
+
+    def prefetching_keys(self, keys: int | None) -> None:
+        """Switch to a prefetch of this many keys; None: to the rows. Calls continue to count."""
+        with self._changing:
+            self._before += self._tasks.values()
+            self._total, self._unit = (self._rows_total, "rows") if keys is None else (keys, "keys")
+            self._tasks, self._started = {}, None
+
+    def heard(self, message: dict[str, Any]) -> None:
+        """Handle a task's progress message. Raises KeyError, TypeError or ValueError for invalid data."""
+        progress = TaskProgress.of_message(message)
+        with self._changing:
+            if progress.unit != self._unit:  # of a task of the phase before, come late
+                return
+            known = self._tasks.get(progress.partition)
+            if known is None or progress.attempt >= known.attempt:
+                self._tasks[progress.partition] = progress
+            self._started = self._started or self._clock()
+
+    def _report_now_and_then(self) -> None:
+        while not self._ended.wait(2 * EVERY):
+            self._report_all()
+        self._report_all()
+
+    def _report_all(self) -> None:
+        if self._tasks:
+            self._report(self.figures())
+
+    def figures(self) -> dict[str, Any]:
+        """What reporters get: rows or keys (`unit`), rate, calls in flight, latencies in ms, s left."""
+        with self._changing:
+            tasks = list(self._tasks.values())
+            calling = [*self._before, *tasks]
+            started, total, unit = self._started or self._clock(), self._total, self._unit
+        rows = sum(task.rows for task in tasks)
+        seconds = self._clock() - started
+        rate = rows / seconds if seconds > 0.5 else 0.0
+        latencies: Counter[int] = Counter()
+        for task in calling:
+            latencies.update(task.latencies)
+        return {
+            "kind": "progress",
+            "rows": rows,
+            "rows_total": total,
+            "unit": unit,
+            "rows_per_s": round(rate, 1),
+            "left_s": round((total - rows) / rate, 1) if rate else None,
+            "in_flight": sum(task.in_flight for task in tasks),
+            "calls": sum(task.calls for task in calling),
+            "retries": sum(task.retries for task in calling),
+            "timeouts": sum(task.timeouts for task in calling),
+            "p50_ms": quantile(latencies, 0.50),
+            "p99_ms": quantile(latencies, 0.99),
+            "waits": self._coordinator.waits(self.number),
+        }
+
+
+def quantile(latencies: Mapping[int, int], share: float) -> float | None:
+    """The upper edge of the bucket that holds this quantile, ms."""
+    wanted = share * sum(latencies.values())
+    seen = 0
+    for bucket in sorted(latencies):
+        seen += latencies[bucket]
+        if seen >= wanted > 0:
+            return round(math.exp((bucket + 1) * STEP) - 1, 1)
+    return None

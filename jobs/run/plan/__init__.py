@@ -1,0 +1,1 @@
+"""What a run will do, decided and refused before any work."""

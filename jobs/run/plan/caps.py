@@ -1,0 +1,87 @@
+"""Caps on a run's attempts, in calls or money."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from jobs.declare.prices import SENT, Money, cost_of, in_force, read_money
+from jobs.errors import DeclarationError
+from jobs.ledger.plan import CallCap
+from jobs.limits.fair_shares import even_shares
+
+if TYPE_CHECKING:
+    from jobs.declare.lookup import Lookup
+    from jobs.run.plan.options import RunOptions
+
+
+def cap_of(options: RunOptions, lookups: Sequence[Lookup], tasks: int) -> CallCap | None:
+    if options.max_cost is not None:
+        return cap_on_cost(lookups, options.max_cost, tasks)
+    return None if options.max_calls is None else cap_on_calls(lookups, options.max_calls, tasks)
+
+
+def cap_on_calls(lookups: Sequence[Lookup], most: int, tasks: int) -> CallCap:
+    parts = tuple(map(float, even_shares(most, tasks)))
+    message = f"max_calls {most:,}"
+    return CallCap(message if min(parts) else _too_little(message, f"{tasks:,}", tasks), parts, (1.0,) * len(lookups))
+
+
+def _too_little(message: str, least: str, tasks: int) -> str:
+    """A clause for a cap under which a task may never call, however often the day is run again."""
+    return (
+        f"{message}, which is less than one call for each of the {tasks:,} tasks of this run (give at least {least}),"
+    )
+
+
+def divided_by_need(cap: CallCap, needs: Sequence[float]) -> CallCap:
+    """The cap divided by the needs of each task's keys, and the rest evenly.
+
+    needs: per task, the cost of one attempt for each of its keys. If the cap is too low, no task has less than an equal
+    part unless it needs less.
+    """
+    parts = [0.0] * len(needs)
+    left = sum(cap.parts)
+    for count, task in enumerate(sorted(range(len(needs)), key=lambda task: needs[task])):
+        parts[task] = min(needs[task], left / (len(needs) - count))
+        left -= parts[task]
+    return replace(cap, parts=tuple(part + max(0.0, left) / len(parts) for part in parts))
+
+
+def cap_on_cost(
+    lookups: Sequence[Lookup], most: str, tasks: int, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+) -> CallCap:
+    """A cap on the cost of a run ("5 USD") at today's prices, divided over the tasks.
+
+    An attempt at a key costs its price; where a request asks for many keys and is billed as one, a full one is assumed.
+    Raises DeclarationError if the amount cannot be compared with the prices, or no lookup has one.
+    """
+    money = read_money(most, "max-cost")
+    today = now().date().isoformat()
+    weights = []
+    for lookup in lookups:
+        price = in_force(lookup.prices, today)
+        if price is not None and price.currency != money.currency:
+            raise DeclarationError(
+                f"max-cost is {most!r}, but lookup {lookup.name} is billed in {price.currency}; name that currency."
+            )
+        if price is not None and price.unit not in SENT:
+            raise DeclarationError(
+                f"max-cost is {most!r}, but lookup {lookup.name} is billed per {price.unit}, which only an answer "
+                "tells; use --max-calls."
+            )
+        keys_per_unit = lookup.batch_size if price is not None and price.unit == "request" else 1
+        weights.append(cost_of(price, 1) / keys_per_unit)
+    if not any(weights):
+        raise DeclarationError(
+            f"max-cost is {most!r}, but no lookup has a price in force; declare one, or use --max-calls."
+        )
+    largest = max(weights)  # counted in calls of the dearest: whole numbers stay exact
+    part = float(money.amount / largest / tasks + Decimal("1e-9"))
+    message = f"max_cost {money}"
+    if part < 1:
+        message = _too_little(message, str(Money(largest * tasks, money.currency)), tasks)
+    return CallCap(message, (part,) * tasks, tuple(float(weight / largest) for weight in weights))

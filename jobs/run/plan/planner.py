@@ -1,0 +1,223 @@
+"""Plans a run in one place: the tasks' input rows, the task plan, and the day's facts."""
+
+from __future__ import annotations
+
+import functools
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from jobs.errors import DeclarationError
+from jobs.limits.fair_shares import even_shares
+from jobs.run.engines.engine import Engine, LocalEngine, SparkEngine
+from jobs.run.engines.spark_facts import partitions_of, setting, slots_of
+from jobs.run.plan.caps import cap_of
+from jobs.run.plan.options import RunOptions, ledger_of
+from jobs.run.plan.preflight import run_folder
+from jobs.run.rows.arrow_input import file_rows, rows_of_day
+from jobs.run.rows.keyed_rows import with_identity, with_keys
+from jobs.run.rows.local_rows import LocalRows
+from jobs.run.windows.window_sql import check_windows
+from jobs.schema import DayFacts
+from jobs.storage.urls import absolute
+from jobs.task.plan import PartitionPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from jobs.declare.enrichment import Enrichment
+    from jobs.declare.lookup import Lookup
+    from jobs.input.day import InputDay
+    from jobs.input.file_rows import FileRows
+    from jobs.task.arrow_batches import BatchLayout
+
+PACKAGES = ("pyspark", "pyarrow", "deltalake", "aiohttp", "sqlalchemy", "tidegate")
+
+
+@dataclass(frozen=True)
+class RunOfDay:
+    """The identity of a planned run.
+
+    Attributes:
+        day: As 2013-01-10.
+        run_id: Names the run's folder, its record, and what it stores.
+        started_at: ISO 8601, UTC; before the input was looked at.
+        options: What the run may call.
+        progress: Number of the driver's listener to the tasks' progress.
+        in_one_task: All its rows go through one task, whatever Spark would make of their files.
+        on_store: Its files are written on the store that the table is on, and not in the work folder.
+    """
+
+    day: str
+    run_id: str
+    started_at: str
+    options: RunOptions
+    progress: int
+    in_one_task: bool = False
+    on_store: bool = False
+
+
+@dataclass(frozen=True)
+class DayPlan:
+    """The plan of one run of one day, before any call.
+
+    Attributes:
+        rows: The input as the tasks read it.
+        tasks: What each task needs to know.
+        facts: Of the day, but for what only its end can tell: files, how keys were asked, shares that were given.
+    """
+
+    rows: DataFrame | LocalRows
+    tasks: PartitionPlan
+    facts: DayFacts
+
+
+def plan_day(engine: Engine, enrichment: Enrichment, input_day: InputDay, run: RunOfDay) -> DayPlan:
+    """Plan one run of one day.
+
+    Args:
+        engine: Runs the tasks.
+        enrichment: As declared; `preflight` has found nothing wrong.
+        input_day: The files, and the types of their columns.
+        run: Which run of which day.
+
+    Raises:
+        DeclarationError: The declaration does not fit the rows.
+    """
+    keyed: DataFrame | LocalRows
+    if isinstance(engine, SparkEngine):
+        keyed, tasks = plan_tasks(
+            rows_of_day(enrichment.name, input_day, engine.spark), enrichment, run_id=run.run_id, options=run.options,
+            progress=run.progress, in_one_task=run.in_one_task, day=input_day,
+        )  # fmt: skip
+        check_windows(keyed, enrichment, tasks.layout)
+    else:
+        assert isinstance(engine, LocalEngine)
+        keyed = LocalRows.of(engine, enrichment, input_day)
+        tasks = _task_plan(
+            enrichment,
+            keyed.layout,
+            tasks=1,
+            run_id=run.run_id,
+            options=run.options,
+            progress=run.progress,
+            reads=keyed.reads,
+        )
+    types = input_day.spark_types()
+    facts = DayFacts(
+        declared=enrichment.facts(),
+        day=run.day,
+        run_id=run.run_id,
+        input_files=tuple(map(absolute, input_day.files)),
+        input_columns=tuple(input_day.names),
+        input_types="" if types is None else types.json(),
+        input_version=input_day.version,
+        input_table=input_day.table,
+        unread=input_day.unread,
+        folder=run_folder(enrichment, run.run_id, on_store=run.on_store),
+        files=(),
+        shares=tasks.shares,
+        started_at=run.started_at,
+        finished_at="",
+        versions=versions(),
+    )
+    return DayPlan(keyed, tasks, facts)
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Of Python and PACKAGES, in this process."""
+    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+
+
+def plan_tasks(
+    df: DataFrame,
+    enrichment: Enrichment,
+    *,
+    run_id: str | None = None,
+    options: RunOptions | None = None,
+    progress: int | None = None,
+    in_one_task: bool = False,
+    day: InputDay | None = None,
+) -> tuple[DataFrame, PartitionPlan]:
+    """The input as the tasks read it, and what each of them needs to know.
+
+    Args:
+        df: The input.
+        enrichment: As declared.
+        run_id: Names what the run stores; None: nothing is stored, whatever is declared.
+        options: What the run may call; None: all that it needs.
+        progress: Number of the driver's listener to the tasks' progress; None: nobody listens.
+        in_one_task: All rows go through one task.
+        day: The files that `df` is read straight from; None: it is not, or nobody knows.
+
+    Raises:
+        DeclarationError: The declaration does not fit `df`, or the session would run a task twice at once.
+    """
+    options = options or RunOptions()
+    check_speculation(enrichment, df.sparkSession)
+    prepared, layout = with_keys(with_identity(df, enrichment), enrichment)
+    lookups = tuple(enrichment.lookups)
+    at_most = 1 if in_one_task else max(1, min(slots_of(df.sparkSession), *concurrencies(lookups)))
+    reads = None if day is None else file_rows(prepared, enrichment, layout, day, at_most=at_most)
+    if reads is not None:
+        tasks = len(reads.parts)
+    else:
+        narrowed = prepared.coalesce(at_most)  # first: Spark plans anew for each frame that is asked for its parts
+        partitions = 1 if in_one_task else partitions_of(narrowed)
+        tasks = max(1, partitions)
+        if partitions:  # one share per task, whichever of them run at once: Spark may find more slots than it said,
+            # and files are divided by these anew each time that they are read
+            prepared = narrowed if partitions == at_most else prepared.coalesce(partitions)
+    return prepared, _task_plan(
+        enrichment, layout, tasks=tasks, run_id=run_id, options=options, progress=progress, reads=reads
+    )
+
+
+def _task_plan(
+    enrichment: Enrichment,
+    layout: BatchLayout,
+    *,
+    tasks: int,
+    run_id: str | None,
+    options: RunOptions,
+    progress: int | None,
+    reads: FileRows | None,
+) -> PartitionPlan:
+    lookups = tuple(enrichment.lookups)
+    return PartitionPlan(
+        lookups=lookups,
+        shares=tuple(even_shares(total, tasks) for total in concurrencies(lookups)),
+        mode=enrichment.mode,
+        layout=layout,
+        progress=progress,
+        ledgers=tuple(None if run_id is None else ledger_of(enrichment, lookup, run_id, options) for lookup in lookups),
+        reads=reads,
+        may_call=options.may_call,
+        cap=cap_of(options, lookups, tasks),
+        budgets=tuple((enrichment.name, budget) for budget in enrichment.budget),
+    )
+
+
+def concurrencies(lookups: Sequence[Lookup]) -> tuple[int, ...]:
+    """Calls in flight of each lookup; those that ask one service divide what it allows."""
+    asking: dict[tuple[str, str], list[int]] = {}
+    for place, lookup in enumerate(lookups):
+        asking.setdefault(lookup.service_key, []).append(place)
+    found = [0] * len(lookups)
+    for places in asking.values():
+        for place, share in zip(places, even_shares(lookups[places[0]].concurrency, len(places)), strict=True):
+            found[place] = share
+    return tuple(found)
+
+
+def check_speculation(enrichment: Enrichment, spark: SparkSession) -> None:
+    """Two copies of a task do not see each other's marks."""
+    once = [lookup.name for lookup in enrichment.lookups if not lookup.repeatable]
+    if once and setting(spark, "spark.speculation", "false").lower() == "true":
+        raise DeclarationError(
+            f"{enrichment.name}: lookup {once[0]}: idempotent=False, and spark.speculation is on, which runs a task "
+            "twice at once: both copies would call. Set spark.speculation=false where the session is made."
+        )

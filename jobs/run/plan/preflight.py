@@ -1,0 +1,385 @@
+"""Checks before Spark starts: declaration against input, secrets, services, table."""
+
+import asyncio
+import contextlib
+import difflib
+import functools
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from jobs.declare.enrichment import Enrichment, written_columns
+from jobs.declare.env import Env, resolve
+from jobs.declare.extras import require_extra
+from jobs.declare.http_lookup import HttpLookup
+from jobs.declare.key_expressions import columns_in, key_type, spark_type
+from jobs.declare.lookup import Lookup, service_of
+from jobs.declare.services import Service
+from jobs.declare.sql_lookup import SqlLookup
+from jobs.errors import DeclarationError, RunStopped
+from jobs.input.day import InputDay, find_input
+from jobs.run.coordinator.run_leases import check_limits
+from jobs.run.engines.engine import LOCAL, LocalEngine, chosen_engine
+from jobs.schema import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns, key
+from jobs.storage.stored_files import has_files
+from jobs.storage.urls import absolute, below, is_url
+from jobs.storage.work_folders import RUNS, work_folder, work_place
+
+if TYPE_CHECKING:
+    from jobs.tables.type_check import Published
+
+TRIES = 3
+PAUSE = 0.5  # s between them
+PATTERN = re.compile(r"[*?\[\]{}\\]")
+PERCENT = re.compile("%[0-9A-Fa-f]{2}")
+OWN_KEYS = re.compile(r"__key_\d+_\d+|__partition_of_frame")  # columns that a run has beside those of the input
+OF_FILES = ("_metadata", "_uri", "_row")  # of a row of files, as Spark and the checks name them
+
+
+def preflight(enrichment: Enrichment, day: str, *, elsewhere: bool = False) -> InputDay:
+    """Check everything that needs neither Spark nor a call.
+
+    Raises DeclarationError, and RunStopped for a service that is down, which may recover before a restart.
+    """
+    from jobs.tables.type_check import published_table  # takes deltalake, which the definitions load without
+
+    published = published_table(enrichment)
+    input_day = find_day(enrichment, day, published, elsewhere=elsewhere)
+    check_input(enrichment, input_day, day, published)
+    return input_day
+
+
+def find_day(
+    enrichment: Enrichment, day: str, published: "Published | None" = None, *, elsewhere: bool = False
+) -> InputDay:
+    """Find the input of a day, with the types of the published table, as `find_input`."""
+    from jobs.tables.type_check import published_columns, published_table
+
+    columns = published_columns(published or published_table(enrichment))
+    return find_input(enrichment, day, columns, elsewhere=elsewhere)
+
+
+def check_input(enrichment: Enrichment, input_day: InputDay, day: str, published: "Published | None" = None) -> None:
+    """The preflight of files that are found already: all of a day, or those of a micro-batch."""
+    for step in steps(enrichment, input_day, day, published=published):
+        step()
+
+
+def run_folder(enrichment: Enrichment, run_id: str, *, on_store: bool = False) -> str:
+    """The folder of a run's files, outside the days' folders. on_store: That of the store that the table is on."""
+    return absolute(below(work_place(enrichment.output.path, on_store=on_store), RUNS, run_id))
+
+
+def require_new_run(enrichment: Enrichment, run_id: str, *, on_store: bool = False) -> None:
+    """Raise DeclarationError if a run of this id has written before."""
+    folder = run_folder(enrichment, run_id, on_store=on_store)
+    if has_files(folder):
+        raise DeclarationError(f"run-id {run_id!r} was used before: {folder} exists. Every run needs one of its own.")
+
+
+def steps(
+    enrichment: Enrichment,
+    input_day: InputDay | None,
+    day: str | None,
+    engine: str | None = None,
+    published: "Published | None" = None,
+) -> Iterator[Callable[[], object]]:
+    """The checks besides those of the input files, in order; each raises DeclarationError or RunStopped.
+
+    input_day: None where the input cannot be read: what needs it is left out. engine: that of the run; by default the
+    one that the environment chooses. published: opens the published table, if the caller has a use for it too.
+    """
+    from jobs.tables.shown_elsewhere import check_shown
+    from jobs.tables.summary_sql import check_summaries
+    from jobs.tables.type_check import check_types  # they take deltalake, which the definitions load without
+
+    if is_url(enrichment.output.path):
+        yield lambda: require_extra("s3", f"{enrichment.name}: output: {enrichment.output.path}")
+    if input_day is not None and day is not None:
+        yield lambda: check_paths(enrichment, input_day)
+        yield lambda: check_columns(enrichment, input_day.names)
+        yield lambda: check_files_columns(enrichment, input_day.names)
+        yield lambda: check_event_time(enrichment, input_day.schema)
+        yield lambda: check_types(enrichment, input_day, published)
+        yield lambda: check_shown(enrichment, input_day)
+        yield lambda: check_summaries(enrichment, input_day, day)
+        yield lambda: _check_engine(enrichment, input_day, engine)
+    for lookup in enrichment.lookups:
+        yield functools.partial(_check_service, enrichment, lookup, None if input_day is None else input_day.schema)
+    yield functools.partial(_check_limits, enrichment)
+
+
+def check_paths(enrichment: Enrichment, input_day: InputDay) -> None:
+    """Spark finds the files of the input, Spark and Delta those of the output, by the paths that they have."""
+    output = work_folder(enrichment.output.path).resolve()
+    paths = [("input", Path(file).resolve()) for file in input_day.files if not is_url(file)] + [("output", output)]
+    wrong = [
+        f"{where}: {path} has {found[0]!r}, which Spark takes for a pattern. Rename it."
+        for where, path in paths
+        if (found := PATTERN.search(str(path)))
+    ]
+    if found := PERCENT.search(str(output)):
+        wrong.append(f"output: {output} has {found[0]!r}, which Delta takes for one character. Rename it.")
+    DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
+
+
+def check_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
+    known = _known_columns(enrichment, columns)
+    missing = _missing(_columns_read(enrichment), known, enrichment.input.place)
+    wrong = (*missing, *_columns_twice(enrichment, known))
+    DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
+
+
+def check_frame(enrichment: Enrichment, columns: Iterable[Any]) -> list[str]:
+    """Find the columns of a frame that the keys read.
+
+    Args:
+        enrichment: As declared.
+        columns: Names, of which pandas allows any object.
+
+    Returns:
+        Their names, in the frame's spelling.
+
+    Raises:
+        DeclarationError: One is missing or ambiguous, or has the name of an answer.
+    """
+    known: dict[str, str] = {}
+    twice = set()
+    for column in columns:
+        if isinstance(column, str):
+            twice |= {column.lower()} & known.keys()
+            known.setdefault(column.lower(), column)
+    read = list(_columns_of_keys(enrichment))
+    wrong = list(_missing(read, known, "the frame"))
+    wrong += [
+        f"{where}: several columns of the frame are named {column!r}, as case does not count. Rename one."
+        for where, column in read
+        if column.lower() in twice
+    ]
+    wrong += _answers_twice(enrichment, known)
+    DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
+    return list(dict.fromkeys(known[column.lower()] for _, column in read))
+
+
+def _missing(read: Iterable[tuple[str, str]], known: Mapping[str, str], place: str) -> Iterator[str]:
+    for where, column in read:
+        if column.lower() not in known:
+            close = difflib.get_close_matches(column.lower(), known, n=1, cutoff=0.3)
+            hint = f"Did you mean {known[close[0]]!r}?" if close else f"It has: {', '.join(known.values())}."
+            yield f"{where}: no column {column!r} in {place}. {hint}"
+
+
+def _answers_twice(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator[str]:
+    for lookup in enrichment.lookups:
+        for column in written_columns(lookup):
+            if column.lower() in known:
+                yield f"lookup {lookup.name}: returns: {column!r} exists in the input. {_rename(lookup, column)}"
+
+
+def _columns_twice(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator[str]:
+    yield from _answers_twice(enrichment, known)
+    for column in _columns_kept(enrichment):
+        if column.lower() in known:
+            yield f"input: {known[column.lower()]!r} is a column that Tidegate writes. Rename it."
+
+
+def _known_columns(enrichment: Enrichment, columns: Iterable[str]) -> dict[str, str]:
+    """By their names in lower case. Raises DeclarationError for names that Spark cannot tell apart."""
+    known: dict[str, str] = {}
+    wrong = []
+    for column in columns:
+        if column == "*" or OWN_KEYS.fullmatch(column.lower()):
+            wrong.append(
+                f"{column!r} means something else to {'Spark' if column == '*' else 'a run'}. Rename the column."
+            )
+        for mark, called in ((".", "dot"), ("`", "backtick")):  # Spark's own for a field of a struct, and for quoting
+            if mark in column:
+                wrong.append(f"{column!r} has a {called} in its name. Rename the column.")
+        if column.lower() in known:
+            wrong.append(
+                f"{known[column.lower()]!r} and {column!r} differ only in case, which Spark ignores. Rename one."
+            )
+        known[column.lower()] = column
+    DeclarationError.raise_for(f"{enrichment.name}: input: {message}" for message in wrong)
+    return known
+
+
+def _columns_of_keys(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
+    for lookup in enrichment.lookups:
+        for name, expression in lookup.keys.items():
+            for column in sorted(columns_in(f"keys.{name}", expression)):
+                yield f"lookup {lookup.name}: keys.{name}", column
+
+
+def _columns_read(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
+    yield from _columns_of_keys(enrichment)
+    yield from (("input: row_id", column) for column in enrichment.input.row_id)
+    yield from (("pii", column) for column in enrichment.pii)
+    yield from (("key", column) for column in enrichment.key)
+    if enrichment.event_time is not None:
+        yield "event_time", enrichment.event_time.column
+
+
+def _columns_kept(enrichment: Enrichment) -> Iterator[str]:
+    """The audit columns, which no input may bring; its source file and row number it may."""
+    yield from (column for column in ROW_COLUMNS if column not in SOURCE_IDENTITY)
+    for lookup in enrichment.lookups:
+        yield from audit_columns(lookup.name)
+        yield key(lookup.name)
+
+
+def _rename(lookup: Lookup, column: str) -> str:
+    kind = {answer.name: answer.spark_type for answer in lookup.columns}.get(column)
+    if kind is None:
+        return f"Rename the lookup: its name {lookup.name!r} is the prefix."
+    new = f"{lookup.name}_{column}"
+    if isinstance(lookup, HttpLookup):
+        path = lookup.paths.get(column, f"$.{column}")
+        return f'Rename it here: returns="{new} {kind}", paths={{"{new}": "{path}"}}.'
+    if isinstance(lookup, SqlLookup):
+        return f'Rename it here: returns="{new} {kind}", and give the table a view with that column.'
+    return f'Rename it here: returns="{new} {kind}", and in what the function gives.'
+
+
+def check_files_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
+    """No column of the day's files has a name that Spark or Tidegate gives to what it knows of each row itself."""
+    known = {column.lower(): column for column in columns}
+    wrong = []
+    if enrichment.input.partition.lower() in known:  # the day's folder gives the table its partition column
+        wrong.append(
+            f"the files hold a column {enrichment.input.partition!r}, and so do their folders' names. "
+            "Leave it out of the files, or call the folders otherwise (Input.partition)."
+        )
+    wrong += [
+        f"{known[name]!r} is a name under which Spark and Tidegate keep where a row came from. Rename the column."
+        for name in (*SOURCE_IDENTITY, *OF_FILES)
+        if name in known
+    ]
+    DeclarationError.raise_for(f"{enrichment.name}: input: {message}" for message in wrong)
+
+
+def check_event_time(enrichment: Enrichment, schema: pa.Schema) -> None:
+    if enrichment.event_time is None:
+        return
+    name = next((name for name in schema.names if name.lower() == enrichment.event_time.column.lower()), None)
+    if name is None:
+        return  # check_columns says so
+    kind = schema.field(name).type
+    if not pa.types.is_timestamp(kind):
+        raise DeclarationError(f"{enrichment.name}: event_time: {name!r} is {kind}; it must be a timestamp.")
+
+
+def _check_engine(enrichment: Enrichment, input_day: InputDay, option: str | None) -> None:
+    """Raise DeclarationError for what the chosen engine cannot run."""
+    if chosen_engine(option) == LOCAL:
+        try:
+            check_columns(enrichment, input_day.names)
+        except DeclarationError:  # which was said
+            return
+        from jobs.run.rows.local_rows import LocalRows  # takes pyspark, which checks for Spark go without
+
+        LocalRows.of(LocalEngine("check"), enrichment, input_day)
+
+
+def _check_limits(enrichment: Enrichment) -> None:
+    try:
+        for lookup in enrichment.lookups:
+            service_of(lookup)
+    except DeclarationError:
+        return  # a variable is not set, which the check of the service names
+    with _naming(enrichment):
+        check_limits(enrichment.lookups, tuple((enrichment.name, budget) for budget in enrichment.budget))
+
+
+@contextlib.contextmanager
+def _naming(enrichment: Enrichment) -> Iterator[None]:
+    try:
+        yield
+    except (DeclarationError, RunStopped) as error:
+        raise type(error)(f"{enrichment.name}: {error}") from error
+
+
+def _check_service(enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | None) -> None:
+    asyncio.run(check_service(enrichment, lookup, columns))
+
+
+async def check_service(enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | None = None) -> None:
+    """columns: of the input, if it can be read."""
+    with _naming(enrichment):
+        if lookup.http_service is not None:
+            service = lookup.http_service
+            for variable in lookup.variables():
+                _require_secret(lookup, variable)
+            _require_fitting_secrets(lookup, service)
+            await _reach_service(service)
+        elif isinstance(lookup, SqlLookup):
+            _require_secret(lookup, lookup.url)
+            from jobs.clients.sql_inspection import inspect  # SQLAlchemy: for declarations that need it
+
+            await inspect(lookup, _key_types(lookup, columns))
+
+
+def _key_types(lookup: Lookup, columns: pa.Schema | None) -> dict[str, str | None]:
+    known = {} if columns is None else {one.name.lower(): spark_type(one.type) for one in columns}
+    return {name: key_type(expression, known) for name, expression in lookup.keys.items()}
+
+
+def _require_secret(lookup: Lookup, value: str | Env) -> None:
+    try:
+        resolve(value)
+    except DeclarationError as error:
+        raise DeclarationError(f"lookup {lookup.name}: {error}") from error
+
+
+def _require_fitting_secrets(lookup: Lookup, service: Service) -> None:
+    from jobs.clients.authorizing import authorizer  # aiohttp: for declarations that need it
+    from jobs.clients.transport import Transport
+
+    try:
+        authorizer(service.auth, service.name)
+        Transport(service)
+    except DeclarationError as error:
+        raise DeclarationError(f"lookup {lookup.name}: {error}") from error
+
+
+async def _reach_service(service: Service) -> None:
+    from jobs.clients.transport import Transport
+
+    proxy = Transport(service).proxy_for(service.base_url)
+    if proxy is None:
+        await _reach(service.name, service.base_url, service.shown_url)
+    else:
+        address = str(proxy.origin())
+        await _reach(service.name, address, f"its proxy {address}")
+
+
+async def _reach(service: str, url: str, shown: str, clock: Callable[[], float] = time.monotonic) -> None:
+    parts = urlsplit(url)
+    port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    started = clock()
+    for attempt in range(1, TRIES + 1):
+        try:
+            async with asyncio.timeout(10):
+                _, writer = await asyncio.open_connection(parts.hostname, port)
+        except UnicodeError as error:
+            raise DeclarationError(f"service {service}: {shown} has no name of a host: {error}.") from error
+        except OSError as error:  # a time-out and an unknown name are OSErrors too
+            if attempt == TRIES:
+                seconds = clock() - started
+                what = f"cannot be reached: {error}"
+                if isinstance(error, ConnectionRefusedError | TimeoutError):
+                    refused = isinstance(error, ConnectionRefusedError)
+                    what = "refused the connection" if refused else "did not take a connection"
+                raise RunStopped(
+                    f"service {service}: {shown} {what} ({TRIES} tries in {seconds:.1f} s). "
+                    "Nothing was called, nothing was written."
+                ) from error
+            await asyncio.sleep(PAUSE)
+        else:
+            writer.close()
+            return

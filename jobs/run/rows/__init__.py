@@ -1,0 +1,1 @@
+"""The rows of a day with their keys, as Spark or Arrow reads them."""

@@ -1,0 +1,95 @@
+"""Decides whether the tasks of a day read its files by Arrow, and deals the files to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from jobs.errors import DeclarationError
+from jobs.input.arrow_expressions import arrow_keys
+from jobs.input.dealing import deal
+from jobs.input.file_rows import FileRows
+from jobs.input.key_values import Values
+from jobs.run.engines.spark_facts import is_remote, slots_of
+from jobs.schema import SOURCE_FILE, SOURCE_ROW, arrow_schema
+from jobs.storage.urls import is_url
+from jobs.task.input_files import rows_in_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from jobs.declare.enrichment import Enrichment
+    from jobs.input.day import InputDay
+    from jobs.task.arrow_batches import BatchLayout
+
+CALENDAR = "spark.sql.parquet.datetimeRebaseModeInRead"
+PLAIN = {"comment"}  # a column's metadata that changes no value; others pad texts, or give absent columns a default
+
+
+def rows_of_day(enrichment: str, day: InputDay, spark: SparkSession) -> DataFrame:
+    """All rows of a day for Spark: it reads files itself, but those on a store, which Arrow reads in its tasks.
+
+    Raises:
+        DeclarationError: Arrow would read other values from the store than Spark.
+    """
+    if not is_url(day.files[0]):
+        return day.read(spark)
+    types = day.spark_types()
+    if types is None or not day.same_in_arrow:
+        raise DeclarationError(
+            f"{enrichment}: input: only Spark reads these files as they were meant, and it reads none on a store: they "
+            "have nested columns, INT96, or dates of an old calendar. Write them again without, or put them into a "
+            "folder that driver and executors share."
+        )
+    reads = FileRows(deal(day, slots_of(spark)), day.schema, {}, day.row_bytes)
+    given = StructType([*types.fields, StructField(SOURCE_FILE, StringType()), StructField(SOURCE_ROW, LongType())])
+    tasks = len(reads.parts)
+    return spark.range(0, tasks, 1, tasks).mapInArrow(rows_in_tasks(reads), given)
+
+
+def file_rows(
+    prepared: DataFrame, enrichment: Enrichment, layout: BatchLayout, day: InputDay, *, at_most: int
+) -> FileRows | None:
+    """The rows of `prepared` as tasks read them from the files of the day, value for value.
+
+    Args:
+        prepared: The rows as Spark reads them, with their keys.
+        enrichment: As declared.
+        layout: Names the columns of the keys.
+        day: The files that `prepared` is read straight from.
+        at_most: The number of tasks.
+
+    Returns:
+        None where only Spark can: keys that only Spark evaluates, types that Arrow reads in another
+        way, Spark Connect.
+    """
+    on_disk = not is_url(day.files[0])
+    if (on_disk and is_remote(prepared.sparkSession)) or not day.same_in_arrow or not _is_plain(prepared, day):
+        return None
+    keys: dict[str, Values] = {}
+    for lookup, names in zip(enrichment.lookups, layout.keys, strict=True):
+        of_lookup = arrow_keys(lookup, names, day.schema)
+        if of_lookup is None:
+            return None
+        keys |= of_lookup
+    if pa.schema([(name, key.kind) for name, key in keys.items()]) != _types(prepared, keys):
+        return None
+    return FileRows(deal(day, at_most), day.schema, keys, day.row_bytes)
+
+
+def _types(prepared: DataFrame, names: Iterable[str]) -> pa.Schema:
+    return arrow_schema(StructType([prepared.schema[name] for name in names]))
+
+
+def _is_plain(prepared: DataFrame, day: InputDay) -> bool:
+    """Whether Spark passes the columns to Arrow as they stand in the files."""
+    fields = [prepared.schema[name] for name in day.names]
+    is_dated = any(pa.types.is_temporal(column.kind) for column in day.columns)
+    return (
+        all(set(field.metadata) <= PLAIN for field in fields)
+        and arrow_schema(StructType(fields)).types == day.schema.types
+        and not (is_dated and prepared.sparkSession.conf.get(CALENDAR) != "CORRECTED")
+    )

@@ -1,0 +1,108 @@
+"""The rows of a day as the one task of the local engine reads them: by Arrow, without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from jobs.errors import DeclarationError
+from jobs.input.arrow_expressions import arrow_expression
+from jobs.input.dealing import deal
+from jobs.input.file_rows import FileRows
+from jobs.input.key_columns import COMPARABLE
+from jobs.input.key_values import Values
+from jobs.run.engines.engine import Engine, LocalEngine, SparkEngine
+from jobs.run.rows.keyed_rows import check_key_types, layout_of
+from jobs.schema import SOURCE_FILE, SOURCE_ROW
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.declare.enrichment import Enrichment
+    from jobs.input.day import InputDay
+    from jobs.task.arrow_batches import BatchLayout
+
+MOST_ROWS = 5_000_000  # whose keys the driver holds
+CURE = "Run it on Spark, the default engine."
+
+
+@dataclass(frozen=True)
+class LocalRows:
+    """The input of a run of the local engine.
+
+    Attributes:
+        engine: Runs its task.
+        schema: Of the rows, with their identity and their keys, in Spark's types.
+        layout: Names the columns of keys, order and event time.
+        reads: How the task reads them.
+    """
+
+    engine: LocalEngine
+    schema: StructType
+    layout: BatchLayout
+    reads: FileRows
+
+    @classmethod
+    def of(cls, engine: LocalEngine, enrichment: Enrichment, day: InputDay) -> LocalRows:
+        """Plan how one task reads a day.
+
+        Args:
+            engine: Runs the task.
+            enrichment: As declared; `preflight` has found nothing wrong.
+            day: The files, and the types of their columns.
+
+        Raises:
+            DeclarationError: The day or the declaration needs Spark; it says which part, and why.
+        """
+        refuse_what_needs_spark(enrichment)
+        if day.rows > MOST_ROWS:
+            raise DeclarationError(
+                f"{enrichment.name}: input: the day has {day.rows:,} rows, and the local engine runs up to "
+                f"{MOST_ROWS:,}. {CURE}"
+            )
+        types = day.spark_types()
+        if types is None or not day.same_in_arrow:
+            raise DeclarationError(
+                f"{enrichment.name}: input: only Spark reads these files as they were meant: they have nested "
+                f"columns, INT96, or dates of an old calendar. {CURE}"
+            )
+        fields = [
+            *types.fields,
+            StructField(SOURCE_FILE, StringType()),
+            StructField(SOURCE_ROW, LongType()),
+        ]
+        layout = layout_of(enrichment, [field.name for field in fields])
+        keys = _keys(enrichment, layout, day)
+        fields += [StructField(name, from_arrow_type(key.kind)) for name, key in keys.items()]
+        schema = StructType(fields)
+        check_key_types(enrichment, layout, schema)
+        return cls(engine, schema, layout, FileRows(deal(day, 1), day.schema, keys, day.row_bytes))
+
+
+def engine_of(rows: DataFrame | LocalRows) -> Engine:
+    """The engine whose tasks read these rows."""
+    return rows.engine if isinstance(rows, LocalRows) else SparkEngine(rows.sparkSession)
+
+
+def refuse_what_needs_spark(enrichment: Enrichment) -> None:
+    """Raise DeclarationError for a declaration that the local engine cannot run."""
+    for declared, what in ((enrichment.windows, "windows"), (enrichment.expectations, "expectations")):
+        if declared:
+            raise DeclarationError(f"{enrichment.name}: {what} need Spark. {CURE}")
+
+
+def _keys(enrichment: Enrichment, layout: BatchLayout, day: InputDay) -> dict[str, Values]:
+    keys = {}
+    for lookup, names in zip(enrichment.lookups, layout.keys, strict=True):
+        for (part, expression), name in zip(lookup.keys.items(), names, strict=True):
+            key = arrow_expression(expression, day.schema)
+            if key is None or from_arrow_type(key.kind).simpleString() not in COMPARABLE:
+                raise DeclarationError(
+                    f"{enrichment.name}: lookup {lookup.name}: keys.{part}: {expression!r} needs Spark "
+                    f"(docs/inputs.md lists what does not). {CURE}"
+                )
+            keys[name] = key
+    return keys

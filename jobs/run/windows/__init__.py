@@ -1,0 +1,1 @@
+"""The window tables of a day."""

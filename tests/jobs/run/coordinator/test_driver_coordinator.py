@@ -1,0 +1,688 @@
+"""The driver's coordinator alone: which tasks begin and stop, their shares of the calls in flight, and connections that
+are no task's.
+"""
+
+import contextlib
+import dataclasses
+import json
+import random
+import select
+import socket
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from jobs.errors import BudgetExhausted, ComputedBefore, DeclarationError, RowFailed, RunStopped, TaskFailed
+from jobs.run.coordinator import driver_coordinator as coordinating
+from jobs.run.coordinator import link_server
+from jobs.run.coordinator.driver_coordinator import DriverCoordinator
+from jobs.schema import ShareGiven
+from jobs.task.driver_link import DriverLink
+from jobs.task.link_protocol import DEADLINES, Lines
+from jobs.task.progress import TaskProgress
+from tests.jobs.task.test_driver_link import Run, connected
+
+pytestmark = pytest.mark.process
+
+WRITE_FIRST = "write it first, then read what was written"
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+class Stages:
+    """Those that Spark works on; counts how often it was asked."""
+
+    def __init__(self):
+        self.active = {7}
+        self.asked = 0
+
+    def __call__(self, stage):
+        self.asked += 1
+        return stage in self.active
+
+
+@pytest.fixture
+def run():
+    return Run()
+
+
+@pytest.fixture
+def stages():
+    return Stages()
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def driver(stages, clock):
+    return DriverCoordinator("127.0.0.1", "127.0.0.1", stages, clock=clock)
+
+
+@pytest.fixture
+def looks(stages, clock, wait_for):
+    """Lets the coordinator look so many times at what Spark works on."""
+
+    def look(times=2):
+        for _ in range(times):
+            before = stages.asked
+            clock.now += link_server.LOOK_EVERY
+            wait_for(lambda before=before: stages.asked > before)
+
+    return look
+
+
+def test_a_task_that_spark_tries_again_is_let_through_and_another_stage_is_not(driver, run):
+    address = driver.register(once=True)
+    connected(address, run, partition=3, stage=7, task=3).close()
+    connected(address, run, partition=3, stage=7, task=3).close()
+    with pytest.raises(ComputedBefore, match=WRITE_FIRST):
+        connected(address, run, partition=3, stage=8, task=3)
+    connected(address, run, partition=4, stage=8, task=4).close()
+
+
+def test_where_every_answer_is_stored_nothing_is_refused(driver, run):
+    address = driver.register(once=False)
+    for stage in (7, 8):
+        connected(address, run, partition=0, stage=stage, task=0).close()
+
+
+def test_the_tasks_of_a_stage_that_ended_are_told_to_stop_and_others_are_not(driver, stages, looks, wait_for):
+    stages.active.add(8)
+    address = driver.register(once=True)
+    ends, stays, not_seen_yet = runs = [Run() for _ in range(3)]
+    links = [connected(address, run, partition=n, stage=n, task=0) for n, run in zip((7, 8, 9), runs, strict=True)]
+    looks()
+    stages.active.remove(7)
+    looks(1)
+    assert ends.happened.wait(30)
+    assert ends.reason == "Spark wants this stage no more"
+    looks()
+    assert not stays.happened.is_set()
+    assert not not_seen_yet.happened.is_set()
+    for link in links:
+        link.close()
+
+
+def test_a_job_that_is_over_stops_and_refuses_tasks_of_a_stage_never_seen(driver, looks, run):
+    address, over = driver.register(once=False), driver.register(once=False)
+    with contextlib.closing(DriverLink()) as works, contextlib.closing(DriverLink()) as waits:
+        works.connect(address, Run(), partition=0, stage=7, task=0)
+        waits.connect(over, run, partition=1, stage=8, task=1)
+        driver.release(over)
+        looks()
+        assert run.happened.wait(30)
+        assert run.reason == "Spark wants this stage no more"
+    with pytest.raises(ComputedBefore):
+        connected(over, run, partition=1, stage=8, task=1)
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "message"),
+    [
+        (RowFailed("lookup w: a row ended as error"), RowFailed, "lookup w: a row ended as error"),
+        (KeyError("no such town"), TaskFailed, "KeyError: 'no such town'"),
+        (ValueError("x" * 10_000 + "\n"), TaskFailed, "ValueError: xxx"),
+    ],
+)
+def test_what_a_task_failed_by_stops_the_others_and_every_next_attempt_with_the_same_words(
+    driver, error, raised, message
+):
+    address = driver.register(once=False)
+    other = connected(address, run := Run(), partition=1, stage=7, task=1)
+    fails = connected(address, Run(), partition=0, stage=7, task=0)
+    fails.send_failure(error)
+    fails.close()
+    assert run.happened.wait(30)
+    assert type(run.error) is raised
+    assert str(run.error).startswith(message)
+    other.close()
+    with pytest.raises(raised, match=message[:20]):
+        connected(address, Run(), partition=0, stage=7, task=0)
+    still_serves(driver.register(once=False))
+
+
+AT_THE_CAP = BudgetExhausted("max_calls 4 is used up")
+
+
+@pytest.mark.parametrize("last", ["is at the cap too", "has ended", "has died"])
+@pytest.mark.parametrize("divided", [False, True])
+def test_a_task_at_the_cap_has_the_others_end_their_calls_and_fails_after_them(driver, wait_for, last, divided):
+    address = driver.register(once=False, totals=(4,) if divided else (), tasks=2)
+    first, other = runs = [Run(), Run()]
+    links = [connected(address, run, partition=n, stage=7, task=n) for n, run in enumerate(runs)]
+    links[0].send_failure(AT_THE_CAP)
+    wait_for(lambda: other.calls_ended)
+    assert not first.happened.is_set()
+    if last == "is at the cap too":
+        links[1].send_failure(AT_THE_CAP)
+        links[1].wait_until_stopped()
+        assert str(other.error) == "max_calls 4 is used up"
+    elif last == "has ended":
+        links[1].send_end()
+    links[1].close()
+    links[0].wait_until_stopped()
+    assert type(first.error) is BudgetExhausted
+    links[0].close()
+    with pytest.raises(BudgetExhausted, match="max_calls 4 is used up"):
+        connected(address, Run(), partition=0, stage=7, task=0)
+
+
+@pytest.mark.parametrize("divided", [False, True])
+def test_a_task_that_comes_while_others_end_their_calls_begins_none_and_fails_with_them(driver, wait_for, divided):
+    address = driver.register(once=False, totals=(4,) if divided else (), tasks=3)
+    first, other, late = runs = [Run(), Run(), Run()]
+    links = [connected(address, run, partition=n, stage=7, task=n) for n, run in enumerate(runs[:2])]
+    links[0].send_failure(AT_THE_CAP)
+    wait_for(lambda: other.calls_ended)
+    links.append(connected(address, late, partition=2, stage=7, task=2))
+    wait_for(lambda: late.calls_ended)
+    links[1].send_failure(AT_THE_CAP)
+    assert not first.happened.is_set()
+    links[2].send_failure(AT_THE_CAP)
+    for link in links:
+        link.wait_until_stopped()
+        link.close()
+    assert {str(run.error) for run in runs} == {"max_calls 4 is used up"}
+
+
+def test_the_only_task_at_the_cap_may_die_and_its_next_attempt_fails_as_it_would_have(driver, run, wait_for):
+    address = driver.register(once=False)
+    links = [connected(address, Run(), partition=n, stage=7, task=n) for n in range(2)]
+    links[0].send_failure(AT_THE_CAP)
+    for link in links:
+        link.close()
+    again = connected(address, run, partition=1, stage=7, task=1)
+    wait_for(lambda: run.calls_ended)
+    again.send_failure(AT_THE_CAP)
+    again.wait_until_stopped()
+    again.close()
+    assert str(run.error) == "max_calls 4 is used up"
+
+
+def test_a_task_at_the_cap_does_not_wait_for_others_once_one_fails_otherwise(driver):
+    address = driver.register(once=False)
+    waits, fails = (connected(address, Run(), partition=n, stage=7, task=n) for n in range(2))
+    waits.send_failure(AT_THE_CAP)
+    fails.send_failure(RowFailed("lookup w: a row ended as error"))
+    waits.wait_until_stopped()
+    for link in (waits, fails):
+        link.close()
+
+
+def test_a_driver_that_cannot_be_reached_stops_nobody(driver, run, caplog):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = dataclasses.replace(driver.register(once=True), port=nobody.getsockname()[1])
+        assert not DriverLink().connect(address, run, partition=0, stage=1, task=0)
+    assert "is not reached" in caplog.text
+    assert not run.happened.is_set()
+
+
+def test_what_a_task_says_of_its_progress_reaches_the_listener_of_its_frame(driver, wait_for):
+    heard = []
+    address = driver.register(once=True, progress=driver.listen(heard.append))
+    link = connected(address, Run(), partition=0, stage=7, task=0)
+    link.send_progress(TaskProgress(0, 0, rows=5))
+    wait_for(lambda: heard)
+    assert heard[0]["rows"] == 5
+    link.close()
+
+
+def test_what_an_ended_day_was_sent_late_reaches_no_listener_of_the_next(driver, wait_for):
+    before, after = [], []
+    ended = driver.listen(before.append)
+    address = driver.register(once=True, progress=ended)
+    late = connected(address, Run(), partition=0, stage=7, task=0)
+    driver.forget(ended)
+    number = driver.listen(after.append)
+    late.send_progress(TaskProgress(0, 0, rows=5))
+    other = connected(driver.register(once=True, progress=number), Run(), partition=0, stage=7, task=0)
+    other.send_progress(TaskProgress(0, 0, rows=6))
+    wait_for(lambda: after)
+    assert [message["rows"] for message in after] == [6]
+    assert before == []
+    late.close()
+    other.close()
+
+
+def test_the_tasks_of_a_job_that_is_over_are_stopped_and_none_begins(driver, clock, wait_for):
+    address, run = driver.register(once=False), Run()
+    link = connected(address, run, partition=0, stage=7, task=0)
+    driver.release(address)
+    with pytest.raises(ComputedBefore):
+        connected(address, Run(), partition=1, stage=7, task=1)
+    clock.now += link_server.LOOK_EVERY
+    assert run.happened.wait(30)
+    assert run.reason == "Spark wants this stage no more"
+    link.close()
+    wait_for(lambda: not driver._frames)
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_the_end_of_a_job_waits_until_its_stopped_tasks_have_ended_their_calls(driver, clock, wait_for, failed):
+    address, run = driver.register(once=False), Run()
+    calls = connected(address, run, partition=0, stage=7, task=0)
+    if failed:
+        fails = connected(address, Run(), partition=1, stage=7, task=1)
+        fails.send_failure(RowFailed("lookup w: a row ended as error"))
+        fails.close()
+    ending = threading.Thread(target=driver.end, args=[address])
+    ending.start()
+    wait_for(lambda: not driver._frames)
+    clock.now += link_server.LOOK_EVERY
+    assert run.happened.wait(30)
+    ending.join(0.2)
+    assert ending.is_alive()
+    calls.close()
+    ending.join(2)
+    assert not ending.is_alive()
+
+
+def test_the_end_of_a_job_does_not_wait_for_ever_for_a_task_that_hangs(driver):
+    address = driver.register(once=False)
+    with contextlib.closing(connected(address, Run(), partition=0, stage=7, task=0)):
+        driver.end(address, clock=iter([0.0, 1.0, coordinating.LAST_CALLS]).__next__)
+
+
+# -- where it listens --------------------------------------------------------------------------------------------------
+def test_the_driver_listens_on_the_first_free_port_of_those_that_are_named(stages, run, monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        first = taken.getsockname()[1]
+        monkeypatch.setenv(link_server.LINK_PORT, f"{first}-{first + 20}")
+        driver = DriverCoordinator("127.0.0.1", "127.0.0.1", stages, ports=link_server.link_ports())
+        address = driver.register(once=False)
+        assert first < address.port <= first + 20
+        still_serves(address)
+        with pytest.raises(RunStopped, match=f"no port of {first}-{first} .TIDEGATE_LINK_PORT. is free"):
+            DriverCoordinator("127.0.0.1", "127.0.0.1", stages, ports=[first])
+
+
+@pytest.mark.parametrize("text", ["x", "70000", "7109-7100", "-1", "7100-", "7100,7101", "http://host:7100"])
+def test_a_port_that_cannot_be_is_refused(monkeypatch, text):
+    monkeypatch.setenv(link_server.LINK_PORT, text)
+    with pytest.raises(DeclarationError, match=r"TIDEGATE_LINK_PORT is .*; it must be a port, as 7100, or several"):
+        link_server.link_ports()
+
+
+def test_without_a_named_port_any_may_be_free(monkeypatch):
+    monkeypatch.delenv(link_server.LINK_PORT, raising=False)
+    assert [*link_server.link_ports()] == [0]
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("bind_host", ["::1", "an address of nobody here"])
+def test_tasks_reach_the_driver_by_ipv6(stages, bind_host):
+    still_serves(DriverCoordinator("::1", bind_host, stages).register(once=False))
+
+
+# -- connections that are no task's ------------------------------------------------------------------------------------
+def connection(address):
+    found = socket.create_connection((address.host, address.port), 30)
+    found.settimeout(30)
+    return found
+
+
+def closed(stranger):
+    """Whether the coordinator has closed it, and has said nothing before."""
+    with contextlib.suppress(ConnectionError):
+        return stranger.recv(10) == b""
+    return True
+
+
+def hello(address, **changed):
+    place = {"partition": 0, "stage": 7, "task": 0, "attempt": 0, "at": 99}
+    message = {"kind": "hello", "frame": address.frame} | place | changed
+    return address.secret.encode() + b"\n" + json.dumps(message).encode() + b"\n"
+
+
+def still_serves(address):
+    connected(address, Run(), partition=0, stage=7, task=0).close()
+
+
+STRANGE = [
+    b"GET / HTTP/1.1\r\nHost: driver.example.internal\r\nAccept: */*\r\nConnection: close\r\n\r\n",
+    b"[" * 100_000 + b"\n",
+    b"\n" * 100,
+    b'{"kind": "progress"}\n' * 10,
+    b"\xff" * 5000,
+    b"0" * 64 + b"\n" + b'{"kind": "hello", "frame": 0, "partition": 0, "stage": 7, "task": 0}\n',
+]
+
+
+@pytest.mark.parametrize("message", STRANGE, ids=lambda message: repr(message[:20]))
+def test_who_does_not_know_the_secret_is_not_answered_and_disturbs_nobody(driver, message):
+    address = driver.register(once=False)
+    with connection(address) as stranger:
+        with contextlib.suppress(ConnectionError):
+            stranger.sendall(message)
+        assert closed(stranger)
+    still_serves(address)
+
+
+MISFITS = [
+    b"[" * 60_000 + b"\n",
+    b"[]\n",
+    b"7\n",
+    b"null\n",
+    b"{}\n",
+    b"no JSON\n",
+    b"\xff\xfe\n",
+    b'{"kind": "progress", "progress": 1}\n',
+    b'{"kind": "progress", "progress": {"rows": 1}}\n',
+    b'{"kind": "heartbeat", "number": "x", "services": {}}\n',
+    b'{"kind": "heartbeat", "number": 1, "at": 1, "services": {"s": 1}}\n',
+    b'{"kind": "hello", "frame": 0}\n',
+    b'{"kind": "ended", "ended": 1e999}\n',
+    b'{"kind": "quit"}\n',
+    b"x" * 70_000,
+]
+
+
+@pytest.mark.parametrize("message", MISFITS, ids=lambda message: repr(message[:30]))
+def test_a_message_that_does_not_fit_ends_its_own_connection_only(driver, message):
+    address = driver.register(once=False, progress=driver.listen(TaskProgress.of_message))
+    other = connected(address, stays := Run(), partition=1, stage=7, task=1)
+    with connection(address) as task:
+        task.sendall(hello(address))
+        assert json.loads(task.recv(1000))["kind"] == "go"
+        with contextlib.suppress(ConnectionError):
+            task.sendall(message)
+        assert closed(task)
+    still_serves(address)
+    assert not stays.happened.is_set()
+    other.close()
+
+
+@pytest.mark.parametrize("message", [b"", b"0" * 10, "secret", "half a hello"])
+def test_a_connection_without_a_hello_is_closed_after_a_while(driver, clock, message):
+    address = driver.register(once=False)
+    message = {"secret": address.secret.encode() + b"\n", "half a hello": hello(address)[:-5]}.get(message, message)
+    with connection(address) as stranger:
+        stranger.sendall(message)
+        still_serves(address)
+        stranger.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            stranger.recv(1)
+        clock.now += link_server.HELLO_WITHIN
+        stranger.settimeout(30)
+        assert closed(stranger)
+
+
+def test_many_silent_connections_keep_no_task_out_and_no_task_gives_way_to_them(driver):
+    address = driver.register(once=False)
+    task = connected(address, run := Run(), partition=1, stage=7, task=1)
+    with contextlib.ExitStack() as connections:
+        silent = [connections.enter_context(connection(address)) for _ in range(link_server.MOST_UNACCEPTED + 20)]
+        still_serves(address)
+        assert closed(silent[0])
+        assert not select.select(silent[-1:], [], [], 0)[0]
+    assert not run.happened.is_set()
+    task.close()
+
+
+def thrown(address, times, seed):
+    """Random and crafted bytes, each on a connection of its own; some with a hello before them."""
+    chance = random.Random(seed)
+    for _ in range(times):
+        crafted = chance.choice([*STRANGE, *MISFITS, chance.randbytes(chance.randrange(200))])
+        known = hello(address, partition=chance.randrange(3)) if chance.random() < 0.2 else b""
+        with contextlib.suppress(OSError), connection(address) as stranger:
+            stranger.sendall(known + crafted)
+
+
+@pytest.mark.parametrize("times", [200, pytest.param(10_000, marks=pytest.mark.proof)])
+def test_whatever_is_thrown_at_it_tasks_are_served_as_before(driver, times):
+    address = driver.register(once=False, totals=(9,), tasks=3)
+    throwing = [threading.Thread(target=thrown, args=(address, times // 4, seed)) for seed in range(4)]
+    for thread in throwing:
+        thread.start()
+    while any(thread.is_alive() for thread in throwing):
+        run = Run()
+        link = connected(address, run, partition=0, stage=7, task=0)
+        assert run.shares
+        link.close()
+    for thread in throwing:
+        thread.join()
+    assert not any(thread.is_alive() for thread in throwing)
+    still_serves(address)
+
+
+def test_the_secret_is_shown_by_no_address(driver):
+    address = driver.register(once=True)
+    assert len(address.secret) == 2 * coordinating.SECRET_BYTES
+    assert address.secret not in repr(address)
+    assert DriverCoordinator("127.0.0.1", "127.0.0.1", lambda _: True)._secret != address.secret
+
+
+# -- shares ------------------------------------------------------------------------------------------------------------
+class Task:
+    """One that has sent hello, and then sends what a task sends."""
+
+    def __init__(self, address, number):
+        self.lines = Lines(connection(address))
+        self.heartbeats = 0
+        self.messages = []
+        self.lines.socket.sendall(hello(address, partition=number, task=number))
+        self.first = self.receives()["share"]
+
+    def receives(self):
+        if not self.messages:
+            self.messages = self.lines.read()
+        return self.messages.pop(0)
+
+    def sends(self, kind, **facts):
+        self.lines.socket.sendall(json.dumps({"kind": kind} | facts).encode() + b"\n")
+
+    def report(self, keeps, wants, at):
+        """The share that answers a heartbeat, after what was sent before it."""
+        self.heartbeats += 1
+        self.sends("heartbeat", number=self.heartbeats, at=at, keeps=keeps, wants=wants, services={})
+        while (message := self.receives())["kind"] != "limits":
+            assert message["kind"] == "ask"
+        assert message["number"] == self.heartbeats
+        return message["share"]
+
+    def is_asked(self):
+        return self.receives()["kind"] == "ask"
+
+    def is_sent_nothing(self):
+        return not select.select([self.lines.socket], [], [], 0.1)[0]
+
+    def end(self, at):
+        self.sends("ended", ended=at)
+        self.lines.socket.close()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_task_that_reads_late_gets_every_message_in_order_and_stays(seed, clock, wait_for):
+    draw, sizes, connections = random.Random(seed), [], []
+
+    def fill(connection, message):
+        """More than the system's buffers take, as of many changes of limits to a task that stands still."""
+        if connection.sender is None:
+            server.accept(connection, "task")
+            connections.append(connection)
+        more = draw.randrange(1, 5)
+        while more and connection.is_open:
+            sizes.append(draw.randrange(1, 40_000))
+            server.send(connection, "limits", number=len(sizes), padding="x" * sizes[-1])
+            more -= sum(sizes) > 6_000_000 or bool(getattr(connection, "unsent", b""))
+
+    server = link_server.LinkServer(
+        "127.0.0.1", "secret", on_message=fill, on_close=lambda _: None, on_look=lambda: None, clock=clock
+    )
+    server.start()
+    with socket.create_connection(("127.0.0.1", server.port), 30) as reader:
+        lines, heard = Lines(reader), 0
+        for turn in range(3):
+            reader.sendall((b"secret\n" if turn == 0 else b"") + b'{"kind": "heartbeat"}\n')
+            threading.Event().wait(0.2)
+            while turn == 0 and not connections:
+                threading.Event().wait(0.01)
+            while heard < len(sizes):
+                messages = lines.read()
+                assert messages, f"the connection ended after {heard} of {len(sizes)} messages"
+                for message in messages:
+                    assert message["number"] == heard + 1
+                    assert len(message["padding"]) == sizes[heard]
+                    heard += 1
+        assert connections[0].is_open
+    wait_for(lambda: not connections[0].is_open)
+
+
+@pytest.mark.proof
+def test_a_task_that_never_reads_is_gone_and_keeps_nobody_from_work(driver, task, wait_for):
+    address = driver.register(once=False, totals=[8], tasks=2)
+    deaf, other = task(address, 0), task(address, 1)
+    line = b'{"kind": "heartbeat", "number": 1, "at": 100, "keeps": [4], "wants": [4], "services": {}}\n'
+    with contextlib.suppress(OSError):
+        deaf.lines.socket.settimeout(0.5)
+        while True:
+            deaf.lines.socket.sendall(line * 1000)
+    wait_for(lambda: len(driver._frames[address.frame].tasks) == 1)
+    assert other.report([4], [4], 200)
+
+
+@pytest.fixture
+def task(driver):
+    """Makes tasks of one run, and lets them go at the end."""
+    made = []
+
+    def begun(address, number):
+        made.append(Task(address, number))
+        return made[-1]
+
+    yield begun
+    for one in made:
+        one.lines.socket.close()
+
+
+def test_what_a_task_that_ended_had_goes_to_those_that_work_and_it_is_known_since_when(driver, task):
+    address = driver.register(once=False, totals=(10, 4), tasks=3)
+    first, second, third = (task(address, number) for number in range(3))
+    assert [one.first for one in (first, second, third)] == [[4, 2], [3, 1], [3, 1]]
+    third.end(500)
+    assert first.is_asked()
+    assert second.is_asked()
+    assert first.report([4, 2], [10, 4], at=101) == [5, 2]
+    assert second.report([3, 1], [10, 4], at=102) == [5, 2]
+    second.end(600)
+    assert first.is_asked()
+    assert first.report([5, 2], [10, 4], at=103) == [10, 4]
+    first.end(700)
+    assert driver.shares_given(address) == [
+        ShareGiven(2, (0, 0), 500), ShareGiven(0, (5, 2), 101), ShareGiven(1, (5, 2), 102),
+        ShareGiven(1, (0, 0), 600), ShareGiven(0, (10, 4), 103), ShareGiven(0, (0, 0), 700),
+    ]  # fmt: skip
+
+
+def test_what_a_task_needs_no_more_goes_to_the_others_before_it_ends(driver, task):
+    address = driver.register(once=False, totals=(10, 4), tasks=2)
+    first, second = task(address, 0), task(address, 1)
+    assert second.report([3, 1], [3, 1], at=500) == [3, 1]
+    assert first.is_asked()
+    assert first.report([5, 2], [10, 4], at=101) == [7, 3]
+    assert second.report([1, 0], [1, 0], at=600) == [1, 0]
+    assert first.is_asked()
+    assert first.report([7, 3], [10, 4], at=102) == [9, 4]
+    second.end(700)
+    assert first.is_asked()
+    first.end(800)
+    assert driver.shares_given(address) == [
+        ShareGiven(1, (3, 1), 500), ShareGiven(0, (7, 3), 101), ShareGiven(1, (1, 0), 600), ShareGiven(0, (9, 4), 102),
+        ShareGiven(1, (0, 0), 700), ShareGiven(0, (0, 0), 800),
+    ]  # fmt: skip
+
+
+def test_what_a_task_that_died_had_is_kept_for_its_next_attempt(driver, task):
+    address = driver.register(once=False, totals=(4,), tasks=2)
+    other, dies = task(address, 0), task(address, 1)
+    dies.lines.socket.close()
+    assert other.report([2], [4], at=1) == [2]
+    assert task(address, 1).first == [2]
+    assert other.is_sent_nothing()
+
+
+def test_a_task_that_died_and_does_not_come_again_leaves_its_share_after_a_while(driver, task, clock, looks):
+    address = driver.register(once=False, totals=(4,), tasks=2)
+    other, dies = task(address, 0), task(address, 1)
+    dies.lines.socket.close()
+    looks()
+    assert other.is_sent_nothing()
+    clock.now += DEADLINES.lost - 1
+    assert other.report([2], [4], at=1) == [2]
+    clock.now += 1
+    assert other.is_asked()
+    assert other.report([2], [4], at=1) == [4]
+
+
+def test_a_task_that_is_silent_for_30_s_is_lost_and_others_get_its_calls(driver, task, clock, looks):
+    address = driver.register(once=False, totals=(4,), tasks=2)
+    other, silent = task(address, 0), task(address, 1)
+    clock.now += DEADLINES.lost - 1
+    assert other.report([2], [4], at=1) == [2]
+    looks()
+    clock.now += 1
+    assert other.is_asked()
+    assert other.report([2], [4], at=2) == [4]
+    assert closed(silent.lines.socket)
+    assert task(address, 1).first == [0]
+
+
+def test_a_task_that_only_says_that_it_is_alive_is_answered_and_keeps_its_calls(driver, task, clock, looks):
+    address = driver.register(once=False, totals=(4,), tasks=2)
+    other, quiet = task(address, 0), task(address, 1)
+    for at in range(5):
+        clock.now += 20
+        quiet.sends("alive", at=at)
+        assert quiet.receives()["at"] == at
+        assert other.report([2], [4], at=at) == [2]
+    looks()
+    assert other.is_sent_nothing()
+    quiet.end(9)
+
+
+def test_the_lease_of_a_lost_task_is_given_back_once_its_calls_have_ended(stages, clock, looks, wait_for):
+    left = []
+    driver = DriverCoordinator("127.0.0.1", "127.0.0.1", stages, clock=clock)
+    address = driver.register(once=False, keepers={"credit": SimpleNamespace(leave=left.append, lost_since=None)})
+    dies, other = (connection(address) for _ in range(2))
+    for number, one in enumerate((dies, other)):
+        one.sendall(hello(address, partition=number, task=number))
+        assert b"go" in one.recv(1000)
+    dies.close()
+    looks()
+    assert left == []
+    clock.now += DEADLINES.lost - 1
+    other.sendall(b'{"kind": "alive", "at": 1.0}\n')
+    assert b"alive" in other.recv(1000)
+    looks()
+    wait_for(lambda: left == ["0-0-1"])
+    other.close()
+
+
+def test_a_task_that_had_ended_and_comes_again_has_what_others_leave(driver, task):
+    address = driver.register(once=False, totals=(4,), tasks=2)
+    other = task(address, 0)
+    task(address, 1).end(500)
+    assert other.is_asked()
+    assert other.report([2], [4], at=1) == [4]
+    again = task(address, 1)
+    assert again.first == [0]
+    other.end(600)
+    assert again.is_asked()
+    assert again.report([0], [4], at=2) == [4]

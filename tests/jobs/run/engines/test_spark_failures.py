@@ -1,0 +1,106 @@
+"""What a person reads when Spark fails: one sentence with the file where one is known, the cause, the cure, the log."""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from aiohttp import web
+
+from jobs.errors import DeclarationError
+from jobs.input.day import find_input
+from jobs.process.spark_submit import SparkSubmit, ended
+from jobs.run.engines.spark_failures import sentence_of
+from tests.jobs.run.test_tasks_tried_again import workers_of
+from tidegate import Enrichment, HttpLookup, Input, Output, Service
+
+DAY = "2026-11-01"
+DECLARATION = """
+from tidegate import Enrichment, HttpLookup, Input, Output, Service
+
+score = HttpLookup(
+    name="score", service=Service(name="s", url="{url}", max_concurrency=4), request="GET /score/{{k}}",
+    keys={{"k": "k"}}, returns="twice BIGINT", timeout=60.0,
+)
+scored = Enrichment(
+    name="scored", input=Input(path="raw", row_id=["k"]), lookups=[score], output=Output(path="out"), ledger=None
+)
+"""
+LOG = Path("data/runs/scored/r.spark.log")
+ROWS = 20_000  # too many for the driver, so that workers run them
+
+
+@pytest.fixture
+def raw(tmp_path, monkeypatch, service):
+    """A file of the day, in a project of its own."""
+
+    async def answer(request):
+        return web.json_response({"twice": 1})
+
+    service.answer = answer
+    monkeypatch.chdir(tmp_path)
+    Path("scoring.py").write_text(DECLARATION.format(url=service.url))
+    path = Path(f"raw/date={DAY}/part-0.parquet")
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"k": pa.array(range(ROWS), pa.int64())}), path, use_dictionary=False)
+    return path
+
+
+def run(mark, master="local[1]"):
+    environment = {"TIDEGATE_TEST": mark, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), *sys.path])}
+    submit = SparkSubmit(master=master, environment=environment)
+    code = submit.run("scoring:scored", days=[DAY], run_id="r", log=LOG)
+    return ended(code, LOG)
+
+
+def test_a_colon_in_the_name_of_a_file_is_refused_before_spark_starts(raw):
+    raw.rename(raw.with_name("part:0.parquet"))
+    geo = Service(name="geo", url="http://127.0.0.1:1", max_concurrency=2)
+    one = HttpLookup(name="one", service=geo, request="GET /{k}", keys={"k": "k"}, returns="x INT", timeout=1.0)
+    scored = Enrichment(name="scored", input=Input(path="raw"), lookups=[one], output=Output(path="out"))
+    with pytest.raises(DeclarationError, match=r"part:0\.parquet has a ':' in its name.*Rename the file\."):
+        find_input(scored, DAY)
+
+
+@pytest.mark.spark
+def test_a_damaged_page_is_told_with_its_file_the_cause_the_cure_and_the_log(raw):
+    damaged = bytearray(raw.read_bytes())
+    damaged[200:2000] = bytes(1800)
+    raw.write_bytes(damaged)
+    how = run(f"damaged-{os.getpid()}", "local[1,1]")
+    assert how.code == 1
+    assert how.reason == (
+        f"input: {raw.absolute()} cannot be read: java.io.IOException: FAILED_TO_UNCOMPRESS(5). Write the file again. "
+        f"Spark's log: {LOG}"
+    )
+
+
+@pytest.mark.spark
+def test_a_worker_killed_in_every_attempt_is_told_with_the_cure_and_the_log(raw, service, wait_for):
+    async def never(request):
+        await asyncio.sleep(600)
+
+    service.answer = never
+    mark = f"killed-again-{os.getpid()}"
+    found = []
+    running = threading.Thread(target=lambda: found.append(run(mark, "local[1,1]")))
+    running.start()
+    wait_for(lambda: service.log or found, 120)
+    for worker in workers_of(mark):
+        os.kill(worker.pid, signal.SIGKILL)
+    running.join(300)
+    (how,) = found
+    assert how.code == 1
+    assert how.reason == (
+        "a Python worker of Spark was killed in each attempt of its task, as by a lack of memory. Run fewer tasks at "
+        f"once, or give them more memory; what was answered is in the ledger. Spark's log: {LOG}"
+    )
+
+
+def test_an_error_that_is_not_known_is_told_by_its_innermost_cause():
+    assert sentence_of(ValueError("no\nsuch thing")) == "ValueError: no"

@@ -1,0 +1,533 @@
+"""Two runs that ask the same keys at once, each in threads of its own, over one real ledger: who asks what."""
+
+import datetime as dt
+import itertools
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from jobs.commands.marks import mark_expired
+from jobs.declare.http_lookup import HttpLookup
+from jobs.declare.ledger_settings import Ttl
+from jobs.declare.services import Service
+from jobs.errors import LedgerError
+from jobs.ledger.answers import StoredAnswer, as_table
+from jobs.ledger.keys import key_hashes
+from jobs.ledger.plan import LedgerPlan
+from jobs.ledger.selection import Search, Seen
+from jobs.ledger.working_folders import BEAT, announce
+from jobs.run.keys.claims import FEWEST_AHEAD, Claims, SharedLookup
+from jobs.run.keys.hits import folder_of, known_answers, run_of_keys
+from jobs.run.keys.kept_keys import keep_keys, release_prefetched
+from jobs.run.keys.registration import look_around, unregister
+from tests.support.failing_storage import ERRORS, FailingStorage, put_under
+from tests.support.places import everywhere, place_of
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def plan(tmp_path, request):
+    root = place_of(request, str(tmp_path))
+
+    def of(run_id, **fields):
+        ttl = fields.get("ttl", Ttl())
+        return LedgerPlan(root, "score", "f" * 16, run_id, ttl, flush_rows=50, flush_seconds=0.05)
+
+    return of
+
+
+def batches(keys):
+    texts = pa.array([f"[{key}]" for key in keys])
+    table = pa.table(
+        {"text": texts, "place": pa.array([0] * len(keys), pa.int32()), "hash": pa.array(keys, pa.int64())}
+    )
+    return iter(table.to_batches(max_chunksize=300))
+
+
+NOTHING = Seen()
+LOOKUP = HttpLookup(
+    name="score",
+    service=Service(name="s", url="http://localhost", max_concurrency=1),
+    request="GET /{k}",
+    keys={"k": "k"},
+    returns="x INT",
+    timeout=1.0,
+)
+
+
+def register(plan):
+    """A run that has registered and looked around. Returns the other runs."""
+    announce(folder_of(plan), plan.run_id)
+    return look_around(plan).others
+
+
+def decide(plan, by_row=(), types="bigint", **more):
+    keep_keys(plan, np.array(by_row, np.int64), types, **more)
+
+
+def claims_of(*plans, attempt=0, lookup=LOOKUP, types="bigint", seen=NOTHING):
+    shared = {number: SharedLookup(plan, lookup, types, seen) for number, plan in enumerate(plans)}
+    return Claims(shared, 0, attempt, text="text", place="place", hashed="hash", seed=hash(plans[0].run_id))
+
+
+def shares_file(shares, task=0, attempt=0):
+    return f"claims/{task}-{attempt}-{sum(1 << share for share in shares):064x}"
+
+
+def claim_all(plan):
+    folder_of(plan).write(f"runs/{plan.run_id}/{shares_file(range(256))}", b"{}")
+
+
+def ask(plan, keys, *, at_once=50, seconds=0.004):
+    """One task: what it takes it answers, `at_once` at a time, stores that, and says so. Gives what was asked."""
+    claims = claims_of(plan)
+    taken = queue.Queue()
+
+    def read():
+        try:
+            for batch in claims.take(batches(keys)):
+                taken.put(batch)
+        finally:
+            taken.put(None)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    asked = []
+    while (batch := taken.get()) is not None:
+        for piece in [batch.slice(start, at_once) for start in range(0, batch.num_rows, at_once)]:
+            time.sleep(seconds)
+            texts = piece["text"].to_pylist()
+            answers = [StoredAnswer(text, "ok", b"1", time.time_ns() // 1000, plan.run_id) for text in texts]
+            folder_of(plan).write_part(run_of_keys(plan.run_id), f"0-0-{len(asked):06d}", answers)
+            asked += texts
+            claims.finished(piece)
+    reader.join()
+    claims.end()
+    return asked
+
+
+def ask_at_once(*runs):
+    found = {}
+    threads = [
+        threading.Thread(target=lambda run=run, keys=keys: found.update({run: ask(run, keys)})) for run, keys in runs
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return [found[run] for run, _ in runs]
+
+
+@everywhere("plan", on_store=pytest.mark.proof)
+def test_keys_in_common_are_asked_by_one_of_two_runs_and_both_ask_something(plan):
+    one, two = plan("one"), plan("two")
+    assert (register(one), register(two)) == ((), ("one",))
+    decide(one), decide(two)
+    first, second = ask_at_once((one, range(2000)), (two, range(800, 2800)))
+    assert len(set(first)) == len(first)
+    assert set(first) | set(second) == {f"[{key}]" for key in range(2800)}
+    assert len(first) + len(second) == 2800
+    assert min(len(first), len(second)) > 900
+    assert folder_of(one).names("runs/one/claims") == folder_of(two).names("runs/two/claims") == []
+
+
+@everywhere("plan", on_store=pytest.mark.proof)
+def test_a_task_runs_as_far_ahead_of_the_stored_answers_with_each_of_its_lookups(plan):
+    keys = 4 * FEWEST_AHEAD  # of each lookup
+    plans = {0: plan("one"), 1: replace(plan("one"), lookup="other")}
+    claims = claims_of(*plans.values())
+    table = pa.table(
+        {"text": [f"[{key}]" for key in range(2 * keys)], "place": [0] * keys + [1] * keys, "hash": range(2 * keys)}
+    )
+    taken = queue.Queue()
+    reader = threading.Thread(target=lambda: [taken.put(batch) for batch in claims.take(iter(table.to_batches()))])
+    reader.start()
+    places = Counter()
+    while places.total() < 2 * FEWEST_AHEAD:  # nothing is stored meanwhile
+        places.update(taken.get(timeout=20)["place"].to_pylist())
+    claims.end()
+    reader.join()
+    assert min(places.values()) > FEWEST_AHEAD / 2
+    assert places.total() < 3 * FEWEST_AHEAD
+
+
+@everywhere("plan", on_store=pytest.mark.proof)
+def test_a_run_asks_nothing_that_a_run_before_it_answered_after_it_began(plan):
+    one, two = plan("one"), plan("two")
+    register(one), register(two)
+    decide(one), decide(two)
+    ask(one, range(300))
+    unregister(one)
+    assert sorted(ask(two, range(200, 400))) == sorted(f"[{key}]" for key in range(300, 400))
+
+
+@everywhere("plan", on_store=pytest.mark.proof)
+def test_an_answer_that_holds_for_no_time_is_asked_by_every_run(plan):
+    one, two = plan("one", ttl=Ttl(ok=dt.timedelta(0))), plan("two", ttl=Ttl(ok=dt.timedelta(0)))
+    register(one), register(two)
+    decide(one), decide(two)
+    ask(one, range(50))
+    assert len(ask(two, range(50))) == 50
+
+
+@pytest.mark.parametrize("seconds", [-60, 3600])  # the clock was put back by an hour after it died
+def test_what_a_dead_run_had_claimed_is_asked_by_others(plan, seconds):
+    dead, alive = plan("dead"), plan("alive")
+    register(dead)
+    claim_all(dead)
+    decide(dead, range(50))
+    last_beat = time.time() + seconds
+    for name in folder_of(dead).names("runs"):
+        os.utime(f"{folder_of(dead).path}/{name}", (last_beat, last_beat))
+    register(alive)
+    assert len(ask(alive, range(100))) == 100
+
+
+def test_a_run_that_began_before_the_clock_was_put_back_waits_for_no_dead_one(plan):
+    dead, alive = plan("dead"), plan("alive")
+    register(dead), register(alive)
+    claim_all(dead)
+    decide(dead), decide(alive, range(200, 300))
+    before = time.time() + 3600
+    for run in (dead, alive):
+        for name in folder_of(run).names(f"runs/{run.run_id}"):
+            if run is dead or not name.endswith(BEAT):  # the living one's is renewed
+                os.utime(f"{folder_of(run).path}/{name}", (before, before))
+    asked = []
+    asking = threading.Thread(target=lambda: asked.extend(ask(alive, range(100))), daemon=True)
+    asking.start()
+    asking.join(20)
+    assert len(asked) == 100
+
+
+@everywhere("plan", on_store=pytest.mark.proof)
+@pytest.mark.process
+def test_nobody_waits_for_a_run_whose_process_is_gone(plan):
+    dead, alive = plan("dead"), plan("alive")
+    begin = (
+        "from jobs.ledger.working_folders import announce; from jobs.run.keys.hits import folder_of; import sys, pickle; "
+        "plan = pickle.loads(sys.stdin.buffer.read()); announce(folder_of(plan), plan.run_id)"
+    )
+    subprocess.run([sys.executable, "-c", begin], input=pickle.dumps(dead), check=True)
+    claim_all(dead)
+    folder_of(dead).write("runs/dead/index-1.arrow", b"")
+    assert register(alive) == ()
+    assert folder_of(dead).names("runs/dead") == []
+    register(dead)  # by this very process, which lives
+    assert register(alive) == ("dead",)
+    assert folder_of(dead).names("runs/dead") == ["runs/dead/run.json"]
+
+
+@everywhere("plan", on_store=pytest.mark.proof)
+def test_a_folder_whose_run_has_not_registered_is_left_alone_until_it_is_old(plan):
+    other, alive = plan("other"), plan("alive")
+    folder_of(other).write("runs/other/index-1.arrow", b"")
+    assert register(alive) == ()
+    assert folder_of(other).names("runs/other") == ["runs/other/index-1.arrow"]
+
+
+def test_a_run_deletes_the_folders_that_killed_runs_of_any_host_left_days_ago(plan):
+    old = plan("old")
+    folder_of(old).write("runs/old/run.json", b'{"host": "another", "pid": 1}')
+    folder_of(old).write("runs/unregistered/index-1.arrow", b"")
+    for name, days in (("old/run.json", 2.1), ("unregistered/index-1.arrow", 1.9)):
+        at = time.time() - days * 86_400
+        os.utime(f"{folder_of(old).path}/runs/{name}", (at, at))
+    assert register(plan("alive")) == ()
+    assert folder_of(old).names("runs") == ["runs/alive/run.json", "runs/unregistered/index-1.arrow"]
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"null", b'{"host": 1}', b'{"host": null, "pid": "x"}', b"\xff"])
+@everywhere("plan", on_store=pytest.mark.proof)
+def test_foreign_files_beside_the_runs_stop_no_run(plan, content):
+    folder = folder_of(plan("one"))
+    odd = ["notes.txt", "x/run.json", "x/claims/y", "x/claims/0-0-zz", f"x/claims/{'a' * 300}"[:200], "x/keys"]
+    for name in odd:
+        folder.write(f"runs/{name}", content)
+    folder.write("runs/x/by_row.arrow", b"")
+    one = plan("one")
+    assert register(one) == ("x",)
+    decide(one)
+    going = later(lambda: folder.delete("runs/x/run.json"))  # until then the keys that x keeps are unknown
+    assert len(ask(one, range(10))) == 10
+    going.join()
+
+
+@everywhere("plan", on_store=pytest.mark.proof)
+def test_what_a_living_run_has_claimed_is_waited_for_until_it_is_answered(plan):
+    slow, quick = plan("slow"), plan("quick")
+    register(slow), register(quick)
+    decide(slow), decide(quick)
+    claim_all(slow)
+
+    def answer_at_last():
+        time.sleep(0.5)
+        answers = [StoredAnswer(f"[{key}]", "ok", b"1", time.time_ns() // 1000, "slow") for key in range(60)]
+        folder_of(slow).write_part(run_of_keys("slow"), "0-0-0", answers)
+        folder_of(slow).delete(f"runs/slow/{shares_file(range(256))}")
+
+    answering = threading.Thread(target=answer_at_last)
+    answering.start()
+    asked = ask(quick, range(100))
+    answering.join()
+    assert sorted(asked) == sorted(f"[{key}]" for key in range(60, 100))
+
+
+@everywhere("plan", on_store=pytest.mark.proof)
+def test_two_attempts_whose_killed_predecessors_claimed_one_share_do_not_wait_for_each_other(plan):
+    two, three = plan("two"), plan("three")
+    register(two), register(three)
+    decide(two), decide(three)
+    for one in (two, three):
+        claim_all(one)
+    asked = ask_at_once((two, range(7)), (three, range(7)))
+    assert sorted(asked[0] + asked[1]) == sorted(f"[{key}]" for key in range(7))
+
+
+def test_the_claim_of_a_killed_task_expires_though_its_run_lives(plan):
+    killed, waits = plan("killed"), plan("waits")
+    register(killed), register(waits)
+    decide(killed), decide(waits)
+    claim_all(killed)
+    long_ago = time.time() - 31
+    os.utime(f"{folder_of(killed).path}/runs/killed/{shares_file(range(256))}", (long_ago, long_ago))
+    assert len(ask(waits, range(20))) == 20
+
+
+def test_a_task_renews_its_claims_for_as_long_as_its_calls_take(plan, monkeypatch):
+    monkeypatch.setattr("jobs.run.keys.claims.RENEW_EVERY", 0.1)
+    one = plan("one")
+    register(one), decide(one)
+    claims = claims_of(one)
+    taken = claims.take(batches([1]))
+    batch = next(taken)
+    (name,) = folder_of(one).names("runs/one/claims")
+    path, long_ago = f"{folder_of(one).path}/{name}", time.time() - 60
+    os.utime(path, (long_ago, long_ago))
+    deadline = time.monotonic() + 20
+    while Path(path).stat().st_mtime < long_ago + 50 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert Path(path).stat().st_mtime > long_ago + 50
+    claims.finished(batch)
+    time.sleep(0.3)
+    assert folder_of(one).names("runs/one/claims") == []
+    claims.end()
+
+
+def test_a_task_that_waits_long_says_so(plan, monkeypatch, caplog):
+    monkeypatch.setattr("jobs.run.keys.claims.SAY_EVERY", 0.1)
+    one, other = plan("one"), plan("other")
+    register(one), register(other)
+    decide(one), decide(other)
+    claim_all(other)
+    claims = claims_of(one)
+    threading.Timer(1.0, claims.end).start()
+    assert list(claims.take(batches(range(5)))) == []
+    assert "waits for other runs, which ask 5 of its keys" in caplog.text
+
+
+@everywhere("plan", on_store=pytest.mark.proof)
+def test_a_call_whose_answer_another_run_lost_is_not_made_again(plan):
+    one, two = (replace(plan(run), idempotent=False) for run in ("one", "two"))
+    register(one), register(two)
+    decide(one), decide(two)
+    mark = StoredAnswer("[7]", "asked", None, time.time_ns() // 1000, "one")
+    folder_of(one).write_part(run_of_keys("one"), "0-0-x-00000", [mark], lasting=True)
+    assert ask(two, [7, 8]) == ["[8]"]
+    assert ask(plan("three"), [7, 8]) == ["[7]"]  # the declaration says now that the call may be repeated
+
+
+@everywhere("plan", on_store=pytest.mark.proof)
+@pytest.mark.parametrize("old", ["expired", "miss"])
+def test_answers_of_a_dead_run_that_no_longer_hold_are_asked_by_the_prefetch(plan, old):
+    one, two = plan("one"), plan("two")
+    now = time.time_ns() // 1000
+    found = {"expired": ("ok", b"1", now - 10), "miss": ("miss", None, now - 2 * 86_400 * 10**6)}[old]
+    answers = [StoredAnswer("[7]", *found, "one"), StoredAnswer("[8]", "ok", b"1", now, "one")]
+    folder_of(one).write_part(run_of_keys("one"), "0-0-x-00000", answers)
+    if old == "expired":
+        mark_expired(folder_of(one), ["[7]"])
+    register(two)
+    assert ask(two, [7, 8]) == ["[7]"]
+
+
+@pytest.mark.parametrize("later", ["expired", "error"])
+def test_what_voids_or_settles_a_record_of_a_dead_runs_journal_counts_in_the_prefetch(plan, later):
+    """A journal is read again, but not the part that says that its record no longer counts."""
+    one, two = plan("one"), replace(plan("two"), idempotent=later == "expired")
+    now, folder = time.time_ns() // 1000, folder_of(one)
+    outcome = {"expired": "ok", "error": "asked"}[later]
+    old = StoredAnswer("[7]", outcome, b"1" if outcome == "ok" else None, now - 10, "one")
+    folder.journal(run_of_keys("one"), "0-0-x-00000").append(as_table([old]))
+    if later == "expired":
+        mark_expired(folder, ["[7]"])
+    else:
+        folder.write_part("one", "0-0-y-00000", [StoredAnswer("[7]", "error", None, now - 5, "one")])
+    register(two)
+    search = Search(folder, pa.array(["[7]", "[8]"]))
+    assert known_answers(search, LOOKUP, two).num_rows == 0
+    claims = claims_of(two, seen=search.seen)
+    taken = [text for batch in claims.take(batches([7, 8])) for text in batch["text"].to_pylist()]
+    assert sorted(taken) == ["[7]", "[8]"]
+
+
+def test_stored_answers_that_the_declaration_calls_errors_are_asked_by_the_prefetch(plan):
+    one, two = plan("one"), plan("two")
+    answers = [StoredAnswer(f"[{k}]", "ok", b'{"x": %d}' % k, time.time_ns() // 1000, "one") for k in (7, 8)]
+    folder_of(one).write_part(run_of_keys("one"), "0-0-x-00000", answers)
+    register(two)
+    claims = claims_of(two, lookup=replace(LOOKUP, error_when=("$.x == 7",)))
+    (given,) = claims.take(batches([7, 8]))
+    claims.end()
+    assert given["text"].to_pylist() == ["[7]"]
+
+
+@everywhere("plan", on_store=pytest.mark.proof)
+def test_a_late_attempt_sees_what_a_run_answered_that_began_after_its_own(plan):
+    two, three = plan("two"), plan("three")
+    register(two), decide(two)
+    seen = Search(folder_of(two), pa.array(["[7]"]))
+    seen.update(1)
+    register(three)
+    answer(three, [7])
+    unregister(three)
+    late = Claims(
+        {0: SharedLookup(two, LOOKUP, "bigint", seen.seen)}, 0, 1, text="text", place="place", hashed="hash", seed=1
+    )
+    (given,) = late.take(batches([7, 8]))
+    late.end()
+    assert given["text"].to_pylist() == ["[8]"]
+
+
+def answer(plan, keys, name="0-0-0"):
+    answers = [StoredAnswer(f"[{key}]", "ok", b"1", time.time_ns() // 1000, plan.run_id) for key in keys]
+    folder_of(plan).write_part(plan.run_id, name, answers)
+
+
+def later(*steps, seconds=0.4):
+    def go():
+        for step in steps:
+            time.sleep(seconds)
+            step()
+
+    thread = threading.Thread(target=go)
+    thread.start()
+    return thread
+
+
+@everywhere("plan", on_store=pytest.mark.proof)
+def test_keys_that_another_run_asks_by_row_are_left_to_it_until_it_has_answered_or_ended(plan):
+    rows, keys = plan("rows"), plan("keys")
+    register(rows)
+    decide(rows, range(60))
+    register(keys)
+    going = later(
+        lambda: answer(rows, range(30)), lambda: answer(rows, range(30, 59), "0-0-1"), lambda: unregister(rows)
+    )
+    asked = ask(keys, range(100))
+    going.join()
+    assert sorted(asked) == sorted(f"[{key}]" for key in range(59, 100))  # 59 was an error, which is not stored
+
+
+@everywhere("plan", on_store=pytest.mark.proof)
+@pytest.mark.parametrize("types", ["bigint", "int"])
+def test_keys_that_a_lone_run_prefetches_are_left_to_it_until_it_has_prefetched(plan, types):
+    alone, keys = plan("alone"), plan("keys")
+    register(alone)
+    decide(alone, types=types, prefetched=pa.array([f"[{key}]" for key in range(60)]))
+    register(keys)
+    going = later(lambda: answer(alone, range(59)), lambda: release_prefetched(alone))
+    asked = ask(keys, range(100))
+    going.join()
+    assert sorted(asked) == sorted(f"[{key}]" for key in range(59, 100))
+    assert folder_of(alone).names("runs/alone") == ["runs/alone/by_row.arrow", "runs/alone/run.json"]
+
+
+@everywhere("plan", on_store=pytest.mark.proof)
+def test_a_run_that_has_not_decided_what_it_asks_by_row_is_waited_for(plan):
+    rows, keys = plan("rows"), plan("keys")
+    register(rows)
+    register(keys)
+    going = later(lambda: decide(rows, range(10)), lambda: answer(rows, range(10)), lambda: unregister(rows))
+    asked = ask(keys, range(20))
+    going.join()
+    assert sorted(asked) == sorted(f"[{key}]" for key in range(10, 20))
+
+
+@everywhere("plan", on_store=pytest.mark.proof)
+def test_a_run_whose_keys_have_other_types_is_waited_for_as_nobody_can_compare_them(plan):
+    rows, keys = plan("rows"), plan("keys")
+    register(rows)
+    decide(rows, range(1000, 1010), "int")
+    register(keys)
+    going = later(lambda: answer(rows, range(10)), lambda: unregister(rows))
+    asked = ask(keys, range(20))
+    going.join()
+    assert sorted(asked) == sorted(f"[{key}]" for key in range(10, 20))
+
+
+@everywhere("plan", on_store=pytest.mark.proof)
+def test_answers_that_hold_for_no_time_are_not_waited_for(plan):
+    rows, keys = plan("rows", ttl=Ttl(ok=dt.timedelta(0))), plan("keys", ttl=Ttl(ok=dt.timedelta(0)))
+    register(rows)
+    decide(rows, range(50))
+    register(keys)
+    assert len(ask(keys, range(50))) == 50
+
+
+KINDS = [(kind, applied) for kind in ERRORS for applied in (False, True)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "every"), [(KINDS[0], 9), *(pytest.param(kind, 1, marks=pytest.mark.proof) for kind in KINDS)]
+)
+def test_no_key_that_another_run_has_is_given_whatever_operation_fails(plan, tmp_path, monkeypatch, kind, every):
+    """A listing that fails is not an empty one: the other run would be taken for ended, and its keys for free."""
+    storage = FailingStorage(*kind)
+    put_under(tmp_path, storage, monkeypatch.setattr)
+    other = plan("other")
+    register(other), decide(other)
+    claimed = {share_of(key) for key in range(30)}
+    folder_of(other).write(f"runs/other/{shares_file(claimed)}", b"{}")
+    answer(other, range(30, 40))
+    free = {f"[{key}]" for key in range(40, 60) if share_of(key) not in claimed}
+    assert len(free) > 10
+    for step in itertools.count(1, every):
+        own = plan(f"own{step}")
+        register(own)
+        claims = claims_of(own)
+        given, raised = set(), None
+        storage.fail_at(step)
+        try:
+            for batch in claims.take(batches(range(60))):
+                given |= {*batch["text"].to_pylist()}
+                claims.finished(batch)
+                if given == free:
+                    claims.end()
+        except LedgerError as error:
+            raised = error
+        failed = storage.failed
+        storage.fail_at(None)
+        claims.end()
+        unregister(own)
+        assert given <= free, (step, failed)
+        assert (given == free) or raised is not None, (step, failed)
+        if failed is None:
+            break
+    assert step > 20
+
+
+def share_of(key):
+    return int(key_hashes([f"[{key}]"])[0] >> np.uint64(56))

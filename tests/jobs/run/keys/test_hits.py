@@ -1,0 +1,62 @@
+"""What a run knows of its keys once some of them were asked."""
+
+import time
+from datetime import timedelta
+from typing import NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from jobs.declare.ledger_settings import Ttl
+from jobs.ledger.answers import StoredAnswer, as_answers
+from jobs.ledger.plan import LedgerPlan
+from jobs.ledger.selection import select
+from jobs.run.keys.day_keys import SparkKeys
+from jobs.run.keys.hits import Hits, find_hits, folder_of, run_of_keys, with_own_answers
+from jobs.run.keys.key_texts import ROWS, TEXT
+from tidegate import HttpLookup, Service
+
+SCORE = HttpLookup(
+    name="score", service=Service(name="s", url="http://s", max_concurrency=1), request="GET /{k}", keys={"k": "k"},
+    returns="score INT", timeout=1.0,
+)  # fmt: skip
+
+
+def test_an_answer_that_held_when_the_run_began_holds_to_its_end(tmp_path):
+    plan = LedgerPlan(str(tmp_path), "score", "f" * 16, "r", Ttl(ok=timedelta(days=1)), 200, 0.5)
+    folder, now = folder_of(plan), time.time_ns() // 1000
+    a_day_ago = now - 24 * 3600 * 1_000_000
+    before = [StoredAnswer(key, "ok", b"1", a_day_ago, "yesterday") for key in ("[1]", "[2]")]
+    folder.write_part("yesterday", "0-0-0", before)
+    wanted = pa.table({"__key_text": ["[1]", "[2]", "[3]", "[4]"]})
+    begun = select(folder, wanted["__key_text"], now_us=a_day_ago + 1, ttl=plan.ttl).answers
+    folder.write_part(run_of_keys("r"), "0-0-0", [StoredAnswer("[3]", "ok", b"2", now, "r-keys")])
+    folder.write_part("other", "0-0-0", [StoredAnswer(key, "ok", b"3", now, "other") for key in ("[2]", "[4]")])
+    known = as_answers(with_own_answers(Hits(plan, ("k",), SparkKeys(None, wanted), begun, SCORE)))
+    message = {one.key: one.response for one in known}
+    assert message == {"[1]": b"1", "[2]": b"3", "[3]": b"2", "[4]": b"3"}
+    assert len(known) == 4
+
+
+class Distinct(NamedTuple):
+    """Keys of a day as `find_hits` asks for them."""
+
+    wanted: pa.Table
+    lookup: HttpLookup
+    names: tuple[str, ...] = ("k",)
+
+    def distinct(self, *, hidden, seed):
+        return self
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_stored_answer_that_cannot_be_read_is_missing_where_several_rows_have_its_key(tmp_path, caplog, idempotent):
+    plan = LedgerPlan(str(tmp_path), "score", "f" * 16, "r", Ttl(), 200, 0.5, idempotent=idempotent)
+    texts = {"[1]": b'{"score": 1}', "[2]": b'{"score": {"$datetime": "NaT"}}', "[3]": b'{"score": '}
+    stored = [StoredAnswer(key, "ok", text, 9, "before") for key, text in texts.items()]
+    folder_of(plan).write_part("before", "0-0-0", stored)
+    keys = Distinct(pa.table({TEXT: [*texts], ROWS: [2, 2, 1]}), SCORE)
+    found = find_hits(keys, plan, seed=1)
+    assert found.missing[TEXT].to_pylist() == (["[2]"] if idempotent else [])
+    assert caplog.text.count("the stored answer of key [2] cannot be read") == idempotent
+    assert "key [3]" not in caplog.text  # one row has it, which says so
