@@ -150,7 +150,7 @@ class Bench:
 
 def profile(rows: int, *, shared: bool) -> None:
     """One partition in this process, its input in memory: the loop's thread under cProfile."""
-    from jobs.task.arrow_batches import BatchLayout
+    from jobs.task.rows.arrow_batches import BatchLayout
 
     declared = enrichment(shared=shared)
     lookups = tuple(declared.lookups)

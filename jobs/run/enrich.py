@@ -20,12 +20,12 @@ from jobs.run.plan.preflight import check_columns
 from jobs.run.rows.keyed_rows import written_schema
 from jobs.run.rows.local_rows import LocalRows, engine_of
 from jobs.storage.stored_files import open_parquet
-from jobs.task.answers_in_doubt import without_doubt
-from jobs.task.arrow_batches import BatchLayout
 from jobs.task.input_files import numbered, read_rows
-from jobs.task.link_protocol import PARTITION_OF_FRAME
+from jobs.task.link.link_protocol import PARTITION_OF_FRAME
+from jobs.task.lookup.answers_in_doubt import without_doubt
 from jobs.task.output_files import TaskFiles, TaskResult
 from jobs.task.plan import PartitionPlan
+from jobs.task.rows.arrow_batches import BatchLayout
 from jobs.task.runner import run_partition
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.run.request_metrics import RequestMetricsCollector
     from jobs.schema import ShareGiven, WrittenFile
-    from jobs.task.driver_link import TaskFacts
+    from jobs.task.link.driver_link import TaskFacts
 
     RunOfKeys = Callable[
         [PartitionPlan, Iterator[pa.RecordBatch], TaskFacts | None], Iterator[pa.RecordBatch]

@@ -36,8 +36,8 @@ from jobs.storage.locked_folders import temporary_folder
 from jobs.storage.stored_files import open_parquet, read_footer, read_schema
 from jobs.storage.urls import is_url
 from jobs.tables.old_files import KEYS
-from jobs.task.ledger_hits import UnreadableAnswer, reply_of
-from jobs.task.outcome_columns import TIMESTAMP
+from jobs.task.rows.ledger_hits import UnreadableAnswer, reply_of
+from jobs.task.rows.outcome_columns import TIMESTAMP
 
 CLOCKS = dt.timedelta(minutes=5)  # by which the clocks of a cluster's hosts may differ
 AT, BY_LEDGER, PAIR = "__at", "__by_ledger", "__pair"

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from jobs.task.read_ahead import InputWindow
-from jobs.task.task_ledger import Stored
+from jobs.task.lookup.task_ledger import Stored
+from jobs.task.threads.read_ahead import InputWindow
 
 # So many wait together: more than come in one flush interval (0.5 s) where a function returns at once, so that the
 # ledger keeps its own pace. With half of it each part was hurried, and the rows stood still meanwhile.

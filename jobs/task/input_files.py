@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.input.file_rows import FileRows
-from jobs.task.link_protocol import PARTITION_OF_FRAME
+from jobs.task.link.link_protocol import PARTITION_OF_FRAME
 
 
 def read_rows(reads: FileRows, task: int) -> Iterator[pa.RecordBatch]:

@@ -10,16 +10,16 @@ from jobs.clients.client import Client, Doubting, Requesting
 from jobs.clients.registry import client_for
 from jobs.declare.lookup import Lookup, service_of
 from jobs.limits.limits_plan import ServiceLimits
-from jobs.task.call_budget import CallBudget
-from jobs.task.call_threads import ENDS_WITHIN
 from jobs.task.chain import Link
-from jobs.task.circuit_breaker import CircuitBreaker
-from jobs.task.lookup_function import LookupFunction, needs_retry
+from jobs.task.lease.call_budget import CallBudget
+from jobs.task.lease.service_lease import ServiceLease
+from jobs.task.link.progress import AttemptCounts
+from jobs.task.lookup.circuit_breaker import CircuitBreaker
+from jobs.task.lookup.lookup_function import LookupFunction, needs_retry
+from jobs.task.lookup.task_ledger import TaskLedger
 from jobs.task.plan import PartitionPlan
-from jobs.task.progress import AttemptCounts
-from jobs.task.row_elements import order_key_of
-from jobs.task.service_lease import ServiceLease
-from jobs.task.task_ledger import TaskLedger
+from jobs.task.rows.row_elements import order_key_of
+from jobs.task.threads.call_threads import ENDS_WITHIN
 
 CAPACITY_PER_CALL = 16  # entries per call in flight: keeps a slow head from starving ordered mode (1.01 x the limit)
 FOR_EVER = 1_000_000_000  # retries; the predicate decides, as it knows which attempts count

@@ -8,9 +8,9 @@ from jobs.declare.lookup import Lookup
 from jobs.input.file_rows import FileRows
 from jobs.ledger.plan import CallCap, LedgerPlan
 from jobs.limits.limits_plan import ServiceLimits
-from jobs.task.arrow_batches import BatchLayout
-from jobs.task.asked_once import AskedFile
-from jobs.task.link_protocol import DriverAddress
+from jobs.task.link.link_protocol import DriverAddress
+from jobs.task.rows.arrow_batches import BatchLayout
+from jobs.task.rows.asked_once import AskedFile
 
 
 @dataclass(frozen=True)

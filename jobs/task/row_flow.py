@@ -8,19 +8,19 @@ from asyncio_core import StreamElement, StreamRecord
 from jobs.clients import request_counter
 from jobs.clients.client import Client
 from jobs.input.arrow_keys import keys_of
-from jobs.task.arrow_batches import Assembler, EventTimes, InputBatch
-from jobs.task.asked_once import AskedOnce
-from jobs.task.call_budget import CallBudget
 from jobs.task.durable_output import Finished
-from jobs.task.known_outcomes import KnownOutcomes, OutcomeSource
-from jobs.task.ledger_hits import LedgerHits
-from jobs.task.lookup_state import KnownRows, Row
+from jobs.task.lease.call_budget import CallBudget
+from jobs.task.lookup.lookup_state import KnownRows, Row
+from jobs.task.lookup.task_ledger import TaskLedger
 from jobs.task.operators import Chain
 from jobs.task.plan import PartitionPlan
-from jobs.task.read_ahead import InputQueue
-from jobs.task.row_elements import RowElements
-from jobs.task.task_ledger import TaskLedger
+from jobs.task.rows.arrow_batches import Assembler, EventTimes, InputBatch
+from jobs.task.rows.asked_once import AskedOnce
+from jobs.task.rows.known_outcomes import KnownOutcomes, OutcomeSource
+from jobs.task.rows.ledger_hits import LedgerHits
+from jobs.task.rows.row_elements import RowElements
 from jobs.task.task_limits import TaskLimits
+from jobs.task.threads.read_ahead import InputQueue
 
 ROWS_PER_BATCH = 2000  # rows that fill a batch of output where they went through the operators one by one
 KNOWN_PER_BATCH = 4000  # rows that fill a batch where most are known: it costs about the same, whatever it holds

@@ -23,22 +23,22 @@ from jobs.declare.coroutine_lookup import CoroutineLookup
 from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.lookup import Lookup
 from jobs.errors import BudgetExhausted, LedgerError, RunCancelled, TaskFailed
-from jobs.task.call_budget import CallBudget
-from jobs.task.call_threads import ENDS_WITHIN, CallThreads, run_to_its_end
 from jobs.task.chain import raise_failure
-from jobs.task.driver_link import DriverLink, TaskFacts, with_driver
 from jobs.task.durable_output import ROWS_HELD, durable_batches
-from jobs.task.error_text import user_facing_error, with_encodable_errors
-from jobs.task.loop_watch import LoopWatch
+from jobs.task.lease.call_budget import CallBudget
+from jobs.task.link.driver_link import DriverLink, TaskFacts, with_driver
+from jobs.task.link.progress import EVERY, AttemptCounts, TaskProgress
+from jobs.task.lookup.error_text import user_facing_error, with_encodable_errors
+from jobs.task.lookup.task_ledger import TaskLedger
 from jobs.task.operators import CAPACITY_PER_CALL, Chain, Surroundings, chain, rows_at_once
 from jobs.task.plan import PartitionPlan
-from jobs.task.progress import EVERY, AttemptCounts, TaskProgress
 from jobs.task.progress_reporter import ProgressReporter
-from jobs.task.read_ahead import InputWindow
-from jobs.task.row_elements import RowElements
 from jobs.task.row_flow import RowInput, RowOutput
-from jobs.task.task_ledger import TaskLedger
+from jobs.task.rows.row_elements import RowElements
 from jobs.task.task_limits import TaskLimits
+from jobs.task.threads.call_threads import ENDS_WITHIN, CallThreads, run_to_its_end
+from jobs.task.threads.loop_watch import LoopWatch
+from jobs.task.threads.read_ahead import InputWindow
 
 PREFETCH_ROWS = 4000  # beyond what the operators hold
 PREFETCH_BYTES = 64 << 20

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
-from jobs.task.driver_link import TaskFacts
+from jobs.task.link.driver_link import TaskFacts
 
 Task = Callable[[Any, TaskFacts], Any]  # what a task makes of its part
 SparkTask = Callable[..., Iterator[pa.RecordBatch]]

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from jobs.task.lease_messages import answer_of
-from jobs.task.link_protocol import HEARTBEAT, PAUSE
-from jobs.task.service_lease import ServiceLease
+from jobs.task.lease.lease_messages import answer_of
+from jobs.task.lease.service_lease import ServiceLease
+from jobs.task.link.link_protocol import HEARTBEAT, PAUSE
 from jobs.wording import one_line
 
 if TYPE_CHECKING:
-    from jobs.task.driver_link import DriverLink
+    from jobs.task.link.driver_link import DriverLink
     from jobs.task.operators import Chain
     from jobs.task.plan import PartitionPlan
 

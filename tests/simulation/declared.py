@@ -24,8 +24,8 @@ from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.store import LedgerFolder
 from jobs.run.keys.key_texts import TASK
 from jobs.schema import RunBill
-from jobs.task.arrow_batches import BatchLayout
 from jobs.task.plan import PartitionPlan
+from jobs.task.rows.arrow_batches import BatchLayout
 from tests.simulation import clock
 from tests.simulation.file_access import ROOT
 from tests.simulation.nights import Act, Night

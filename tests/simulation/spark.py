@@ -16,7 +16,7 @@ from jobs.run.coordinator.driver_coordinator import DriverCoordinator
 from jobs.run.keys import day_keys, driver_keys
 from jobs.run.keys.key_texts import TASK
 from jobs.task import stage_tasks
-from jobs.task.link_protocol import PARTITION_OF_FRAME
+from jobs.task.link.link_protocol import PARTITION_OF_FRAME
 from tests.simulation.faults import Faults
 from tests.simulation.night_at_work import scheduler
 from tests.simulation.scheduler import Process

@@ -5,8 +5,8 @@ import types
 
 import pyarrow as pa
 
-from jobs.task.driver_link import with_driver
-from jobs.task.link_protocol import PARTITION_OF_FRAME
+from jobs.task.link.driver_link import with_driver
+from jobs.task.link.link_protocol import PARTITION_OF_FRAME
 from jobs.task.runner import PartitionRun
 
 

@@ -1,4 +1,4 @@
-"""The driver's side of the driver link (jobs/task/link_protocol.py).
+"""The driver's side of the driver link (jobs/task/link/link_protocol.py).
 
 The coordinator knows what only the driver can know. Whether a partition was computed before, by another job or another
 part of the same one: its calls would be repeated, and paid again. Whether Spark still runs the stage: Spark kills the
@@ -21,8 +21,8 @@ from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.run.coordinator.call_shares import CallShares
 from jobs.run.coordinator.link_server import ANY_PORT, Connection, LinkServer
 from jobs.schema import ShareGiven
-from jobs.task.lease_messages import claims_of, message_of, seen_of
-from jobs.task.link_protocol import (
+from jobs.task.lease.lease_messages import claims_of, message_of, seen_of
+from jobs.task.link.link_protocol import (
     AGAIN,
     ALIVE,
     ASK,

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from jobs.errors import DeclarationError, RunStopped
-from jobs.task.link_protocol import LONGEST_LINE, LONGEST_READ, line_of
+from jobs.task.link.link_protocol import LONGEST_LINE, LONGEST_READ, line_of
 
 LOOK_EVERY = 0.25  # s, while a task is connected
 HELLO_WITHIN = 10.0  # s from the connection to an accepted message

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from jobs.task.link_protocol import DriverAddress
+    from jobs.task.link.link_protocol import DriverAddress
 
 ENGINE = "TIDEGATE_ENGINE"  # variable of the environment
 SPARK, LOCAL = "spark", "local"

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from jobs.task.link_protocol import PARTITION_OF_FRAME
+from jobs.task.link.link_protocol import PARTITION_OF_FRAME
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

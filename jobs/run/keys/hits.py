@@ -20,7 +20,7 @@ from jobs.ledger.working_folders import RUNS
 from jobs.run.keys.judged_answers import needing_no_call, without_unreadable
 from jobs.run.keys.key_texts import ROWS, TEXT
 from jobs.storage.urls import is_url
-from jobs.task.task_ledger import without_expired
+from jobs.task.lookup.task_ledger import without_expired
 
 if TYPE_CHECKING:
     from jobs.declare.lookup import Lookup

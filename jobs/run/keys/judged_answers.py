@@ -16,7 +16,7 @@ from jobs.declare.ledger_settings import FOR_EVER, Ttl
 from jobs.declare.lookup import Lookup
 from jobs.ledger.answers import StoredAnswer, as_answers
 from jobs.ledger.plan import LedgerPlan
-from jobs.task.ledger_hits import UnreadableAnswer
+from jobs.task.rows.ledger_hits import UnreadableAnswer
 
 _log = logging.getLogger("tidegate.ledger")
 

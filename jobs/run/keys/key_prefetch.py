@@ -29,9 +29,9 @@ from jobs.run.keys.prefetch_task import PLACE, SharedKeys, run_prefetch
 from jobs.run.request_metrics import RequestMetricsCollector
 from jobs.schema import arrow_schema
 from jobs.storage.urls import below
-from jobs.task.asked_once import AskedFile
-from jobs.task.outcome_columns import ANSWER
 from jobs.task.plan import PartitionPlan
+from jobs.task.rows.asked_once import AskedFile
+from jobs.task.rows.outcome_columns import ANSWER
 
 BY_ROW = "row"
 PASSES = 3  # at most: a pass for keys whose answers stopped to count during the pass before it

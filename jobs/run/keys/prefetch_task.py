@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from jobs.run.keys.claims import Claims, SharedLookup
 from jobs.run.keys.key_texts import HASH, TEXT
-from jobs.task.driver_link import TaskFacts
+from jobs.task.link.driver_link import TaskFacts
 from jobs.task.plan import PartitionPlan
 from jobs.task.runner import run_partition
 

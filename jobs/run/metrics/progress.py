@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
 from jobs.run.metrics.limiting_factor import TaskLoad
-from jobs.task.progress import EVERY, STEP, TaskProgress
+from jobs.task.link.progress import EVERY, STEP, TaskProgress
 
 
 class RunProgress:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from jobs.declare.lookup import Lookup
     from jobs.input.day import InputDay
     from jobs.input.file_rows import FileRows
-    from jobs.task.arrow_batches import BatchLayout
+    from jobs.task.rows.arrow_batches import BatchLayout
 
 PACKAGES = ("pyspark", "pyarrow", "deltalake", "aiohttp", "sqlalchemy", "tidegate")
 

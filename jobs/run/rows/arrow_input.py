@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from jobs.declare.enrichment import Enrichment
     from jobs.input.day import InputDay
-    from jobs.task.arrow_batches import BatchLayout
+    from jobs.task.rows.arrow_batches import BatchLayout
 
 CALENDAR = "spark.sql.parquet.datetimeRebaseModeInRead"
 PLAIN = {"comment"}  # a column's metadata that changes no value; others pad texts, or give absent columns a default

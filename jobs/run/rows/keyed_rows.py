@@ -13,7 +13,7 @@ from jobs import schema
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.key_expressions import named_column
 from jobs.errors import DeclarationError
-from jobs.task.arrow_batches import BatchLayout
+from jobs.task.rows.arrow_batches import BatchLayout
 
 KEY_TYPES = (
     T.NumericType, T.StringType, T.BinaryType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from jobs.declare.enrichment import Enrichment
     from jobs.input.day import InputDay
-    from jobs.task.arrow_batches import BatchLayout
+    from jobs.task.rows.arrow_batches import BatchLayout
 
 MOST_ROWS = 5_000_000  # whose keys the driver holds
 CURE = "Run it on Spark, the default engine."

@@ -12,7 +12,7 @@ from jobs.errors import DeclarationError
 from jobs.run.rows.keyed_rows import written_schema
 from jobs.run.windows.window_rows import END, FIRED, RANK, START, aggregated
 from jobs.schema import WindowFacts
-from jobs.task.arrow_batches import BatchLayout
+from jobs.task.rows.arrow_batches import BatchLayout
 
 
 def check_windows(prepared: DataFrame, enrichment: Enrichment, layout: BatchLayout) -> None:

@@ -8,10 +8,10 @@ import pytest
 from asyncio_core import StreamRecord
 from asyncio_core.testing import run_virtual
 from jobs.clients.batcher import Batching
-from jobs.task.lookup_state import LookupState, Row
+from jobs.task.link.progress import AttemptCounts
+from jobs.task.lookup.lookup_state import LookupState, Row
 from jobs.task.operators import Surroundings, chain
 from jobs.task.plan import PartitionPlan
-from jobs.task.progress import AttemptCounts
 from tidegate import Batch, HttpLookup, Service
 
 KEYS, ITEMS, SECONDS = 10_000, 50, 0.1

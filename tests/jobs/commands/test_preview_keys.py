@@ -12,7 +12,7 @@ from jobs.commands.preview import first_rows
 from jobs.commands.preview_keys import keys_of
 from jobs.input.day import of_files
 from jobs.run.rows.keyed_rows import with_keys
-from jobs.task import arrow_batches
+from jobs.task.rows import arrow_batches
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
 pytestmark = pytest.mark.spark

@@ -15,8 +15,8 @@ from aiohttp import web
 
 from jobs.declare.lookup import Lookup
 from jobs.errors import DeclarationError
-from jobs.task.arrow_batches import BatchLayout
 from jobs.task.plan import PartitionPlan
+from jobs.task.rows.arrow_batches import BatchLayout
 from jobs.task.runner import PartitionRun
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "lookups.md").read_text()

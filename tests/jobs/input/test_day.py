@@ -16,7 +16,7 @@ from jobs.input.day import BYTES_PER_BATCH, UNBOUNDED, of_files
 from jobs.run.day import run_day
 from jobs.run.engines.stages import SparkStage
 from jobs.tables.publishing import publish
-from jobs.task.link_protocol import PARTITION_OF_FRAME
+from jobs.task.link.link_protocol import PARTITION_OF_FRAME
 from jobs.task.output_files import TaskFiles
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 

@@ -8,7 +8,7 @@ from jobs.declare.ledger_settings import Ttl
 from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredAnswer, as_answers, as_table
 from jobs.ledger.plan import LedgerPlan
-from jobs.task.task_ledger import TaskLedger, final_report, without_expired
+from jobs.task.lookup.task_ledger import TaskLedger, final_report, without_expired
 
 
 def test_while_an_answer_of_a_turn_cannot_be_stored_no_batch_is_safe(tmp_path):

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
 from jobs.run.coordinator.run_leases import keepers_of, limits_of
-from jobs.task.driver_link import with_driver
-from jobs.task.link_protocol import PARTITION_OF_FRAME
+from jobs.task.link.driver_link import with_driver
+from jobs.task.link.link_protocol import PARTITION_OF_FRAME
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import batches, plan
 from tidegate import HttpLookup, Rate, Service, lookup

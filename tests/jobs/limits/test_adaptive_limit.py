@@ -20,8 +20,8 @@ from jobs.limits.lease_book import Answer, Claim, Limit, Share
 from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.limits.limits_plan import CALLS, ServiceLimits
 from jobs.run.coordinator.run_leases import limits_of
-from jobs.task.lease_messages import claims_of, seen_of
-from jobs.task.service_lease import ServiceLease
+from jobs.task.lease.lease_messages import claims_of, seen_of
+from jobs.task.lease.service_lease import ServiceLease
 from tests.jobs.limits.fleet import MemoryStore
 from tidegate import Adaptive, HttpLookup, Service
 

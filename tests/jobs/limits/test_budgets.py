@@ -11,6 +11,7 @@ from decimal import Decimal
 
 import pytest
 from aiohttp import web
+from tests.jobs.task.test_task_ledger import kept, with_ledger
 
 from jobs.errors import BudgetExhausted, DeclarationError
 from jobs.ledger.store import LedgerFolder
@@ -19,7 +20,6 @@ from jobs.limits.store_url import LIMITS_URL, open_store
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
 from jobs.run.coordinator.run_leases import RunLeases, check_limits, limits_of
 from tests.jobs.task.test_runner import batches, in_time, plan
-from tests.jobs.task.test_task_ledger import kept, with_ledger
 from tests.support.task_threads import TaskThreads
 from tidegate import Batch, Budget, Enrichment, HttpLookup, Input, Output, Price, Retry, Service, lookup
 from tidegate.__main__ import main
@@ -151,7 +151,7 @@ def test_a_budget_of_tokens_is_reserved_at_the_highest_price_and_settled_by_the_
 
 
 def test_a_budget_ends_a_run_of_batches_though_their_rows_wait_for_the_next_request(url, service, monkeypatch):
-    monkeypatch.setattr("jobs.task.service_lease.GIVEN_BACK_WITHIN", 0.5)
+    monkeypatch.setattr("jobs.task.lease.service_lease.GIVEN_BACK_WITHIN", 0.5)
     sizes = []
 
     async def answer(request):
@@ -170,7 +170,7 @@ def test_a_budget_ends_a_run_of_batches_though_their_rows_wait_for_the_next_requ
 
 
 def test_no_key_counts_as_asked_whose_batch_the_budget_left_unsent(url, service, monkeypatch, tmp_path):
-    monkeypatch.setattr("jobs.task.service_lease.GIVEN_BACK_WITHIN", 0.5)
+    monkeypatch.setattr("jobs.task.lease.service_lease.GIVEN_BACK_WITHIN", 0.5)
 
     async def answer(request):
         return web.json_response([{"first_x": 1}] * len(await request.json()))
@@ -283,7 +283,7 @@ def test_a_budget_where_runs_do_not_meet_is_refused_before_anything_starts(monke
 
 
 def test_a_raised_budget_holds_at_once_and_a_lower_one_for_the_runs_that_declare_it(url, service, monkeypatch):
-    monkeypatch.setattr("jobs.task.service_lease.GIVEN_BACK_WITHIN", 0.5)
+    monkeypatch.setattr("jobs.task.lease.service_lease.GIVEN_BACK_WITHIN", 0.5)
     service.answer = billing = Billing("1.00")
     first = Run(url, priced(service.url, "1 USD", Budget("5 USD", per="day")), "killed", tasks=1)
     first.start(lambda: batches(100))

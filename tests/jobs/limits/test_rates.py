@@ -20,8 +20,8 @@ from jobs.limits.lease_holder import LeaseHolder
 from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.limits.limits_plan import CALLS, Reserved, ServiceLimits
 from jobs.limits.window_use import CallUse, WindowUse, arrives_within
-from jobs.task.lease_messages import claims_of
-from jobs.task.service_lease import ServiceLease
+from jobs.task.lease.lease_messages import claims_of
+from jobs.task.lease.service_lease import ServiceLease
 from tests.jobs.limits.fleet import MemoryStore, Way
 from tidegate import HttpLookup, Service
 

@@ -8,8 +8,8 @@ import types
 import pyarrow as pa
 import pytest
 
-from jobs.task.driver_link import DriverLink, with_driver
-from jobs.task.link_protocol import HEARTBEAT, PARTITION_OF_FRAME, DriverAddress
+from jobs.task.link.driver_link import DriverLink, with_driver
+from jobs.task.link.link_protocol import HEARTBEAT, PARTITION_OF_FRAME, DriverAddress
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import Function, batches, in_time, lookup, plan
 from tidegate import Cache

@@ -20,7 +20,7 @@ from jobs.run.coordinator.driver_coordinator import DriverCoordinator
 from jobs.run.coordinator.run_leases import RunLeases, keepers_of, limits_of
 from jobs.run.enrich import enrich
 from jobs.run.metrics.limiting_factor import TaskLoad
-from jobs.task.service_lease import ServiceLease
+from jobs.task.lease.service_lease import ServiceLease
 from tests.jobs.limits.test_rates import most_in_a_window
 from tests.jobs.task.test_runner import Function, batches, in_time, lookup, plan
 from tests.support.task_threads import TaskThreads

@@ -11,7 +11,7 @@ import pytest
 
 from jobs import schema
 from jobs.run.metrics.run_metrics import count
-from jobs.task.outcome_columns import ATTEMPT
+from jobs.task.rows.outcome_columns import ATTEMPT
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
 STATUSES = ["ok", "miss", "skipped", "timeout", "error"]

@@ -26,8 +26,8 @@ from jobs.run.keys.kept_keys import keep_keys, release_prefetched
 from jobs.run.keys.key_texts import HASH, TEXT
 from jobs.run.keys.prefetch_task import PLACE, SharedKeys, run_prefetch
 from jobs.run.keys.registration import look_around, registered
-from jobs.task.arrow_batches import BatchLayout
 from jobs.task.plan import PartitionPlan
+from jobs.task.rows.arrow_batches import BatchLayout
 from jobs.task.runner import run_partition
 from tests.support.places import everywhere, place_of
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from jobs.errors import DeclarationError
-from jobs.task.call_table import CallTable
-from jobs.task.shared_calls import WEIGHED_EACH, AnswerCache
+from jobs.task.lookup.call_table import CallTable
+from jobs.task.lookup.shared_calls import WEIGHED_EACH, AnswerCache
 from tests.jobs.task.test_runner import Function, lookup
 from tidegate import Cache
 

@@ -9,10 +9,10 @@ from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamRecord, expo
 from asyncio_core.testing import run_virtual
 from jobs.clients.batcher import Batching
 from jobs.clients.client import CallFailed, Throttled
-from jobs.task.circuit_breaker import CircuitBreaker
-from jobs.task.lookup_function import LookupFunction, needs_retry
-from jobs.task.lookup_state import LookupState, Row
-from jobs.task.progress import AttemptCounts
+from jobs.task.link.progress import AttemptCounts
+from jobs.task.lookup.circuit_breaker import CircuitBreaker
+from jobs.task.lookup.lookup_function import LookupFunction, needs_retry
+from jobs.task.lookup.lookup_state import LookupState, Row
 from tidegate import Batch, HttpLookup, Outage, Retry, Service
 
 ITEMS = 5

@@ -8,7 +8,7 @@ import pytest
 
 from jobs.task import durable_output
 from jobs.task.durable_output import durable_batches
-from jobs.task.read_ahead import InputWindow
+from jobs.task.threads.read_ahead import InputWindow
 
 TEN_ROWS = pa.record_batch({"a": range(10)})
 

@@ -18,7 +18,7 @@ from jobs.run.keys.key_texts import key_texts
 from jobs.run.keys.prefetch_task import run_prefetch
 from jobs.run.metrics import run_metrics as metrics
 from jobs.run.plan.planner import plan_tasks
-from jobs.task.answers_in_doubt import without_doubt
+from jobs.task.lookup.answers_in_doubt import without_doubt
 from jobs.task.output_files import TaskFiles
 from jobs.task.runner import run_partition
 from jobs.task.seen_files import hidden_files

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from jobs.errors import TaskFailed
-from jobs.task import call_threads, loop_watch, operators, runner
+from jobs.task import operators, runner
 from jobs.task.runner import PartitionRun
+from jobs.task.threads import call_threads, loop_watch
 from tests.jobs.task.test_runner import Function, answered, batches, in_time, lookup, plan
 
 ENDS = 0.5  # s
@@ -160,7 +161,7 @@ def test_a_function_that_blocks_the_loop_for_a_while_is_named_once_and_goes_on(c
 
 NEVER_ENDS = """
 import asyncio, time
-from jobs.task.call_threads import CallThreads, run_to_its_end
+from jobs.task.threads.call_threads import CallThreads, run_to_its_end
 
 async def main():
     asyncio.ensure_future(asyncio.to_thread(time.sleep, 1000))

@@ -20,9 +20,9 @@ from jobs.ledger.index import write_index
 from jobs.ledger.keyed_file import write_keyed
 from jobs.ledger.keys import key_text
 from jobs.ledger.plan import LedgerPlan
-from jobs.task.asked_once import AskedFile
-from jobs.task.outcome_columns import ATTEMPT
-from jobs.task.row_elements import RowElements
+from jobs.task.rows.asked_once import AskedFile
+from jobs.task.rows.outcome_columns import ATTEMPT
+from jobs.task.rows.row_elements import RowElements
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import Function, batch, in_time, lookup, plan
 from tests.support.examples import examples
@@ -251,7 +251,7 @@ def test_a_known_row_fails_the_run_where_its_policy_says_so_and_is_named(tmp_pat
 
 
 def test_more_answers_than_a_task_keeps_mapped_are_mapped_anew(tmp_path, monkeypatch):
-    monkeypatch.setattr("jobs.task.ledger_hits.MAPPED_BYTES", 2_000)
+    monkeypatch.setattr("jobs.task.rows.ledger_hits.MAPPED_BYTES", 2_000)
     planned = dataclasses.replace(plan(lookup(Function())), ledgers=(with_known(tmp_path, range(1000)),))
     keys = [random.Random(n).randrange(1000) for n in range(3000)]
     given_batches = [batch(n, 100, keys=keys[n : n + 100]) for n in range(0, 3000, 100)]

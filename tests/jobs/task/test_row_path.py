@@ -9,8 +9,8 @@ import pyarrow as pa
 from aiohttp import web
 
 from jobs.run.plan.options import RunOptions, ledger_of
-from jobs.task.arrow_batches import BatchLayout
 from jobs.task.plan import PartitionPlan
+from jobs.task.rows.arrow_batches import BatchLayout
 from jobs.task.runner import PartitionRun
 from tests.support.sources import ROOT
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service
@@ -77,7 +77,7 @@ def test_a_row_and_its_call_cross_the_files_that_the_design_lists_and_no_more(se
 
     few, many = crossed(plan("r1"), 0, 20), crossed(plan("r2"), 1000, 60)
     way = {path for path in many if (many[path] - few[path]) / 40 >= IN_EACH_BATCH}
-    assert {"jobs/task/lookup_function.py", "jobs/clients/http.py", "jobs/task/task_ledger.py"} <= way
+    assert {"jobs/task/lookup/lookup_function.py", "jobs/clients/http.py", "jobs/task/lookup/task_ledger.py"} <= way
     assert way - listed() == set()
     assert len(listed()) <= FILES_AT_MOST
     assert all((ROOT / path).is_file() for path in listed())

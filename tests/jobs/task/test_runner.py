@@ -19,12 +19,12 @@ from asyncio_core import AsyncFunction
 from jobs import schema
 from jobs.errors import RowFailed, RunStopped, TidegateError
 from jobs.task import row_flow, runner
-from jobs.task.arrow_batches import BatchLayout
 from jobs.task.chain import Link
 from jobs.task.operators import CAPACITY_PER_CALL
 from jobs.task.plan import PartitionPlan
-from jobs.task.read_ahead import InputWindow
+from jobs.task.rows.arrow_batches import BatchLayout
 from jobs.task.runner import PartitionRun
+from jobs.task.threads.read_ahead import InputWindow
 from tests.support.examples import examples
 from tidegate import AsyncFunctionLookup, HttpLookup, Outage, Retry, Service, SqlLookup
 

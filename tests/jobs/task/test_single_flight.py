@@ -12,10 +12,10 @@ from asyncio_core.testing import run_virtual
 from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.registry import client_for
 from jobs.errors import DeclarationError, RunStopped
-from jobs.task.circuit_breaker import CircuitBreaker
-from jobs.task.lookup_function import LookupFunction, needs_retry
-from jobs.task.lookup_state import LookupState, Row
-from jobs.task.progress import AttemptCounts
+from jobs.task.link.progress import AttemptCounts
+from jobs.task.lookup.circuit_breaker import CircuitBreaker
+from jobs.task.lookup.lookup_function import LookupFunction, needs_retry
+from jobs.task.lookup.lookup_state import LookupState, Row
 from tidegate import AsyncFunctionLookup, Cache, Outage, Retry
 
 LIMIT_US = 1_000_000

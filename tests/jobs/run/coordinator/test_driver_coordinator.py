@@ -12,16 +12,16 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from tests.jobs.task.test_driver_link import Run, connected
 
 from jobs.errors import BudgetExhausted, ComputedBefore, DeclarationError, RowFailed, RunStopped, TaskFailed
 from jobs.run.coordinator import driver_coordinator as coordinating
 from jobs.run.coordinator import link_server
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
 from jobs.schema import ShareGiven
-from jobs.task.driver_link import DriverLink
-from jobs.task.link_protocol import DEADLINES, Lines
-from jobs.task.progress import TaskProgress
-from tests.jobs.task.test_driver_link import Run, connected
+from jobs.task.link.driver_link import DriverLink
+from jobs.task.link.link_protocol import DEADLINES, Lines
+from jobs.task.link.progress import TaskProgress
 
 pytestmark = pytest.mark.process
 

@@ -1,0 +1,1 @@
+"""The task's part of a service's limits."""

@@ -1,0 +1,71 @@
+"""A cap on the calls of a run: each task has a part of it, and waits for the others once its part is used."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn
+
+from jobs.declare.lookup import Key
+from jobs.errors import BudgetExhausted
+from jobs.ledger.plan import CallCap
+
+ROUNDING = 1e-6  # of a call of the dearest lookup, for rounding errors of repeated subtraction
+
+
+class UsedUp(Exception):  # noqa: N818  # reads as what happened
+    """A budget over runs is used up, so a request may not start. Its text names the budget."""
+
+
+class CallBudget:
+    """The budget of one task over all its lookups; every attempt costs the weight of its lookup.
+
+    When it is used up, the calls in flight finish and their answers are stored; then the run stops.
+    """
+
+    def __init__(self, cap: CallCap | None, partition: int) -> None:
+        """cap: of the run; None where only budgets over runs bound what it spends (jobs/task/lease/service_lease.py)."""
+        self._cap = cap
+        self._left = math.inf if cap is None else cap.parts[partition % len(cap.parts)]
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def spent_before(self, place: int, calls: int) -> None:
+        """Count the known spending of earlier attempts of this task."""
+        if self._cap is not None:
+            self._left -= calls * self._cap.weights[place]
+
+    async def spend(self, place: int) -> None:
+        """Spend one attempt, to be followed by `ended`. Raises BudgetExhausted once no call is in flight."""
+        weight = 0.0 if self._cap is None else self._cap.weights[place]
+        if weight > self._left + ROUNDING:
+            await self.end()
+        self._left -= weight
+        self._running += 1
+        self._idle.clear()
+
+    async def end(self, subject: str = "") -> NoReturn:
+        """Stop new attempts. Raises BudgetExhausted once no call is in flight. subject: what is used up, if it is not
+        the cap.
+        """
+        self._left = -math.inf
+        await self._idle.wait()
+        subject = subject or ("a budget" if self._cap is None else self._cap.message)
+        raise BudgetExhausted(
+            f"{subject} is used up: what was answered is kept, nothing is published; run the day again, and only the "
+            "rest is asked."
+        )
+
+    def ended(self) -> None:
+        self._running -= 1
+        if not self._running:
+            self._idle.set()
+
+    async def until_used_up(self, ask: Callable[[Key], Awaitable[Any]], key: Key) -> Any:
+        """Call, and end with the task's calls if a budget is used up: the rows of one batch wait for its request, so
+        that none of them is in flight only once it has told all.
+        """
+        try:
+            return await ask(key)
+        except UsedUp as budget:
+            await self.end(str(budget))

@@ -1,0 +1,112 @@
+"""Calls that start without asking their lease, because their operator counts them.
+
+An operator's concurrency is never above the leased calls in flight (jobs/task/task_limits.py). So while the lease lasts
+and the service's gate is open, the operator alone keeps the limit; a call only looks at the clock.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from jobs.declare.lookup import Key
+from jobs.limits.lease_holder import LeaseHolder
+from jobs.limits.window_use import WindowUse
+from jobs.task.lease.leased_call import Lease, within_lease
+
+Ask = Callable[["Key"], Awaitable[Any]]
+BLOCK = 100  # calls
+HIGH = 100 * BLOCK  # a limit in a window for which the cost of its counting shows
+PLENTY = 0.2  # the free part of a limit, below which requests are counted one by one, so that blocks waste none
+ASKS, FULL = 0.5, 0.9  # of a task's part in use: it asks for more, and for no block
+AGAIN_AFTER = 0.05  # s
+
+
+class CountedCalls:
+    """The calls of the only lookup of a service in this task, each of one request.
+
+    Limits on requests in a window are used in blocks as long as there is plenty. A block is reserved before its first
+    call, and counts as if all its requests had left at its end.
+
+    Args:
+        running: The number of calls that the operator runs, and of those that wait for the lease.
+        end: Ends the running calls.
+        windows: The limits on requests in a window, by name.
+        holder: The task's parts of its limits.
+        ask_soon: Requests a share from the driver before the next regular heartbeat.
+
+    Attributes:
+        last_start: The time, by the loop, after which no call starts without asking the lease.
+    """
+
+    def __init__(
+        self,
+        running: Callable[[], int],
+        end: Callable[[], None],
+        windows: Mapping[str, WindowUse],
+        holder: LeaseHolder,
+        ask_soon: Callable[[], None],
+    ) -> None:
+        self.running = running
+        self.last_start = -math.inf
+        self._end = end
+        self._ends: asyncio.TimerHandle | None = None
+        self._windows, self._holder, self._ask_soon = windows, holder, ask_soon
+        self._block = 0  # calls that were reserved together
+        self._left = 0  # of them
+        self._reserves_at = -math.inf
+
+    def lasts_until(self, until: float) -> None:
+        """The lease ends then, and with it the calls that a closed gate or other rows keep alive for so long."""
+        if self._ends is not None:
+            self._ends.cancel()
+        self._ends = asyncio.get_running_loop().call_at(until, self._end)
+
+    def close(self) -> None:
+        """No call runs any more."""
+        if self._ends is not None:
+            self._ends.cancel()
+
+    def started(self, lease: Lease, ask: Ask) -> Ask:
+        """`ask`, which asks the lease only where it must. The clock is read each time, because a process that was
+        stopped has late timers.
+        """
+        clock = lease.clock
+
+        def start(key: Key) -> Awaitable[Any]:
+            return ask(key) if clock() <= self.last_start else within_lease(lease, ask, key)
+
+        def start_of_block(key: Key) -> Awaitable[Any]:
+            now = clock()
+            if now <= self.last_start and (self._left or self._reserve(now)):
+                self._left -= 1
+                return ask(key)
+            return within_lease(lease, ask, key)
+
+        return start_of_block if self._windows else start
+
+    def settle(self, now: float) -> None:
+        """End the block: what is left of it is free again."""
+        used, block, self._block, self._left = self._block - self._left, self._block, 0, 0
+        for use in self._windows.values() if block else ():
+            use.send(used, now, of_reserved=block)
+
+    def _reserve(self, now: float) -> bool:
+        """Reserve the next block, if that leaves room in each limit."""
+        self.settle(now)
+        if now < self._reserves_at:
+            return False
+        for name, use in self._windows.items():
+            if self._holder.free_share(name) < PLENTY:
+                self._reserves_at = now + AGAIN_AFTER
+                return False
+            in_use, may_use = use.in_use(now) + BLOCK, self._holder.may_use(name, now)
+            if in_use > ASKS * may_use:
+                self._ask_soon()
+            if in_use > FULL * may_use:
+                self._reserves_at = now + AGAIN_AFTER
+                return False
+        for use in self._windows.values():
+            use.reserve(now, BLOCK)
+        self._block = self._left = BLOCK
+        return True

@@ -1,0 +1,1 @@
+"""The task's connection to the driver."""

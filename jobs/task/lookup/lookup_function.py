@@ -1,0 +1,416 @@
+"""The AsyncFunction that the operator runs for one lookup; it turns calls into outcomes of rows.
+
+Every failure of a call becomes a result, so that the operator fails only on bugs; retries use the operator's retry
+loop, by RetryLater.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from asyncio_core import AsyncFunction, StreamRecord
+from jobs.clients.client import CallFailed, Client, Enclosing, Send, Throttled
+from jobs.clients.request_counter import counts_of
+from jobs.declare.function_lookup import AsyncFunctionLookup
+from jobs.declare.lookup import Key
+from jobs.errors import RowFailed
+from jobs.schema import NOT_REPEATED
+from jobs.task.lease.leased_call import within_lease
+from jobs.task.lookup.call_table import CallTable
+from jobs.task.lookup.hedging import Hedging
+from jobs.task.lookup.lookup_state import LookupState, Row
+from jobs.task.lookup.replies import Replies, Reply
+from jobs.task.lookup.shared_calls import hashable
+from jobs.wording import one_line
+
+if TYPE_CHECKING:
+    from asyncio_core import Gate, OperatorStatistics, StreamElement
+    from jobs.declare.lookup import Lookup
+    from jobs.task.lease.call_budget import CallBudget
+    from jobs.task.lease.counted_calls import Ask, CountedCalls
+    from jobs.task.lease.service_lease import ServiceLease
+    from jobs.task.link.progress import AttemptCounts
+    from jobs.task.lookup.circuit_breaker import CircuitBreaker
+    from jobs.task.lookup.shared_calls import Kept
+    from jobs.task.lookup.task_ledger import TaskLedger
+
+ASKED_ONCE = Reply("unknown", error=f"an equal row asked before, and its answer is not at hand; {NOT_REPEATED}")
+
+
+class RetryLater(Exception):  # noqa: N818  # reads as what is wanted
+    """Tells the operator that the row has no outcome yet and needs a retry."""
+
+
+def needs_retry(error: Exception) -> bool:
+    """The retry predicate; one on results would run for every row."""
+    return isinstance(error, RetryLater)
+
+
+class LookupFunction(AsyncFunction[Row, Row]):
+    """Calls one lookup for each row and sets the row's outcome. Raises only RetryLater, RowFailed and RunStopped.
+
+    With a cache, equal rows share calls through its CallTable. Every row makes its own call without one, and where no
+    two rows have the same key (distinct).
+    """
+
+    # of its operator: for rows that join another's call, for second calls, and for calls that it counts
+    yield_slot: Callable[[], AbstractContextManager[None]]
+    statistics: Callable[[], OperatorStatistics]
+    rows: Callable[[], Sequence[StreamElement]]
+
+    def __init__(
+        self,
+        lookup: Lookup,
+        caller: Client,
+        *,
+        place: int,
+        gate: Gate,
+        watch: CircuitBreaker,
+        now_us: Callable[[], int],
+        attempts: AttemptCounts,
+        ledger: TaskLedger | None = None,
+        distinct: bool = False,
+        allowance: CallBudget | None = None,
+        lease: ServiceLease | None = None,
+    ) -> None:
+        self._lookup = lookup
+        self._retries = lookup.retry.retries if lookup.repeatable else None
+        self._fails_on = fails_on(lookup)
+        self._place = place  # of this lookup in Row.asked
+        self._caller = caller
+        self._gate = gate
+        self._gate_is_open, self._closed_seconds = True, 0.0  # the gate's, which costs more to ask
+        self._watch = watch
+        self._now_us = now_us
+        self._attempts = attempts
+        self._replies = Replies(caller, watch, idempotent=lookup.repeatable)
+        self._ledger = ledger
+        self._allowance = allowance
+        marks = ledger is not None and not lookup.repeatable
+        of_requests = partial(self._send_within, lease, marks=marks)
+        batches = (marks or lease is not None) and isinstance(caller, Enclosing) and caller.send_by(of_requests)
+        self._lease = None if batches else lease
+        self._marks_calls = marks and not batches
+        is_counted = self._marks_calls or allowance is not None
+        self._ask: Ask = self._within_budget if is_counted else caller.call  # one attempt at the service
+        if self._lease is not None:
+            self._ask = partial(within_lease, self._lease, self._ask)
+        if allowance is not None:
+            self._ask = partial(allowance.until_used_up, self._ask)
+        self._hedging = None
+        if lookup.hedge_after is not None and allowance is None:  # at a cap, a row's own call comes first
+            self._hedging = Hedging(
+                self._ask, lookup.hedge_after, has_slot=self._has_slot, on_second=counts_of(lookup.name).repeats,
+                on_throttled=partial(self._replies.failed, repeated=False),
+                on_overtaken=lambda task: None if lease is None else lease.overtaken(task),
+            )  # fmt: skip
+            self._ask = self._hedging.call
+        # with distinct keys the table finds nothing, at a fifth of a row's CPU; it also ends calls that outlive their
+        # rows, and refuses a second call that must not be made
+        needs_table = not distinct or lookup.finish_after_timeout or not lookup.idempotent
+        shared = lookup.cache if needs_table else None
+        self._table = None if shared is None else CallTable(lookup, caller, shared, now_us)
+        self._asks_once = marks
+        self._counted: CountedCalls | None = None  # where calls start without asking the lease
+        self._loop: asyncio.AbstractEventLoop  # cached: get_running_loop() costs a system call
+
+    async def open(self, runtime_context: Any) -> None:  # noqa: ARG002  # Flink's signature
+        self._loop = asyncio.get_running_loop()
+        self._gate.subscribe(self)
+        self._gate_is_open, self._closed_seconds = self._gate.is_open, self._gate.closed_seconds
+        await self._caller.open()
+
+    def count_calls(self, lease: ServiceLease) -> None:
+        """Start calls without asking the lease while it lasts, if nothing but calls is limited, and those are this
+        lookup's alone. For functions, which may answer at once: beside a request the lease costs nothing.
+        """
+        is_plain = self._hedging is None and self._allowance is None and not self._asks_once
+        if lease.counts_calls and is_plain and isinstance(self._lookup, AsyncFunctionLookup):
+            self._counted = lease.count_by(lambda: self.statistics().running, partial(self._end_calls, lease))
+            self._ask = self._counted.started(lease, self._caller.call)
+
+    def _end_calls(self, lease: ServiceLease) -> None:
+        """The lease ends. Its calls fail as those of a function whose wait was cancelled."""
+        if self._table is not None:
+            running = [*self._table.in_flight.values()]
+        else:
+            states = [row.value.asked[self._place] for row in self.rows() if isinstance(row, StreamRecord)]
+            running = [asked for asked in states if asked.started is not None]
+        for asked in running:
+            if asked.task is not None and not lease.is_asked_by(asked.task):
+                asked.task.cancel("its lease ended")
+                asked.task.uncancel()
+
+    async def finish(self) -> None:
+        """Wait for calls without a waiting row, to store their answers."""
+        if self._table is not None:
+            await self._table.finish()
+
+    async def close(self) -> None:
+        self._gate.unsubscribe(self)
+        if self._counted is not None:
+            self._counted.close()
+        if self._hedging is not None:
+            await self._hedging.close()
+        await self._caller.close()
+
+    # -- the gate's listener
+    def gate_closed(self) -> None:
+        self._gate_is_open = False
+
+    def gate_opened(self, closed_seconds: float) -> None:
+        self._gate_is_open, self._closed_seconds = True, closed_seconds
+
+    async def async_invoke(self, value: Row) -> list[Row]:  # noqa: C901, PLR0912, PLR0915 - each call costs 1 %
+        """Use another row's call, or make the call and notify all waiting rows."""
+        asked = value.asked[self._place]
+        if asked.is_settled:
+            self._obey_policy(asked)
+            return [value]
+        key = asked.key
+        assert key is not None
+        hashed: Any = key
+        table = self._table
+        if table is not None:
+            try:
+                known = table.in_flight.get(hashed) or table.kept.get(hashed)
+            except TypeError:
+                hashed = hashable(key)
+                known = table.in_flight.get(hashed) or table.kept.get(hashed)
+            if (known or self._asks_once) and await self._took_from_another(table, asked, hashed, known):
+                return [value]
+            table.in_flight[hashed] = asked
+            asked.task = asyncio.current_task(self._loop)
+        elif self._counted is not None:
+            asked.task = asyncio.current_task(self._loop)
+        now_us, ask = self._now_us, self._ask  # locals, because method lookup is slower
+        asked.started = now_us()
+        closed = self._closed_seconds  # no attempt starts while the gate is closed
+        if asked.needs_retry:
+            asked.begin_anew(closed)
+        elif closed:
+            asked.paused = closed
+        reply, now = None, 0
+        try:
+            try:
+                answer = await ask(key)
+                now = now_us()
+                if self._ledger is not None:  # before the row leaves
+                    self._ledger.keep(key, answer, now)
+                if asked.finished is None and self._took_at_once(asked, answer, now):
+                    if table is None:
+                        return [value]
+                    if asked.call is None:
+                        del table.in_flight[hashed]
+                        table.kept.put(hashed, (asked.answer, now), asked.answer)
+                        return [value]
+                    reply = Reply("ok", asked.answer, now)
+                elif asked.finished is None or table is not None:  # otherwise its cancelled call ended late
+                    reply = self._replies.answered(answer, now)
+            except (Throttled, CallFailed) as failure:
+                if asked.finished is None or table is not None:
+                    reply = self._failed(asked, failure)
+        except BaseException as error:  # it ends the run and every waiting row raises it, or no row waits
+            self._end_call(asked, hashed, now or now_us(), None, error)
+            raise
+        now = now or now_us()
+        self._end_call(asked, hashed, now, reply)
+        if asked.finished is None:
+            assert reply is not None
+            self._take(asked, reply, "call")
+            self._settle_or_come_again(asked, now)  # its call ended at `now`, even if the loop was delayed since
+        return [value]
+
+    def _took_at_once(self, asked: LookupState, answer: Any, now: int) -> bool:
+        """The common case, an answer that fits, in one step instead of six.
+        Returns False, without effect, for an answer that does not fit, a miss, or one that the breaker must record.
+        """
+        if answer is None or self._watch.is_degraded:
+            return False
+        try:
+            columns = self._caller.columns(answer)
+        except ValueError:
+            return False
+        assert asked.started is not None
+        started, before = asked.started, asked.attempts
+        self._attempts.answered_us.append(now - started)
+        asked.attempts = (*before, (started, now, False))
+        asked.started = None
+        asked.status, asked.source, asked.error = "ok", "call", None
+        asked.answer, asked.answered_at, asked.finished = columns, now, now
+        if before:
+            self._attempts.retries += 1
+        closed = self._closed_seconds if self._gate_is_open else self._gate.closed_seconds
+        if closed:
+            asked.paused = closed - asked.paused
+        return True
+
+    async def _took_from_another(
+        self, table: CallTable, asked: LookupState, hashed: Any, known: LookupState | Kept | None
+    ) -> bool:
+        """Whether an equal row's call settled this row: one in flight, a cached one, or the only one that may be made.
+        Otherwise the row makes its own call.
+        """
+        if isinstance(known, LookupState):
+            reply = await table.join(asked, known, self.yield_slot())
+        elif known is not None and table.kept.may_be_used(hashed, answered_at=known[1]):
+            reply = Reply("miss" if known[0] is None else "ok", *known)
+        elif self._asks_once and self._was_asked(asked):
+            reply = ASKED_ONCE
+        else:
+            return False
+        if asked.finished is None:
+            asked.needs_retry = False
+            self._take(asked, reply, "shared")
+            self._settle_or_come_again(asked, self._now_us())
+        return True
+
+    def _was_asked(self, asked: LookupState) -> bool:
+        assert self._ledger is not None
+        assert asked.key is not None
+        return self._ledger.was_asked(asked.key)
+
+    def doubt(self, keys: Sequence[Key]) -> None:
+        """Stop serving the answers of these keys, which may be another key's."""
+        if self._ledger is not None:
+            self._ledger.expire(keys)
+        if self._table is not None:
+            self._table.drop(keys)
+
+    @property
+    def calls_of_a_row(self) -> int:
+        """The most calls in flight that one row can have."""
+        return 1 if self._hedging is None else 2
+
+    def _has_slot(self, second_calls: int) -> bool:
+        """Whether one more call may run, besides those of rows and so many second ones."""
+        operator = self.statistics()
+        is_free = self._gate.is_open and (self._lease is None or self._lease.may_start())
+        return is_free and operator.running + second_calls < operator.concurrency
+
+    async def _send_within(
+        self, lease: ServiceLease | None, send: Send, keys: Sequence[Key], *, marks: bool
+    ) -> Sequence[Any]:
+        """Send a request of several keys within the lease, once it is granted with marks in the ledger."""
+        async with nullcontext() if lease is None else lease.call():
+            if marks:
+                await self._mark(keys)
+            return await send(keys)
+
+    async def _mark(self, keys: Sequence[Key]) -> None:
+        """Mark the keys in the ledger before their call. Raises Throttled if the service wants no call any more."""
+        assert self._ledger is not None
+        await self._ledger.mark(keys)
+        if self._watch.wants_no_call:
+            raise Throttled("a pause of the service began before the call left", 0.0)
+
+    async def _within_budget(self, key: Key) -> Any | None:
+        """Call within the task's budget, with a mark before the call if it must not be repeated."""
+        if self._allowance is not None:
+            await self._allowance.spend(self._place)
+        try:
+            if self._marks_calls:
+                await self._mark([key])
+            return await self._caller.call(key)
+        finally:
+            if self._allowance is not None:
+                self._allowance.ended()
+
+    def _end_call(
+        self, asked: LookupState, hashed: Any, now: int, reply: Reply | None, error: BaseException | None = None
+    ) -> None:
+        """Close the running attempt once, because a timeout may have closed it before, and notify all rows that wait
+        for the call.
+        """
+        if asked.started is not None:
+            self._end_attempt(asked, now, reply)
+        if self._table is not None:
+            self._table.end(asked, hashed, reply, error)
+
+    def _end_attempt(self, asked: LookupState, now: int, reply: Reply | None, *, timed_out: bool = False) -> None:
+        assert asked.started is not None
+        counts = self._attempts
+        if reply is not None and reply.answered_at is not None:
+            counts.answered_us.append(now - asked.started)
+        else:
+            counts.unanswered += 1
+        counts.retries += bool(asked.attempts)
+        counts.timeouts += timed_out
+        asked.end_attempt(now, throttled=reply is not None and (reply.throttled or reply.down))
+
+    def _failed(self, asked: LookupState, failure: Throttled | CallFailed) -> Reply:
+        if isinstance(failure, Throttled) and self._ledger is not None:
+            assert asked.key is not None
+            self._ledger.unmark(asked.key)
+        return self._replies.failed(failure, repeated=asked.failures > 0)
+
+    def _take(self, asked: LookupState, reply: Reply, source: str) -> None:
+        """Apply the reply to this row: set its outcome, or retry."""
+        if reply.outcome != "error":
+            asked.take(reply, source)
+            return
+        asked.take_error(reply, retries=self._retries)
+        if self._ledger is not None and source == "call" and not asked.needs_retry and not reply.kept:
+            assert asked.key is not None
+            self._ledger.keep_error(asked.key, reply.error or "", final=not (reply.passing or reply.unclear))
+
+    def survives_timeout(self, value: Row) -> bool:
+        """Whether this row's call continues without it."""
+        asked = value.asked[self._place]
+        return self._table is not None and asked.started is not None and self._table.lives_on(asked)
+
+    def timeout(self, value: Row) -> list[Row]:
+        """Handle the expired time limit: the row leaves as fallback or timeout, even if its call still runs."""
+        asked = value.asked[self._place]
+        now = self._now_us()
+        hangs = asked.started is not None
+        if hangs and self._table is not None:
+            self._table.leave(asked)
+        asked.time_out(self._lookup.timeout)
+        if hangs:
+            self._end_attempt(asked, now, None, timed_out=True)
+        assert asked.key is not None
+        try:
+            fallback = self._caller.fallback(asked.key)
+        except CallFailed as failure:
+            asked.error = one_line(f"{asked.error}; its fallback: {failure}")
+        else:
+            if fallback is not None:
+                self._take(asked, self._replies.read(fallback, now), "call")
+                asked.status = "fallback" if asked.status == "ok" else asked.status
+        self._settle(asked, now)
+        if hangs:  # a row between attempts has already reported each failure
+            self._watch.failed(f"no answer within {self._lookup.timeout} s", repeated=asked.failures > 0)
+        return [value]
+
+    def _settle_or_come_again(self, asked: LookupState, now: int) -> None:
+        if asked.needs_retry:
+            raise RetryLater
+        self._settle(asked, now)
+
+    def _settle(self, asked: LookupState, now: int) -> None:
+        asked.settle(now, self._gate.closed_seconds)
+        if asked.status != "ok":
+            self._obey_policy(asked)
+
+    def _obey_policy(self, asked: LookupState) -> None:
+        if asked.status not in self._fails_on:
+            return
+        if asked.status == "skipped":
+            raise RowFailed(f"lookup {self._lookup.name}: a key is null, and on_null_key is 'fail'.")
+        raise RowFailed(
+            f"lookup {self._lookup.name}: a row ended as {asked.status} ({asked.error}); on_{asked.status} is 'fail'."
+        )
+
+
+def fails_on(lookup: Lookup) -> frozenset[str]:
+    """The outcomes of a row that fail the run."""
+    policies = (
+        ("miss", lookup.on_miss), ("timeout", lookup.on_timeout), ("error", lookup.on_error),
+        ("skipped", lookup.on_null_key),
+    )  # fmt: skip
+    return frozenset(status for status, policy in policies if policy == "fail")

@@ -1,0 +1,106 @@
+"""A row in the operators and its state at each lookup: plain data."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count, repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from jobs.declare.lookup import Key
+from jobs.schema import timed_out_text
+from jobs.task.lookup.replies import Reply
+from jobs.task.lookup.shared_calls import SharedCall
+
+Attempt = tuple[int, int, bool]  # start, end, throttled
+
+
+@dataclass(slots=True, eq=False, repr=False)  # slots, because Python 3.11 accesses class defaults slowly
+class LookupState:
+    """The state of one row at one lookup. Times are µs since the epoch on the partition's clock.
+
+    Its LookupFunction alone changes it, by the methods below; directly only where a method would cost 2 % of a row.
+    """
+
+    key: Key | None  # None: a part of it is null
+    status: str | None = None
+    source: str | None = None
+    answer: tuple[Any, ...] | None = None
+    error: str | None = None
+    attempts: tuple[Attempt, ...] = ()
+    started: int | None = None  # of the running attempt
+    finished: int | None = None
+    answered_at: int | None = None
+    paused: float = 0.0  # s; before the outcome: the gate's total at the first attempt
+    failures: int = 0  # attempts that used up a retry
+    needs_retry: bool = False  # the operator must retry
+    task: asyncio.Task[Any] | None = None  # the task of its call, if equal requests are shared
+    call: SharedCall | None = None  # another row's while it waits, or its own while others wait
+    is_settled: bool = False  # its outcome was known before any call
+
+    def begin_anew(self, closed_seconds: float) -> None:
+        """The row comes again. closed_seconds: what the gate reads."""
+        self.needs_retry = False
+        if not self.attempts:
+            self.paused = closed_seconds
+
+    def end_attempt(self, now: int, *, throttled: bool = False) -> None:
+        assert self.started is not None
+        self.attempts = (*self.attempts, (self.started, now, throttled))
+        self.started = None
+
+    def take(self, reply: Reply, source: str) -> None:
+        """What the reply means to this row but for an error: its outcome, or that it comes again."""
+        if reply.outcome is None:
+            self.error, self.needs_retry = reply.error, True
+        elif reply.outcome == "unknown":
+            self.status, self.error, self.source = reply.outcome, reply.error, None
+        else:
+            self.status, self.source, self.error = reply.outcome, source, None
+            self.answer, self.answered_at = reply.answer, reply.answered_at
+
+    def take_error(self, reply: Reply, *, retries: int | None) -> None:
+        """An error: the row comes again, or that is its outcome. retries: None where it must not be asked twice; those
+        of a service that is down are not counted.
+        """
+        self.status, self.error = "error", reply.error
+        if reply.passing and not reply.down:
+            self.failures += 1
+        self.needs_retry = reply.passing and retries is not None and (reply.down or self.failures <= retries)
+
+    def time_out(self, limit: float | None) -> None:
+        """The row leaves at its time limit, in s, for now without an answer."""
+        calls = len(self.attempts) + (self.started is not None)
+        last = f"; before that: {self.error}" if self.error else ""
+        self.needs_retry = False
+        self.status, self.error = "timeout", f"{timed_out_text(limit, calls)}{last}"
+
+    def settle(self, now: int, closed_seconds: float) -> None:
+        """The outcome stands. closed_seconds: what the gate reads."""
+        self.finished = now
+        self.paused = closed_seconds - self.paused
+
+
+class Row(NamedTuple):
+    """One input row in the operators: its batch, its place there, its state at each lookup."""
+
+    batch: Any  # InputBatch
+    number: int
+    asked: tuple[LookupState, ...]
+
+
+class KnownRows(NamedTuple):
+    """Rows of one batch whose outcomes are known at every lookup: they go through the operators as one element."""
+
+    batch: Any  # InputBatch
+    numbers: npt.NDArray[np.int64]
+    asked: tuple[LookupState, ...]  # settled, at every lookup
+
+
+def rows_of(batch: Any, keys: Sequence[Sequence[Key | None]]) -> Iterator[Row]:
+    """The rows of a batch, with their keys by lookup; only LookupState is not built in C."""
+    asked = zip(*(map(LookupState, of_lookup) for of_lookup in keys), strict=True)
+    return map(partial(tuple.__new__, Row), zip(repeat(batch), count(), asked))  # the last one ends it

@@ -1,0 +1,65 @@
+"""The result of one attempt, and its report to the circuit breaker."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from jobs.clients.client import CallFailed, Client, Redirected, Throttled, Unclear
+from jobs.task.lookup.circuit_breaker import CircuitBreaker
+from jobs.wording import one_line
+
+
+@dataclass(slots=True)
+class Reply:
+    """The result of one attempt: an answer, a miss, an error, or none yet (outcome None: retry).
+
+    Rows that share a call share its reply, which is immutable.
+    """
+
+    outcome: str | None
+    answer: tuple[Any, ...] | None = None
+    answered_at: int | None = None  # µs since the epoch
+    error: str | None = None
+    throttled: bool = False  # the service throttled the call
+    passing: bool = False  # a transient error, which is retried
+    unclear: bool = False  # an error that does not tell whether the service did what was asked
+    down: bool = False  # the service is at fault: the row keeps its retries
+    kept: bool = False  # the ledger has the reply
+
+
+class Replies:
+    """Turns results of one lookup's calls into replies, and reports them to its circuit breaker."""
+
+    def __init__(self, caller: Client, watch: CircuitBreaker, *, idempotent: bool) -> None:
+        self._caller = caller
+        self._watch = watch
+        self._idempotent = idempotent
+
+    def failed(self, failure: Throttled | CallFailed, *, repeated: bool) -> Reply:
+        """The reply of a failed call. repeated: of a row that failed before."""
+        reason = one_line(str(failure))
+        if isinstance(failure, Throttled):
+            self._watch.throttled(reason, failure.seconds)
+            return Reply(None, error=reason, throttled=True)
+        if isinstance(failure, Redirected):
+            self._watch.redirected(reason)
+            return Reply("error", error=reason, kept=self._idempotent)  # store nothing for this key
+        if not failure.passing:
+            self._watch.succeeded()
+            return Reply("error", error=reason, unclear=isinstance(failure, Unclear))
+        self._watch.failed(reason, repeated=repeated)
+        return Reply("error", error=reason, passing=True, down=self._watch.is_down)
+
+    def answered(self, answer: Any | None, now: int) -> Reply:
+        """The reply of an answered call."""
+        if self._watch.is_degraded:
+            self._watch.succeeded()
+        return self.read(answer, now)
+
+    def read(self, answer: Any | None, now: int) -> Reply:
+        """The reply of an answer from any source, without a report to the breaker."""
+        if answer is None:
+            return Reply("miss", None, now)
+        try:
+            return Reply("ok", self._caller.columns(answer), now)
+        except ValueError as error:
+            return Reply("error", error=one_line(f"the answer does not fit: {error}"), kept=True)

@@ -1,0 +1,119 @@
+"""Shared state of equal requests of one partition: calls in flight and cached answers."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from sys import getsizeof
+from typing import Any, TypeVar
+
+from jobs.declare.services import Cache
+from jobs.task.lookup.replies import Reply
+
+WEIGHED_EACH = 16  # answers
+SHORT = 64  # characters of a text, or bytes of a value in a list
+T = TypeVar("T")
+Kept = tuple[tuple[Any, ...] | None, int]  # the answer's columns, None for a miss; when, in µs since the epoch
+
+
+def hashable(value: Any) -> Any:
+    """A hashable form of a key with an array or a struct."""
+    if isinstance(value, dict):
+        return tuple((name, hashable(item)) for name, item in value.items())
+    return tuple(map(hashable, value)) if isinstance(value, list | tuple) else value
+
+
+def long_bytes(values: Iterable[Any]) -> int:
+    """The approximate memory of the long values. Short ones are bounded by their number."""
+    total = 0
+    for value in values:
+        if isinstance(value, str | bytes):
+            total += getsizeof(value) if len(value) > SHORT else 0
+        elif isinstance(value, dict):
+            total += getsizeof(value) + SHORT * len(value) + long_bytes(value.values())
+        elif isinstance(value, list | tuple):
+            total += getsizeof(value) + SHORT * len(value) + long_bytes(value)
+    return total
+
+
+class AnswerCache(OrderedDict[Any, T]):
+    """A cache of replies by key that evicts the least recently used.
+
+    Look up with `get`, which usually finds nothing and runs in C; then check `may_be_used`.
+    """
+
+    __slots__ = ("_bytes", "_max_bytes", "_max_entries", "_now_us", "_sizes", "_ttl_us", "_unweighed")
+
+    def __init__(self, rule: Cache, now_us: Callable[[], int]) -> None:
+        super().__init__()
+        self._max_entries = rule.max_entries
+        self._max_bytes = rule.max_bytes
+        self._bytes = 0  # the sum of _sizes
+        self._sizes: dict[Any, int] = {}  # of those weighed
+        self._unweighed = 1  # until the next one is weighed
+        self._ttl_us = None if rule.ttl is None else rule.ttl.total_seconds() * 1e6
+        self._now_us = now_us
+
+    def may_be_used(self, key: Any, *, answered_at: int) -> bool:
+        """Whether the entry is within its time to live. Refreshes its recency, or drops it."""
+        if self._ttl_us is not None and self._now_us() - answered_at >= self._ttl_us:
+            self.discard(key)
+            return False
+        self.move_to_end(key)
+        return True
+
+    def discard(self, key: Any) -> None:
+        """Drop the entry, if there is one, and free its memory for others."""
+        self.pop(key, None)
+        self._forget_size(key)
+
+    def put(self, key: Any, kept: T, answer: tuple[Any, ...] | None) -> None:
+        """Store an entry, with the recency of an older one of its key. answer: its columns."""
+        self[key] = kept
+        self._unweighed -= 1
+        if self._sizes:
+            self._forget_size(key)  # of an older one
+        if not self._unweighed:
+            self._weigh(key, answer or ())
+        if len(self) > self._max_entries:
+            dropped, _ = self.popitem(last=False)
+            if self._sizes:
+                self._forget_size(dropped)
+
+    def _weigh(self, key: Any, answer: tuple[Any, ...]) -> None:
+        """Measure one answer for a group, because measuring each would cost 5 % per row if calls return at once.
+        So memory may be over by WEIGHED_EACH of the largest.
+        """
+        self._unweighed = WEIGHED_EACH
+        size = WEIGHED_EACH * long_bytes(answer)
+        if size:
+            self._sizes[key] = size
+            self._bytes += size
+        while self._bytes > self._max_bytes:
+            self._forget_size(self.popitem(last=False)[0])
+
+    def _forget_size(self, key: Any) -> None:
+        self._bytes -= self._sizes.pop(key, 0)
+
+
+class SharedCall:
+    """The rows that wait for another row's call. Created when the first one joins, because most calls have none."""
+
+    def __init__(self) -> None:
+        self.waiting = 0  # rows, without the one that makes the call
+        self._result: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+    async def over(self) -> None:
+        await asyncio.wait([self._result])
+
+    async def reply(self) -> Reply:
+        """Wait until the call ended. Raises its error, if it ends the run."""
+        return await asyncio.shield(self._result)
+
+    def end(self, reply: Reply | None, error: BaseException | None = None) -> None:
+        """Notify all waiting rows. Without reply and error the call was cancelled, which ends their run."""
+        if reply is not None:
+            self._result.set_result(reply)
+            return
+        elsewhere = RuntimeError("the call was cancelled from elsewhere")
+        self._result.set_exception(error if isinstance(error, Exception) else elsewhere)
+        self._result.exception()  # retrieved, as no row may wait for it

@@ -1,0 +1,1 @@
+"""Rows between Arrow batches and the operators."""

@@ -1,0 +1,112 @@
+"""The outcomes of rows at one lookup as columns: answer and audit.
+
+They come from called rows, or from outcomes known before any call, and are written under the lookup's names.
+"""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs import schema
+from jobs.declare.answer_casts import AnswerColumn
+from jobs.task.lookup.lookup_state import LookupState
+
+TIMESTAMP = schema.PUBLISHED_TABLE[1].arrow_type
+ATTEMPT = schema.AUDIT_TABLE[2].arrow_type.value_type
+FIELDS = [
+    pa.field("status", pa.string()),  # null: there is no outcome yet
+    pa.field("answered_at", TIMESTAMP),
+    pa.field("source", pa.string()),
+    pa.field("attempts", pa.list_(ATTEMPT)),
+    pa.field("latency_ms", pa.float64()),
+    pa.field("paused_ms", pa.float64()),
+    pa.field("error", pa.string()),
+]
+ANSWER = "answer_"  # answer_0, answer_1, ...: the answer's columns, in their order
+OF_CALLS = frozenset(("attempts", "latency_ms", "paused_ms"))  # empty without a call
+
+
+def outcome_schema(answers: Sequence[AnswerColumn]) -> pa.Schema:
+    """The columns of an outcome: FIELDS, then those of the answer."""
+    return pa.schema([*FIELDS, *(pa.field(f"{ANSWER}{n}", answer.arrow_type) for n, answer in enumerate(answers))])
+
+
+def outcomes_of(states: Sequence[LookupState], answers: Sequence[AnswerColumn]) -> pa.RecordBatch:
+    """The outcomes of called rows, in order; states is not empty."""
+    attempts = [one.attempts for one in states]
+    starts, ends, throttled = zip(*flat, strict=True) if (flat := list(chain.from_iterable(attempts))) else ((), (), ())
+    counts = np.fromiter(map(len, attempts), np.int32, len(states))
+    offsets = offsets_of(counts)
+    begun = pa.array(starts, pa.int64())
+    uncalled = counts == 0
+    first = begun.take(pa.array(offsets[:-1], mask=uncalled))
+    lasted = pc.subtract(pa.array([one.finished for one in states], pa.int64()), first)
+    paused = np.fromiter([one.paused for one in states], np.float64, len(states))
+    errors = [one.error for one in states]
+    if any(errors):
+        errors = [one.error if one.status in schema.FAILED else None for one in states]
+    nothing = (None,) * len(answers)
+    values = zip(*[one.answer or nothing for one in states], strict=True)
+    arrays = [
+        few_texts([one.status for one in states]),
+        pa.array([one.answered_at for one in states], pa.int64()).cast(TIMESTAMP),
+        few_texts([one.source for one in states]),
+        attempts_of(offsets, [begun, pa.array(ends, pa.int64()), pa.array(throttled, pa.bool_())]),
+        pc.divide(lasted.cast(pa.float64()), 1e3),
+        pa.array(paused * 1e3, mask=uncalled),
+        few_texts(errors),
+        *(pa.array(column, answer.arrow_type) for answer, column in zip(answers, values, strict=True)),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=outcome_schema(answers))
+
+
+def without_attempts(
+    rows: int, *, status: Any, answered_at: Any, source: Any, error: Any, answers: Sequence[Any], schema: pa.Schema
+) -> pa.RecordBatch:
+    none = pa.nulls(rows, pa.float64())
+    no_attempts = attempts_of(np.zeros(rows + 1, np.int32), [pa.nulls(0, field.type) for field in ATTEMPT])
+    arrays = [status, answered_at, source, no_attempts, none, none, error, *answers]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def attempts_of(offsets: np.ndarray, parts: Sequence[pa.Array]) -> pa.ListArray:
+    """The attempts of each row; parts: start, end, throttled of all of them."""
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), pa.StructArray.from_arrays(parts, fields=list(ATTEMPT)), type=pa.list_(ATTEMPT)
+    )
+
+
+def offsets_of(counts: np.ndarray) -> np.ndarray:
+    offsets = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets
+
+
+def few_texts(texts: list[str | None]) -> pa.Array:
+    """Like pa.array, for a column with few distinct texts."""
+    first = texts[0]
+    if texts.count(first) == len(texts):
+        return pa.nulls(len(texts), pa.string()) if first is None else pa.repeat(first, len(texts))
+    return pa.array(texts, pa.string())
+
+
+def answer_columns(name: str, answers: Sequence[AnswerColumn], outcomes: Any) -> dict[str, Any]:
+    columns = {answer.name: outcomes.column(f"{ANSWER}{number}") for number, answer in enumerate(answers)}
+    columns[schema.published_status(name)] = outcomes.column("status")
+    columns[schema.published_answered_at(name)] = outcomes.column("answered_at")
+    return columns
+
+
+def audit_columns(name: str, outcomes: Any) -> dict[str, Any]:
+    return {
+        schema.status(name): outcomes.column("status"),
+        schema.source(name): outcomes.column("source"),
+        schema.attempts(name): outcomes.column("attempts"),
+        schema.latency_ms(name): outcomes.column("latency_ms"),
+        schema.paused_ms(name): outcomes.column("paused_ms"),
+        schema.error(name): outcomes.column("error"),
+    }

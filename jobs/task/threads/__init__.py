@@ -1,0 +1,1 @@
+"""The threads of a task: user code, reading ahead, and the watch over the event loop."""

@@ -1,0 +1,35 @@
+"""What a task may spend after an attempt of it died: docs/planning.md, Caps."""
+
+import dataclasses
+
+import pytest
+from tests.jobs.task.test_task_ledger import NO_RETRY, with_ledger
+
+from jobs.errors import BudgetExhausted
+from jobs.ledger.plan import CallCap
+from jobs.ledger.store import LedgerFolder
+from jobs.task.runner import PartitionRun
+from tests.jobs.task.test_runner import Function, answered, batches, in_time, lookup, plan
+
+PART = 20  # so few that its failures are no outage
+
+
+def even_keys_only(key):
+    if key % 2:
+        raise ValueError("no such line")
+    return answered(key)
+
+
+@pytest.mark.parametrize(("has_ledger", "second"), [(True, PART // 2), (False, PART)])
+def test_a_second_attempt_may_spend_again_what_the_first_one_did_not_store(tmp_path, has_ledger, second):
+    function = Function(answer=even_keys_only)
+    planned = dataclasses.replace(
+        plan(lookup(function, retry=NO_RETRY, cache=None), mode="ordered", share=1),
+        cap=CallCap(f"max_calls {PART}", parts=(float(PART),), weights=(1.0,)),
+    )
+    if has_ledger:
+        planned = with_ledger(planned, LedgerFolder(str(tmp_path), "first", "f" * 16))
+    for attempt, calls in enumerate((PART, PART + second)):
+        with pytest.raises(BudgetExhausted):
+            in_time(lambda number=attempt: list(PartitionRun(planned, 0, number).run(iter(batches(500)))))
+        assert function.calls == calls

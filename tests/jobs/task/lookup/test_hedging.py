@@ -1,0 +1,267 @@
+"""Second calls for slow ones: quicker ends, few of them, and never a call more than may run. Virtual time."""
+
+import asyncio
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from aiohttp import web
+
+from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamRecord, exponential_backoff
+from asyncio_core.testing import run_virtual
+from jobs.clients import request_counter, watched_connection
+from jobs.clients.client import CallFailed, Throttled
+from jobs.declare.fingerprint import fingerprint
+from jobs.errors import DeclarationError
+from jobs.limits.lease_book import Answer, Limit, Share
+from jobs.limits.limits_plan import CALLS, ServiceLimits
+from jobs.task.lease.service_lease import ServiceLease
+from jobs.task.link.progress import AttemptCounts
+from jobs.task.lookup.circuit_breaker import CircuitBreaker
+from jobs.task.lookup.lookup_function import LookupFunction, needs_retry
+from jobs.task.lookup.lookup_state import LookupState, Row
+from jobs.task.operators import Surroundings, chain
+from jobs.task.plan import PartitionPlan
+from tests.jobs.task.test_runner import batches, collected
+from tests.jobs.task.test_runner import plan as task_plan
+from tidegate import Batch, Cache, HttpLookup, Price, Retry, Service
+
+
+def declared(concurrency=4, prices=(), **fields):
+    service = Service(name="s", url="http://a", max_concurrency=concurrency, prices=prices)
+    standard = {
+        "request": "GET /{k}",
+        "hedge_after": 0.1,
+        "timeout": 60.0,
+        "retry": Retry(retries=1, initial_delay=0.1, jitter=0.0),
+    }
+    return HttpLookup(name="mood", service=service, keys={"k": "k"}, returns="x DOUBLE", **standard | fields)
+
+
+class Calls:
+    """The client: each call of a key takes the next of its times, or raises the next of its errors."""
+
+    def __init__(self, script):
+        self.script, self.began, self.running, self.highest, self.cancelled = script, [], 0, 0, 0
+
+    async def open(self): ...
+
+    async def close(self):
+        assert self.running == 0
+
+    async def call(self, key):
+        (key,) = key
+        steps = self.script(key)
+        step = steps[min(self.began.count(key), len(steps) - 1)]
+        self.began.append(key)
+        self.running += 1
+        self.highest = max(self.highest, self.running)
+        try:
+            await asyncio.sleep(step if isinstance(step, float) else 0.2)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        finally:
+            self.running -= 1
+        if not isinstance(step, float):
+            raise step
+        return {"x": 1.0}
+
+    def columns(self, answer):
+        return (answer["x"],)
+
+    def fallback(self, key):
+        return None
+
+
+def ask(lookup, script, keys, lease=None):
+    """The rows' outcomes, the calls, and the seconds from the first call to the last answer. lease: makes one."""
+    request_counter.begin()
+    calls, rows = Calls(script), []
+
+    async def main():
+        loop, gate = asyncio.get_running_loop(), Gate()
+
+        def now_us():
+            return int(loop.time() * 1e6)
+
+        watch = CircuitBreaker(lookup.outage_rule, "s", gate, now_us)
+        asking = LookupFunction(
+            lookup, calls, place=0, gate=gate, watch=watch, now_us=now_us, attempts=AttemptCounts(),
+            lease=None if lease is None else lease(gate),
+        )  # fmt: skip
+        retry = exponential_backoff(
+            max_retries=9, initial_delay=0.1, max_delay=0.1, multiplier=1.0, on_exception=needs_retry
+        )
+        operator = AsyncWaitOperator(
+            asking, rows.append, mode=OutputMode.UNORDERED, timeout=lookup.timeout, capacity=640,
+            concurrency=lookup.concurrency, gate=gate, retry_strategy=retry,
+        )  # fmt: skip
+        asking.yield_slot, asking.statistics = operator.yield_slot, operator.statistics
+        await operator.open()
+        began = loop.time()
+        try:
+            for key in keys:
+                await operator.process_element(StreamRecord(Row(None, key, (LookupState((key,)),))))
+            await operator.end_input()
+            return loop.time() - began
+        finally:
+            await operator.close()
+
+    seconds = run_virtual(main)
+    return {row.value.asked[0].key[0]: row.value.asked[0] for row in rows}, calls, seconds
+
+
+@pytest.mark.parametrize("after", [0.1, "p95"])
+def test_slow_calls_at_the_end_of_a_task_no_longer_decide_when_it_ends(after):
+    draw, rows, concurrency = random.Random(3), 4000, 50
+    firsts = [1.0 if draw.random() < 0.02 else draw.uniform(0.01, 0.03) for _ in range(rows)]
+    firsts[-7:] = [1.0] * 7  # the worst place
+    again = random.Random(4)
+    found, calls, seconds = ask(
+        declared(concurrency, hedge_after=after),
+        lambda key: [firsts[key], 1.0 if again.random() < 0.02 else again.uniform(0.01, 0.03)],
+        range(rows),
+    )
+    assert [row.status for row in found.values()] == ["ok"] * rows
+    extra = len(calls.began) - rows
+    assert 7 <= extra <= 0.03 * rows
+    assert request_counter.counts_of("mood").repeated == extra, "they are counted"
+    assert seconds <= 1.06 * sum(firsts) / concurrency
+    assert calls.highest == concurrency
+
+
+def test_while_every_slot_serves_a_row_none_is_called_twice():
+    found, calls, seconds = ask(declared(2), lambda key: [1.0], range(8))
+    assert [calls.began.count(key) for key in range(6)] == [1] * 6
+    assert seconds == pytest.approx(4.0)
+    assert calls.highest == 2
+    assert len(found) == 8
+
+
+def test_the_first_answer_counts_and_the_other_call_is_cancelled():
+    found, calls, seconds = ask(declared(), lambda key: [1.0, 0.2], ["a"])
+    assert (found["a"].status, seconds, calls.cancelled) == ("ok", pytest.approx(0.3), 1)
+    assert [(start, end) for start, end, _ in found["a"].attempts] == [(0, 300_000)], "the row has one attempt"
+    _, calls, seconds = ask(declared(), lambda key: [0.5, 2.0], ["a"])
+    assert (len(calls.began), seconds, calls.cancelled) == (2, pytest.approx(0.5), 1)
+
+
+@pytest.mark.parametrize(
+    ("steps", "seconds", "calls"),
+    [
+        ([0.5, CallFailed("no", passing=True)], 0.5, 2),  # the second fails: the first goes on
+        ([CallFailed("no", passing=True), 0.25], 0.35, 2),  # the first fails: the second goes on
+        ([CallFailed("no", passing=True), CallFailed("no", passing=True), 0.05], 0.45, 3),  # both: one more attempt
+        ([0.5, Throttled("429", 5.0)], 0.5, 2),
+    ],
+)
+def test_a_failure_of_one_of_two_calls_costs_the_row_nothing(steps, seconds, calls):
+    found, client, taken = ask(declared(), lambda key: steps, ["a"])
+    assert (found["a"].status, taken, len(client.began)) == ("ok", pytest.approx(seconds), calls)
+
+
+def test_a_second_call_that_is_throttled_closes_the_gate():
+    found, calls, seconds = ask(declared(1), lambda key: [0.5, Throttled("429", 5.0)] if key == 0 else [0.05], [0])
+    assert calls.began == [0], "no slot"
+    found, calls, seconds = ask(declared(2), lambda key: [0.5, Throttled("429", 5.0)], [0])
+    assert seconds == pytest.approx(0.5)
+    assert found[0].paused > 0
+
+
+def test_the_time_limit_of_a_row_ends_both_calls():
+    found, calls, _ = ask(declared(timeout=0.3), lambda key: [5.0], ["a"])
+    assert (found["a"].status, calls.cancelled, calls.running) == ("timeout", 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("steps", "seen"), [([5.0, 0.2], (1, 0)), ([0.5, 2.0], (1, 0)), ([5.0, 5.0], (0, 1))]
+)  # the second is quicker, the first is, neither is in time
+def test_of_two_calls_the_slower_one_tells_nothing_of_what_the_service_bears(steps, seen):
+    told = []
+
+    def lease(gate):
+        limits = ServiceLimits("s", {CALLS: Limit(4)}, 60.0, at_least=4)
+        made = ServiceLease(limits, gate, lambda: None)
+        made.take(Answer({CALLS: Share(4, 4)}, 600.0), asked_at=0.0)
+        told.append(made)
+        return made
+
+    ask(declared(timeout=1.0), lambda key: steps, ["a"], lease)
+    (one,) = told
+    assert (one._seen.answered, one._seen.failed) == seen
+    assert one.running == 0
+
+
+def test_a_lookup_that_hedges_nothing_has_the_fingerprint_it_had():
+    assert fingerprint(declared(hedge_after=None)) != fingerprint(declared())
+    assert "hedge_after" not in str(declared(hedge_after=None).request_facts())
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"hedge_after": 0}, 'hedge_after is 0; it must be seconds, over 0, or "p95"'),
+        ({"hedge_after": "p99"}, "hedge_after is 'p99'; it must be seconds"),
+        ({"prices": Price("0.01 USD", per="request")}, "and the lookup has prices"),
+        ({"idempotent": False, "retry": Retry(retries=0), "cache": Cache()}, "and the lookup has idempotent=False"),
+        (
+            {"request": "POST /", "batch": Batch(max_items=9, max_wait=0.1, item="{k}")},
+            "hedge_after sends a request a second time, and the lookup has a batch",
+        ),
+    ],
+)
+def test_a_lookup_whose_calls_may_not_be_repeated_is_not_hedged(fields, sentence):
+    with pytest.raises(DeclarationError, match=sentence):
+        declared(**fields)
+
+
+class Hanging(Calls):
+    """A client that never answers."""
+
+    def __init__(self):
+        super().__init__(lambda _key: [3600.0])
+
+
+def test_a_task_keeps_a_call_for_the_second_one_of_each_row():
+    lookup = declared(4)
+    plan = PartitionPlan(lookups=(lookup,), shares=((4,),), mode="unordered", layout=None, progress=None)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        task = Surroundings(
+            plan=plan, share=[4], ledgers=[None], allowance=None, now_us=lambda: int(loop.time() * 1e6),
+            attempts=AttemptCounts(), client_for=lambda _lookup, _share: Hanging(),
+        )  # fmt: skip
+        made = chain(task, lambda _: None)
+        (operator,) = made.operators
+        await operator.open()
+        for key in range(2):
+            await operator.process_element(StreamRecord(Row(None, key, (LookupState((key,)),))))
+        await asyncio.sleep(0.01)
+        kept = made.outstanding()
+        await operator.close()
+        return kept
+
+    request_counter.begin()
+    assert run_virtual(main) == [4]
+
+
+@pytest.mark.process
+def test_a_task_does_not_wait_for_a_silent_call_that_a_second_one_has_overtaken(service, monkeypatch):
+    monkeypatch.setattr(watched_connection, "QUIET_AT_MOST", 600.0)  # as long as a connection may be watched
+    asked = Counter()
+
+    async def answer(request):
+        key = request.path.rpartition("/")[2]
+        asked[key] += 1
+        await asyncio.sleep(600.0 if key == "99" and asked[key] == 1 else 0.01)
+        return web.json_response({"x": 1.0})
+
+    service.answer = answer
+    lookup = replace(declared(), service=Service(name="s", url=service.url, max_concurrency=4), name="first")
+    request_counter.begin()
+    rows = collected(task_plan(lookup), batches(100)).to_pylist()
+    assert [row["_first_status"] for row in rows] == ["ok"] * 100
+    assert asked == Counter({str(key): 1 for key in range(100)}) + Counter({"99": 1})

@@ -1,0 +1,419 @@
+"""From a call to an outcome: every row leaves with one, whatever its call does. Virtual time, the real operator."""
+
+import asyncio
+from dataclasses import asdict
+from datetime import timedelta
+
+import pytest
+
+from asyncio_core import (
+    AsyncFunction,
+    AsyncInvokeError,
+    AsyncWaitOperator,
+    Gate,
+    OutputMode,
+    StreamRecord,
+    exponential_backoff,
+)
+from asyncio_core.testing import run_virtual
+from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.registry import client_for
+from jobs.errors import DeclarationError, RowFailed, RunStopped
+from jobs.task.link.progress import AttemptCounts
+from jobs.task.lookup.circuit_breaker import CircuitBreaker
+from jobs.task.lookup.lookup_function import LookupFunction, needs_retry
+from jobs.task.lookup.lookup_state import LookupState, Row
+from jobs.wording import one_line
+from tidegate import AsyncFunctionLookup, Outage, Retry
+
+
+class Scripted(AsyncFunction):
+    """A user's function that does for each key what a script says, attempt by attempt; the last step is repeated."""
+
+    def __init__(self, script, timeouts=None):
+        self.script = script
+        self.timeouts = timeouts or {}
+        self.attempts = {}
+        self.calls = []  # (key, start, end)
+
+    async def async_invoke(self, value):
+        key = value["k"]
+        number = self.attempts[key] = self.attempts.get(key, 0) + 1
+        steps = self.script[key]
+        start = asyncio.get_running_loop().time()
+        try:
+            return await steps[min(number, len(steps)) - 1]()
+        finally:
+            self.calls.append((key, start, asyncio.get_running_loop().time()))
+
+    def timeout(self, value):
+        if value["k"] in self.timeouts:
+            return self.timeouts[value["k"]]()
+        return super().timeout(value)
+
+
+def reply(*answers, after=0.1):
+    async def step():
+        await asyncio.sleep(after)
+        return list(answers)
+
+    return step
+
+
+def fail(error, after=0.1):
+    async def step():
+        await asyncio.sleep(after)
+        raise error
+
+    return step
+
+
+async def hang():
+    await asyncio.Event().wait()
+
+
+def cling(outcome):
+    """Swallows its cancellation, goes on for a second, then does what `outcome` says."""
+
+    async def step():
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(1.0)
+        return await outcome()
+
+    return step
+
+
+def lookup(function, **fields):
+    standard = {
+        "name": "mood",
+        "keys": {"k": "k"},
+        "returns": "score DOUBLE",
+        "timeout": 10.0,
+        "max_concurrency": 4,
+        "retry": Retry(retries=2, initial_delay=1.0, jitter=0.0),
+        "function": lambda: function,
+        "cache": None,
+    }
+    return AsyncFunctionLookup(**standard | fields)
+
+
+def settled():
+    """A row whose key is null, as it comes to the operators."""
+    return LookupState(None, "skipped", is_settled=True)
+
+
+def ask(function, *keys, concurrency=4, after=None, **fields):
+    """Rows with these keys through the real operator; their LookupState afterwards, in the order in which they left."""
+    declared = lookup(function, **fields)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+
+        def now_us():
+            return int(loop.time() * 1e6)
+
+        gate = Gate()
+        watch = CircuitBreaker(declared.outage_rule, declared.service_name, gate, now_us)
+        reported = AttemptCounts()
+        asking = LookupFunction(
+            declared, client_for(declared, concurrency), place=0, gate=gate, watch=watch, now_us=now_us,
+            attempts=reported,
+        )  # fmt: skip
+        left = []
+        strategy = exponential_backoff(
+            max_retries=10**9, initial_delay=declared.retry.initial_delay, max_delay=declared.retry.max_delay,
+            multiplier=declared.retry.multiplier, on_exception=needs_retry,
+        )  # fmt: skip
+        operator = AsyncWaitOperator(
+            asking, left.append, mode=OutputMode.UNORDERED, timeout=declared.timeout, capacity=64,
+            concurrency=concurrency, gate=gate, retry_strategy=strategy,
+        )  # fmt: skip
+        await operator.open()
+        try:
+            for index, key in enumerate(keys):
+                asked = settled() if key is None else LookupState((key,))
+                await operator.process_element(StreamRecord(Row(None, index, (asked,))))
+            await operator.end_input()
+            if after:
+                await asyncio.sleep(after)
+        finally:
+            await operator.close()
+        ask.reported = reported
+        return [record.value.asked[0] for record in left]
+
+    return run_virtual(main)
+
+
+def test_an_answer_is_ok_with_its_columns_and_when_it_came():
+    (row,) = ask(Scripted({"a": [reply({"score": 1.0})]}), "a")
+    assert (row.status, row.source, row.answer, row.error) == ("ok", "call", (1.0,), None)
+    assert row.attempts == ((0, 100_000, False),)
+    assert row.finished == row.answered_at == 100_000
+
+
+def test_an_answer_taken_in_one_step_leaves_what_it_leaves_step_by_step(monkeypatch):
+    answers = reply({"score": 1.0})
+    script = {
+        "at once": [answers], "late": [fail(ValueError("no")), answers], "unfit": [reply({"score": "x"})],
+        "throttled": [fail(Throttled("slow down", 3.0)), reply({"score": 2.0}, after=1.0)], "miss": [reply()],
+        "meanwhile": [reply({"score": 3.0}, after=2.0)],  # the gate closes and opens while it is under way
+    }  # fmt: skip
+    quick = [asdict(row) for row in ask(Scripted(script), *script, concurrency=2)], ask.reported
+    monkeypatch.setattr(LookupFunction, "_took_at_once", lambda *_: False)
+    assert ([asdict(row) for row in ask(Scripted(script), *script, concurrency=2)], ask.reported) == quick
+    assert any(row["paused"] > 0 for row in quick[0])
+
+
+def test_no_answer_is_a_miss_that_was_answered():
+    (row,) = ask(Scripted({"a": [reply()]}), "a")
+    assert (row.status, row.source, row.answer, row.error) == ("miss", "call", None, None)
+    assert row.answered_at == 100_000
+
+
+def test_a_null_key_is_skipped_without_a_call():
+    function = Scripted({})
+    (row,) = ask(function, None)
+    assert (row.status, row.source, row.attempts, row.answered_at) == ("skipped", None, (), None)
+    assert function.calls == []
+
+
+def test_two_answers_are_an_error_that_says_so_and_are_not_asked_again():
+    (row,) = ask(Scripted({"a": [reply({"score": 1.0}, {"score": 2.0})]}), "a")
+    assert (row.status, row.error) == ("error", "the function gave 2 answers for one row; a lookup gives one")
+    assert len(row.attempts) == 1
+
+
+@pytest.mark.parametrize("answer", [None, {"score": 1.0}, [1.0], "x"])
+def test_what_is_no_list_of_dicts_is_an_error_that_says_so(answer):
+    async def step():
+        return answer
+
+    (row,) = ask(Scripted({"a": [step]}), "a")
+    assert row.status == "error"
+    assert row.error.startswith("the function gave ")
+    assert row.error.endswith("it must give a list of dicts")
+
+
+def test_an_answer_that_does_not_fit_is_an_error_with_the_column():
+    (row,) = ask(Scripted({"a": [reply({"score": "good"})]}), "a")
+    assert (row.status, row.answer, row.source) == ("error", None, None)
+    assert row.error == "the answer does not fit: score: expected DOUBLE, got 'good'"
+
+
+def test_what_the_function_raises_is_tried_again_and_then_an_error():
+    function = Scripted({"a": [fail(OSError("broken\npipe")), fail(ValueError("odd")), fail(KeyError("last"))]})
+    (row,) = ask(function, "a")
+    assert (row.status, row.error) == ("error", "KeyError: 'last'")
+    assert [start for start, _, _ in row.attempts] == [0, 1_100_000, 3_200_000]  # 0.1 s each, pauses of 1 s and 2 s
+
+
+def test_a_retry_that_succeeds_leaves_no_error():
+    (row,) = ask(Scripted({"a": [fail(OSError("broken")), reply({"score": 1.0})]}), "a")
+    assert (row.status, row.error, len(row.attempts)) == ("ok", None, 2)
+    assert ask.reported == AttemptCounts(answered_us=[100_000], unanswered=1, retries=1)
+
+
+def test_an_error_is_kept_in_one_line_that_a_file_can_hold():
+    (row,) = ask(Scripted({"a": [fail(OSError("broken\n  pipe \ud800"))]}), "a", retry=Retry(retries=0))
+    assert row.error == "OSError: broken pipe ?"
+    assert one_line("a\r\n\tb\udcff") == "a b?"
+
+
+def test_an_error_is_bounded_and_shows_control_characters_as_escapes():
+    message = "\x1b[2J\x00 red\u202e" + "x" * 900_000
+    (row,) = ask(Scripted({"a": [fail(OSError(message))]}), "a", retry=Retry(retries=0))
+    assert row.error.startswith("OSError: \\x1b[2J\\x00 red\\u202exxx")
+    assert row.error.endswith(" characters)")
+    assert len(row.error) < 2_050
+
+
+def test_a_cancellation_from_inside_the_function_is_a_failed_call_and_not_the_end_of_the_run():
+    (row,) = ask(Scripted({"a": [fail(asyncio.CancelledError()), reply({"score": 1.0})]}), "a")
+    assert (row.status, len(row.attempts)) == ("ok", 2)
+
+
+def test_the_time_limit_ends_all_attempts_of_a_row_as_a_timeout():
+    (row,) = ask(Scripted({"a": [fail(OSError("broken")), hang]}), "a", timeout=5.0)
+    assert (row.status, row.source, row.answer, row.answered_at) == ("timeout", None, None, None)
+    assert row.error == "no answer within 5.0 s, 2 attempts; before that: OSError: broken"
+    assert row.attempts == ((0, 100_000, False), (1_100_000, 5_000_000, False))
+    assert row.finished == 5_000_000
+
+
+def test_a_time_limit_between_two_attempts_counts_those_that_were_made():
+    (row,) = ask(Scripted({"a": [fail(OSError("broken"))]}), "a", timeout=1.0)
+    assert row.error == "no answer within 1.0 s, 1 attempts; before that: OSError: broken"
+    assert row.attempts == ((0, 100_000, False),)
+
+
+@pytest.mark.parametrize("outcome", [reply({"score": 1.0}), fail(OSError("late")), fail(Throttled("late", 99.0))])
+def test_what_a_cancelled_call_still_brings_changes_nothing_at_its_row(outcome):
+    function = Scripted({"a": [cling(outcome)], "b": [reply({"score": 2.0})]})
+    rows = ask(function, "a", "b", concurrency=1, timeout=5.0, after=30)
+    timed_out = next(row for row in rows if row.key == ("a",))
+    assert (timed_out.status, timed_out.answer, timed_out.source) == ("timeout", None, None)
+    assert timed_out.attempts == ((0, 5_000_000, False),)
+    assert (timed_out.finished, timed_out.paused) == (5_000_000, 0.0)
+    after_it = next(row for row in rows if row.key == ("b",))
+    assert (after_it.status, after_it.paused) == ("ok", 0.0)
+
+
+def test_a_fallback_answers_in_place_of_a_call_that_ran_out_of_time():
+    (row,) = ask(Scripted({"a": [hang]}, {"a": lambda: [{"score": 0.5}]}), "a", timeout=5.0)
+    assert (row.status, row.answer, row.error) == ("fallback", (0.5,), None)
+    assert row.answered_at == 5_000_000
+
+
+@pytest.mark.parametrize("fallback", [list, None])
+def test_a_fallback_that_gives_nothing_leaves_a_timeout(fallback):
+    (row,) = ask(Scripted({"a": [hang]}, {"a": fallback} if fallback else {}), "a", timeout=5.0)
+    assert row.status == "timeout"
+
+
+def boom():
+    raise ZeroDivisionError("no\nway")
+
+
+@pytest.mark.parametrize(
+    ("fallback", "message"),
+    [
+        (lambda: [{"score": 1.0}, {"score": 2.0}], "its fallback: the function gave 2 answers for one row"),
+        (lambda: "x", "its fallback: the function gave str; it must give a list of dicts"),
+        (boom, "its fallback: ZeroDivisionError: no way"),
+    ],
+)
+def test_a_fallback_that_breaks_leaves_a_timeout_that_says_so(fallback, message):
+    (row,) = ask(Scripted({"a": [hang]}, {"a": fallback}), "a", timeout=5.0)
+    assert row.status == "timeout"
+    assert row.error.startswith("no answer within 5.0 s, 1 attempts; ")
+    assert message in row.error
+
+
+def test_a_fallback_that_does_not_fit_is_an_error():
+    (row,) = ask(Scripted({"a": [hang]}, {"a": lambda: [{"score": "x"}]}), "a", timeout=5.0)
+    assert (row.status, row.answer) == ("error", None)
+    assert "score: expected DOUBLE" in row.error
+
+
+def test_a_function_without_a_timeout_or_with_flinks_own_runs_unchanged():
+    class Bare:
+        async def async_invoke(self, value):
+            await hang()
+
+    class Flinks(Bare):
+        def timeout(self, value):
+            raise TimeoutError("Async function call has timed out.")
+
+    for function in (Bare(), Flinks()):
+        (row,) = ask(function, "a", timeout=5.0)
+        assert row.status == "timeout"
+
+
+def test_a_timeout_that_is_a_coroutine_is_refused():
+    class Late(AsyncFunction):
+        async def async_invoke(self, value):
+            return []
+
+        async def timeout(self, value):
+            return []
+
+    with pytest.raises(DeclarationError, match="lookup mood: timeout is an async def"):
+        ask(Late(), "a")
+
+
+def test_throttled_calls_use_up_no_retry_and_the_clock_stands_while_the_gate_is_closed():
+    function = Scripted({"a": [fail(Throttled("429", 20.0))] * 4 + [reply({"score": 1.0})]})
+    (row,) = ask(function, "a", timeout=10.0, retry=Retry(retries=0))
+    assert row.status == "ok"
+    assert [throttled for *_, throttled in row.attempts] == [True] * 4 + [False]
+    assert row.finished > 80_000_000
+    assert row.finished / 1e6 - row.paused < 10.0
+
+
+def test_nobody_is_asked_while_one_call_was_told_to_wait():
+    function = Scripted(
+        {"a": [fail(Throttled("429", 20.0)), reply({"score": 1.0})]} | {k: [reply()] for k in "bcdefgh"}
+    )
+    ask(function, *"abcdefgh", concurrency=2)
+    starts = [start for _, start, _ in function.calls]
+    assert not [start for start in starts if 0.1 < start < 20.1]
+    assert len(starts) == 9
+
+
+def test_a_service_that_goes_down_is_probed_and_its_rows_keep_their_retries():
+    ups_at = 100.0
+
+    async def step():
+        await asyncio.sleep(0.1)
+        if asyncio.get_running_loop().time() < ups_at:
+            raise OSError("down")
+        return [{"score": 1.0}]
+
+    function = Scripted({k: [step] for k in "abcd"})
+    outage = Outage(after=2, probe_every=timedelta(seconds=30), wait_at_most=timedelta(minutes=30))
+    rows = ask(function, *"abcd", outage=outage, retry=Retry(retries=0), concurrency=4)
+    assert sorted(row.status for row in rows) == ["error", "ok", "ok", "ok"]  # the first failed before it was known
+    assert all(row.paused > 89 for row in rows if row.status == "ok")
+    used_up = [sum(not throttled for _, _, throttled in row.attempts) for row in rows]
+    assert max(used_up) == 1  # what the checks count: an attempt while the service was down is marked as throttled
+
+
+def test_a_service_that_stays_down_stops_the_run_in_its_own_words():
+    function = Scripted({k: [fail(OSError("down"))] for k in "ab"})
+    outage = Outage(after=2, probe_every=timedelta(seconds=30), wait_at_most=timedelta(seconds=60))
+    with pytest.raises(AsyncInvokeError) as stopped:
+        ask(function, "a", "b", outage=outage)
+    assert isinstance(stopped.value.__cause__, RunStopped)
+    assert str(stopped.value.__cause__).startswith(
+        "mood stopped answering at 00:00:00 UTC (OSError: down); gate closed"
+    )
+
+
+def test_rows_that_run_out_of_time_tell_of_an_outage_too_but_each_failure_is_told_once():
+    function = Scripted({k: [hang] for k in "abc"})
+    with pytest.raises(AsyncInvokeError) as stopped:
+        ask(function, *"abc", timeout=5.0, outage=Outage(after=3, wait_at_most=timedelta(0)))
+    assert isinstance(stopped.value.__cause__, RunStopped)
+    once = Scripted({k: [fail(OSError("down"))] for k in "abc"})  # then the limit ends the pause before the second try
+    rows = ask(once, *"abc", timeout=1.0, outage=Outage(after=4, wait_at_most=timedelta(0)))
+    assert [row.status for row in rows] == ["timeout"] * 3
+
+
+@pytest.mark.parametrize(
+    ("policy", "script", "message"),
+    [
+        ("on_miss", [reply()], "lookup mood: a row ended as miss (None); on_miss is 'fail'."),
+        ("on_timeout", [hang], "a row ended as timeout (no answer within 10.0 s, 1 attempts); on_timeout is 'fail'."),
+        ("on_error", [fail(CallFailed("gone", passing=False))], "a row ended as error"),
+    ],
+)
+def test_a_policy_that_says_fail_fails_the_run_in_one_sentence(policy, script, message):
+    with pytest.raises(AsyncInvokeError) as failed:
+        ask(Scripted({"a": script}), "a", retry=Retry(retries=0), **{policy: "fail"})
+    assert isinstance(failed.value.__cause__, RowFailed)
+    assert message in str(failed.value.__cause__)
+
+
+def test_a_null_key_fails_the_run_where_that_is_declared():
+    with pytest.raises(AsyncInvokeError) as failed:
+        ask(Scripted({}), None, on_null_key="fail")
+    assert str(failed.value.__cause__) == "lookup mood: a key is null, and on_null_key is 'fail'."
+
+
+def test_what_the_function_opens_it_closes_whether_its_hooks_are_async_or_not():
+    class Hooked(Scripted):
+        def __init__(self):
+            super().__init__({"a": [reply()]})
+            self.hooks = []
+
+        async def open(self, runtime_context):
+            self.hooks.append("open")
+
+        def close(self):
+            self.hooks.append("close")
+
+    function = Hooked()
+    ask(function, "a")
+    assert function.hooks == ["open", "close"]
