@@ -20,7 +20,8 @@ from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from jobs.run.day import run_day
 from jobs.run.estimate import estimate
-from jobs.tables import audit, run_records
+from jobs.tables import audit
+from jobs.tables.records import run_records
 from tests.golden.declared.golden import order, towns, weather
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -27,7 +27,7 @@ STAGES = {
     "jobs.run.metrics.run_metrics": ["count"],
     "data_quality.day": ["check"],
     "jobs.tables.publishing": ["publish"],
-    "jobs.tables.summaries": ["summarize"],
+    "jobs.tables.derived.summaries": ["summarize"],
     "data_quality.report": ["render"],
 }
 LOG = os.environ.get("TIDEGATE_STAGES", "")

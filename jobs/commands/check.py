@@ -11,7 +11,7 @@ from jobs.declare.table_conflicts import find_conflict
 from jobs.errors import DeclarationError, RunStopped, TidegateError
 from jobs.input.day import last_day
 from jobs.run.plan.preflight import find_day, steps
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from jobs.wording import counted
 
 
@@ -51,7 +51,7 @@ def _checked(
     enrichment: Enrichment, day: str | None, conflict: str | None, engine: str | None
 ) -> Iterator[tuple[str, Finding]]:
     """All faults, a sentence each, the conflict included; or a sentence that the enrichment is right."""
-    from jobs.tables.type_check import published_table  # imports deltalake, which declarations do not need
+    from jobs.tables.delta.type_check import published_table  # imports deltalake, which declarations do not need
 
     faults: dict[str, Finding] = {conflict: Finding.WRONG} if conflict else {}
     with _noting(enrichment, faults):
@@ -89,8 +89,8 @@ def _noting(enrichment: Enrichment, faults: dict[str, Finding]) -> Iterator[None
 
 
 def _lost(enrichment: Enrichment) -> Iterator[str]:
-    from jobs.tables.shown_days import lost_days  # imports deltalake, which declarations do not need
-    from jobs.tables.shown_elsewhere import lagging
+    from jobs.tables.shown.shown_days import lost_days  # imports deltalake, which declarations do not need
+    from jobs.tables.shown.shown_elsewhere import lagging
 
     for path in run_records.torn(enrichment.name):
         yield f"record {path} is torn. Delete it; a published day stays published."

@@ -12,7 +12,7 @@ from jobs.errors import DeclarationError
 from jobs.run.settling import settle_killed_runs
 from jobs.schema import Billed, DayRecord, RunBill
 from jobs.streams.day_so_far import billed_together
-from jobs.tables import run_bills, run_records
+from jobs.tables.records import run_bills, run_records
 
 FOCUS = (
     "BillingPeriodStart", "BillingPeriodEnd", "ChargePeriodStart", "ChargePeriodEnd", "ChargeCategory", "ServiceName",

@@ -27,8 +27,8 @@ from jobs.run.plan.options import RunOptions
 from jobs.run.plan.preflight import check_frame, run_folder, steps
 from jobs.schema import SOURCE_ROW, DayFacts
 from jobs.storage.locked_folders import temporary_folder
-from jobs.tables import run_bills, run_records
 from jobs.tables.old_files import KEYS
+from jobs.tables.records import run_bills, run_records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

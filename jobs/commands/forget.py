@@ -23,13 +23,13 @@ from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import read_request, versions
 from jobs.process.publish_decision import Quality, render_report
 from jobs.storage import durable
-from jobs.tables import run_records
-from jobs.tables.asked_keys import KeysOf, files_of_days, names_keys
+from jobs.tables.delta.asked_keys import KeysOf, files_of_days, names_keys
+from jobs.tables.derived.summaries import summarize
 from jobs.tables.erasing import without_rows
-from jobs.tables.leases import at_work, last_runs, leased
+from jobs.tables.leases.day_leases import at_work, last_runs, leased
 from jobs.tables.leftovers import delete_what_crashes_left
-from jobs.tables.published_runs import last_published
-from jobs.tables.summaries import summarize
+from jobs.tables.records import run_records
+from jobs.tables.records.published_runs import last_published
 
 AT_ONCE = timedelta(0)
 NOT_COVERED = (

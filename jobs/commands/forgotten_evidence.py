@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from jobs.errors import TidegateError
 from jobs.storage.stored_files import is_there
-from jobs.tables import run_records
-from jobs.tables.asked_keys import asks, files_of_days
-from jobs.tables.published_runs import last_published
+from jobs.tables.delta.asked_keys import asks, files_of_days
+from jobs.tables.records import run_records
+from jobs.tables.records.published_runs import last_published
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.process.publish_decision import Quality
     from jobs.schema import DayRecord
-    from jobs.tables.asked_keys import KeysOf
+    from jobs.tables.delta.asked_keys import KeysOf
 
 FORGOTTEN = "Removed: rows of this day were forgotten, and this may have named one."
 

@@ -6,10 +6,10 @@ from jobs.declare.enrichment import Enrichment
 from jobs.process.quiet_spark import quiet_session
 from jobs.schema import DayFacts
 from jobs.streams.published_sources import sources
-from jobs.tables import run_records
 from jobs.tables.delivery import at_hand, deliver
-from jobs.tables.published_runs import last_published
-from jobs.tables.window_tables import publish_windows
+from jobs.tables.derived.window_tables import publish_windows
+from jobs.tables.records import run_records
+from jobs.tables.records.published_runs import last_published
 
 
 def remake_windows(enrichment: Enrichment, day: str) -> None:

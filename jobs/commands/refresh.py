@@ -20,7 +20,7 @@ from jobs.ledger.compaction import open_compacted
 from jobs.ledger.generations import COMPACTED, contents
 from jobs.ledger.scan import read_parts
 from jobs.ledger.selection import select
-from jobs.tables.asked_keys import KeysOf, days_that_asked
+from jobs.tables.delta.asked_keys import KeysOf, days_that_asked
 
 if TYPE_CHECKING:
     from jobs.commands.ledgers import Kept

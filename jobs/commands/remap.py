@@ -16,8 +16,8 @@ from jobs.declare.calendar import begin_of
 from jobs.errors import DeclarationError
 from jobs.process.day_options import DayOptions
 from jobs.storage.stored_files import is_there, parquet_source
-from jobs.tables.delta_log import table_at
-from jobs.tables.published_runs import last_published
+from jobs.tables.delta.delta_log import table_at
+from jobs.tables.records.published_runs import last_published
 from jobs.wording import counted
 
 if TYPE_CHECKING:

@@ -28,8 +28,9 @@ from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline
 from jobs.schema import DayRecord
 from jobs.storage.stored_files import is_there, parquet_source
-from jobs.tables import dead_letters, run_records
-from jobs.tables.asked_keys import asked_texts, files_of_days, names_keys
+from jobs.tables import dead_letters
+from jobs.tables.delta.asked_keys import asked_texts, files_of_days, names_keys
+from jobs.tables.records import run_records
 
 OPTIONS = ("--ignore-ttl",)  # of the Spark program: use answers of any age
 

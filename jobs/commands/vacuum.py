@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from jobs.declare.enrichment import Enrichment
-from jobs.tables import leftovers, old_files, run_records, shown_elsewhere
+from jobs.tables import leftovers, old_files
+from jobs.tables.records import run_records
+from jobs.tables.shown import shown_elsewhere
 
 LONGEST_WRITE = 60.0  # s; a younger draft of a record may be of a process that lives
 

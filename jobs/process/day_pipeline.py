@@ -26,9 +26,9 @@ from jobs.process.spark_submit import ProgramResult, SparkSubmit, ended
 from jobs.run.enrich_day import FAILED as FAILED_STATUS
 from jobs.run.enrich_day import WRONG, run_id_of
 from jobs.schema import DayRecord, UnwrittenRun
-from jobs.tables import run_records
-from jobs.tables.killed_runs import remove_files_of_killed
-from jobs.tables.leases import WAIT, Lease, leased
+from jobs.tables.leases.day_leases import WAIT, Lease, leased
+from jobs.tables.records import run_records
+from jobs.tables.records.killed_runs import remove_files_of_killed
 from jobs.wording import one_line
 
 LOOK_EVERY = 0.05  # s; between two looks at what the Spark program says
@@ -258,8 +258,8 @@ class _Run:
 
     def _summarized(self, outcome: DayOutcome) -> DayOutcome:
         """With its windows and summaries. One that cannot be made is named; the day is published."""
-        from jobs.tables.summaries import summarize
-        from jobs.tables.window_tables import publish_windows
+        from jobs.tables.derived.summaries import summarize
+        from jobs.tables.derived.window_tables import publish_windows
 
         enrichment, record = self._pipeline.enrichment, outcome.record
         assert record is not None  # it is published

@@ -6,9 +6,9 @@ from typing import Protocol
 
 from jobs.errors import PublishConflict
 from jobs.schema import DayRecord, UnwrittenRun
-from jobs.tables import run_records
-from jobs.tables.killed_runs import killed_runs, with_costs
-from jobs.tables.leases import Lease
+from jobs.tables.leases.day_leases import Lease
+from jobs.tables.records import run_records
+from jobs.tables.records.killed_runs import killed_runs, with_costs
 from jobs.wording import one_line
 
 

@@ -22,7 +22,7 @@ from jobs.run.engines import local_master
 from jobs.run.engines.engine import ENGINE, LOCAL, SPARK, chosen_engine
 from jobs.run.engines.spark_session import GIVING_BACK, MASTER_VARIABLE
 from jobs.run.enrich_day import FAILED, LOG_VARIABLE, STOPPED, WRONG
-from jobs.tables.leases import Lease
+from jobs.tables.leases.day_leases import Lease
 
 HERE = Path(__file__).resolve().parent
 LOGGING = HERE / "log4j2.properties"

@@ -24,7 +24,7 @@ from jobs.run.plan.options import RunOptions
 from jobs.run.plan.preflight import preflight, require_new_run
 from jobs.schema import DayFacts, DayRecord, RunBill
 from jobs.storage.urls import is_url
-from jobs.tables import run_bills, run_records
+from jobs.tables.records import run_bills, run_records
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -36,7 +36,7 @@ from jobs.run.engines.spark_failures import sentence_of
 from jobs.run.engines.spark_session import session
 from jobs.run.plan.options import RunOptions
 from jobs.run.terminal import terminal
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from jobs.task.worker_daemon import prefer_compiled_spark
 
 WROTE, FAILED, WRONG, STOPPED = 0, 1, 2, 3

@@ -27,7 +27,7 @@ from jobs.run.plan.options import RunOptions, ledger_of
 from jobs.run.plan.preflight import check_columns, check_event_time, find_day
 from jobs.run.planned_keys import CALLS, PlannedKeys
 from jobs.schema import Facts
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from jobs.wording import counted
 
 if TYPE_CHECKING:

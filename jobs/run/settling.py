@@ -9,7 +9,7 @@ from jobs.limits.lease_book import LeaseBook
 from jobs.limits.store import LimitStore
 from jobs.limits.store_url import limits_url, open_store
 from jobs.schema import RunBill
-from jobs.tables import run_bills, run_records
+from jobs.tables.records import run_bills, run_records
 
 
 def owner_of_run(process: str, run_id: str) -> str:

@@ -17,15 +17,17 @@ from jobs.declare.enrichment import Enrichment
 from jobs.errors import PublishConflict
 from jobs.schema import DayRecord
 from jobs.streams.day_so_far import after_run, together
-from jobs.tables import audit, dead_letters, run_records, shown_elsewhere
-from jobs.tables.asked_keys import runs_in_table
-from jobs.tables.copied_log import COMMIT_TRIES
+from jobs.tables import audit, dead_letters
 from jobs.tables.delivery import deliver
-from jobs.tables.delta_log import hooks_of, lasting, table_at
-from jobs.tables.leases import Lease
-from jobs.tables.published_runs import last_published, publications
-from jobs.tables.publishers import alone_with, storing
+from jobs.tables.delta.asked_keys import runs_in_table
+from jobs.tables.delta.copied_log import COMMIT_TRIES
+from jobs.tables.delta.delta_log import hooks_of, lasting, table_at
+from jobs.tables.delta.publishers import alone_with, storing
+from jobs.tables.leases.day_leases import Lease
 from jobs.tables.publishing import add_actions, add_columns, beside, created, delta_schema, transaction_of
+from jobs.tables.records import run_records
+from jobs.tables.records.published_runs import last_published, publications
+from jobs.tables.shown import shown_elsewhere
 
 Clock = Callable[[], dt.datetime]
 _UNKNOWN: Mapping[str, str] = {}

@@ -19,7 +19,7 @@ from jobs.storage import durable
 from jobs.streams.published_sources import PublishedSources
 from jobs.streams.stream_files import files_before, files_of_batch
 from jobs.streams.stream_sources import Batch, Watched
-from jobs.tables.published_runs import last_published
+from jobs.tables.records.published_runs import last_published
 
 NONE_BEFORE = -1  # version before the first batch
 FOLLOWED = "delta_table.json"  # in the checkpoint: id of the table

@@ -28,7 +28,7 @@ from jobs.streams import stream_state
 from jobs.streams.micro_batches import BatchHeldBack, MicroBatches
 from jobs.streams.stream_files import query_id
 from jobs.streams.stream_state import SHOWN, BatchDone, StreamState, now
-from jobs.tables.leases import WAIT
+from jobs.tables.leases.day_leases import WAIT
 from jobs.tables.leftovers import delete_what_crashes_left
 from jobs.wording import printable
 

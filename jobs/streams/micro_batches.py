@@ -20,9 +20,9 @@ from jobs.streams.stream_compaction import StreamCompaction
 from jobs.streams.stream_files import query_id
 from jobs.streams.stream_sources import FolderSource, StreamSource
 from jobs.streams.stream_watermark import StreamWatermark
-from jobs.tables import run_records
-from jobs.tables.delta_log import kept_open
-from jobs.tables.leases import Lease, leased
+from jobs.tables.delta.delta_log import kept_open
+from jobs.tables.leases.day_leases import Lease, leased
+from jobs.tables.records import run_records
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from jobs.run.windows.arrival import path_of
 from jobs.schema import SOURCE_FILE
-from jobs.tables.asked_keys import files_of_days
+from jobs.tables.delta.asked_keys import files_of_days
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment

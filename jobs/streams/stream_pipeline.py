@@ -15,7 +15,7 @@ from jobs.run.engines.engine import ENGINE, LOCAL
 from jobs.streams import stream_state
 from jobs.streams.stream_files import check_streamable
 from jobs.streams.stream_state import BatchDone, StreamState
-from jobs.tables.leases import leased
+from jobs.tables.leases.day_leases import leased
 
 PROGRAM = Path(__file__).resolve().parent / "enrich_stream.py"
 LOOK_EVERY = 0.1  # s; between two looks at the health file

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from jobs.schema import DayRecord, Facts
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from jobs.wording import counted
 
 ROOT = Path("data/streams")

@@ -12,8 +12,8 @@ from jobs import schema
 from jobs.declare.calendar import column_value
 from jobs.schema import DayFacts
 from jobs.storage.stored_files import parquet_dataset
-from jobs.tables import by_run
 from jobs.tables.delivery import with_rows
+from jobs.tables.delta import by_run
 
 
 def table_of(table: str) -> str:

@@ -17,10 +17,10 @@ from jobs import schema
 from jobs.declare.calendar import column_value
 from jobs.schema import DayFacts, LookupFacts
 from jobs.storage.stored_files import filesystem_of, parquet_dataset
-from jobs.tables import by_run
-from jobs.tables.asked_keys import asked_texts
 from jobs.tables.delivery import with_rows
-from jobs.tables.delta_log import table_at
+from jobs.tables.delta import by_run
+from jobs.tables.delta.asked_keys import asked_texts
+from jobs.tables.delta.delta_log import table_at
 
 OWN_COLUMNS = (
     pa.field("_lookup", pa.string()),

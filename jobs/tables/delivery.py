@@ -17,7 +17,7 @@ from jobs.storage import objects
 from jobs.storage.stored_files import read_footer
 from jobs.storage.urls import below, is_url
 from jobs.storage.work_folders import work_folder
-from jobs.tables.delta_log import to_disk
+from jobs.tables.delta.delta_log import to_disk
 
 AT_ONCE = 8  # uploads
 

@@ -11,9 +11,9 @@ from jobs.schema import DayRecord
 from jobs.storage.stored_files import parquet_source
 from jobs.storage.work_folders import work_folder
 from jobs.tables import publishing
-from jobs.tables.asked_keys import KeysOf, asked
-from jobs.tables.copied_rows import copy_rows
-from jobs.tables.leases import Lease
+from jobs.tables.delta.asked_keys import KeysOf, asked
+from jobs.tables.delta.copied_rows import copy_rows
+from jobs.tables.leases.day_leases import Lease
 
 
 def without_rows(record: DayRecord, sources: Iterable[str], keys: KeysOf, *, run_id: str, lease: Lease) -> int:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jobs.tables import audit, by_run, dead_letters, run_records
-from jobs.tables.asked_keys import runs_in_table
-from jobs.tables.delta_log import sync_log, table_at
-from jobs.tables.published_runs import publications
-from jobs.tables.publishers import alone_with, storing
+from jobs.tables import audit, dead_letters
+from jobs.tables.delta import by_run
+from jobs.tables.delta.asked_keys import runs_in_table
+from jobs.tables.delta.delta_log import sync_log, table_at
+from jobs.tables.delta.publishers import alone_with, storing
+from jobs.tables.records import run_records
+from jobs.tables.records.published_runs import publications
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment

@@ -19,10 +19,10 @@ from jobs.storage import objects
 from jobs.storage.objects import ListedObject
 from jobs.storage.urls import below, is_url
 from jobs.storage.work_folders import RUNS, work_folder
-from jobs.tables.copy_folders import remove_abandoned
-from jobs.tables.delta_log import sync_log, table_at
-from jobs.tables.leases import at_work
-from jobs.tables.publishers import storing
+from jobs.tables.delta.copy_folders import remove_abandoned
+from jobs.tables.delta.delta_log import sync_log, table_at
+from jobs.tables.delta.publishers import storing
+from jobs.tables.leases.day_leases import at_work
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

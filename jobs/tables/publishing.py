@@ -23,13 +23,16 @@ from jobs.schema import DayFacts, DayRecord
 from jobs.storage.stored_files import read_schema
 from jobs.storage.urls import is_url
 from jobs.storage.work_folders import work_folder
-from jobs.tables import audit, by_run, dead_letters, run_records, shown_elsewhere
-from jobs.tables.column_types import extends, type_name
-from jobs.tables.copied_log import COMMIT_TRIES, pushed
+from jobs.tables import audit, dead_letters
 from jobs.tables.delivery import deliver, discard_work
-from jobs.tables.delta_log import checkpoints_of, day_type, format_mark, hooks_of, lasting, log_at, saying_format
-from jobs.tables.leases import Lease
-from jobs.tables.publishers import alone_with, storing
+from jobs.tables.delta import by_run
+from jobs.tables.delta.column_types import extends, type_name
+from jobs.tables.delta.copied_log import COMMIT_TRIES, pushed
+from jobs.tables.delta.delta_log import checkpoints_of, day_type, format_mark, hooks_of, lasting, log_at, saying_format
+from jobs.tables.delta.publishers import alone_with, storing
+from jobs.tables.leases.day_leases import Lease
+from jobs.tables.records import run_records
+from jobs.tables.shown import shown_elsewhere
 
 
 def publish(

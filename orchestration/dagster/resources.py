@@ -7,7 +7,7 @@ import dagster as dg
 from data_quality.day_quality import CHECKS
 from jobs.process.process_guard import die_with_parent
 from jobs.process.spark_submit import SparkSubmit, spark_submit_from_environment
-from jobs.tables.leases import WAIT
+from jobs.tables.leases.day_leases import WAIT
 
 SPARK = "tidegate_spark"  # what the resource is called; a project may have a `spark` of its own
 

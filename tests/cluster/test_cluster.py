@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from demo import weather_service as weather
 from jobs import schema
 from jobs.process.packing import NEEDED, package
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
 ROOT = Path(__file__).parents[2]

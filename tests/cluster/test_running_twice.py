@@ -19,7 +19,7 @@ from jobs.ledger.store import LedgerFolder
 from jobs.process.packing import package
 from jobs.run.keys.hits import run_of_keys
 from jobs.run.plan.options import RunOptions, ledger_of
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from tests.cluster.conftest import bare_python
 from tests.cluster.test_cluster import Output
 

@@ -13,9 +13,9 @@ from deltalake import DeltaTable
 from enrichments.flights import flights
 from jobs.schema import Verdict
 from jobs.streams.batch_publishing import MicroBatch, publish_batch
-from jobs.tables import run_records
-from jobs.tables.leases import leased
-from jobs.tables.summaries import summarize
+from jobs.tables.derived.summaries import summarize
+from jobs.tables.leases.day_leases import leased
+from jobs.tables.records import run_records
 from orchestration.dagster.assets.day_status import latest_status
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import definitions_of

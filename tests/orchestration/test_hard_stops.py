@@ -17,7 +17,7 @@ from dagster import DagsterRunStatus, RunsFilter
 from deltalake import DeltaTable
 
 from demo.weather_service import running
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from orchestration.dagster.assets.day_status import UNFINISHED
 from tests.support.daemons import BIN, WORKSPACE, daemon
 

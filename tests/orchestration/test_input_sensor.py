@@ -12,7 +12,7 @@ from dagster._core.test_utils import create_run_for_test
 
 from enrichments.flights import flights
 from jobs.schema import DayFacts, DayMetrics, DayRecord, UnwrittenRun
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import definitions_of
 from orchestration.dagster.resources import SparkProgram

@@ -19,7 +19,7 @@ from jobs.schema import (
     RequestMetrics,
     Verdict,
 )
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from orchestration.dagster.assets.metadata import figures_metadata, runbook
 from orchestration.dagster.declared import Declared
 

@@ -19,7 +19,7 @@ from demo.table import counted_by_us
 from demo.weather_service import running
 from enrichments.flights import flights
 from jobs.declare.enrichment import load
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import definitions_of
 from orchestration.dagster.resources import spark_program

@@ -15,7 +15,7 @@ from dagster._core.test_utils import create_run_for_test
 
 from enrichments.flights import flights
 from jobs.schema import DayFacts, DayMetrics, DayRecord, Verdict
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from orchestration.common.webhook import WEBHOOK
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import definitions_of

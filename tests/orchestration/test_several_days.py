@@ -22,8 +22,8 @@ from enrichments.flights import flights
 from jobs.declare.enrichment import load
 from jobs.run.enrich_day import FAILED, STOPPED
 from jobs.schema import DayFacts, DayMetrics, DayRecord
-from jobs.tables import run_records
-from jobs.tables.leases import leased
+from jobs.tables.leases.day_leases import leased
+from jobs.tables.records import run_records
 from orchestration.dagster.assets.day_status import unfinished_runs
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import definitions_of

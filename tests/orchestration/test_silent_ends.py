@@ -15,7 +15,7 @@ from dagster._core.storage.tags import WILL_RETRY_TAG
 from dagster._core.test_utils import create_run_for_test
 
 from data_quality import catalogue
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from orchestration.common import modes
 from orchestration.dagster.assets.checks import withdraw_planned_by_ended_runs
 from orchestration.dagster.assets.day_events import DayEvents

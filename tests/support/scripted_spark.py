@@ -10,7 +10,7 @@ from jobs.declare.enrichment import Enrichment
 from jobs.process.spark_submit import SparkSubmit, WaitForEnd
 from jobs.run.enrich_day import run_id_of
 from jobs.schema import DayRecord
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from orchestration.dagster.resources import SparkProgram
 
 # of a day and a run id: the record of a day that was written, the last event of one that was not, or None where the

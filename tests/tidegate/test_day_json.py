@@ -6,7 +6,7 @@ import pytest
 
 from jobs.errors import AccessRefused, BudgetExhausted, RunStopped
 from jobs.schema import Verdict
-from jobs.tables.leases import leased
+from jobs.tables.leases.day_leases import leased
 from orchestration.common.day_results import EXIT_CODES
 from tests.jobs.commands.conftest import towns_in
 from tests.support.scripted_spark import ScriptedSubmit

@@ -20,7 +20,7 @@ from jobs.run.engines.engine import ENGINE, LOCAL, SPARK
 from jobs.run.enrich_day import STOPPED as STOPPED_BY_SERVICE
 from jobs.run.enrich_day import WRONG as WRONG_DECLARATION
 from jobs.schema import DayRecord
-from jobs.tables.leases import WAIT
+from jobs.tables.leases.day_leases import WAIT
 from jobs.wording import counted, listed
 from tidegate.commands.command import FAILED, RIGHT, STOPPED, WRONG, named
 from tidegate.commands.stages import Stages

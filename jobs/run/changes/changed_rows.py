@@ -26,8 +26,8 @@ from jobs.run.changes.published_rows import PublishedRows
 from jobs.run.plan.preflight import check_columns, find_day
 from jobs.schema import OUTCOMES, DayFacts, DayMetrics, DayRecord, LookupMetrics, RowChanges
 from jobs.storage.work_folders import work_folder
-from jobs.tables.copied_rows import keep_rows
-from jobs.tables.delta_log import table_at
+from jobs.tables.delta.copied_rows import keep_rows
+from jobs.tables.delta.delta_log import table_at
 
 Clock = Callable[[], int]  # µs since the epoch
 

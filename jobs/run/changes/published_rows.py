@@ -22,8 +22,8 @@ from jobs.ledger.expired_marks import expired_marks
 from jobs.run.keys.key_texts import key_texts
 from jobs.schema import DayRecord
 from jobs.storage.stored_files import parquet_source
-from jobs.tables import run_records
-from jobs.tables.asked_keys import ROWS_AT_ONCE, files_of_days
+from jobs.tables.delta.asked_keys import ROWS_AT_ONCE, files_of_days
+from jobs.tables.records import run_records
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from jobs.limits.store import BookCorrupt, LimitStore, StoreLost
 from jobs.limits.store_url import LIMITS_URL, limits_url, open_store
 from jobs.run.settling import owner_of_run, settle
 from jobs.schema import RunBill
-from jobs.tables import run_bills
+from jobs.tables.records import run_bills
 
 TOKEN_BYTES = 8
 FOLLOW_AGAIN = 0.5  # s after the connection that tells of gates was lost

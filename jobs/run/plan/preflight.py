@@ -31,7 +31,7 @@ from jobs.storage.urls import absolute, below, is_url
 from jobs.storage.work_folders import RUNS, work_folder, work_place
 
 if TYPE_CHECKING:
-    from jobs.tables.type_check import Published
+    from jobs.tables.delta.type_check import Published
 
 TRIES = 3
 PAUSE = 0.5  # s between them
@@ -46,7 +46,7 @@ def preflight(enrichment: Enrichment, day: str, *, elsewhere: bool = False) -> I
 
     Raises DeclarationError, and RunStopped for a service that is down, which may recover before a restart.
     """
-    from jobs.tables.type_check import published_table  # takes deltalake, which the definitions load without
+    from jobs.tables.delta.type_check import published_table  # takes deltalake, which the definitions load without
 
     published = published_table(enrichment)
     input_day = find_day(enrichment, day, published, elsewhere=elsewhere)
@@ -58,7 +58,7 @@ def find_day(
     enrichment: Enrichment, day: str, published: "Published | None" = None, *, elsewhere: bool = False
 ) -> InputDay:
     """Find the input of a day, with the types of the published table, as `find_input`."""
-    from jobs.tables.type_check import published_columns, published_table
+    from jobs.tables.delta.type_check import published_columns, published_table
 
     columns = published_columns(published or published_table(enrichment))
     return find_input(enrichment, day, columns, elsewhere=elsewhere)
@@ -94,9 +94,9 @@ def steps(
     input_day: None where the input cannot be read: what needs it is left out. engine: that of the run; by default the
     one that the environment chooses. published: opens the published table, if the caller has a use for it too.
     """
-    from jobs.tables.shown_elsewhere import check_shown
-    from jobs.tables.summary_sql import check_summaries
-    from jobs.tables.type_check import check_types  # they take deltalake, which the definitions load without
+    from jobs.tables.delta.type_check import check_types  # they take deltalake, which the definitions load without
+    from jobs.tables.derived.summary_sql import check_summaries
+    from jobs.tables.shown.shown_elsewhere import check_shown
 
     if is_url(enrichment.output.path):
         yield lambda: require_extra("s3", f"{enrichment.name}: output: {enrichment.output.path}")

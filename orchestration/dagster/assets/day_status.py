@@ -13,7 +13,7 @@ from dagster._core.storage.tags import (
 )
 
 from jobs.declare.calendar import begin_of
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from orchestration.dagster.declared import Declared
 
 UNFINISHED = [

@@ -149,8 +149,8 @@ def window_asset(declared: Declared, window: Window) -> dg.AssetsDefinition:
         },
     )
     def windowed(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
-        from jobs.tables.published_runs import last_published
-        from jobs.tables.window_tables import publish_windows
+        from jobs.tables.derived.window_tables import publish_windows
+        from jobs.tables.records.published_runs import last_published
 
         for day in context.partition_keys:
             record = last_published(declared.name, day)
@@ -177,7 +177,7 @@ def summary_asset(declared: Declared, summary: Summary) -> dg.AssetsDefinition:
         metadata={"query": dg.MetadataValue.md(f"```sql\n{summary.sql}\n```")},
     )
     def summarized(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
-        from jobs.tables.summaries import summarize
+        from jobs.tables.derived.summaries import summarize
 
         for day in context.partition_keys:
             rows = summarize(declared.enrichment, summary, day)

@@ -8,7 +8,7 @@ import dagster as dg
 
 from jobs.errors import TidegateError
 from jobs.schema import OUTCOMES, DayRecord, DeclaredFacts, LookupMetrics
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from jobs.wording import listed
 from orchestration.common.report_server import served
 from orchestration.dagster.assets import columns
@@ -154,7 +154,7 @@ def published_metadata(declared: Declared, record: DayRecord) -> dict[str, Any]:
 
 def is_table(path: str) -> bool:
     """Whether readers find a table there."""
-    from jobs.tables.delta_log import table_at
+    from jobs.tables.delta.delta_log import table_at
 
     try:
         return table_at(path) is not None
@@ -163,7 +163,7 @@ def is_table(path: str) -> bool:
 
 
 def readers_see(declared: DeclaredFacts, day: str) -> str:
-    from jobs.tables.delta_log import table_at
+    from jobs.tables.delta.delta_log import table_at
 
     try:
         table = table_at(declared.table)

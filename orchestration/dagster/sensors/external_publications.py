@@ -13,8 +13,8 @@ from typing import Any
 import dagster as dg
 
 from jobs.schema import INPUT_DAY, DayRecord
-from jobs.tables import run_records
-from jobs.tables.leases import at_work
+from jobs.tables.leases.day_leases import at_work
+from jobs.tables.records import run_records
 from orchestration.dagster.assets import metadata
 from orchestration.dagster.assets.checks import check_evaluations, judged, withdraw_results_without_run
 from orchestration.dagster.assets.day_events import DATA_VERSION_TAG, DayEvents, data_version
@@ -82,7 +82,7 @@ def publications(path: str, after: int) -> tuple[list[Publication], int]:
     """The days published after this version, oldest first, as far as the history goes; and the last version."""
     from deltalake import DeltaTable
 
-    from jobs.tables.delta_log import table_at
+    from jobs.tables.delta.delta_log import table_at
 
     table = table_at(path)
     if table is None:
@@ -150,7 +150,7 @@ def reported(
 
 
 def _made_of_day(declared: Declared, publication: Publication) -> Iterator[dg.AssetMaterialization]:
-    from jobs.tables import derived_tables, summaries, window_tables
+    from jobs.tables.derived import derived_tables, summaries, window_tables
 
     enrichment, day = declared.enrichment, publication.day
     tables = {one.name: (window_tables.table_of(enrichment, one), INPUT_DAY) for one in enrichment.windows}

@@ -6,7 +6,7 @@ from functools import partial
 
 import dagster as dg
 
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from orchestration.common.deadlines import day_due, deadline, local_time
 from orchestration.dagster.assets.day_status import published_times
 from orchestration.dagster.assets.metadata import checks_in_words

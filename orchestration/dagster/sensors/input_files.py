@@ -9,7 +9,7 @@ from dagster import RunsFilter
 
 from jobs.declare.calendar import begin_of, hours_between, is_day
 from jobs.input.day import files_in
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from orchestration.common.deadlines import yesterday
 from orchestration.dagster.assets.day_status import unfinished_runs
 from orchestration.dagster.declared import Declared

@@ -14,7 +14,7 @@ from jobs.errors import TidegateError
 from jobs.process.day_pipeline import now
 from jobs.process.publish_decision import or_warning, render_report
 from jobs.schema import UnwrittenRun
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from orchestration.common.next_steps import KILLED_RUN, run_again
 from orchestration.common.states import CANCELLED, CRASHED, FAILED, RUNNING
 from orchestration.dagster.assets.checks import withdraw_planned

@@ -11,7 +11,7 @@ from enrichments.flights import flights
 from jobs.commands.costs import FOCUS, costs_of
 from jobs.errors import DeclarationError
 from jobs.schema import Billed, DayFacts, DayMetrics, DayRecord, LookupMetrics, PriceFacts
-from jobs.tables import run_bills, run_records
+from jobs.tables.records import run_bills, run_records
 from tidegate.__main__ import main
 
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from deltalake import DeltaTable
 
 from jobs.process.spark_submit import SparkSubmit
-from jobs.tables.leases import leased
+from jobs.tables.leases.day_leases import leased
 from tests.support.program_here import in_this_session
 from tidegate.__main__ import main
 

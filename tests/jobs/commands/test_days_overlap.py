@@ -18,7 +18,7 @@ from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline
 from jobs.process.spark_submit import SparkSubmit
 from jobs.schema import Verdict
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from tests.support.program_here import in_this_session
 
 pytestmark = pytest.mark.spark

@@ -26,10 +26,12 @@ from jobs.schema import UnwrittenRun, Verdict
 from jobs.storage import durable, objects
 from jobs.storage.stored_files import is_there
 from jobs.storage.urls import is_url
-from jobs.tables import audit, by_run, dead_letters, old_files, publishing, run_records
-from jobs.tables.leases import leased
-from jobs.tables.published_runs import last_published
-from jobs.tables.summaries import summarize
+from jobs.tables import audit, dead_letters, old_files, publishing
+from jobs.tables.delta import by_run
+from jobs.tables.derived.summaries import summarize
+from jobs.tables.leases.day_leases import leased
+from jobs.tables.records import run_records
+from jobs.tables.records.published_runs import last_published
 from tests.support.lakes import lake_in
 from tests.support.places import everywhere
 from tidegate.__main__ import main

@@ -22,7 +22,7 @@ from demo.killing import kill_tree
 from jobs.commands.costs import costs_of
 from jobs.limits.store_url import LIMITS_URL, STATE_HOME, limits_url, open_store
 from jobs.process.spark_submit import SparkSubmit
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from tests.support.program_here import in_this_session
 from tidegate.__main__ import main
 

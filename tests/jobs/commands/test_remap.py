@@ -8,8 +8,8 @@ import pytest
 from jobs.commands.remap import lost_answers, published_days, remap
 from jobs.errors import DeclarationError
 from jobs.process.day_pipeline import DayPipeline
-from jobs.tables import run_records
-from jobs.tables.published_runs import last_published
+from jobs.tables.records import run_records
+from jobs.tables.records.published_runs import last_published
 from tests.support.places import everywhere
 from tidegate.__main__ import main
 

@@ -15,7 +15,7 @@ from jobs.errors import DeclarationError
 from jobs.ledger.keys import key_text
 from jobs.ledger.selection import select
 from jobs.process.day_pipeline import DayPipeline
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from tests.support.places import everywhere
 from tidegate.__main__ import main
 

@@ -12,7 +12,7 @@ from jobs.ledger.keys import key_text
 from jobs.ledger.selection import select
 from jobs.storage.stored_files import is_there
 from jobs.tables.delivery import deliver
-from jobs.tables.leases import leased
+from jobs.tables.leases.day_leases import leased
 from tests.support.places import everywhere
 from tidegate.__main__ import main
 

@@ -17,8 +17,8 @@ from jobs.errors import DeclarationError, NoInput
 from jobs.input.day import files_in, find_input, last_day
 from jobs.input.delta import DeltaInput
 from jobs.run.day import run_day
-from jobs.tables import run_records
 from jobs.tables.publishing import publish
+from jobs.tables.records import run_records
 from tests.support.moods import MOOD, LengthOf
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 

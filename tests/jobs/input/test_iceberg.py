@@ -20,8 +20,8 @@ from jobs.declare import extras
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.day import files_in, find_input, last_day
 from jobs.run.day import run_day
-from jobs.tables import run_records
 from jobs.tables.publishing import publish
+from jobs.tables.records import run_records
 from tests.support.lakes import lake_in
 from tests.support.moods import MOOD
 from tidegate import Enrichment, Input, Output

@@ -16,7 +16,7 @@ from jobs.errors import DeclarationError, NoInput
 from jobs.input import staged_files
 from jobs.input.day import files_in, find_input
 from jobs.run.day import run_day
-from jobs.tables.leases import leased
+from jobs.tables.leases.day_leases import leased
 from jobs.tables.old_files import vacuum
 from jobs.tables.publishing import publish
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output

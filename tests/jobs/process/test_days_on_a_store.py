@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from jobs.process.spark_submit import SparkSubmit
 from jobs.storage import objects
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from tests.jobs.commands.test_days import in_this_session
 from tidegate.__main__ import main
 

@@ -18,7 +18,7 @@ import pytest
 from aiohttp import web
 
 from jobs.process.spark_submit import SparkSubmit
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 
 pytestmark = pytest.mark.spark
 DAY = "2026-11-01"

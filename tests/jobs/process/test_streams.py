@@ -34,10 +34,10 @@ from jobs.run.enrich_day import WRONG
 from jobs.run.plan.options import RunOptions
 from jobs.streams import stream_state
 from jobs.streams.enrich_stream import Stream, Trigger, main
-from jobs.tables import run_records
-from jobs.tables.leases import leased
-from jobs.tables.published_runs import last_published
+from jobs.tables.leases.day_leases import leased
 from jobs.tables.publishing import publish
+from jobs.tables.records import run_records
+from jobs.tables.records.published_runs import last_published
 from tidegate import Input
 from tidegate.__main__ import main as command_line
 

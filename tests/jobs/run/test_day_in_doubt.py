@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from jobs.process.publish_decision import publish_or_hold_back
 from jobs.run.day import run_day
-from jobs.tables.leases import leased
+from jobs.tables.leases.day_leases import leased
 from tests.support.disorderly_service import DisorderlyService
 from tests.support.places import everywhere, place_of
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service

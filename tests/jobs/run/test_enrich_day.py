@@ -15,7 +15,8 @@ from deltalake import DeltaTable
 from demo import weather_service as weather
 from jobs import schema
 from jobs.run.enrich_day import main
-from jobs.tables import publishing, run_records
+from jobs.tables import publishing
+from jobs.tables.records import run_records
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[3]

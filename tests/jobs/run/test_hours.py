@@ -15,10 +15,11 @@ from jobs.commands.remap import published_days
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.day import find_input, last_day
 from jobs.run.day import run_day
-from jobs.tables import dead_letters, run_records
+from jobs.tables import dead_letters
+from jobs.tables.delta.type_check import check_types
+from jobs.tables.derived.summaries import summarize
 from jobs.tables.publishing import publish
-from jobs.tables.summaries import summarize
-from jobs.tables.type_check import check_types
+from jobs.tables.records import run_records
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output, Summary, Tolerance
 
 FIRST, SECOND = "2026-10-25T00Z", "2026-10-25T01Z"

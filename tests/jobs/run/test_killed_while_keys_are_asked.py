@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from demo.killing import kill_tree
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from tests.support.places import everywhere, place_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]

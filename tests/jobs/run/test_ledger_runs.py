@@ -23,7 +23,7 @@ from jobs.errors import AccessRefused, BudgetExhausted
 from jobs.ledger.store import LedgerFolder
 from jobs.run.day import run_day
 from jobs.run.plan.options import RunOptions, ledger_of
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from tests.support.places import everywhere, place_of
 from tidegate import Ttl
 

@@ -16,9 +16,9 @@ from jobs.commands.remap import published_days
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.day import find_input, last_day
 from jobs.run.day import run_day
-from jobs.tables import run_records
+from jobs.tables.derived.summaries import summarize
 from jobs.tables.publishing import publish
-from jobs.tables.summaries import summarize
+from jobs.tables.records import run_records
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import definitions_of
 from orchestration.dagster.resources import SparkProgram

@@ -25,8 +25,8 @@ from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from jobs.run.day import run_day
 from jobs.run.plan.options import RunOptions
-from jobs.tables import run_records
 from jobs.tables.publishing import publish
+from jobs.tables.records import run_records
 from tests.support import failing_storage
 from tests.support.failing_storage import CounterOfAll, FailingStorage, InWorkers, put_under
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Ledger, Output, Retry

@@ -13,7 +13,7 @@ from jobs.limits.lease_book import Claim, Limit
 from jobs.limits.store_url import LIMITS_URL
 from jobs.run.coordinator.run_leases import RunLeases, limits_of
 from jobs.schema import DayFacts
-from jobs.tables import run_bills, run_records
+from jobs.tables.records import run_bills, run_records
 from tidegate import Budget, Enrichment, HttpLookup, Input, Output, Price, Service
 
 NOW = dt.datetime(2026, 11, 25, 23, 59, tzinfo=dt.UTC)

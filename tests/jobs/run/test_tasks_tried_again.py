@@ -18,7 +18,7 @@ from aiohttp import web
 
 from jobs.process.spark_submit import SparkSubmit
 from jobs.run.engines import local_master
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from tests.jobs.process.test_listening_ports import processes_of
 from tests.support.places import everywhere, place_of
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
 
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from tests.support.places import everywhere, place_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]

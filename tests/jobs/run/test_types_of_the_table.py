@@ -10,8 +10,8 @@ from deltalake import DeltaTable, write_deltalake
 from jobs.errors import DeclarationError
 from jobs.run.day import run_day
 from jobs.run.plan.preflight import find_day
+from jobs.tables.delta.type_check import check_types
 from jobs.tables.publishing import publish
-from jobs.tables.type_check import check_types
 from tests.support.moods import MOOD
 from tidegate import Enrichment, Input, Output
 

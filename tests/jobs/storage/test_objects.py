@@ -14,8 +14,8 @@ from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.store import LedgerFolder
 from jobs.storage import objects, stored_files
-from jobs.tables.delta_log import table_at
-from jobs.tables.leases import leased
+from jobs.tables.delta.delta_log import table_at
+from jobs.tables.leases.day_leases import leased
 from tests.support.s3_server import S3Server
 
 

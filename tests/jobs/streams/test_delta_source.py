@@ -16,7 +16,7 @@ from jobs.input.delta import DeltaInput
 from jobs.schema import DayFacts, DayMetrics, DayRecord
 from jobs.streams.delta_source import DeltaSource
 from jobs.streams.stream_files import check_streamable
-from jobs.tables import run_records
+from jobs.tables.records import run_records
 from tests.support.moods import MOOD
 from tidegate import Enrichment, Input, Output
 

@@ -15,7 +15,8 @@ from jobs.errors import PublishConflict
 from jobs.ledger.keys import key_text
 from jobs.schema import DayFacts, DayMetrics, DayRecord, DeclaredFacts, LookupFacts, LookupMetrics, Verdict
 from jobs.storage.work_folders import work_folder
-from jobs.tables import dead_letters, publishing, run_records
+from jobs.tables import dead_letters, publishing
+from jobs.tables.records import run_records
 from tests.support.places import everywhere, place_of
 
 TABLE = "data/published/flights"

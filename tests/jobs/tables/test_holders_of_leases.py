@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 
 from jobs.errors import DayTaken, TidegateError
 from jobs.storage import object_lock
-from jobs.tables import leases
-from jobs.tables.leases import leased
+from jobs.tables.leases import day_leases as leases
+from jobs.tables.leases.day_leases import leased
 from jobs.tables.publishing import publish
 from tests.jobs.tables import test_publishing as days
 from tests.support.places import everywhere, place_of

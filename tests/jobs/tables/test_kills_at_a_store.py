@@ -9,10 +9,12 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.storage import object_lock
-from jobs.tables import audit, delta_log, run_records
-from jobs.tables.leases import leased
+from jobs.tables import audit
+from jobs.tables.delta import delta_log
+from jobs.tables.derived.summaries import summarize
+from jobs.tables.leases.day_leases import leased
 from jobs.tables.publishing import publish
-from jobs.tables.summaries import summarize
+from jobs.tables.records import run_records
 from tests.jobs.tables import test_publishing as days
 from tests.support.killed_processes import behind_a_proxy
 from tidegate import Output

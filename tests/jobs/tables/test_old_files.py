@@ -15,7 +15,7 @@ from deltalake.transaction import AddAction
 
 from jobs.storage import durable, objects
 from jobs.tables import old_files
-from jobs.tables.leases import leased
+from jobs.tables.leases.day_leases import leased
 from jobs.tables.old_files import Removed, vacuum
 
 WEEK = timedelta(days=7)

@@ -21,10 +21,11 @@ from jobs import schema
 from jobs.errors import PublishConflict, TidegateError
 from jobs.schema import DayFacts, DayMetrics, DayRecord, DeclaredFacts, LookupFacts, Verdict
 from jobs.storage.work_folders import work_folder
-from jobs.tables import audit, publishing, run_records
+from jobs.tables import audit, publishing
 from jobs.tables.delivery import deliver
+from jobs.tables.derived.summaries import summarize
 from jobs.tables.old_files import vacuum
-from jobs.tables.summaries import summarize
+from jobs.tables.records import run_records
 from tests.support.places import everywhere, place_of
 from tidegate import Enrichment, HttpLookup, Input, Output, Service, Summary
 

@@ -9,8 +9,8 @@ from deltalake import DeltaTable
 
 from jobs.errors import DayTaken, PublishConflict
 from jobs.tables.delivery import deliver
-from jobs.tables.delta_log import table_at
-from jobs.tables.leases import leased
+from jobs.tables.delta.delta_log import table_at
+from jobs.tables.leases.day_leases import leased
 from jobs.tables.publishing import first_day, publish, replace_day
 from tests.jobs.tables import test_publishing as days
 from tests.support.places import everywhere, place_of

@@ -22,7 +22,8 @@ pytestmark = pytest.mark.process
 KILLS = 12
 PUBLISH = """
 import pickle, sys
-from jobs.tables import publishing, shown_as_iceberg
+from jobs.tables import publishing
+from jobs.tables.shown import shown_as_iceberg
 record = pickle.load(sys.stdin.buffer)
 print("ready", flush=True)
 publishing.publish(record)

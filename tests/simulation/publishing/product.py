@@ -17,8 +17,8 @@ import jobs.run.day
 import jobs.run.plan.preflight
 import jobs.streams.batch_publishing
 import jobs.streams.micro_batches
-import jobs.tables.delta_log
-import jobs.tables.leases
+import jobs.tables.delta.delta_log
+import jobs.tables.leases.day_leases
 import jobs.tables.publishing
 from tests.simulation import clock, installation
 from tests.simulation.night_at_work import scheduler
@@ -45,7 +45,7 @@ def install() -> None:
     _step_deltalake()
     night_time = installation.stand_in(dt, datetime=NightTime)
     jobs.tables.publishing.dt = jobs.streams.batch_publishing.dt = night_time  # type: ignore[assignment]
-    jobs.tables.leases.datetime = NightTime  # type: ignore[misc]
+    jobs.tables.leases.day_leases.datetime = NightTime  # type: ignore[misc]
     below = installation.REPLACED[id(os)]  # which stands in the modules already
     below.fsync, below.pwrite = fsync, step_before(os.pwrite, "pwrite")
     installation.replace_everywhere(
@@ -55,8 +55,8 @@ def install() -> None:
             deltalake.transaction.create_table_with_add_actions: stepped(
                 deltalake.transaction.create_table_with_add_actions, "create with files", commits=True
             ),
-            jobs.tables.delta_log.checkpoints_of: _checkpoints,
-            jobs.tables.leases.leased: _watched(jobs.tables.leases.leased),
+            jobs.tables.delta.delta_log.checkpoints_of: _checkpoints,
+            jobs.tables.leases.day_leases.leased: _watched(jobs.tables.leases.day_leases.leased),
             jobs.run.day.write_input: _written_by_the_stage,
             jobs.run.plan.preflight.check_input: lambda *_: None,
         }
@@ -87,7 +87,7 @@ def _watched(leased: Any) -> Any:
     """Tell the night's rules who holds which day."""
 
     @contextlib.contextmanager
-    def watched(table: str, day: str, run_id: str, **wait: float) -> Iterator[jobs.tables.leases.Lease]:
+    def watched(table: str, day: str, run_id: str, **wait: float) -> Iterator[jobs.tables.leases.day_leases.Lease]:
         rules = scheduler().rules
         with leased(table, day, run_id, **wait) as lease:
             rules.lease_taken(day, run_id)

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.schema import DayRecord
-from jobs.tables import audit, dead_letters, run_records
-from jobs.tables.shown_as_parquet import STATE
+from jobs.tables import audit, dead_letters
+from jobs.tables.records import run_records
+from jobs.tables.shown.shown_as_parquet import STATE
 from tests.simulation.night_at_work import scheduler
 from tests.simulation.publishing.logs import Added, Entry, Log
 from tests.simulation.publishing.project import BY_MARK, NAME, PLAIN, TABLE, Inputs, Row, Written

@@ -29,15 +29,17 @@ from jobs.process.publish_decision import publish_or_hold_back
 from jobs.run.changes.changed_rows import ChangedRows, with_kept_rows
 from jobs.schema import DayRecord, RowChanges
 from jobs.streams.micro_batches import BatchHeldBack, MicroBatches
-from jobs.tables import leases, run_records, shown_days, shown_elsewhere
-from jobs.tables.asked_keys import KeysOf, files_of_days
-from jobs.tables.delta_log import table_at
+from jobs.tables.delta.asked_keys import KeysOf, files_of_days
+from jobs.tables.delta.delta_log import table_at
+from jobs.tables.derived.summaries import summarize
 from jobs.tables.erasing import without_rows
-from jobs.tables.leases import at_work
+from jobs.tables.leases import day_leases as leases
+from jobs.tables.leases.day_leases import at_work
 from jobs.tables.leftovers import delete_what_crashes_left
-from jobs.tables.published_runs import last_published
-from jobs.tables.shown_as_parquet import refuse_foreign
-from jobs.tables.summaries import summarize
+from jobs.tables.records import run_records
+from jobs.tables.records.published_runs import last_published
+from jobs.tables.shown import shown_days, shown_elsewhere
+from jobs.tables.shown.shown_as_parquet import refuse_foreign
 from tests.simulation import night_at_work
 from tests.simulation.faults import Faults
 from tests.simulation.play import Outcome, Over

@@ -23,9 +23,11 @@ from jobs.process.day_pipeline import DayPipeline
 from jobs.run.changes.changed_rows import compare, find_changes, hand_over, taken_over, with_kept_rows
 from jobs.run.day import run_day
 from jobs.run.estimate import estimate
-from jobs.tables import audit, copied_rows, run_records
-from jobs.tables.copied_rows import keep_rows
+from jobs.tables import audit
+from jobs.tables.delta import copied_rows
+from jobs.tables.delta.copied_rows import keep_rows
 from jobs.tables.publishing import publish
+from jobs.tables.records import run_records
 from orchestration.common.day_results import result_of
 from tests.jobs.commands.conftest import as_written, key, towns_in
 from tests.support.places import everywhere, place_of

@@ -1,0 +1,1 @@
+"""Delta tables: their log, their files, and who may write to them."""

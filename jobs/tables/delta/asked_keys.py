@@ -1,0 +1,86 @@
+"""Finds the published days with a key, by the key of every row in the files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs import schema
+from jobs.ledger.keys import key_text
+from jobs.storage.stored_files import parquet_source
+from jobs.storage.urls import below
+from jobs.tables.delta.delta_log import table_at
+from jobs.tables.delta.published_files import facts_by_day
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+
+ROWS_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True)
+class KeysOf:
+    """Keys of a lookup. texts: in the ledger's form, hashed or not, with their parts in the order of `parts`, which an
+    earlier declaration may not have used.
+    """
+
+    lookup: str
+    parts: tuple[str, ...]
+    texts: Collection[str]
+
+
+def days_that_asked(enrichment: Enrichment, keys: KeysOf) -> list[str]:
+    """The published days with a row of one of these keys, or with files of an older version, which name no keys."""
+    return sorted({day for day, file in files_of_days(enrichment) if asks(file, keys)})
+
+
+def asks(file: str, keys: KeysOf) -> bool:
+    """Whether the file has a row of one of these keys; true for a file with rows but no keys."""
+    return any(any(found) for found in asked(file, keys))
+
+
+def files_of_days(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
+    table = enrichment.output.path
+    opened = table_at(table)
+    if opened is not None:
+        for day, path in facts_by_day(opened, enrichment.input.partition, "path"):
+            yield day, below(table, unquote(path))
+
+
+def runs_in_table(enrichment: Enrichment) -> set[tuple[str, str]]:
+    """Day and run id of each published file: its folder is named after the run."""
+    return {(day, PurePosixPath(file).parent.name) for day, file in files_of_days(enrichment)}
+
+
+def asked(file: str, keys: KeysOf) -> Iterator[list[bool]]:
+    """For batches of a file's rows, whether each row has one of the keys; all true if the file has no keys."""
+    reported = names_keys(file, keys.lookup)
+    with pq.ParquetFile(parquet_source(file)) as opened:
+        for batch in opened.iter_batches(ROWS_AT_ONCE, columns=[schema.key(keys.lookup)] if reported else []):
+            if not reported:
+                yield [True] * batch.num_rows
+                continue
+            column = batch.column(0)
+            plain, hidden = (asked_texts(column, hidden=hidden, parts=keys.parts) for hidden in (False, True))
+            yield [one in keys.texts or other in keys.texts for one, other in zip(plain, hidden, strict=True)]
+
+
+def names_keys(file: str, lookup: str) -> bool:
+    """Not those of an older version."""
+    return schema.key(lookup) in pq.read_schema(parquet_source(file)).names
+
+
+def asked_texts(keys: pa.Array, *, hidden: bool, parts: Collection[str] = ()) -> list[str | None]:
+    """The column of `schema.key` in the ledger's form; None for rows without a call. parts: in order, if they fit."""
+    own = [field.name for field in keys.type]
+    order = parts if sorted(parts) == sorted(own) else own
+    return [
+        None if key is None or None in key.values() else key_text(tuple(key[part] for part in order), hidden=hidden)
+        for key in keys.to_pylist()
+    ]

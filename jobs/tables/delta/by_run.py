@@ -1,0 +1,83 @@
+"""Tables beside the published one with rows of runs, partitioned by day and run.
+
+Removing a run touches no file of another run. A run's rows are written before its day is published; afterwards the
+rows of other runs of the day are removed.
+"""
+
+from collections.abc import Callable, Collection
+from functools import partial
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from jobs.schema import RUN_ID, DayFacts
+from jobs.tables.delta.copied_log import COMMIT_TRIES, pushed
+from jobs.tables.delta.delta_log import checkpoints_of, hooks_of, log_beside, saying_format
+
+Rows = Callable[[], pa.RecordBatchReader]
+
+RUN = RUN_ID
+NO_STATISTICS = {"delta.dataSkippingNumIndexedCols": "0"}  # keeps values out of the table's log
+
+
+def write(table: str, facts: DayFacts, rows: Rows | None, *, again: bool = True) -> Callable[[], object]:
+    """Write the rows of this run, if any, beside those of others. Returns what removes those others from the day.
+
+    rows: For each try anew. again: The run may have written before, so that its rows are removed first.
+    """
+    if rows is None:
+        return partial(keep_only, table, facts)
+    there = remove(table, facts) if again else log_beside(table)
+    days_and_runs = [facts.declared.partition, RUN]
+    _commit(
+        there,
+        lambda: write_deltalake(
+            there or table, rows(), mode="append", partition_by=days_and_runs, schema_mode="merge",
+            configuration=NO_STATISTICS | checkpoints_of(table),
+            commit_properties=saying_format() if there is None else None,
+            post_commithook_properties=hooks_of(table, there),
+        ),
+    )  # fmt: skip
+    return partial(_delete, there, facts.declared.partition, facts.day, "<>", facts.run_id)
+
+
+def remove(table: str, facts: DayFacts) -> DeltaTable | None:
+    """Remove the rows of this run. Returns the table, if there is one."""
+    return _delete(log_beside(table), facts.declared.partition, facts.day, "=", facts.run_id)
+
+
+def keep_only(table: str, facts: DayFacts) -> None:
+    _delete(log_beside(table), facts.declared.partition, facts.day, "<>", facts.run_id)
+
+
+def keep_published(table: str, partition: str, published: Collection[tuple[str, str]]) -> None:
+    """Remove all rows but those of these days and runs, as after a crash. Not to be called during a publication."""
+    there = log_beside(table)
+    if there is not None:
+        for found in there.partitions():
+            day, run = str(found[partition]), str(found[RUN])
+            if (day, run) not in published:
+                _delete(there, partition, day, "=", run)
+
+
+def _delete(table: DeltaTable | None, partition: str, day: str, comparison: str, run_id: str) -> DeltaTable | None:
+    if table is not None:
+        run = run_id.replace("'", "''")
+        where = f"\"{partition}\" = '{day}' AND {RUN} {comparison} '{run}'"
+        _commit(table, lambda: table.delete(where))
+    return table
+
+
+def _commit(table: DeltaTable | None, commit: Callable[[], object]) -> None:
+    """Commit, on top of what others commit to the table meanwhile; None: to make it."""
+    for tries_left in reversed(range(COMMIT_TRIES)):
+        try:
+            with pushed(table):
+                commit()
+        except CommitFailedError:
+            if table is None or not tries_left:
+                raise
+            table.update_incremental()
+        else:
+            return

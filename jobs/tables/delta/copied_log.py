@@ -1,0 +1,193 @@
+"""A copy on disk of the log of a table on an object store, in which deltalake reads and commits.
+
+deltalake itself asks a store twice for each entry of a log since its last checkpoint, whenever it opens the table. The
+copy takes one listing, and one request for each entry that is not in the work folder since the last time. deltalake
+commits in the copy; then the new files are uploaded, and last the log entry, which the store accepts only if no entry
+has its version yet. Delta itself commits in the same way.
+"""
+
+import contextlib
+import json
+import re
+import weakref
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import quote
+
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from jobs.storage import durable, objects
+from jobs.storage.objects import ListedObject
+from jobs.storage.urls import below
+from jobs.tables.delta.copy_folders import logs_folder, on_disk, own_folder
+
+LOG = "_delta_log"
+LAST_CHECKPOINT = "_last_checkpoint"
+ENTRY = re.compile(r"\d{20}\.json")
+CHECKPOINT = re.compile(r"\d{20}\.checkpoint\.parquet")
+UNNEEDED = re.compile(rf"{LAST_CHECKPOINT}|\d{{20}}\.(crc|\d{{20}}\.compacted\.json)")
+AT_ONCE = 8  # requests
+COMMIT_TRIES = 20  # against programs that commit meanwhile
+
+
+class CopiedTable(DeltaTable):
+    """A table on a store, for what needs its log only: its files are not in the copy. place: its URL."""
+
+    def __init__(self, place: str, log: Collection[ListedObject]) -> None:
+        self.place = place
+        self._copy(log)
+
+    def _copy(self, log: Collection[ListedObject]) -> None:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            contents = list(pool.map(lambda one: _content(self.place, one), log))
+        with on_disk(logs_folder(self.place)):
+            own = own_folder(self.place)
+            self.folder = own.path
+            weakref.finalize(self, own.remove)
+            for one, data in zip(log, contents, strict=True):
+                file = self.folder / LOG / one.name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(data)
+        _forget_others(self.place, log)
+        super().__init__(self.folder)
+
+    def update_incremental(self) -> None:
+        """Load the version that the store has now."""
+        self._copy(_listed(self.place))
+
+    def push(self, files: Collection[Path]) -> None:
+        """Bring these new files of the copy to the store, entries of the log after the files they name.
+
+        Raises OSError, and CommitFailedError where the store has another entry of that version. The table is then as
+        before the commit.
+        """
+        try:
+            self._bring(files)
+        except Exception:
+            for file in files:
+                file.unlink()
+            super().__init__(self.folder)
+            raise
+        self._sum_up([file for file in files if self._is_of_log(file) and not ENTRY.fullmatch(file.name)])
+
+    def _bring(self, files: Collection[Path]) -> None:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            data = [file for file in files if not self._is_of_log(file)]
+            list(pool.map(lambda file: objects.upload(file, below(self.place, *self._names(file))), data))
+        for entry in sorted(file for file in files if ENTRY.fullmatch(file.name)):
+            if not self._commit(entry):
+                raise CommitFailedError(f"version {int(entry.stem)} of {self.place} is another program's")
+
+    def _commit(self, entry: Path) -> bool:
+        place, data = below(self.place, *self._names(entry)), entry.read_bytes()
+        try:
+            tag = objects.create(place, data)
+        except objects.Changed:
+            return objects.content(place) == data  # the store took it, and its answer was lost
+        _keep(self.place, entry.name, tag.get("e_tag", ""), data)
+        return True
+
+    def _sum_up(self, files: Collection[Path]) -> None:
+        """Bring the checkpoint to the store that deltalake made after a commit, if it did, and then its name."""
+        checkpoint = sorted(files)
+        if [file.name for file in checkpoint[1:]] == [LAST_CHECKPOINT] and CHECKPOINT.fullmatch(checkpoint[0].name):
+            with contextlib.suppress(OSError):  # the log can be read without it
+                for file in checkpoint:
+                    objects.upload(file, below(self.place, *self._names(file)))
+        (self.folder / LOG / LAST_CHECKPOINT).unlink(missing_ok=True)  # else the next one is no new file to `pushed`
+
+    def _is_of_log(self, file: Path) -> bool:
+        return file.parent == self.folder / LOG
+
+    def _names(self, file: Path) -> tuple[str, ...]:
+        return file.relative_to(self.folder).parts
+
+
+@contextlib.contextmanager
+def pushed(table: DeltaTable | None) -> Iterator[None]:
+    """Bring to the store what the body commits to a table, if it is a copy of one there. Raises OSError, and
+    CommitFailedError where another program was first: the table is as before, and `update_incremental` loads what that
+    program has committed.
+    """
+    if not isinstance(table, CopiedTable):
+        yield
+        return
+    before = {*table.folder.rglob("*")}
+    with on_disk(table.folder):
+        yield
+    table.push({file for file in table.folder.rglob("*") if file.is_file()} - before)
+
+
+def copied(place: str) -> DeltaTable | None:
+    """The table at this place of a store, or None; by a copy of its log, unless that has files of a kind that we do not
+    know. Raises DeltaError and OSError.
+    """
+    log = _listed(place)
+    if all(ENTRY.fullmatch(one.name) or CHECKPOINT.fullmatch(one.name) for one in log):
+        with contextlib.suppress(DeltaError, FileNotFoundError):  # whatever it is, opening it at its place says more
+            return CopiedTable(place, log) if log else None
+    return in_place(place)
+
+
+def in_place(place: str) -> DeltaTable | None:
+    """The table at this place of a store, or None, as deltalake opens it. Raises DeltaError and OSError."""
+    with contextlib.suppress(TableNotFoundError):
+        return DeltaTable(place)
+    return None
+
+
+def _listed(place: str) -> list[ListedObject]:
+    """The last checkpoint of a log, and the entries from it on."""
+    found: list[ListedObject] = []
+    for start in _starts(place):
+        found = objects.listed(below(place, LOG), after=start)
+        checkpoints = [one.name for one in found if CHECKPOINT.fullmatch(one.name)]
+        if checkpoints:
+            found = [one for one in found if one.name >= max(checkpoints)]  # deltalake needs the entry of it, too
+            break
+    return [one for one in found if not UNNEEDED.fullmatch(one.name)]
+
+
+def _starts(place: str) -> Iterator[str]:
+    """Where a listing of the log may begin, the shortest first; a checkpoint may be gone, with its table."""
+    kept = [file.name for file in logs_folder(place).glob("*.checkpoint.parquet@*")]
+    if kept:
+        yield _version(max(kept))
+    elif (last := objects.read(below(place, LOG, LAST_CHECKPOINT))) is not None:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            yield f"{json.loads(last.data)['version']:020d}"
+    yield ""
+
+
+def _version(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _kept_name(name: str, etag: str) -> str:
+    return f"{name}@{quote(etag, safe='')}"
+
+
+def _content(place: str, one: ListedObject) -> bytes:
+    with contextlib.suppress(OSError):
+        data = Path(logs_folder(place), _kept_name(one.name, one.etag)).read_bytes()
+        if one.etag and len(data) == one.size:
+            return data
+    data = objects.content(below(place, LOG, one.name))
+    _keep(place, one.name, one.etag, data)
+    return data
+
+
+def _keep(place: str, name: str, etag: str, data: bytes) -> None:
+    with contextlib.suppress(OSError):  # without it the next opening asks again
+        if etag:
+            durable.write(logs_folder(place) / _kept_name(name, etag), data)
+
+
+def _forget_others(place: str, log: Collection[ListedObject]) -> None:
+    needed = {_kept_name(one.name, one.etag) for one in log}
+    for file in logs_folder(place).glob("*@*"):
+        if file.name not in needed:
+            with contextlib.suppress(OSError):
+                file.unlink()

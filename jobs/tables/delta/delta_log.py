@@ -1,0 +1,188 @@
+"""The log of a Delta table: opens it, reports damage in one sentence, and syncs it to disk."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from urllib.parse import unquote
+
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import DeltaError
+from deltalake.schema import PrimitiveType
+
+from jobs.declare.calendar import Every
+from jobs.errors import TidegateError
+from jobs.storage import durable
+from jobs.storage.urls import below, is_url
+from jobs.tables.delta.copied_log import LOG, copied, in_place
+from jobs.tables.delta.publishers import delta_errors
+
+FORMAT = 1  # of a table of ours: what its rows, its columns and its commits mean (docs/upgrading.md)
+FORMAT_NAME = "tidegate.format"
+ENTRIES = 5  # of a log on a store until it is summed up
+ENTRIES_ON_DISK = 100  # which is Delta's own default
+
+_kept: ContextVar[dict[str, DeltaTable] | None] = ContextVar("tables that are kept open", default=None)
+
+
+def checkpoints_of(table: str) -> dict[str, str]:
+    """How often a new table sums up its log. On a store each entry since then costs other readers two requests."""
+    return {"delta.checkpointInterval": str(ENTRIES)} if is_url(table) else {}
+
+
+def hooks_of(table: str, over: DeltaTable | None) -> PostCommitHookProperties:
+    """The hooks of a commit on top of this version. Delta would list the whole log after each commit, to delete old
+    entries. It can delete none before it has summed the log up, so it looks only then; on a store `vacuum` does.
+    """
+    sums_up = over is not None and (over.version() + 1) % ENTRIES_ON_DISK == 0
+    return PostCommitHookProperties(cleanup_expired_logs=sums_up and not is_url(table))
+
+
+def format_mark() -> Transaction:
+    """For the commit that makes a table: the log keeps the format as a transaction, which Delta reads with the table. A
+    table without one is of format 1.
+    """
+    return Transaction(FORMAT_NAME, FORMAT)
+
+
+def saying_format() -> CommitProperties:
+    """Of a commit that makes a table, and says nothing else."""
+    return CommitProperties(app_transactions=[format_mark()])
+
+
+def day_type(every: Every) -> PrimitiveType:
+    """Of the column of the day: that of `jobs.declare.calendar.column_value`."""
+    return PrimitiveType("date" if every == "day" else "string")
+
+
+def table_at(path: str) -> DeltaTable | None:
+    """The current table at this path, or None.
+
+    Raises:
+        TidegateError: Its log exists but cannot be read; the table is then not taken for missing. Or it is of a
+            newer format than this Tidegate knows.
+    """
+    return _of_known_format(path, _opened(path))
+
+
+def log_at(path: str) -> DeltaTable | None:
+    """As `table_at`, for what needs the log only, and for commits: of a table on a store a copy of its log."""
+    return _of_known_format(path, log_beside(path))
+
+
+def _of_known_format(path: str, table: DeltaTable | None) -> DeltaTable | None:
+    if table is not None and (written := table.transaction_version(FORMAT_NAME) or 1) > FORMAT:
+        raise TidegateError(
+            f"table {path} has format {written}, and this Tidegate knows up to {FORMAT}: upgrade it, or publish to "
+            "another table."
+        )
+    return table
+
+
+def log_beside(path: str) -> DeltaTable | None:
+    """As `log_at`, of a table beside one that was opened by it: both have one format."""
+    return _read(path, copied) if is_url(path) else _opened(path)
+
+
+def _opened(path: str) -> DeltaTable | None:
+    kept = _kept.get()
+    if kept is None or is_url(path):
+        return _read(path)
+    table = kept.pop(path, None)
+    if table is not None and _entry(path, table.version()).exists():  # Delta does not say that a table is gone
+        with contextlib.suppress(DeltaError, OSError):  # whatever it is, reading it anew says more
+            table.update_incremental()
+            kept[path] = table
+            return table
+    table = _read(path)
+    if table is not None:
+        kept[path] = table
+    return table
+
+
+@contextmanager
+def kept_open(tables: dict[str, DeltaTable]) -> Iterator[None]:
+    """Keep the tables that the body opens, by path, so that the next time only the log's new entries are read.
+
+    Of tables on a disk, and for a body that is the only one to have these objects. Nobody may put another table in the
+    place of one.
+    """
+    before = _kept.set(tables)
+    try:
+        yield
+    finally:
+        _kept.reset(before)
+
+
+def _read(path: str, on_store: Callable[[str], DeltaTable | None] = in_place) -> DeltaTable | None:
+    try:
+        if is_url(path):
+            return on_store(path)
+        return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
+    except (DeltaError, OSError) as error:
+        raise TidegateError(
+            f"table {path}: its log, {below(path, LOG)}, cannot be read: {delta_errors(error)}. Restore the log "
+            "from a copy; without one move the table away and run its days again, with the ledger's answers."
+        ) from error
+
+
+@contextmanager
+def lasting(table: str) -> Iterator[None]:
+    """Sync the body's commits to a table on exit: the entries of its log and their files. An object store needs none
+    of it.
+    """
+    if is_url(table):
+        yield
+        return
+    before = _last_version(table)
+    yield
+    written: list[Path] = []
+    for version in range(before + 1, _last_version(table) + 1):
+        entry = _entry(table, version)
+        written += filter(durable.is_there, _added(entry))  # of the others a later entry removed them
+        written.append(entry)
+    if Path(table, LOG).is_dir():
+        to_disk([*written, Path(table, LOG)], Path(table))
+
+
+def sync_log(table: str) -> None:
+    """Sync all commits to a table on a disk, also those that a killed process left unsynced."""
+    if not is_url(table):
+        to_disk([*Path(table, LOG).glob("*.json"), Path(table, LOG)], Path(table))
+
+
+def to_disk(paths: Iterable[Path], root: Path) -> None:
+    """Sync files or folders, their names, and the names of all folders from `root` down to them, each once."""
+    synced: set[Path] = set()
+    for path in paths:
+        for one in (path, *path.parents):
+            if one not in synced:
+                durable.sync(one)
+                synced.add(one)
+            if one == root.parent:
+                break
+
+
+def _entry(table: str, version: int) -> Path:
+    return Path(table, LOG, f"{version:020d}.json")
+
+
+def _last_version(table: str) -> int:
+    """By the names of the log's entries since its last checkpoint; -1 without a table."""
+    try:
+        version = int(json.loads(Path(table, LOG, "_last_checkpoint").read_text())["version"])
+    except (OSError, ValueError, KeyError):
+        version = min((int(entry.stem) for entry in Path(table, LOG).glob("*.json")), default=0) - 1
+    while _entry(table, version + 1).exists():
+        version += 1
+    return version
+
+
+def _added(entry: Path) -> Iterator[Path]:
+    """The files that a log entry adds to its table."""
+    for line in entry.read_text().splitlines():
+        added = json.loads(line).get("add")
+        if added is not None:
+            yield Path(entry.parent.parent, unquote(added["path"]))

@@ -1,0 +1,118 @@
+"""Checks, from the input's footers and before Spark starts, that the table can store the day."""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+
+from jobs import schema
+from jobs.declare.enrichment import Enrichment
+from jobs.errors import DeclarationError, TidegateError
+from jobs.input.day import InputDay
+from jobs.input.delta import nullable
+from jobs.tables.delta.column_types import extends, type_name
+from jobs.tables.delta.delta_log import day_type, log_at
+
+Published = Callable[[], DeltaTable | None]  # opens the published table; None without one. Raises TidegateError
+
+
+def published_table(enrichment: Enrichment) -> Published:
+    """Opens the published table once, because each time costs requests where it is on a store."""
+    return functools.cache(lambda: log_at(enrichment.output.path))
+
+
+def check_types(enrichment: Enrichment, day: InputDay, published: Published | None = None) -> None:
+    """Check the columns of the day's input and of the answers against Delta, and against an existing published table.
+    Raises DeclarationError.
+    """
+    path = enrichment.output.path
+    try:
+        types = _published_types(enrichment, (published or published_table(enrichment))())
+    except DeclarationError as error:
+        raise DeclarationError(f"{enrichment.name}: {error}") from error.__cause__
+    wrong = (
+        *_in_other_case(enrichment, day, types),
+        *_wrong_answers(enrichment, types),
+        *_wrong_input(day, types, path),
+    )
+    DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
+
+
+def published_columns(published: Published) -> pa.Schema | None:
+    """The columns of the published table; None without one, or if it cannot be read, which `check_types` reports."""
+    try:
+        table = published()
+    except TidegateError:
+        return None
+    if table is None:
+        return None
+    fields = pa.schema(table.schema().to_arrow())
+    return pa.schema([(field.name, nullable(field.type)) for field in fields])
+
+
+def answer_fields(enrichment: Enrichment) -> Iterator[pa.Field]:
+    for lookup in enrichment.lookups:
+        yield from (pa.field(column.name, column.arrow_type) for column in lookup.columns)
+        yield from (pa.field(one.name, one.arrow_type) for one in schema.published_columns(lookup.name))
+
+
+def _published_types(enrichment: Enrichment, table: DeltaTable | None) -> dict[str, Any]:
+    path = enrichment.output.path
+    if table is None:
+        return {}
+    partitions = table.metadata().partition_columns
+    if partitions != [enrichment.input.partition]:
+        raise DeclarationError(
+            f"output: {path} is partitioned by {', '.join(partitions) or 'nothing'}, the input by "
+            f"{enrichment.input.partition}. Publish to another path."
+        )
+    types = {field.name: field.type for field in table.schema().fields}
+    days = types[enrichment.input.partition]
+    wanted = day_type(enrichment.input.every)
+    if days != wanted:
+        raise DeclarationError(
+            f"output: the partitions of {path}, {enrichment.input.partition}, are {type_name(days)} there, "
+            f"and {type_name(wanted)} here. Publish to another path."
+        )
+    return types
+
+
+def _in_other_case(enrichment: Enrichment, day: InputDay, published: Mapping[str, Any]) -> Iterator[str]:
+    there = {name.lower(): name for name in published}
+    columns = [("input", name, "write") for name in day.names]
+    for lookup in enrichment.lookups:
+        columns += [(f"lookup {lookup.name}: returns", column.name, "declare") for column in lookup.columns]
+    for where, name, cure in columns:
+        known = there.get(name.lower(), name)
+        if known != name:
+            yield f"{where}: {name!r} is {known!r} in {enrichment.output.path}; {cure} it so, or under another name."
+
+
+def _wrong_answers(enrichment: Enrichment, published: Mapping[str, Any]) -> Iterator[str]:
+    for lookup in enrichment.lookups:
+        declared = Schema.from_arrow(pa.schema([(column.name, column.arrow_type) for column in lookup.columns]))
+        for field, column in zip(declared.fields, lookup.columns, strict=True):
+            known = published.get(field.name, field.type)
+            if known != field.type:
+                yield (
+                    f"lookup {lookup.name}: returns: {field.name} is {column.spark_type}, but in "
+                    f"{enrichment.output.path} it is {type_name(known)}. A column keeps its type: give it another name "
+                    "here."
+                )
+
+
+def _wrong_input(day: InputDay, published: Mapping[str, Any], path: str) -> Iterator[str]:
+    for column, field in zip(day.columns, Schema.from_arrow(day.schema).fields, strict=True):
+        known = published.get(field.name)
+        if known == field.type or (known is not None and extends(known, field.type)):
+            continue
+        if column.untyped:  # it would become an integer
+            wanted = "its type" if known is None else f"its type, {type_name(known)} in {path}"
+            yield f"input: {column.without_type}. Write it with {wanted}."
+        elif known is not None:
+            yield (
+                f"input: {field.name!r} is {type_name(field.type)} in {column.file}, but in {path} it is "
+                f"{type_name(known)}. A column keeps its type: write it with that type, or under another name."
+            )

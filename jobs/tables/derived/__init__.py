@@ -1,0 +1,1 @@
+"""Tables that are computed from a published one: summaries and windows."""

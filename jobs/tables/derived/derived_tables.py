@@ -1,0 +1,44 @@
+"""Tables that are made of a published day, its windows and summaries: one commit replaces what they have of the day."""
+
+import datetime as dt
+from collections.abc import Callable
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from jobs.tables.delta.by_run import NO_STATISTICS
+from jobs.tables.delta.delta_log import checkpoints_of, lasting, saying_format, table_at
+from jobs.tables.delta.published_files import facts_by_day
+from jobs.tables.delta.publishers import again_if_taken, alone_with, storing
+
+Rows = Callable[[], pa.Table | pa.RecordBatchReader]
+
+
+def replace_day(target: str, rows: Rows | None, day: str, *, by: list[str]) -> None:
+    """Replace what the table has of the day, in one commit. Raises TidegateError for a disk error.
+
+    rows: of the day, for each try anew; None if it has none. by: the table's partition columns, that of the day last.
+    """
+    of_day = f"\"{by[-1]}\" = '{day}'"
+    with storing(target), alone_with(target), lasting(target):
+        table = table_at(target)
+        if rows is None:
+            if table is not None:
+                table.delete(of_day)
+        elif table is None:
+            write_deltalake(
+                target, rows(), mode="append", partition_by=by,
+                configuration=NO_STATISTICS | checkpoints_of(target), commit_properties=saying_format(),
+            )  # fmt: skip
+        else:
+            again_if_taken(
+                lambda: write_deltalake(target, rows(), mode="overwrite", schema_mode="merge", predicate=of_day)
+            )
+
+
+def made_at(target: str, column: str, day: str) -> dt.datetime | None:
+    """When the rows that the table has of the day were made; None if it has none. column: of the day."""
+    table = table_at(target)
+    files = [] if table is None else facts_by_day(table, column, "modification_time")
+    times = [at for of, at in files if of == day]
+    return dt.datetime.fromtimestamp(max(times) / 1e3, dt.UTC) if times else None

@@ -1,0 +1,56 @@
+"""The tables of windows, and of the rows that are in none: made by a run, published after its day, a commit each."""
+
+import datetime as dt
+from collections.abc import Sequence
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.table_conflicts import DROPPED
+from jobs.declare.windows import Window
+from jobs.errors import TidegateError
+from jobs.schema import INPUT_DAY, DayRecord
+from jobs.storage.stored_files import is_there, parquet_dataset, parquet_source
+from jobs.storage.urls import beside
+from jobs.tables.derived import derived_tables
+
+
+def table_of(enrichment: Enrichment, window: Window) -> str:
+    """Where the windows are published: beside the table that they are made from."""
+    return beside(enrichment.output.path, window.name)
+
+
+def dropped_table_of(enrichment: Enrichment, window: Window) -> str:
+    return f"{table_of(enrichment, window)}{DROPPED}"
+
+
+def publish_windows(enrichment: Enrichment, window: Window, record: DayRecord) -> int:
+    """Make the windows of a published run those that readers see; first the rows that are in none. Returns the rows of
+    the table of windows.
+
+    Raises TidegateError when that run made none, when its files are gone, and when the disk refuses.
+    """
+    facts = record.facts
+    day, partition = facts.day, facts.declared.partition
+    again = f"Remap the day, which calls nobody: `tidegate remap {enrichment.name} --from {day} --to {day}`."
+    made = next((one for one in facts.windows if one.name == window.name), None)
+    if made is None and facts.files:
+        raise TidegateError(f"{enrichment.name}: the published run of {day} made no windows {window.name}. {again}")
+    files, dropped = (made.files, made.dropped_files) if made else ((), ())
+    if gone := next((file for file in (*files, *dropped) if not is_there(file)), None):
+        raise TidegateError(f"{enrichment.name}: {gone}, windows of {day}, is gone, as by a vacuum. {again}")
+    _replace(dropped_table_of(enrichment, window), dropped, day, by=[partition])
+    _replace(table_of(enrichment, window), files, day, by=[partition, INPUT_DAY])
+    return made.windows if made else 0
+
+
+def _replace(target: str, files: Sequence[str], day: str, *, by: list[str]) -> None:
+    files = [file for file in files if pq.read_metadata(parquet_source(file)).num_rows]
+    if not files:
+        derived_tables.replace_day(target, None, day, by=by)
+        return
+    dataset = parquet_dataset(files)
+    columns = {name: ds.field(name) for name in dataset.schema.names}
+    columns[by[-1]] = ds.scalar(dt.date.fromisoformat(day))
+    derived_tables.replace_day(target, dataset.scanner(columns=columns).to_reader, day, by=by)

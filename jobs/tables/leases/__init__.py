@@ -1,0 +1,1 @@
+"""The leases of days: one run of a day at a time."""

@@ -1,0 +1,59 @@
+"""Runs that were killed: they say nothing of their end, and leave their files behind."""
+
+import datetime as dt
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from jobs.errors import TidegateError
+from jobs.schema import UnwrittenRun
+from jobs.tables import old_files
+from jobs.tables.leases.day_leases import Lease, at_work
+from jobs.tables.records import run_bills, run_records
+
+STATE = "killed"
+REASON = "the run ended without a word, as after a kill"
+
+
+def killed_runs(enrichment: str, table: str) -> list[UnwrittenRun]:
+    """The runs of an enrichment on this machine that began and are not at work, and whose end nothing tells."""
+    began = _begun(enrichment)  # first: a run that begins after that is not in it
+    try:
+        alive = at_work(table)
+    except TidegateError:  # a lease that cannot be read is no reason to call a run killed
+        return []
+    known = {run.run_id for run in run_records.unwritten(enrichment)}
+    known |= {record.facts.run_id for record in run_records.load(enrichment) if record.state != "written"}
+    return [run for run_id, run in began.items() if run_id not in known and run_id not in alive]
+
+
+def _begun(enrichment: str) -> dict[str, UnwrittenRun]:
+    runs = {}
+    for day, run_id, log in run_records.spark_logs(enrichment):
+        with suppress(OSError):  # removed meanwhile
+            last = dt.datetime.fromtimestamp(log.stat().st_mtime, dt.UTC).isoformat(timespec="milliseconds")
+            again = f"Run the day again: `tidegate run {enrichment} --day {day}`."
+            bill = run_records.bill_of(run_id, enrichment, day)
+            began = last if bill is None else bill.started_at
+            runs[run_id] = UnwrittenRun(enrichment, day, run_id, STATE, REASON, again, began, last)
+    return runs
+
+
+def with_costs(runs: Sequence[UnwrittenRun]) -> list[UnwrittenRun]:
+    """The runs with what services billed them, where they left a bill."""
+    return [replace(run, cost=_cost(run)) for run in runs]
+
+
+def _cost(run: UnwrittenRun) -> str:
+    bill = run_records.bill_of(run.run_id, run.enrichment, run.day)
+    charges = {} if bill is None else run_bills.charges(bill)
+    return ", ".join(f"{one.cost} {one.currency}" for one in charges.values())
+
+
+def remove_files_of_killed(enrichment: str, table: str, lease: Lease) -> None:
+    """Remove the files of the day's previous run, if it was killed before it had a record, because they may have
+    personal values. Its processes have ended: the lease was free. Files that readers can see stay.
+    """
+    if lease.file is not None and lease.before and run_records.of_run(enrichment, lease.day, lease.before) is None:
+        with suppress(TidegateError):  # `vacuum` removes them later
+            old_files.remove_run(table, lease.before)

@@ -1,0 +1,183 @@
+"""Run records: one JSON file per run of a day, beside its Spark log and its live progress.
+
+A torn record, as after a power cut, is skipped with a warning; `torn` lists it.
+"""
+
+import contextlib
+import dataclasses
+import glob
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from jobs.errors import TidegateError
+from jobs.schema import DayRecord, RunBill, UnwrittenRun
+from jobs.storage import durable
+from jobs.tables.records import record_copies
+
+ROOT = Path("data/runs")
+UNWRITTEN = ".unwritten"  # suffix of the file of a run that wrote no files
+
+BILL = ".bill"  # suffix of the file of a run without a record that has services bill
+
+Record = TypeVar("Record", DayRecord, UnwrittenRun, RunBill)
+
+_log = logging.getLogger("tidegate.records")
+_reported: set[Path] = set()  # torn records of which this process has warned
+
+
+def folder(enrichment: str, day: str) -> Path:
+    return ROOT / enrichment / day
+
+
+def progress_file(enrichment: str, day: str) -> Path:
+    return folder(enrichment, day) / "progress.json"
+
+
+def spark_log(enrichment: str, day: str, run_id: str) -> Path:
+    return folder(enrichment, day) / f"{run_id}.spark.log"
+
+
+def spark_logs(enrichment: str) -> list[tuple[str, str, Path]]:
+    found = sorted((ROOT / enrichment).glob("*/*.spark.log"))
+    return [(path.parent.name, path.name.removesuffix(".spark.log"), path) for path in found]
+
+
+def progress_files(enrichment: str) -> list[Path]:
+    return sorted((ROOT / enrichment).glob("*/progress.json"))
+
+
+def any_run(enrichment: str) -> bool:
+    """Whether a run of any of its days has ever begun here."""
+    return (ROOT / enrichment).is_dir()
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file atomically: a reader sees the old text or the new one. A full disk leaves no file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text)
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        error.filename = error.filename or str(path)  # the error of a full disk has no file name
+        raise
+
+
+def path_of(record: DayRecord) -> Path:
+    facts = record.facts
+    return folder(facts.declared.enrichment, facts.day) / f"{facts.run_id}.json"
+
+
+def save(record: DayRecord) -> DayRecord:
+    """Save the record in place of an earlier one of the run, durably; once it is decided, at the table's store too."""
+    facts = record.facts
+    table = facts.declared.table if record.state != "written" else ""
+    record_copies.save(table, ROOT / facts.declared.enrichment, path_of(record), record.to_json().encode())
+    return record
+
+
+def fetch(enrichment: str, table: str) -> None:
+    """Bring the records that other machines saved, of a table on an object store. Raises TidegateError."""
+    record_copies.fetch(table, ROOT / enrichment)
+
+
+def remove(enrichment: str, table: str, path: Path) -> None:
+    """Delete a record, wherever it is. Raises TidegateError."""
+    record_copies.remove(table, ROOT / enrichment, path)
+    path.unlink(missing_ok=True)
+
+
+def remove_drafts(enrichment: str, before: float) -> None:
+    """Remove what killed processes were writing before this time, in s since the epoch: it may name rows too."""
+    for path in (ROOT / enrichment).rglob(".*"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.name != record_copies.KNOWN and path.stat().st_mtime <= before:
+                path.unlink()
+
+
+def load(enrichment: str, day: str | None = None) -> list[DayRecord]:
+    """All records of an enrichment, or of one day of it, oldest first; none whose figures are in another one."""
+    found = [record for path in _files(enrichment, day) if (record := _read(path, DayRecord)) is not None]
+    added = {record.adds_to for record in found}  # a kill may have left them
+    records = [record for record in found if record.facts.run_id not in added]
+    return sorted(records, key=lambda record: (record.facts.day, record.facts.started_at))
+
+
+def torn(enrichment: str) -> list[Path]:
+    records = [path for path in _files(enrichment) if durable.is_there(path) and _read(path, DayRecord) is None]
+    ends = [path for path in _ends(enrichment) if durable.is_there(path) and _read(path, UnwrittenRun) is None]
+    return sorted([*records, *ends])
+
+
+def _files(enrichment: str, day: str | None = None) -> Iterator[Path]:
+    for path in (ROOT / enrichment).glob(f"{day or '*'}/*.json"):
+        if path.name != "progress.json" and path.name[0] != ".":
+            yield path
+
+
+def _ends(enrichment: str, day: str | None = None) -> Iterator[Path]:
+    return (
+        path
+        for path in (ROOT / enrichment).glob(f"{day or '*'}/*{UNWRITTEN}")
+        if path.name[0] != "." and not path.is_dir()
+    )
+
+
+def _read(path: Path, kind: type[Record]) -> Record | None:
+    """None if it is torn or missing. Raises TidegateError if it cannot be read."""
+    try:
+        return kind.from_json(path.read_text())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise TidegateError(f"record {path} cannot be read: {error.strerror}. Start again when it can be.") from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        if path.absolute() not in _reported:
+            _reported.add(path.absolute())
+            _log.warning("record %s is torn and passed over: %s", path, " ".join(str(error).split()))
+        return None
+
+
+def of_run(enrichment: str, day: str, run_id: str) -> DayRecord | None:
+    return _read(folder(enrichment, day) / f"{run_id}.json", DayRecord)
+
+
+def latest(enrichment: str) -> list[DayRecord]:
+    return list({record.facts.day: record for record in load(enrichment)}.values())
+
+
+def hold_back(record: DayRecord, reason: str) -> DayRecord:
+    """Mark this run as held back; readers keep the previous version."""
+    return save(dataclasses.replace(record, state="held back", reason=reason))
+
+
+def save_unwritten(run: UnwrittenRun, table: str = "") -> None:
+    """Save the end of a run without files in place of an earlier record of it, at the table's store too."""
+    path = folder(run.enrichment, run.day) / f"{run.run_id}{UNWRITTEN}"
+    record_copies.save(table, ROOT / run.enrichment, path, run.to_json().encode())
+
+
+def unwritten(enrichment: str, day: str | None = None) -> list[UnwrittenRun]:
+    found = [run for path in _ends(enrichment, day) if (run := _read(path, UnwrittenRun)) is not None]
+    return sorted(found, key=lambda run: (run.day, run.ended_at))
+
+
+def bill_file(enrichment: str, day: str, run_id: str) -> Path:
+    return folder(enrichment, day) / f"{run_id}{BILL}"
+
+
+def bill_of(run_id: str, enrichment: str = "*", day: str = "*") -> RunBill | None:
+    """The bill of a run, by default of any enrichment and day; None where it is not here."""
+    path = next(ROOT.glob(f"{enrichment}/{day}/{glob.escape(run_id)}{BILL}"), None)
+    return None if path is None else _read(path, RunBill)
+
+
+def bills(enrichment: str) -> list[RunBill]:
+    """The bills of runs without a record: stopped, killed, or at work."""
+    paths = (path for path in sorted((ROOT / enrichment).glob(f"*/*{BILL}")) if path.name[0] != ".")
+    found = (_read(path, RunBill) for path in paths if not path.with_suffix(".json").exists())
+    return [bill for bill in found if bill is not None]

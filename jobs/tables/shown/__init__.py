@@ -1,0 +1,1 @@
+"""Where a published table is shown besides: Iceberg, folders of Parquet."""

@@ -1,0 +1,218 @@
+"""Shows the published Delta table as an Iceberg table too: one snapshot names the same files, day by day.
+
+Delta decides what is published; the Iceberg table follows it. Its property `tidegate.shows` is the Delta version that
+it shows. It changes with the snapshot: a commit whose answer was lost is known, and one that never came is made up for
+by the next publication.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Collection, Iterator
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    ValidationException,
+)
+from pyiceberg.expressions import EqualTo, Reference
+from pyiceberg.expressions.literals import literal
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+
+from jobs.errors import DeclarationError, TidegateError
+from jobs.input.iceberg import catalog_config
+from jobs.schema import DeclaredFacts
+from jobs.storage.stored_files import error_text, parquet_source
+from jobs.storage.urls import is_url
+from jobs.tables.delta.delta_log import table_at
+from jobs.tables.delta.published_files import Days, PublishedFile, changed_since, state_of
+
+SHOWS = "tidegate.shows"
+TRIES = 5  # against other programs' commits, each with pyiceberg's own tries
+
+
+def show(declared: DeclaredFacts) -> None:
+    """Bring the Iceberg table to the state of the published one, in one snapshot; nothing if it is there already.
+
+    Call it under `alone_with`. Raises TidegateError: the published table then is ahead until the next publication.
+    """
+    published = table_at(declared.table)
+    if published is None:
+        return
+    with _committing(declared):
+        table = _opened(declared, published)
+        for _ in range(TRIES):
+            if table.properties.get(SHOWS) == state_of(published):
+                return
+            try:
+                _commit(table, declared, published)
+            except (CommitFailedException, CommitStateUnknownException, ValidationException):
+                table.refresh()
+        if table.properties.get(SHOWS) != state_of(published):
+            raise CommitFailedException(f"other programs commit to it, and {TRIES} commits failed")
+
+
+def state_shown(declared: DeclaredFacts) -> str:
+    """The state that the Iceberg table shows; empty for none. Raises TidegateError."""
+    with _committing(declared), contextlib.suppress(NoSuchTableError):
+        return str(_catalog(declared.iceberg).load_table(_in_catalog(declared.iceberg)).properties.get(SHOWS, ""))
+    return ""
+
+
+def forget_versions(
+    declared: DeclaredFacts, older_than: timedelta, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+) -> None:
+    """Expire the snapshots before the limit. Raises TidegateError."""
+    before = now().replace(tzinfo=None) - older_than
+    with _committing(declared), contextlib.suppress(NoSuchTableError):
+        table = _catalog(declared.iceberg).load_table(_in_catalog(declared.iceberg))
+        table.maintenance.expire_snapshots().older_than(before).commit()
+
+
+def refuse_unfit(declared: DeclaredFacts, columns: pa.Schema) -> None:
+    """Check before any call that the catalog answers and that its table, if there, can show the published columns.
+    Raises DeclarationError.
+    """
+    where, name = f"{declared.enrichment}: output", declared.iceberg
+    try:
+        catalog = _catalog(name, where)
+        if catalog.table_exists(_in_catalog(name)):
+            table = catalog.load_table(_in_catalog(name))
+            _refuse_other_days(table, declared, where)
+            _add_columns(table.transaction(), columns)  # never committed
+        else:
+            catalog.load_namespace_properties(_in_catalog(name).rpartition(".")[0])  # fails for a missing namespace
+    except DeclarationError:
+        raise
+    except NoSuchNamespaceError as error:
+        raise DeclarationError(
+            f"{where}: the namespace of {name} is not there; create it in the catalog. Nothing was called."
+        ) from error
+    except Exception as error:  # each catalog fails by errors of its own, and a column by a ValueError
+        raise DeclarationError(
+            f"{where}: {name} cannot show the table: {error_text(error)}. Nothing was called."
+        ) from error
+
+
+def _catalog(name: str, where: str = "output") -> Catalog:
+    return load_catalog(name.partition(".")[0], **catalog_config(where, name))
+
+
+def _in_catalog(name: str) -> str:
+    return name.partition(".")[2]
+
+
+def _opened(declared: DeclaredFacts, published: DeltaTable) -> Table:
+    catalog, name = _catalog(declared.iceberg), _in_catalog(declared.iceberg)
+    try:
+        table = catalog.load_table(name)
+    except NoSuchTableError:
+        with catalog.create_table_transaction(name, _columns(published)) as new, new.update_spec() as spec:
+            spec.add_identity(declared.partition)
+        table = catalog.load_table(name)
+    _refuse_other_days(table, declared, "output")
+    return table
+
+
+def _refuse_other_days(table: Table, declared: DeclaredFacts, where: str) -> None:
+    fields = table.spec().fields
+    sources = [table.schema().find_column_name(field.source_id) for field in fields]
+    if sources != [declared.partition] or not isinstance(fields[0].transform, IdentityTransform):
+        raise DeclarationError(
+            f"{where}: {declared.iceberg} is partitioned by {', '.join(map(str, fields)) or 'nothing'}; it must be by "
+            f"{declared.partition} alone, as the published table is. Name another table (Output.iceberg)."
+        )
+
+
+def _commit(table: Table, declared: DeclaredFacts, published: DeltaTable) -> None:
+    changed = changed_since(table.properties.get(SHOWS, ""), published, declared)
+    with table.transaction() as change:
+        _add_columns(change, _columns(published))
+        for files in changed.values():
+            _name_others(change, files)
+        _replace_days(change, table, declared, changed)
+        change.set_properties({SHOWS: state_of(published)})
+
+
+def _add_columns(change: Transaction, columns: pa.Schema) -> None:
+    """Add the columns that the table lacks, and the names by which readers find all of them in files without ids."""
+    if change.table_metadata.name_mapping() is None:
+        names = change.table_metadata.schema().name_mapping.model_dump_json()
+        change.set_properties({TableProperties.DEFAULT_NAME_MAPPING: names})
+    with change.update_schema() as update:
+        update.union_by_name(columns)
+
+
+def _name_others(change: Transaction, files: Collection[PublishedFile]) -> None:
+    """Name the files' audit columns as dropped ones: pyiceberg reads no file with a column that has no number."""
+    for file in {file.run: file for file in files}.values():  # the files of a run are alike
+        known = {name for column in change.table_metadata.name_mapping() or () for name in column.names}
+        others = [column for column in pq.read_schema(parquet_source(file.place)) if column.name not in known]
+        if others:
+            with change.update_schema() as update:
+                update.union_by_name(pa.schema([column.with_nullable(True) for column in others]))
+            with change.update_schema() as update:
+                for column in others:
+                    update.delete_column(column.name)
+
+
+def _replace_days(change: Transaction, table: Table, declared: DeclaredFacts, changed: Days) -> None:
+    kind = change.table_metadata.schema().find_field(declared.partition).field_type
+    old: list[DataFile] = []
+    new: list[DataFile] = []
+    for day, files in changed.items():
+        of_day = EqualTo(term=Reference(declared.partition), value=literal(day))
+        tasks = table.scan(of_day).plan_files() if table.current_snapshot() else ()
+        there = {task.file.file_path: task.file for task in tasks}
+        wanted = {_location(file): file for file in files}
+        partition = Record(literal(day).to(kind).value)
+        old += [file for place, file in there.items() if place not in wanted]
+        new += [_data_file(file, partition) for place, file in wanted.items() if place not in there]
+    if old or new:
+        runs = {day: sorted({file.run for file in files}) for day, files in changed.items()}
+        summary = {"tidegate.enrichment": declared.enrichment, "tidegate.runs": json.dumps(runs)}
+        with change.update_snapshot(summary).overwrite() as snapshot:
+            for file in old:
+                snapshot.delete_data_file(file)
+            for file in new:
+                file.spec_id = table.spec().spec_id
+                snapshot.append_data_file(file)
+
+
+def _location(file: PublishedFile) -> str:
+    return file.place if is_url(file.place) else f"file://{file.place}"
+
+
+def _data_file(file: PublishedFile, partition: Record) -> DataFile:
+    """Without statistics of columns, which would put values into the table's log."""
+    return DataFile.from_args(
+        content=DataFileContent.DATA, file_path=_location(file), file_format=FileFormat.PARQUET, partition=partition,
+        record_count=file.rows, file_size_in_bytes=file.size,
+    )  # fmt: skip
+
+
+def _columns(published: DeltaTable) -> pa.Schema:
+    return pa.schema(published.schema().to_arrow())
+
+
+@contextlib.contextmanager
+def _committing(declared: DeclaredFacts) -> Iterator[None]:
+    """Each catalog and store fails by an error of its own."""
+    try:
+        yield
+    except TidegateError:
+        raise
+    except Exception as error:
+        raise TidegateError(
+            f"output: {declared.iceberg} cannot be written: {error_text(error)}. It shows what was published before, "
+            f"{declared.table} what is now. Fix that, then run the same again: the ledger has the answers."
+        ) from error

@@ -1,0 +1,100 @@
+"""Shows the published Delta table as folders of Parquet too: `<folder>/<partition>=<day>/`, one exchanged for another.
+
+Delta decides what is published; the folders follow it. The file `_tidegate` names the state of the table that they
+show. A day that a kill left unshown is made up for by the next publication.
+"""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.declare.enrichment import Enrichment
+from jobs.errors import DeclarationError
+from jobs.schema import DeclaredFacts
+from jobs.storage import durable
+from jobs.storage.exchange import exchange
+from jobs.storage.stored_files import parquet_source
+from jobs.tables.delta.delta_log import table_at
+from jobs.tables.delta.published_files import PublishedFile, changed_since, state_of
+from jobs.tables.delta.publishers import storing
+
+STATE = "_tidegate"  # readers of folders ignore names that begin with _
+DRAFT_OF_STATE = f".{STATE}."  # begins its name
+DRAFTS = "_writing"
+
+
+def show(declared: DeclaredFacts) -> None:
+    """Bring the folders to the state of the published table, day by day.
+
+    Call it under `alone_with`. Raises TidegateError: the published table then is ahead until the next publication.
+    """
+    published = table_at(declared.table)
+    if published is None:
+        return
+    folder = Path(declared.parquet)
+    with storing(declared.parquet):
+        if not durable.is_there(folder / STATE):
+            durable.write(folder / STATE, b"")  # first of all, so that after a kill the folder is known as ours
+        for left in folder.glob(f"{DRAFT_OF_STATE}*"):  # by a kill
+            left.unlink()
+        drafts = folder / DRAFTS
+        shutil.rmtree(drafts, ignore_errors=True)
+        columns = pa.schema(published.schema().to_arrow())
+        names = [name for name in columns.names if name != declared.partition]
+        for day, files in changed_since(state_shown(declared), published, declared).items():
+            draft = drafts / day
+            _write(draft, files, pa.schema([columns.field(name) for name in names]))
+            shown = folder / f"{declared.partition}={day}"
+            if files:
+                exchange(draft, shown)
+            elif shown.is_dir():
+                shown.rename(draft / "old")
+            durable.sync(folder)
+        shutil.rmtree(drafts, ignore_errors=True)
+        durable.write(folder / STATE, state_of(published).encode())
+
+
+def state_shown(declared: DeclaredFacts) -> str:
+    """The state that the folders show; empty for none. Raises OSError."""
+    state = Path(declared.parquet, STATE)
+    return state.read_text() if durable.is_there(state) else ""
+
+
+def refuse_foreign(enrichment: Enrichment) -> None:
+    """Check before any call that the folder is ours or empty. Raises DeclarationError."""
+    folder = Path(enrichment.output.parquet)
+    if durable.is_there(folder / STATE) or not folder.is_dir():
+        return
+    if any(not path.name.startswith(DRAFT_OF_STATE) for path in folder.iterdir()):
+        raise DeclarationError(
+            f"{enrichment.name}: output: parquet: {folder} has files of others; name an empty folder, or one that is "
+            "not there."
+        )
+
+
+def _write(folder: Path, files: Iterable[PublishedFile], columns: pa.Schema) -> None:
+    """No two versions of a day share a name, so that no reader mixes two."""
+    durable.make_folder(folder)
+    for number, file in enumerate(sorted(files, key=lambda file: file.place)):
+        with pq.ParquetFile(parquet_source(file.place)) as opened:
+            there = [name for name in columns.names if name in opened.schema_arrow.names]
+            target = folder / f"{file.run}-{number:05}.parquet"
+            with pq.ParquetWriter(target, columns, compression="snappy") as writer:
+                for batch in opened.iter_batches(columns=there):
+                    writer.write_batch(_with_all(batch, columns))
+        durable.sync(target)
+    durable.sync(folder)
+
+
+def _with_all(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+    """With nulls for columns that the file lacks."""
+    arrays = [
+        batch.column(column.name).cast(column.type)
+        if column.name in batch.schema.names
+        else pa.nulls(len(batch), column.type)
+        for column in columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)

@@ -1,0 +1,59 @@
+"""Compares the published days by record with the days in the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.storage.urls import is_url
+from jobs.tables.delta.asked_keys import files_of_days
+from jobs.tables.delta.copied_log import LOG
+from jobs.tables.delta.delta_log import table_at
+from jobs.tables.leases.day_leases import at_work, last_runs
+from jobs.tables.records import run_records
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+    from jobs.schema import DayRecord
+
+
+def lost_days(enrichment: Enrichment) -> Iterator[str]:
+    """A sentence with the cure for each published day that readers of the table do not see.
+
+    None for a day that a run holds, or held meanwhile: its record is saved after its commit. None for a table with
+    other partitions than the input. Raises TidegateError if the table's log cannot be read.
+    """
+    busy, runs = {*at_work(enrichment.output.path).values()}, last_runs(enrichment.output.path)
+    table = table_at(enrichment.output.path)
+    if table is not None and table.metadata().partition_columns != [enrichment.input.partition]:
+        return
+    shown = {day for day, _ in files_of_days(enrichment)}
+    empty = _empty_entries(enrichment.output.path)
+    published = sorted(_published(enrichment).items())
+    since = last_runs(enrichment.output.path)
+    for day, record in published:
+        if day in busy or runs.get(day) != since.get(day):
+            continue
+        if record.published_version in empty or (record.rows_published and day not in shown):
+            why = " (its entry in the log is empty)" if record.published_version in empty else ""
+            yield (
+                f"{day} was published as version {record.published_version} by run {record.facts.run_id}, and readers "
+                f"of {enrichment.output.path} do not see it{why}. Run the day again, with the ledger's answers."
+            )
+
+
+def _empty_entries(table: str) -> set[int]:
+    """The versions whose entry in the log is empty, as after a power cut; a store writes an object whole."""
+    if is_url(table):
+        return set()
+    return {int(entry.stem) for entry in Path(table, LOG).glob("*.json") if not entry.stat().st_size}
+
+
+def _published(enrichment: Enrichment) -> dict[str, DayRecord]:
+    last: dict[str, DayRecord] = {}
+    found = [record for record in run_records.load(enrichment.name) if record.state == "published"]
+    for record in sorted(found, key=lambda record: (record.published_at or "", record.published_version or 0)):
+        if record.facts.declared.table == enrichment.output.path:
+            last[record.facts.day] = record
+    return last

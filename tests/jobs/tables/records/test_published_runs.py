@@ -1,0 +1,79 @@
+"""Which run readers see, where a kill came between its commit and its record."""
+
+import pytest
+from deltalake import DeltaTable
+
+from jobs.commands.vacuum import vacuum
+from jobs.storage import durable
+from jobs.tables import publishing
+from jobs.tables.leases.day_leases import leased
+from jobs.tables.records import run_records
+from jobs.tables.records.published_runs import last_published
+from jobs.tables.shown.shown_days import lost_days
+from tests.jobs.tables import test_publishing as days
+from tests.jobs.tables.test_publishing import FIRST, FLIGHTS, SECOND, project  # noqa: F401
+from tests.support.places import everywhere
+
+EVERYWHERE = everywhere("project")
+
+
+class Kill(BaseException):
+    """As kill -9: nothing that runs afterwards heeds it."""
+
+
+def kill(*_):
+    raise Kill
+
+
+def publish_and_die(record):
+    """Publish, and die before the record says so."""
+    run_records.save(record)
+    with pytest.MonkeyPatch.context() as dying:
+        dying.setattr(run_records, "save", kill)
+        with pytest.raises(Kill):
+            publishing.publish(record)
+
+
+@EVERYWHERE
+def test_the_last_published_run_is_the_one_that_readers_see_after_a_kill(project):  # noqa: F811
+    publishing.publish(days.run("a", FIRST, [1]))
+    publish_and_die(days.run("b", FIRST, [2]))
+    assert days.published(FIRST) == [2]
+    assert last_published("flights", FIRST).facts.run_id == "b"
+    assert last_published("flights", FIRST, before="b").facts.run_id == "a"
+
+
+@pytest.mark.parametrize("flights", [[2], []], ids=["rows", "no rows"])
+def test_vacuum_saves_the_record_that_a_kill_left_as_written(project, flights):  # noqa: F811
+    publishing.publish(days.run("a", FIRST, [1]))
+    publish_and_die(days.run("b", FIRST, flights))
+    run_records.save(days.run("never", SECOND, [3]))
+    vacuum(FLIGHTS)
+    record = run_records.of_run("flights", FIRST, "b")
+    assert (record.state, record.published_version) == ("published", 1)
+    assert run_records.of_run("flights", SECOND, "never").state == "written"
+    assert [*lost_days(FLIGHTS)] == []
+
+
+def test_a_day_that_a_run_empties_at_this_moment_is_not_called_lost(project):  # noqa: F811
+    publishing.publish(days.run("a", FIRST, [1]))
+    with leased(days.TABLE, FIRST, "b", wait=0):
+        publish_and_die(days.run("b", FIRST, []))
+        assert [*lost_days(FLIGHTS)] == []
+    assert len([*lost_days(FLIGHTS)]) == 1
+    assert DeltaTable(days.TABLE).version() == 1
+
+
+def test_vacuum_removes_what_a_killed_process_was_writing_of_a_record(project, tmp_path):  # noqa: F811
+    publishing.publish(days.run("a", FIRST, [1]))
+    record = days.run("b", FIRST, [2])
+    with pytest.MonkeyPatch.context() as dying:
+        dying.setattr(durable.Path, "replace", kill)
+        with pytest.raises(Kill):
+            run_records.save(record)
+    drafts = [*tmp_path.glob("data/runs/**/.*.draft")]
+    assert len(drafts) == 1
+    vacuum(FLIGHTS)
+    assert drafts[0].exists()
+    vacuum(FLIGHTS, clock=lambda: drafts[0].stat().st_mtime + 8 * 86_400)
+    assert not drafts[0].exists()

@@ -1,0 +1,101 @@
+"""Records of runs that a power cut tore: passed over and named, and no day fails for them."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from data_quality.history import earlier_days
+from jobs.commands.check import Finding, check_package
+from jobs.errors import TidegateError
+from jobs.schema import DayMetrics
+from jobs.tables.records import run_records
+from jobs.tables.records.published_runs import last_published
+from tests.jobs.commands.conftest import towns_in
+from tests.jobs.storage.test_objects import put
+from tidegate.__main__ import main
+
+FIRST, SECOND = "2013-01-10", "2013-01-11"
+TORN = [b"", b'{"facts": {"day"', b"\0" * 100, b"[]", b"null", b"{}", b'{"facts": {}, "figures": {}}']
+
+
+@pytest.fixture
+def towns(tmp_path, monkeypatch):
+    """Two published days."""
+    project = towns_in(tmp_path, monkeypatch)
+    project.publish(FIRST, [1, 2])
+    project.publish(SECOND, [3])
+    return project
+
+
+@pytest.fixture
+def old_record(towns):
+    monkeypatched = Path(f"data/runs/towns/{FIRST}/run-{FIRST}.json")
+    assert monkeypatched.is_file()
+    return monkeypatched
+
+
+@pytest.mark.parametrize("data", TORN)
+def test_a_torn_record_is_passed_over_and_named_and_every_other_day_is_known(old_record, data, caplog):
+    old_record.write_bytes(data)
+    assert [record.facts.day for record in run_records.latest("towns")] == [SECOND]
+    assert last_published("towns", FIRST) is None
+    assert run_records.torn("towns") == [old_record]
+    assert run_records.of_run("towns", FIRST, f"run-{FIRST}") is None
+    assert sum(str(old_record) in warning.getMessage() for warning in caplog.records) == 1
+
+
+@pytest.mark.parametrize("data", TORN)
+def test_checks_compare_a_day_with_the_other_days_where_one_record_is_torn(old_record, data, caplog):
+    caplog.set_level(logging.WARNING)
+    assert set(earlier_days("towns", "2013-01-12")) == {FIRST, SECOND}
+    old_record.write_bytes(data)
+    found = earlier_days("towns", "2013-01-12")
+    assert {day: type(figures) for day, figures in found.items()} == {SECOND: DayMetrics}
+    assert str(old_record) in caplog.text
+
+
+def test_check_names_a_torn_record_with_what_to_do(towns, old_record, service, monkeypatch):
+    monkeypatch.setenv("WEATHER_URL", service.url)
+    towns.write_input("2013-01-12", [1])
+    assert [finding for _, _, finding in check_package("declared")] == [Finding.RIGHT]
+    old_record.write_bytes(b"")
+    message = [(message, finding) for _, message, finding in check_package("declared")]
+    assert message[1:] == [(f"record {old_record} is torn. Delete it; a published day stays published.", Finding.WRONG)]
+
+
+def test_a_record_that_cannot_be_read_is_not_taken_for_none(old_record):
+    old_record.unlink()
+    old_record.mkdir()
+    with pytest.raises(TidegateError, match=rf"^record {old_record} cannot be read: Is a directory. Start again"):
+        run_records.latest("towns")
+
+
+def test_forget_deletes_a_torn_record_which_may_hold_anything(towns, old_record):
+    towns.store({1: {"temp_c": 1.0}, 3: {"temp_c": 3.0}})
+    towns.publish(FIRST, [1, 2], run_id="again")
+    old_record.write_bytes(b'{"evidence": "town-3')
+    assert main(["forget", "weather", "--package", "declared", "--key", "town=town-3"]) == 0
+    assert not old_record.exists()
+    assert run_records.torn("towns") == []
+
+
+@pytest.mark.parametrize("data", [*TORN, b"[" * 100_000])
+def test_any_text_beside_the_records_stops_no_command(old_record, data):
+    Path(old_record.parent, "notes.json").write_bytes(data)
+    assert {record.facts.day for record in run_records.load("towns")} == {FIRST, SECOND}
+    assert run_records.unwritten("towns") == []
+    assert run_records.torn("towns") == [Path(old_record.parent, "notes.json")]
+
+
+@pytest.mark.process
+def test_objects_of_any_name_beside_a_tables_records_keep_no_record_away(old_record, s3):
+    text, table = old_record.read_bytes(), f"{s3.bucket}/towns"
+    odd = ("x//y", "../up.json", "a/\x1b[31m.json", "n" * 300, "2013-01-10/.hidden.json", f"{FIRST}/{'n' * 300}.json")
+    for name in (f"{FIRST}/other-run.json", *odd):
+        put(f"{table}/_records/{name}", text)
+    folder, before = old_record.parents[1], {*old_record.parents[2].rglob("*")}
+    for _ in range(2):
+        run_records.fetch("towns", table)
+        new = {path for path in old_record.parents[2].rglob("*") if path.is_file()} - before
+        assert new == {folder / FIRST / "other-run.json", folder / ".copies.json"}
