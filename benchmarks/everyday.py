@@ -41,7 +41,7 @@ from contenders import bare_asyncio
 from usage import MemoryWatch, cpu_s
 from whole_run import session, write_enriched
 
-from jobs.declare.answer_json import dump
+from jobs.declare.answers.answer_json import dump
 from jobs.input.day import InputDay, of_files
 from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.store import LedgerFolder

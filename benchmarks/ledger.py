@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.declare.answer_json import dump
+from jobs.declare.answers.answer_json import dump
 from jobs.declare.ledger_settings import Ttl
 from jobs.ledger.answers import SCHEMA
 from jobs.ledger.compaction import compact

@@ -13,7 +13,7 @@ from pathlib import Path
 from demo.surroundings import CALLS, DATA, FAULT_SHARES, prepare
 from demo.surroundings import environment as services
 from demo.ui import WEATHER_PORT
-from jobs.declare.discovery import discover
+from jobs.declare.finding.discovery import discover
 from orchestration.airflow import copy_plugin
 from orchestration.common import report_server
 from orchestration.common.manifest import manifest

@@ -6,17 +6,17 @@ from jobs.declare.batch import Batch, Pages
 from jobs.declare.budgets import Budget
 from jobs.declare.coroutine_lookup import CoroutineLookup, Http, Row, lookup
 from jobs.declare.enrichment import Enrichment, EventTime, Expectation, Summary, Tolerance
-from jobs.declare.env import Env
 from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.inputs import Input
 from jobs.declare.ledger_settings import Ledger, Ttl
 from jobs.declare.lookup import Lookup
 from jobs.declare.outputs import Output
-from jobs.declare.prices import Price
 from jobs.declare.rates import Rate
 from jobs.declare.services import Cache, Outage, Retry, Service
 from jobs.declare.sql_lookup import SqlLookup
+from jobs.declare.values.env import Env
+from jobs.declare.values.prices import Price
 from jobs.declare.windows import Session, Sliding, Tumbling, Window
 from jobs.errors import DeclarationError, PublishConflict, RunStopped, TidegateError
 from tidegate.frames import enrich

@@ -7,7 +7,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from jobs.declare.extras import require_extra
+from jobs.declare.finding.extras import require_extra
 from jobs.errors import DeclarationError, RowFailed, RunStopped, TidegateError
 from tidegate.commands import COMMANDS
 from tidegate.commands.command import FAILED, STOPPED, WRONG

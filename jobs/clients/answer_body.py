@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 
 from jobs.clients.decoding import decoded_start
-from jobs.declare.json_text import read_json
+from jobs.declare.answers.json_text import read_json
 
 SHOWN = 500  # displayed characters of an error's body
 READ = 8_192  # bytes read of an error's body

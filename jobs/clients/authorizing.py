@@ -24,8 +24,8 @@ from jobs.clients.connections import WatchedConnector
 from jobs.clients.transport import Transport
 from jobs.clients.watched_connection import QUIET_AT_LEAST, WatchedConnection
 from jobs.declare.auth import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentials, require_token_url
-from jobs.declare.env import Env, resolve
 from jobs.declare.services import without_path
+from jobs.declare.values.env import Env, resolve
 from jobs.errors import AccessRefused, DeclarationError, RunStopped
 
 TOKEN_TIMEOUT = 30.0  # s, for one token request

@@ -12,12 +12,12 @@ import orjson
 from jobs.clients.answer_body import SHOWN
 from jobs.clients.client import CallFailed, Throttled, Unclear
 from jobs.clients.http_session import Response
+from jobs.declare.answers.conditions import Conditions
+from jobs.declare.answers.json_paths import JsonPath
+from jobs.declare.answers.json_text import ExactNumber, repeated_member
 from jobs.declare.batch import ID, ITEMS, Batch
-from jobs.declare.conditions import Conditions
-from jobs.declare.json_paths import JsonPath
-from jobs.declare.json_text import ExactNumber, repeated_member
 from jobs.declare.lookup import Key
-from jobs.declare.templates import JsonTemplate, as_text
+from jobs.declare.values.templates import JsonTemplate, as_text
 from jobs.wording import one_line
 
 

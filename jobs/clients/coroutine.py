@@ -14,13 +14,13 @@ from jobs.clients.client import CallFailed, Throttled, Unclear, failed_by_cancel
 from jobs.clients.http_session import ServiceSession
 from jobs.clients.request_counter import RequestCounts, Unasked, counts_of
 from jobs.clients.session_client import SessionClient
-from jobs.declare.addresses import is_below, leads_elsewhere
-from jobs.declare.answer_casts import cast_all
+from jobs.declare.answers.answer_casts import cast_all
 from jobs.declare.coroutine_lookup import CoroutineLookup, Row
 from jobs.declare.lookup import Key
-from jobs.declare.prices import SENT
 from jobs.declare.rates import REQUEST
-from jobs.declare.templates import as_json, as_text
+from jobs.declare.values.addresses import is_below, leads_elsewhere
+from jobs.declare.values.prices import SENT
+from jobs.declare.values.templates import as_json, as_text
 from jobs.errors import RunStopped, TidegateError
 
 Asking = Coroutine[Any, Any, Any]

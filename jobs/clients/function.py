@@ -8,7 +8,7 @@ from asyncio_core import AsyncFunction
 from jobs.clients.client import CallFailed, Throttled, Unclear, failed_by_cancel, failed_by_user
 from jobs.clients.exchanges import EXCHANGES, trace
 from jobs.clients.request_counter import IN_CALL
-from jobs.declare.answer_casts import cast_all
+from jobs.declare.answers.answer_casts import cast_all
 from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.lookup import Key
 from jobs.errors import DeclarationError, TidegateError

@@ -16,15 +16,15 @@ from jobs.clients.http_session import NO_HEADERS, AnswerTooLarge, Response, Serv
 from jobs.clients.pages import PageReader
 from jobs.clients.request_counter import counts_of
 from jobs.clients.session_client import SessionClient
-from jobs.declare.addresses import leads_elsewhere
-from jobs.declare.answer_casts import cast_all
+from jobs.declare.answers.answer_casts import cast_all
+from jobs.declare.answers.conditions import Conditions
+from jobs.declare.answers.json_paths import JsonPath
 from jobs.declare.batch import Batch
-from jobs.declare.conditions import Conditions
-from jobs.declare.fingerprint import fingerprint
 from jobs.declare.http_lookup import UNANSWERED, HttpLookup
-from jobs.declare.json_paths import JsonPath
 from jobs.declare.lookup import Key
-from jobs.declare.templates import JsonTemplate, as_text, placeholders
+from jobs.declare.values.addresses import leads_elsewhere
+from jobs.declare.values.fingerprint import fingerprint
+from jobs.declare.values.templates import JsonTemplate, as_text, placeholders
 from jobs.wording import one_line
 
 NO_SEGMENT = ("", ".", "..")  # servers and proxies remove them from a path, and .. also the segment before it

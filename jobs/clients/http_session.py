@@ -20,10 +20,10 @@ from jobs.clients.exchanges import Exchange, note, trace
 from jobs.clients.request_counter import LEAVING, RequestCounts, Unasked
 from jobs.clients.transport import Transport
 from jobs.clients.watched_connection import QUIET_AT_LEAST, QUIET_AT_MOST, WatchedConnection
-from jobs.declare.addresses import path_secrets, with_parameter
-from jobs.declare.json_text import RepeatedMember
+from jobs.declare.answers.json_text import RepeatedMember
 from jobs.declare.lookup import Key
 from jobs.declare.services import Service
+from jobs.declare.values.addresses import path_secrets, with_parameter
 from jobs.errors import AccessRefused, TidegateError
 from jobs.wording import one_line
 

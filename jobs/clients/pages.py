@@ -9,10 +9,10 @@ from yarl import URL
 
 from jobs.clients.client import CallFailed, Unclear
 from jobs.clients.http_session import Response, ServiceSession
-from jobs.declare.addresses import is_below, with_parameter
+from jobs.declare.answers.json_paths import JsonPath
 from jobs.declare.batch import Pages
-from jobs.declare.json_paths import JsonPath
 from jobs.declare.lookup import Key
+from jobs.declare.values.addresses import is_below, with_parameter
 
 
 class PageReader:

@@ -21,8 +21,8 @@ from jobs.clients.sql_engine import (
 )
 from jobs.clients.sql_keys import ColumnTypes
 from jobs.clients.sql_statements import ROWS_PER_KEY, ManyKeys, endless, one_key, plain, quoted_table
-from jobs.declare.answer_casts import cast_all
-from jobs.declare.json_text import read_json
+from jobs.declare.answers.answer_casts import cast_all
+from jobs.declare.answers.json_text import read_json
 from jobs.declare.lookup import Key
 from jobs.declare.sql_lookup import BATCHING, SqlLookup
 from jobs.errors import DeclarationError, TidegateError

@@ -16,8 +16,8 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from jobs.clients.client import CallFailed
-from jobs.declare.env import resolve
 from jobs.declare.sql_lookup import SqlLookup, shown_address
+from jobs.declare.values.env import resolve
 from jobs.errors import AccessRefused, DeclarationError
 
 ABOUT_US = ("28", "3D", "42501")  # SQLSTATE: login refused, no such database, no privilege

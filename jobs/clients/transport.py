@@ -7,8 +7,8 @@ from urllib.request import getproxies_environment, proxy_bypass
 
 from yarl import URL
 
-from jobs.declare.env import Env, resolve
 from jobs.declare.services import Service
+from jobs.declare.values.env import Env, resolve
 from jobs.errors import DeclarationError
 
 

@@ -4,10 +4,10 @@ import contextlib
 import enum
 from collections.abc import Iterator
 
-from jobs.declare.calendar import is_day
-from jobs.declare.discovery import Discovered, declared_in, modules_of
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.table_conflicts import find_conflict
+from jobs.declare.finding.discovery import Discovered, declared_in, modules_of
+from jobs.declare.values.calendar import is_day
+from jobs.declare.values.table_conflicts import find_conflict
 from jobs.errors import DeclarationError, RunStopped, TidegateError
 from jobs.input.day import last_day
 from jobs.run.plan.preflight import find_day, steps

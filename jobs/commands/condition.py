@@ -13,7 +13,7 @@ from typing import Any
 
 from jobs.clients.client import Client
 from jobs.clients.registry import client_for
-from jobs.declare.answer_json import load
+from jobs.declare.answers.answer_json import load
 from jobs.declare.lookup import Lookup
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer

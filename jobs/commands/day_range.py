@@ -2,8 +2,8 @@
 
 import datetime as dt
 
-from jobs.declare.calendar import begin_of, hours_between, is_day, require_day
 from jobs.declare.enrichment import Enrichment
+from jobs.declare.values.calendar import begin_of, hours_between, is_day, require_day
 from jobs.errors import DeclarationError
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from jobs import schema
 from jobs.commands.day_range import end_of
-from jobs.declare.calendar import begin_of
+from jobs.declare.values.calendar import begin_of
 from jobs.errors import DeclarationError
 from jobs.process.day_options import DayOptions
 from jobs.storage.stored_files import is_there, parquet_source

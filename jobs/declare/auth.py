@@ -5,9 +5,9 @@ from datetime import timedelta
 from typing import Literal
 from urllib.parse import urlsplit
 
-from jobs.declare.env import Env
-from jobs.declare.fingerprint import WHERE_DECLARED
-from jobs.declare.type_checks import require_types
+from jobs.declare.values.env import Env
+from jobs.declare.values.fingerprint import WHERE_DECLARED
+from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError
 
 

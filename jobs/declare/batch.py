@@ -4,10 +4,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from jobs.declare.fingerprint import WHERE_DECLARED
-from jobs.declare.json_paths import JsonPath
-from jobs.declare.templates import JsonTemplate
-from jobs.declare.type_checks import require_types
+from jobs.declare.answers.json_paths import JsonPath
+from jobs.declare.values.fingerprint import WHERE_DECLARED
+from jobs.declare.values.templates import JsonTemplate
+from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError
 
 LeftOut = Literal["error", "miss"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 
-from jobs.declare.prices import SENT, Money, Price, read_money
+from jobs.declare.values.prices import SENT, Money, Price, read_money
 from jobs.errors import DeclarationError
 
 PERIODS = ("day", "month")

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
-from jobs.declare.conditions import Conditions
+from jobs.declare.answers.conditions import Conditions
 from jobs.declare.lookup import Lookup
 from jobs.declare.services import Service
-from jobs.declare.type_checks import require_type, require_types
+from jobs.declare.values.type_checks import require_type, require_types
 from jobs.errors import DeclarationError
 
 

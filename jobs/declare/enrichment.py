@@ -9,16 +9,16 @@ from typing import Any
 
 from jobs import schema
 from jobs.declare.budgets import Budget, check_budgets
-from jobs.declare.calendar import is_cron, require_day, require_zone
-from jobs.declare.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED, fields, fingerprint
 from jobs.declare.inputs import Input
 from jobs.declare.ledger_settings import Ledger
 from jobs.declare.lookup import NAME, Lookup
 from jobs.declare.outputs import Output
 from jobs.declare.services import Service
 from jobs.declare.shown import as_html, as_text
-from jobs.declare.table_conflicts import TablePath, find_own_conflict, tables_beside
-from jobs.declare.type_checks import require_type, require_types
+from jobs.declare.values.calendar import is_cron, require_day, require_zone
+from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED, fields, fingerprint
+from jobs.declare.values.table_conflicts import TablePath, find_own_conflict, tables_beside
+from jobs.declare.values.type_checks import require_type, require_types
 from jobs.declare.windows import Window
 from jobs.errors import DeclarationError, TidegateError
 from jobs.schema import DeclaredFacts, EventTimeFacts, ExpectationFacts, Mode, Severity

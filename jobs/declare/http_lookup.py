@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from jobs.declare.answers.conditions import Conditions
+from jobs.declare.answers.json_paths import JsonPath
 from jobs.declare.auth import ApiKey
 from jobs.declare.batch import Batch, Pages
-from jobs.declare.conditions import Conditions
-from jobs.declare.env import Env
-from jobs.declare.fingerprint import WHERE_DECLARED
-from jobs.declare.json_paths import JsonPath
 from jobs.declare.lookup import Lookup
 from jobs.declare.services import Service
-from jobs.declare.templates import JsonTemplate, placeholders
+from jobs.declare.values.env import Env
+from jobs.declare.values.fingerprint import WHERE_DECLARED
+from jobs.declare.values.templates import JsonTemplate, placeholders
 from jobs.errors import DeclarationError
 
 HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from jobs.declare.answer_casts import AnswerColumn
-from jobs.declare.answer_types import read_ddl
-from jobs.declare.calendar import Every
-from jobs.declare.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED
-from jobs.declare.places import ICEBERG_NAME, require_place
-from jobs.declare.type_checks import require_types
+from jobs.declare.answers.answer_casts import AnswerColumn
+from jobs.declare.answers.answer_types import read_ddl
+from jobs.declare.values.calendar import Every
+from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED
+from jobs.declare.values.places import ICEBERG_NAME, require_place
+from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError
 
 InputFormat = Literal["parquet", "csv", "json", "delta", "iceberg"]

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from jobs.declare.places import refuse_secrets
-from jobs.declare.type_checks import require_types
+from jobs.declare.values.places import refuse_secrets
+from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError
 
 

@@ -13,16 +13,16 @@ from urllib.parse import urlsplit
 from jobs.declare.adaptive import Adaptive
 from jobs.declare.budgets import Budget
 from jobs.declare.ledger_settings import Ttl
-from jobs.declare.prices import SENT
 from jobs.declare.rates import REQUEST, Rate
 from jobs.declare.services import Cache, Outage, Retry, Service
-from jobs.declare.type_checks import require_types
+from jobs.declare.values.prices import SENT
+from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError
 from jobs.schema import LookupFacts, PriceFacts
 
 if TYPE_CHECKING:
-    from jobs.declare.answer_casts import AnswerColumn
-    from jobs.declare.env import Env
+    from jobs.declare.answers.answer_casts import AnswerColumn
+    from jobs.declare.values.env import Env
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 Policy = Literal["null", "dead_letter", "fail"]
@@ -137,7 +137,9 @@ class Lookup:
             )
 
     def _check_keys(self) -> None:
-        from jobs.declare.key_expressions import columns_in  # not above: a worker needs no SQL parser, and it is 40 MB
+        from jobs.declare.values.key_expressions import (
+            columns_in,  # not above: a worker needs no SQL parser, and it is 40 MB
+        )
 
         if not self.keys:
             raise DeclarationError("keys is empty; it must name at least one key and the Spark SQL that gives it.")
@@ -156,7 +158,7 @@ class Lookup:
         Args:
             columns: Names of columns of the input.
         """
-        from jobs.declare.key_expressions import columns_in
+        from jobs.declare.values.key_expressions import columns_in
 
         wanted = {column.lower() for column in columns}
         return any(
@@ -166,7 +168,7 @@ class Lookup:
     @functools.cached_property
     def columns(self) -> tuple[AnswerColumn, ...]:
         """Of an answer. They travel to the workers with the lookup."""
-        from jobs.declare.answer_types import read_ddl
+        from jobs.declare.answers.answer_types import read_ddl
 
         return read_ddl(self.returns)
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from jobs.declare.fingerprint import WHERE_DECLARED
-from jobs.declare.places import ICEBERG_NAME, require_table
-from jobs.declare.type_checks import require_types
+from jobs.declare.values.fingerprint import WHERE_DECLARED
+from jobs.declare.values.places import ICEBERG_NAME, require_table
+from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError
 from jobs.storage.urls import is_url
 

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 from jobs.declare.adaptive import Adaptive, check_adaptive
 from jobs.declare.auth import Auth
 from jobs.declare.budgets import Budget, check_budgets
-from jobs.declare.env import Env, resolve, variables_in
-from jobs.declare.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED
-from jobs.declare.prices import Price, check_prices
 from jobs.declare.rates import Rate, check_rates
-from jobs.declare.type_checks import require_types
+from jobs.declare.values.env import Env, resolve, variables_in
+from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED
+from jobs.declare.values.prices import Price, check_prices
+from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError
 
 

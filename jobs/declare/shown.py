@@ -6,7 +6,7 @@ import html
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jobs.declare.env import Env
+from jobs.declare.values.env import Env
 from jobs.wording import one_line
 
 if TYPE_CHECKING:

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from jobs.declare.env import Env, resolve
-from jobs.declare.fingerprint import NOT_IN_FINGERPRINT
 from jobs.declare.lookup import Lookup
 from jobs.declare.rates import Rate, check_rates
 from jobs.declare.services import Outage, require_concurrency
+from jobs.declare.values.env import Env, resolve
+from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT
 from jobs.errors import DeclarationError
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
-    from jobs.declare.sql_text import Statement, TableName
+    from jobs.declare.values.sql_text import Statement, TableName
 
 LARGEST_BATCH = 32_000  # values in one query: SQLite takes 32,766, and PostgreSQL's protocol 32,767
 # databases whose query for many keys is known to equal one query per key
@@ -118,14 +118,16 @@ class SqlLookup(Lookup):
 
     @property
     def table_name(self) -> TableName:
-        from jobs.declare.sql_text import read_table  # not above: a worker that asks another way needs no SQL parser
+        from jobs.declare.values.sql_text import (
+            read_table,  # not above: a worker that asks another way needs no SQL parser
+        )
 
         assert self.table is not None
         return read_table(self.table)
 
     @property
     def statement(self) -> Statement:
-        from jobs.declare.sql_text import read_select
+        from jobs.declare.values.sql_text import read_select
 
         assert self.select is not None
         return read_select(self.select, self.backend)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from jobs.declare.type_checks import require_types
+from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError
 from jobs.schema import PANES, WindowFacts
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.declare.times import shown
+from jobs.declare.answers.times import shown
 
 _EPOCHS = {None: dt.datetime(1970, 1, 1), "UTC": dt.datetime(1970, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC"))}  # noqa: DTZ001
 

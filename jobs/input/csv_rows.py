@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
-from jobs.declare.answer_casts import AnswerColumn
+from jobs.declare.answers.answer_casts import AnswerColumn
 from jobs.input.text_casts import WrongValueError, cast_column, expected
 from jobs.input.text_faults import TextFault
 from jobs.wording import counted

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.declare.calendar import is_day
-from jobs.declare.extras import require_extra
+from jobs.declare.finding.extras import require_extra
 from jobs.declare.inputs import TABLES
+from jobs.declare.values.calendar import is_day
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.day_folder import DayFolder, find_in_folder, list_or_refuse, nearest_to
 from jobs.input.same_values import facts_of, reads_same

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from jobs.declare.calendar import is_day
+from jobs.declare.values.calendar import is_day
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.table_formats import refuse_table_formats
 from jobs.storage import stored_files

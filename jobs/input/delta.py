@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.schema import PrimitiveType
 
-from jobs.declare.calendar import Every, day_column, is_day, only_name
+from jobs.declare.values.calendar import Every, day_column, is_day, only_name
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.types import InputColumn
 from jobs.storage.stored_files import StoredFile, error_text, files_in, folders_in

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jobs.declare.calendar import is_day
+from jobs.declare.values.calendar import is_day
 from jobs.errors import DeclarationError
 from jobs.input.delta import DeltaInput
 

@@ -24,7 +24,7 @@ from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 from pyiceberg.types import DateType, NestedField, PrimitiveType, StringType, TimestampType, TimestamptzType
 from pyiceberg.utils.config import Config
 
-from jobs.declare.calendar import Every, begin_of, day_column, is_day, only_name
+from jobs.declare.values.calendar import Every, begin_of, day_column, is_day, only_name
 from jobs.errors import DeclarationError, NoInput, TidegateError
 from jobs.input.staged_files import ScannedFile
 from jobs.input.types import InputColumn, columns_of

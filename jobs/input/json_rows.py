@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from jobs.declare.answer_casts import AnswerColumn, cast_to
+from jobs.declare.answers.answer_casts import AnswerColumn, cast_to
 from jobs.input.text_faults import TextFault
 
 ROWS_AT_ONCE = 1 << 14

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.declare.answer_casts import AnswerColumn
-from jobs.declare.times import DATE_FORMS, TIMESTAMP_FORMS, UTC, read_dates, read_timestamps
+from jobs.declare.answers.answer_casts import AnswerColumn
+from jobs.declare.answers.times import DATE_FORMS, TIMESTAMP_FORMS, UTC, read_dates, read_timestamps
 
 Cast = Callable[[pa.Array], pa.Array]
 

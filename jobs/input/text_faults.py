@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.declare.times import shown
+from jobs.declare.answers.times import shown
 
 OTHER_TYPE = "Correct it, or declare another type in Input.schema."
 

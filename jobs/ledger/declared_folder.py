@@ -3,8 +3,8 @@ calls.
 """
 
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.fingerprint import fingerprint
 from jobs.declare.lookup import Lookup
+from jobs.declare.values.fingerprint import fingerprint
 from jobs.ledger.store import LedgerFolder
 
 

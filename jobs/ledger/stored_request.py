@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
-from jobs.declare.fingerprint import plain
 from jobs.declare.lookup import Lookup
+from jobs.declare.values.fingerprint import plain
 from jobs.errors import LedgerError
 from jobs.ledger.store import LedgerFolder
 from jobs.storage.stored_files import error_text

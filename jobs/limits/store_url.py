@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from jobs.declare.extras import require_extra
+from jobs.declare.finding.extras import require_extra
 from jobs.errors import DeclarationError
 from jobs.limits.store import LimitStore
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from jobs.declare.extras import require_extra
+from jobs.declare.finding.extras import require_extra
 from jobs.errors import SparkFailed
 from jobs.process.spark_submit import java_missing
 from jobs.run.engines.spark_failures import sentence_of

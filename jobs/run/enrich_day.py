@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jobs.declare.calendar import require_day
-from jobs.declare.loading import load
+from jobs.declare.finding.loading import load
+from jobs.declare.values.calendar import require_day
 from jobs.errors import LOG_SAYS_MORE, DeclarationError, NoInput, RowFailed, RunStopped, TidegateError
 from jobs.run.day import Report, WrittenRun, write_day
 from jobs.run.engines.engine import beside

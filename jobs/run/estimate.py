@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.declare.fingerprint import plain
 from jobs.declare.ledger_settings import FOR_EVER
-from jobs.declare.prices import SENT, cost_of, in_force
+from jobs.declare.values.fingerprint import plain
+from jobs.declare.values.prices import SENT, cost_of, in_force
 from jobs.errors import DeclarationError, NoInput
 from jobs.ledger.selection import select
 from jobs.ledger.stored_request import read_request, versions, what_changed

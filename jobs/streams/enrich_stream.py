@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.loading import load
+from jobs.declare.finding.loading import load
 from jobs.errors import DayTaken, DeclarationError, RowFailed, RunStopped, TidegateError
 from jobs.run.day import named
 from jobs.run.engines.spark_failures import sentence_of

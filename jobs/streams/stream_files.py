@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from jobs.declare.calendar import is_day
+from jobs.declare.values.calendar import is_day
 from jobs.errors import DeclarationError, TidegateError
 from jobs.storage.urls import is_url
 

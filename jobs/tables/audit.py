@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from jobs import schema
-from jobs.declare.calendar import column_value
+from jobs.declare.values.calendar import column_value
 from jobs.schema import DayFacts
 from jobs.storage.stored_files import parquet_dataset
 from jobs.tables.delivery import with_rows

@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 from pyarrow import fs
 
 from jobs import schema
-from jobs.declare.calendar import column_value
+from jobs.declare.values.calendar import column_value
 from jobs.schema import DayFacts, LookupFacts
 from jobs.storage.stored_files import filesystem_of, parquet_dataset
 from jobs.tables.delivery import with_rows

@@ -17,7 +17,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from jobs import schema
-from jobs.declare.calendar import is_day
+from jobs.declare.values.calendar import is_day
 from jobs.errors import PublishConflict
 from jobs.schema import DayFacts, DayRecord
 from jobs.storage.stored_files import read_schema

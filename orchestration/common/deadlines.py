@@ -3,8 +3,8 @@
 import datetime as dt
 from zoneinfo import ZoneInfo
 
-from jobs.declare.calendar import begin_of, last_ended
 from jobs.declare.enrichment import Enrichment
+from jobs.declare.values.calendar import begin_of, last_ended
 
 AGAIN_AFTER = dt.timedelta(minutes=15)  # from the end of the run that was stopped
 

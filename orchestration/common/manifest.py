@@ -7,8 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from jobs.declare.discovery import Discovered
-from jobs.declare.table_conflicts import find_conflict
+from jobs.declare.finding.discovery import Discovered
+from jobs.declare.values.table_conflicts import find_conflict
 from jobs.errors import DeclarationError
 from jobs.storage.urls import is_url
 from orchestration.common.day_results import FORMAT

@@ -11,9 +11,9 @@ import dagster as dg
 import pydantic
 
 from jobs.declare import enrichment
-from jobs.declare.discovery import Discovered
-from jobs.declare.loading import from_yaml
-from jobs.declare.table_conflicts import find_conflict
+from jobs.declare.finding.discovery import Discovered
+from jobs.declare.finding.loading import from_yaml
+from jobs.declare.values.table_conflicts import find_conflict
 from jobs.errors import DeclarationError
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import definitions_of

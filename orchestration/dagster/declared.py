@@ -8,10 +8,10 @@ from pathlib import Path
 
 import dagster as dg
 
-from jobs.declare.calendar import HOUR, begin_of
-from jobs.declare.discovery import Discovered, discover
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.table_conflicts import find_conflict
+from jobs.declare.finding.discovery import Discovered, discover
+from jobs.declare.values.calendar import HOUR, begin_of
+from jobs.declare.values.table_conflicts import find_conflict
 from jobs.errors import DeclarationError
 from jobs.schema import DeclaredFacts
 from orchestration.dagster.names import Names

@@ -16,7 +16,7 @@ from data_quality.day import check
 from data_quality.input_rows import InputRows
 from data_quality.judging import Judging
 from data_quality.written_day import WrittenDay
-from jobs.declare.answer_json import dump
+from jobs.declare.answers.answer_json import dump
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.keys import key_text
 from jobs.run.keys.hits import folder_of

@@ -58,7 +58,7 @@ def tidegate(*arguments: str) -> None:
 
 def mark_expired(town: str) -> None:
     from jobs.commands import ledgers, marks
-    from jobs.declare.discovery import discover
+    from jobs.declare.finding.discovery import discover
     from jobs.ledger.keys import key_text
 
     (kept,) = ledgers.named(discover("declared"), "weather")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.declare.loading import load
+from jobs.declare.finding.loading import load
 from jobs.errors import DeclarationError
 from tests.support.sources import ROOT
 

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from jobs.declare.calendar import is_day, require_day
+from jobs.declare.values.calendar import is_day, require_day
 from jobs.process.spark_submit import spark_submit_from_environment
 from tidegate.commands.command import RIGHT, STOPPED, WRONG, Command, add_package
 from tidegate.commands.days import add_engine

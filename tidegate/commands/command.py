@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from jobs.commands.day_range import day_range
-from jobs.declare.discovery import Discovered, discover_named
 from jobs.declare.enrichment import Enrichment
+from jobs.declare.finding.discovery import Discovered, discover_named
 from jobs.errors import DeclarationError
 
 RIGHT, FAILED, WRONG, STOPPED = 0, 1, 2, 3  # exit statuses, as those of jobs/run/enrich_day.py

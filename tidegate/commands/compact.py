@@ -2,7 +2,7 @@
 
 import argparse
 
-from jobs.declare.discovery import discover
+from jobs.declare.finding.discovery import discover
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from data_quality.day_quality import LOCAL_CHECKS, REPORTS, DayQuality
-from jobs.declare.discovery import beside
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.table_conflicts import find_conflict
+from jobs.declare.finding.discovery import beside
+from jobs.declare.values.table_conflicts import find_conflict
 from jobs.errors import DeclarationError
 from jobs.process import day_events
 from jobs.process.day_events import DayEvent, DayOutcome, DayStage, DaysWarning

@@ -4,7 +4,7 @@ import argparse
 import csv
 from pathlib import Path
 
-from jobs.declare.calendar import require_day
+from jobs.declare.values.calendar import require_day
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_enrichment, named
 

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from data_quality.day_quality import DayQuality
-from jobs.declare.discovery import discover
+from jobs.declare.finding.discovery import discover
 from jobs.errors import DeclarationError
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package

@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from jobs.declare.discovery import discover
+from jobs.declare.finding.discovery import discover
 from tidegate.commands.command import RIGHT, Command, add_package
 
 

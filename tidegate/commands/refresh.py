@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, TextIO
 
-from jobs.declare.calendar import require_day
-from jobs.declare.discovery import discover
+from jobs.declare.finding.discovery import discover
+from jobs.declare.values.calendar import require_day
 from jobs.process.day_options import DayOptions
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package

@@ -3,8 +3,8 @@
 import argparse
 
 from jobs.commands.day_range import require_end
-from jobs.declare.discovery import discover
 from jobs.declare.enrichment import Enrichment
+from jobs.declare.finding.discovery import discover
 from jobs.errors import DeclarationError
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package

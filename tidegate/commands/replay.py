@@ -2,7 +2,7 @@
 
 import argparse
 
-from jobs.declare.calendar import require_day
+from jobs.declare.values.calendar import require_day
 from tidegate.commands.command import RIGHT, Command, add_enrichment
 from tidegate.commands.day_json import add_json, tell_as_asked, tell_unchanged
 from tidegate.commands.days import add_engine, add_wait, pipeline_of

@@ -4,7 +4,7 @@ import argparse
 import shutil
 import sys
 
-from jobs.declare.calendar import require_day
+from jobs.declare.values.calendar import require_day
 from jobs.errors import DeclarationError
 from tidegate.commands.command import FAILED, RIGHT, Command, add_enrichment, named
 

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from jobs import schema
 from jobs.declare.enrichment import Enrichment, written_columns
-from jobs.declare.fingerprint import fields
 from jobs.declare.lookup import Lookup
+from jobs.declare.values.fingerprint import fields
 from jobs.input.row_comparison import Flags, ParquetRows
 from jobs.ledger.answers import ANSWERS
 from jobs.ledger.declared_folder import declared_folder

@@ -15,7 +15,7 @@ from typing import Any
 
 from jobs.declare.budgets import Budget, parts_of
 from jobs.declare.lookup import Lookup, service_of
-from jobs.declare.prices import in_force
+from jobs.declare.values.prices import in_force
 from jobs.errors import DeclarationError, RunStopped
 from jobs.limits.lease_book import NOTHING_KNOWN, Limit
 from jobs.limits.lease_keeper import LeaseKeeper

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from jobs.clients.client import Client
 from jobs.clients.registry import client_for
-from jobs.declare.answer_json import load
+from jobs.declare.answers.answer_json import load
 from jobs.declare.ledger_settings import FOR_EVER, Ttl
 from jobs.declare.lookup import Lookup
 from jobs.ledger.answers import StoredAnswer, as_answers

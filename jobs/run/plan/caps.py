@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from jobs.declare.prices import SENT, Money, cost_of, in_force, read_money
+from jobs.declare.values.prices import SENT, Money, cost_of, in_force, read_money
 from jobs.errors import DeclarationError
 from jobs.ledger.plan import CallCap
 from jobs.limits.fair_shares import even_shares

@@ -6,7 +6,7 @@ from pathlib import Path
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.lookup import Lookup
-from jobs.declare.prices import read_money
+from jobs.declare.values.prices import read_money
 from jobs.errors import DeclarationError
 from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.plan import LedgerPlan

@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from jobs.declare.enrichment import Enrichment, written_columns
-from jobs.declare.env import Env, resolve
-from jobs.declare.extras import require_extra
+from jobs.declare.finding.extras import require_extra
 from jobs.declare.http_lookup import HttpLookup
-from jobs.declare.key_expressions import columns_in, key_type, spark_type
 from jobs.declare.lookup import Lookup, service_of
 from jobs.declare.services import Service
 from jobs.declare.sql_lookup import SqlLookup
+from jobs.declare.values.env import Env, resolve
+from jobs.declare.values.key_expressions import columns_in, key_type, spark_type
 from jobs.errors import DeclarationError, RunStopped
 from jobs.input.day import InputDay, find_input
 from jobs.run.coordinator.run_leases import check_limits

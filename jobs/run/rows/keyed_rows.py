@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from jobs import schema
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.key_expressions import named_column
+from jobs.declare.values.key_expressions import named_column
 from jobs.errors import DeclarationError
 from jobs.task.rows.arrow_batches import BatchLayout
 

@@ -12,7 +12,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import DeltaError
 from deltalake.schema import PrimitiveType
 
-from jobs.declare.calendar import Every
+from jobs.declare.values.calendar import Every
 from jobs.errors import TidegateError
 from jobs.storage import durable
 from jobs.storage.urls import below, is_url
@@ -53,7 +53,7 @@ def saying_format() -> CommitProperties:
 
 
 def day_type(every: Every) -> PrimitiveType:
-    """Of the column of the day: that of `jobs.declare.calendar.column_value`."""
+    """Of the column of the day: that of `jobs.declare.values.calendar.column_value`."""
     return PrimitiveType("date" if every == "day" else "string")
 
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field, QueryBuilder, Schema, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from jobs.declare.calendar import column_value, is_day
 from jobs.declare.enrichment import Enrichment, Summary
+from jobs.declare.values.calendar import column_value, is_day
 from jobs.errors import DeclarationError, TidegateError
 from jobs.input.day import InputDay
 from jobs.storage.locked_folders import temporary_folder

@@ -7,7 +7,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.table_conflicts import DROPPED
+from jobs.declare.values.table_conflicts import DROPPED
 from jobs.declare.windows import Window
 from jobs.errors import TidegateError
 from jobs.schema import INPUT_DAY, DayRecord

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.declare.extras import require_extra
+from jobs.declare.finding.extras import require_extra
 from jobs.errors import DayTaken, DeclarationError, PublishConflict, TidegateError
 from jobs.storage import object_lock, objects
 from jobs.storage.object_lock import EXPIRES, LockLost, LockTaken, ObjectLock, content

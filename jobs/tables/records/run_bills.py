@@ -16,7 +16,7 @@ from jobs.clients.billing_meter import Meters, metered, unwritable
 from jobs.clients.request_counter import DAY
 from jobs.declare.budgets import parts_of
 from jobs.declare.lookup import Lookup, service_of
-from jobs.declare.prices import SENT, cost_of, in_force
+from jobs.declare.values.prices import SENT, cost_of, in_force
 from jobs.schema import Billed, DayFacts, DayMetrics, DayRecord, LookupFacts, RunBill
 from jobs.storage import durable
 from jobs.storage.urls import is_url

@@ -7,7 +7,7 @@ import pyarrow as pa
 from deltalake import Field, Schema
 
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.extras import require_extra
+from jobs.declare.finding.extras import require_extra
 from jobs.input.day import InputDay
 from jobs.schema import DeclaredFacts
 from jobs.tables.delta.delta_log import day_type, table_at

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.declare.answer_json import dump
+from jobs.declare.answers.answer_json import dump
 from jobs.declare.lookup import Key
 from jobs.errors import LedgerError
 from jobs.ledger.answers import ANSWERS, StoredOutcome

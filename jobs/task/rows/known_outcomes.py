@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from jobs.declare.answer_casts import AnswerColumn
+from jobs.declare.answers.answer_casts import AnswerColumn
 from jobs.declare.lookup import Key
 from jobs.input.arrow_keys import UnreadKey
 from jobs.ledger.keys import joined, texts_in

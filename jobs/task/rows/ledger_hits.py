@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.clients.client import Client
-from jobs.declare.answer_casts import AnswerColumn
-from jobs.declare.answer_json import load
+from jobs.declare.answers.answer_casts import AnswerColumn
+from jobs.declare.answers.answer_json import load
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.index import AnswerIndex
 from jobs.schema import FAILED, NOT_REPEATED

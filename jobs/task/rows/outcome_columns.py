@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import schema
-from jobs.declare.answer_casts import AnswerColumn
+from jobs.declare.answers.answer_casts import AnswerColumn
 from jobs.task.lookup.lookup_state import LookupState
 
 TIMESTAMP = schema.PUBLISHED_TABLE[1].arrow_type

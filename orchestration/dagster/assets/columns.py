@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 import dagster as dg
 
 from jobs.declare.enrichment import written_columns
-from jobs.declare.key_expressions import columns_in
 from jobs.declare.lookup import Lookup
+from jobs.declare.values.key_expressions import columns_in
 from jobs.schema import published_columns
 from orchestration.dagster.declared import Declared
 

@@ -12,7 +12,7 @@ from dagster._core.storage.tags import (
     PARTITION_NAME_TAG,
 )
 
-from jobs.declare.calendar import begin_of
+from jobs.declare.values.calendar import begin_of
 from jobs.tables.records import run_records
 from orchestration.dagster.declared import Declared
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import dagster as dg
 from dagster import RunsFilter
 
-from jobs.declare.calendar import begin_of, hours_between, is_day
+from jobs.declare.values.calendar import begin_of, hours_between, is_day
 from jobs.input.day import files_in
 from jobs.tables.records import run_records
 from orchestration.common.deadlines import yesterday

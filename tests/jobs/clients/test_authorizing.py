@@ -19,7 +19,7 @@ from jobs.clients import authorizing
 from jobs.clients.authorizing import _TOKENS, TokenHeaders, authorizer, without_secrets
 from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.http import HttpClient
-from jobs.declare.fingerprint import plain
+from jobs.declare.values.fingerprint import plain
 from jobs.errors import DeclarationError, RunStopped
 from jobs.run.plan.planner import plan_tasks
 from jobs.run.rows.keyed_rows import written_schema

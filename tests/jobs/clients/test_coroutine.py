@@ -14,7 +14,7 @@ from pyspark import cloudpickle
 
 from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.registry import client_for
-from jobs.declare.answer_json import dump, load
+from jobs.declare.answers.answer_json import dump, load
 from jobs.declare.coroutine_lookup import CoroutineLookup
 from jobs.declare.coroutine_lookup import declared as by_name
 from jobs.errors import AccessRefused, DeclarationError, TidegateError

@@ -8,8 +8,8 @@ import pytest
 from aiohttp import web
 
 from jobs.clients.client import CallFailed
-from jobs.declare.fingerprint import fingerprint
 from jobs.declare.ledger_settings import FOR_EVER, Ttl
+from jobs.declare.values.fingerprint import fingerprint
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer, as_table
 from jobs.ledger.declared_folder import request_fingerprint

@@ -10,7 +10,7 @@ from aiohttp import web
 from jobs.clients.authorizing import _TOKENS
 from jobs.clients.registry import client_for
 from jobs.commands.preview_text import mask
-from jobs.declare.fingerprint import fingerprint
+from jobs.declare.values.fingerprint import fingerprint
 from jobs.errors import DeclarationError, RunStopped
 from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.store import LedgerFolder

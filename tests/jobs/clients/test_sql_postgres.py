@@ -12,7 +12,7 @@ from jobs.clients.client import CallFailed
 from jobs.clients.exchanges import EXCHANGES
 from jobs.clients.sql import SqlClient
 from jobs.clients.sql_inspection import inspect
-from jobs.declare.answer_json import dump, load
+from jobs.declare.answers.answer_json import dump, load
 from jobs.errors import DeclarationError, RunStopped
 from tidegate import Env, SqlLookup
 

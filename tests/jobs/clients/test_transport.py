@@ -11,7 +11,7 @@ from aiohttp import web
 
 from jobs.clients.authorizing import _TOKENS
 from jobs.clients.client import CallFailed
-from jobs.declare.fingerprint import fingerprint
+from jobs.declare.values.fingerprint import fingerprint
 from jobs.errors import AccessRefused, DeclarationError
 from jobs.run.plan.preflight import check_service
 from tests.jobs.clients.test_http import ask, lookup

@@ -18,7 +18,7 @@ import pytest
 from aiohttp import web
 
 from jobs.clients.registry import client_for
-from jobs.declare.answer_json import dump, load
+from jobs.declare.answers.answer_json import dump, load
 from jobs.ledger.answers import StoredAnswer
 from jobs.task.rows.ledger_hits import reply_of
 from tidegate import AsyncFunctionLookup, Batch, Env, HttpLookup, Pages, Service, SqlLookup, lookup

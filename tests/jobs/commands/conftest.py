@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs import schema
-from jobs.declare.answer_json import dump
+from jobs.declare.answers.answer_json import dump
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.keys import key_text

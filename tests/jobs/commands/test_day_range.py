@@ -6,7 +6,7 @@ import pytest
 
 from enrichments.flights import flights
 from jobs.commands.day_range import day_range
-from jobs.declare.calendar import is_day
+from jobs.declare.values.calendar import is_day
 from jobs.errors import DeclarationError
 
 HOURLY = dataclasses.replace(

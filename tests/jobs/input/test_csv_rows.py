@@ -9,7 +9,7 @@ import re
 import pyarrow as pa
 import pytest
 
-from jobs.declare.answer_types import read_ddl
+from jobs.declare.answers.answer_types import read_ddl
 from jobs.input import csv_rows
 from jobs.input.csv_rows import read_csv
 from jobs.input.text_faults import TextFault

@@ -16,7 +16,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
 
 from jobs.commands.preview import first_rows
-from jobs.declare import extras
+from jobs.declare.finding import extras
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.day import files_in, find_input, last_day
 from jobs.run.day import run_day

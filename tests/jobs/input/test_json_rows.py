@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from jobs.declare.answer_types import read_ddl
+from jobs.declare.answers.answer_types import read_ddl
 from jobs.input import json_rows
 from jobs.input.json_rows import read_json
 from jobs.input.text_faults import TextFault

@@ -4,7 +4,7 @@ import re
 from datetime import timedelta
 from pathlib import Path
 
-from jobs.declare.answer_json import dump
+from jobs.declare.answers.answer_json import dump
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.compaction import compact
 from jobs.ledger.store import LedgerFolder

@@ -8,12 +8,12 @@ from datetime import timedelta
 import pytest
 
 from jobs.declare.auth import ApiKey
-from jobs.declare.env import Env
-from jobs.declare.fingerprint import plain
 from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.services import Cache, Outage, Retry, Service
 from jobs.declare.sql_lookup import SqlLookup
+from jobs.declare.values.env import Env
+from jobs.declare.values.fingerprint import plain
 from jobs.ledger.declared_folder import request_fingerprint
 
 
@@ -119,7 +119,7 @@ def test_the_facts_hold_no_secret():
 @pytest.mark.process
 def test_the_fingerprint_is_16_hex_digits_and_the_same_in_every_process():
     code = """
-from jobs.declare.env import Env
+from jobs.declare.values.env import Env
 from jobs.ledger.declared_folder import request_fingerprint
 from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.services import Service

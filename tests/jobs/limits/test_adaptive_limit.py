@@ -13,7 +13,7 @@ import pytest
 from asyncio_core import Gate
 from asyncio_core.testing import run_virtual
 from jobs.clients.client import CallFailed, Throttled
-from jobs.declare.fingerprint import fingerprint
+from jobs.declare.values.fingerprint import fingerprint
 from jobs.errors import DeclarationError
 from jobs.limits.adaptive_limit import AdaptiveLimit, Seen
 from jobs.limits.lease_book import Answer, Claim, Limit, Share

@@ -27,7 +27,7 @@ from data_quality.day_quality import CHECKS, DayQuality
 from demo.killing import kill_tree
 from jobs.commands.costs import costs_of
 from jobs.commands.replay import prepare
-from jobs.declare.loading import load
+from jobs.declare.finding.loading import load
 from jobs.errors import DeclarationError
 from jobs.run.day import run_day
 from jobs.run.enrich_day import WRONG
@@ -318,7 +318,7 @@ KILLED = """
 import os, signal, sys, threading, traceback
 from pyspark.sql import SparkSession
 from data_quality.day_quality import DayQuality
-from jobs.declare.loading import load
+from jobs.declare.finding.loading import load
 from jobs.streams import micro_batches
 from jobs.streams.enrich_stream import Stream, Trigger
 from jobs.run.engines.spark_session import session

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
 
-from jobs.declare.fingerprint import fingerprint
+from jobs.declare.values.fingerprint import fingerprint
 from jobs.errors import DeclarationError
 from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.plan import LedgerPlan

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from asyncio_core import WatermarkStrategy
 from jobs import schema
-from jobs.declare.answer_json import dump
+from jobs.declare.answers.answer_json import dump
 from jobs.declare.ledger_settings import Ttl
 from jobs.errors import RowFailed
 from jobs.ledger.answers import StoredAnswer, as_table

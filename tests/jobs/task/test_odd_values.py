@@ -6,15 +6,15 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from tests.jobs.task.test_task_ledger import kept, with_ledger
 
-from jobs.declare.answer_json import dump
+from jobs.declare.answers.answer_json import dump
 from jobs.input.arrow_keys import UnreadKey, keys_of
 from jobs.ledger.answers import StoredAnswer, as_answers, as_table
 from jobs.ledger.index import write_index
 from jobs.ledger.keys import key_text
 from jobs.ledger.store import LedgerFolder
 from tests.jobs.task.test_runner import Function, batch, batches, collected, lookup, plan
-from tests.jobs.task.test_task_ledger import kept, with_ledger
 from tidegate import Retry
 
 ONCE = Retry(retries=0)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from enrichments.flights import flights, plane, weather
-from jobs.declare.key_expressions import columns_in
+from jobs.declare.values.key_expressions import columns_in
 from jobs.run.plan.preflight import check_columns, preflight
 from tidegate import Bearer, DeclarationError, Env, EventTime, HttpLookup, Input, Output, RunStopped, Service
 

@@ -13,7 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitStateUnknownException
 
 from jobs.commands.vacuum import vacuum
-from jobs.declare.table_conflicts import find_conflict
+from jobs.declare.values.table_conflicts import find_conflict
 from jobs.errors import DeclarationError, PublishConflict, TidegateError
 from jobs.input.day import find_input
 from jobs.run.day import run_day

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from jobs.declare.table_conflicts import find_conflict
+from jobs.declare.values.table_conflicts import find_conflict
 from jobs.errors import DeclarationError, PublishConflict, TidegateError
 from jobs.run.plan.preflight import preflight
 from jobs.schema import Verdict

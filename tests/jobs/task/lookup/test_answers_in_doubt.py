@@ -165,7 +165,7 @@ def test_a_miss_names_no_key_and_is_in_doubt_also_where_answers_name_theirs(fold
 
 
 def test_an_echo_asks_nothing_anew():
-    from jobs.declare.fingerprint import fingerprint
+    from jobs.declare.values.fingerprint import fingerprint
     from jobs.ledger.declared_folder import request_fingerprint
 
     plain, named = asked("http://x"), asked("http://x", **ECHO)

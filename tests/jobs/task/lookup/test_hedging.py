@@ -12,7 +12,7 @@ from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamRecord, expo
 from asyncio_core.testing import run_virtual
 from jobs.clients import request_counter, watched_connection
 from jobs.clients.client import CallFailed, Throttled
-from jobs.declare.fingerprint import fingerprint
+from jobs.declare.values.fingerprint import fingerprint
 from jobs.errors import DeclarationError
 from jobs.limits.lease_book import Answer, Limit, Share
 from jobs.limits.limits_plan import CALLS, ServiceLimits

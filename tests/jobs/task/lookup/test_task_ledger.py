@@ -17,7 +17,7 @@ from aiohttp import web
 from jobs import schema
 from jobs.clients import request_counter
 from jobs.clients.function import FunctionClient
-from jobs.declare.answer_json import dump
+from jobs.declare.answers.answer_json import dump
 from jobs.declare.ledger_settings import Ttl
 from jobs.errors import AccessRefused, BudgetExhausted, LedgerError
 from jobs.ledger.answers import StoredAnswer, as_answers, as_table

@@ -7,7 +7,7 @@ import re
 import pyarrow as pa
 import pytest
 
-from jobs.declare.times import UnreadText, read_date, read_dates, read_timestamp, read_timestamps
+from jobs.declare.answers.times import UnreadText, read_date, read_dates, read_timestamp, read_timestamps
 
 UTC = dt.UTC
 NUMBERS = re.compile(r"[0-9]+")

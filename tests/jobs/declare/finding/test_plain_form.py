@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from jobs.declare.plain_form import enrichment_of
+from jobs.declare.finding.plain_form import enrichment_of
 from jobs.errors import DeclarationError
 from tidegate import (
     Batch,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobs.declare.conditions import Conditions
+from jobs.declare.answers.conditions import Conditions
 from jobs.errors import DeclarationError
 
 

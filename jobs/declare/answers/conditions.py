@@ -5,7 +5,7 @@ from typing import Any
 
 import jsonpath
 
-from jobs.declare.json_paths import reading
+from jobs.declare.answers.json_paths import reading
 from jobs.errors import DeclarationError
 
 RFC_9535 = jsonpath.JSONPathEnvironment(strict=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 from jobs.declare import enrichment
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.plain_form import enrichment_of
+from jobs.declare.finding.plain_form import enrichment_of
 from jobs.errors import DeclarationError
 from jobs.wording import one_line
 

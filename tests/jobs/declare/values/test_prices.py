@@ -4,8 +4,8 @@ from decimal import Decimal
 
 import pytest
 
-from jobs.declare.fingerprint import fingerprint
-from jobs.declare.prices import cost_of, in_force
+from jobs.declare.values.fingerprint import fingerprint
+from jobs.declare.values.prices import cost_of, in_force
 from jobs.errors import DeclarationError
 from jobs.ledger.declared_folder import request_fingerprint
 from tidegate import HttpLookup, Price, Service

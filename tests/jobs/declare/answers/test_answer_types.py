@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.declare.answer_casts import cast_all
-from jobs.declare.answer_json import dump, load
-from jobs.declare.answer_types import read_ddl
+from jobs.declare.answers.answer_casts import cast_all
+from jobs.declare.answers.answer_json import dump, load
+from jobs.declare.answers.answer_types import read_ddl
 from jobs.errors import DeclarationError
 
 EVERY_TYPE = (

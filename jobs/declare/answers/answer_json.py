@@ -21,7 +21,7 @@ from typing import Any
 
 import orjson
 
-from jobs.declare.json_text import ExactNumber, read_number
+from jobs.declare.answers.json_text import ExactNumber, read_number
 
 MOST_LEVELS = 500  # of JSON, which Python's parser reads wherever it is called
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS

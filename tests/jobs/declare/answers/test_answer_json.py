@@ -17,8 +17,8 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.declare.answer_json import Unstorable, dump, load
-from jobs.declare.json_text import ExactNumber, read_json
+from jobs.declare.answers.answer_json import Unstorable, dump, load
+from jobs.declare.answers.json_text import ExactNumber, read_json
 
 SIMPLE = (
     st.none()

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.env import Env
 from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.lookup import Lookup
 from jobs.declare.sql_lookup import SqlLookup
-from jobs.declare.type_checks import annotations_of, members_of
+from jobs.declare.values.env import Env
+from jobs.declare.values.type_checks import annotations_of, members_of
 from jobs.errors import DeclarationError
 
 LOOKUPS: dict[str, type[Lookup]] = {"http": HttpLookup, "sql": SqlLookup}

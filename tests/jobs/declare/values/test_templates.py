@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.clients.batch_items import dumped
-from jobs.declare.templates import JsonTemplate
+from jobs.declare.values.templates import JsonTemplate
 from jobs.errors import DeclarationError
 
 UTC_HOUR = dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC)

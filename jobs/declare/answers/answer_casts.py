@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.declare.answer_json import dump, load
-from jobs.declare.json_text import exact_digits
-from jobs.declare.times import DATE_FORMS, TIMESTAMP_FORMS, read_date, read_timestamp, shown
+from jobs.declare.answers.answer_json import dump, load
+from jobs.declare.answers.json_text import exact_digits
+from jobs.declare.answers.times import DATE_FORMS, TIMESTAMP_FORMS, read_date, read_timestamp, shown
 
 Cast = Callable[[Any], Any]
 NUMBER = re.compile(r"\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,9})?\s*", re.ASCII)  # as text

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
-from jobs.declare.type_checks import require_types
+from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import expressions as exp
 
-from jobs.declare.answer_casts import AnswerColumn
+from jobs.declare.answers.answer_casts import AnswerColumn
 from jobs.errors import DeclarationError
 
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

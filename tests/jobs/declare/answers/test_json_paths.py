@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.declare.json_paths import JsonPath
+from jobs.declare.answers.json_paths import JsonPath
 from jobs.errors import DeclarationError
 from tests.support.examples import examples
 

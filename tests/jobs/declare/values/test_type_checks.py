@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import pytest
 
-from jobs.declare.type_checks import require_types
+from jobs.declare.values.type_checks import require_types
 from tidegate import (
     ApiKey,
     AsyncFunctionLookup,

@@ -8,7 +8,7 @@ import string
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jobs.declare.env import Env
+from jobs.declare.values.env import Env
 from jobs.errors import DeclarationError
 
 

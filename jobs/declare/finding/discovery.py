@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.loading import load
+from jobs.declare.finding.loading import load
 from jobs.errors import DeclarationError, TidegateError
 
 

@@ -1,0 +1,1 @@
+"""Answers and the values in them: JSON, types, casts, conditions."""

@@ -1,0 +1,1 @@
+"""The values that declarations consist of, each with its check."""
