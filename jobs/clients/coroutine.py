@@ -9,11 +9,11 @@ from typing import Any
 
 from yarl import URL
 
-from jobs.clients.batch_items import dumped
 from jobs.clients.client import CallFailed, Throttled, Unclear, failed_by_cancel, failed_by_user
-from jobs.clients.http_session import ServiceSession
+from jobs.clients.http.batch_items import dumped
+from jobs.clients.http.http_session import ServiceSession
+from jobs.clients.http.session_client import SessionClient
 from jobs.clients.request_counter import RequestCounts, Unasked, counts_of
-from jobs.clients.session_client import SessionClient
 from jobs.declare.answers.answer_casts import cast_all
 from jobs.declare.coroutine_lookup import CoroutineLookup, Row
 from jobs.declare.lookup import Key

@@ -14,11 +14,11 @@ def client_for(lookup: Lookup, share: int) -> Client:
     """
     match lookup:
         case HttpLookup():
-            from jobs.clients.http import HttpClient
+            from jobs.clients.http.http_client import HttpClient
 
             return HttpClient(lookup, share)
         case SqlLookup():
-            from jobs.clients.sql import SqlClient
+            from jobs.clients.sql.sql_client import SqlClient
 
             return SqlClient(lookup, share)
         case CoroutineLookup():

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-import jobs.clients.http
+import jobs.clients.http.http_client
 import jobs.commands.marks
 import jobs.ledger.compaction
 import jobs.ledger.erasure

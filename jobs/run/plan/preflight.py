@@ -319,7 +319,7 @@ async def check_service(enrichment: Enrichment, lookup: Lookup, columns: pa.Sche
             await _reach_service(service)
         elif isinstance(lookup, SqlLookup):
             _require_secret(lookup, lookup.url)
-            from jobs.clients.sql_inspection import inspect  # SQLAlchemy: for declarations that need it
+            from jobs.clients.sql.sql_inspection import inspect  # SQLAlchemy: for declarations that need it
 
             await inspect(lookup, _key_types(lookup, columns))
 
@@ -337,8 +337,8 @@ def _require_secret(lookup: Lookup, value: str | Env) -> None:
 
 
 def _require_fitting_secrets(lookup: Lookup, service: Service) -> None:
-    from jobs.clients.authorizing import authorizer  # aiohttp: for declarations that need it
-    from jobs.clients.transport import Transport
+    from jobs.clients.http.authorizing import authorizer  # aiohttp: for declarations that need it
+    from jobs.clients.http.transport import Transport
 
     try:
         authorizer(service.auth, service.name)
@@ -348,7 +348,7 @@ def _require_fitting_secrets(lookup: Lookup, service: Service) -> None:
 
 
 async def _reach_service(service: Service) -> None:
-    from jobs.clients.transport import Transport
+    from jobs.clients.http.transport import Transport
 
     proxy = Transport(service).proxy_for(service.base_url)
     if proxy is None:

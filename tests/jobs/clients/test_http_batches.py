@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from jobs.clients.client import CallFailed, Throttled, Unclear
-from jobs.clients.http import HttpClient
+from jobs.clients.http.http_client import HttpClient
 from jobs.errors import AccessRefused
 from tests.support.examples import examples
 from tidegate import Batch, HttpLookup, Retry, Service

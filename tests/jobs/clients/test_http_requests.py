@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from jobs.clients.client import CallFailed, Throttled
-from jobs.clients.http import HttpClient
+from jobs.clients.http.http_client import HttpClient
 from tidegate import ApiKey, Env, HttpLookup, Pages, Service
 
 

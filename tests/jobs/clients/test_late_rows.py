@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from jobs.clients.client import CallFailed
-from jobs.clients.sql import SqlClient
+from jobs.clients.sql.sql_client import SqlClient
 from tidegate import Env, SqlLookup
 
 ROWS = 400

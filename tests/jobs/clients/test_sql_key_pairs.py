@@ -11,8 +11,8 @@ import psycopg2
 import pytest
 
 from jobs.clients.client import CallFailed
-from jobs.clients.sql import SqlClient
-from jobs.clients.sql_inspection import inspect
+from jobs.clients.sql.sql_client import SqlClient
+from jobs.clients.sql.sql_inspection import inspect
 from jobs.errors import DeclarationError
 from tidegate import Env, SqlLookup
 

@@ -6,8 +6,8 @@ import psycopg2
 import pytest
 
 from jobs.clients.client import CallFailed
-from jobs.clients.sql import SqlClient
-from jobs.clients.sql_inspection import inspect
+from jobs.clients.sql.sql_client import SqlClient
+from jobs.clients.sql.sql_inspection import inspect
 from tests.support.transaction_pooler import pgbouncer, pooled
 from tidegate import Env, SqlLookup
 

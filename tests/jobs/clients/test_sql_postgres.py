@@ -10,8 +10,8 @@ import pytest
 
 from jobs.clients.client import CallFailed
 from jobs.clients.exchanges import EXCHANGES
-from jobs.clients.sql import SqlClient
-from jobs.clients.sql_inspection import inspect
+from jobs.clients.sql.sql_client import SqlClient
+from jobs.clients.sql.sql_inspection import inspect
 from jobs.declare.answers.answer_json import dump, load
 from jobs.errors import DeclarationError, RunStopped
 from tidegate import Env, SqlLookup

@@ -444,7 +444,7 @@ def test_a_worker_that_gets_a_lookup_loads_no_sql_parser(tmp_path):
         import pickle, sys
         from pathlib import Path
         import jobs.task.runner
-        import jobs.clients.http
+        import jobs.clients.http.http_client
         lookup = pickle.loads(Path({str(tmp_path / "lookup")!r}).read_bytes())
         print([column.cast(None) for column in lookup.columns], "sqlglot" in sys.modules)
     """)

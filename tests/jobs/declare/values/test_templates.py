@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.clients.batch_items import dumped
+from jobs.clients.http.batch_items import dumped
 from jobs.declare.values.templates import JsonTemplate
 from jobs.errors import DeclarationError
 

@@ -10,8 +10,9 @@ from aiohttp import web
 
 from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamRecord, exponential_backoff
 from asyncio_core.testing import run_virtual
-from jobs.clients import request_counter, watched_connection
+from jobs.clients import request_counter
 from jobs.clients.client import CallFailed, Throttled
+from jobs.clients.http import watched_connection
 from jobs.declare.values.fingerprint import fingerprint
 from jobs.errors import DeclarationError
 from jobs.limits.lease_book import Answer, Limit, Share

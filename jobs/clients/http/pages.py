@@ -8,7 +8,7 @@ from typing import Any
 from yarl import URL
 
 from jobs.clients.client import CallFailed, Unclear
-from jobs.clients.http_session import Response, ServiceSession
+from jobs.clients.http.http_session import Response, ServiceSession
 from jobs.declare.answers.json_paths import JsonPath
 from jobs.declare.batch import Pages
 from jobs.declare.lookup import Key

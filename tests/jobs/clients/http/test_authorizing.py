@@ -15,10 +15,10 @@ import pytest
 from aiohttp import web
 from pyspark import cloudpickle
 
-from jobs.clients import authorizing
-from jobs.clients.authorizing import _TOKENS, TokenHeaders, authorizer, without_secrets
 from jobs.clients.client import CallFailed, Throttled
-from jobs.clients.http import HttpClient
+from jobs.clients.http import authorizing
+from jobs.clients.http.authorizing import _TOKENS, TokenHeaders, authorizer, without_secrets
+from jobs.clients.http.http_client import HttpClient
 from jobs.declare.values.fingerprint import plain
 from jobs.errors import DeclarationError, RunStopped
 from jobs.run.plan.planner import plan_tasks
@@ -394,7 +394,7 @@ def test_a_token_is_used_whatever_is_said_of_its_kind_and_life_and_is_fetched_on
 
 
 def test_a_token_that_is_cut_off_is_asked_for_again(monkeypatch):
-    monkeypatch.setattr("jobs.clients.authorizing.TOKEN_PAUSE", 0.0)
+    monkeypatch.setattr("jobs.clients.http.authorizing.TOKEN_PAUSE", 0.0)
     cut_off = [True, False]
 
     async def token(request):
@@ -407,7 +407,7 @@ def test_a_token_that_is_cut_off_is_asked_for_again(monkeypatch):
 
 
 def test_a_server_of_tokens_that_fails_is_tried_again_when_a_task_starts(monkeypatch):
-    monkeypatch.setattr("jobs.clients.authorizing.TOKEN_PAUSE", 0.0)
+    monkeypatch.setattr("jobs.clients.http.authorizing.TOKEN_PAUSE", 0.0)
     api = Api()
     api.token_answer = lambda: web.Response(status=503)
     with pytest.raises(RunStopped, match=r"gave no token: 503 \(3 tries\)"):

@@ -18,11 +18,11 @@ from urllib.parse import quote, quote_plus
 
 import aiohttp
 
-from jobs.clients import throttling
 from jobs.clients.client import CallFailed
-from jobs.clients.connections import WatchedConnector
-from jobs.clients.transport import Transport
-from jobs.clients.watched_connection import QUIET_AT_LEAST, WatchedConnection
+from jobs.clients.http import throttling
+from jobs.clients.http.connections import WatchedConnector
+from jobs.clients.http.transport import Transport
+from jobs.clients.http.watched_connection import QUIET_AT_LEAST, WatchedConnection
 from jobs.declare.auth import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentials, require_token_url
 from jobs.declare.services import without_path
 from jobs.declare.values.env import Env, resolve

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from jobs.clients.sql_engine import (
+from jobs.clients.sql.sql_engine import (
     dispose,
     engine_for,
     fitted_engine,
@@ -15,8 +15,8 @@ from jobs.clients.sql_engine import (
     one_line,
     without_password,
 )
-from jobs.clients.sql_keys import ColumnTypes
-from jobs.clients.sql_statements import one_key, quoted_table
+from jobs.clients.sql.sql_keys import ColumnTypes
+from jobs.clients.sql.sql_statements import one_key, quoted_table
 from jobs.declare.sql_lookup import SqlLookup, shown_address
 from jobs.errors import DeclarationError, RunStopped
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import aiohttp
 
-from jobs.clients.response_counter import ResponseCounter
+from jobs.clients.http.response_counter import ResponseCounter
 from jobs.declare.lookup import Key
 
 ANSWERS_WATCHED = 2_000  # on one connection, which is then retired and judged

@@ -10,7 +10,7 @@ from jobs.clients.batcher import Batching, BatchingClient, BatchRefused
 from jobs.clients.client import CallFailed, Unclear
 from jobs.clients.exchanges import trace
 from jobs.clients.request_counter import counts_of
-from jobs.clients.sql_engine import (
+from jobs.clients.sql.sql_engine import (
     dispose,
     engine_for,
     failure,
@@ -19,8 +19,8 @@ from jobs.clients.sql_engine import (
     left_at_once,
     require_file_here,
 )
-from jobs.clients.sql_keys import ColumnTypes
-from jobs.clients.sql_statements import ROWS_PER_KEY, ManyKeys, endless, one_key, plain, quoted_table
+from jobs.clients.sql.sql_keys import ColumnTypes
+from jobs.clients.sql.sql_statements import ROWS_PER_KEY, ManyKeys, endless, one_key, plain, quoted_table
 from jobs.declare.answers.answer_casts import cast_all
 from jobs.declare.answers.json_text import read_json
 from jobs.declare.lookup import Key

@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 
-from jobs.clients.decoding import decoded_start
+from jobs.clients.http.decoding import decoded_start
 from jobs.declare.answers.json_text import read_json
 
 SHOWN = 500  # displayed characters of an error's body

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from jobs.clients.client import CallFailed
-from jobs.clients.sql import SqlClient
+from jobs.clients.sql.sql_client import SqlClient
 from tidegate import DeclarationError, Env, SqlLookup
 
 EVERY_COLUMN = "n BIGINT, x DOUBLE, t STRING, b BINARY, d DATE, at TIMESTAMP, flag BOOLEAN, price DECIMAL(8,2)"

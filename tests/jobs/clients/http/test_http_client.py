@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from jobs.clients.client import CallFailed, Throttled
-from jobs.clients.http import HttpClient, escaped
+from jobs.clients.http.http_client import HttpClient, escaped
 from jobs.errors import RunStopped
 from tidegate import HttpLookup, Pages, Service
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-from jobs.clients.answer_body import SHOWN
 from jobs.clients.client import CallFailed, Throttled, Unclear
-from jobs.clients.http_session import Response
+from jobs.clients.http.answer_body import SHOWN
+from jobs.clients.http.http_session import Response
 from jobs.declare.answers.conditions import Conditions
 from jobs.declare.answers.json_paths import JsonPath
 from jobs.declare.answers.json_text import ExactNumber, repeated_member

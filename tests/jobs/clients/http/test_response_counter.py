@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from jobs.clients.response_counter import ResponseCounter
+from jobs.clients.http.response_counter import ResponseCounter
 from tests.support.unfinished_service import FRAMINGS, HEAD
 
 KEPT_ALIVE = tuple(name for name in FRAMINGS if name != "close")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from jobs.clients.http_session import ServiceSession
+from jobs.clients.http.http_session import ServiceSession
 from jobs.declare.lookup import Key
 
 

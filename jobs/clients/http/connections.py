@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 
-from jobs.clients.watched_connection import WatchedConnection
+from jobs.clients.http.watched_connection import WatchedConnection
 from jobs.declare.lookup import Key
 
 Doubt = Callable[[Sequence[Key]], None]  # receives the keys whose answers may be another key's

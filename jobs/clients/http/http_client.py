@@ -8,14 +8,14 @@ from uuid import NAMESPACE_OID, uuid5
 
 from yarl import URL
 
-from jobs.clients.answer_body import SHOWN
-from jobs.clients.batch_items import ItemRequests, dumped, id_text
 from jobs.clients.batcher import Batching, BatchingClient, BatchRefused
 from jobs.clients.client import CallFailed, Throttled, Unclear
-from jobs.clients.http_session import NO_HEADERS, AnswerTooLarge, Response, ServiceSession, StatusFailed
-from jobs.clients.pages import PageReader
+from jobs.clients.http.answer_body import SHOWN
+from jobs.clients.http.batch_items import ItemRequests, dumped, id_text
+from jobs.clients.http.http_session import NO_HEADERS, AnswerTooLarge, Response, ServiceSession, StatusFailed
+from jobs.clients.http.pages import PageReader
+from jobs.clients.http.session_client import SessionClient
 from jobs.clients.request_counter import counts_of
-from jobs.clients.session_client import SessionClient
 from jobs.declare.answers.answer_casts import cast_all
 from jobs.declare.answers.conditions import Conditions
 from jobs.declare.answers.json_paths import JsonPath
