@@ -13,7 +13,7 @@ from jobs import schema
 from jobs.arrow_values import conform
 from jobs.clients.exchanges import EXCHANGES, Exchange
 from jobs.clients.registry import client_for
-from jobs.input.arrow_keys import values_of
+from jobs.input.keys.arrow_keys import values_of
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.arrow_batches import BatchLayout
 from jobs.task.runner import PartitionRun

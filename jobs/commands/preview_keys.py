@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from jobs.errors import SparkFailed
-from jobs.input.arrow_expressions import evaluate
+from jobs.input.keys.arrow_expressions import evaluate
 from jobs.wording import one_line
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from jobs.arrow_values import conform
 from jobs.errors import TidegateError
-from jobs.input.key_values import Values
+from jobs.input.keys.key_values import Values
 from jobs.schema import SOURCE_FILE, SOURCE_ROW
 from jobs.storage.stored_files import open_parquet
 from jobs.storage.urls import is_url

@@ -26,9 +26,9 @@ import pyarrow.parquet as pq
 from jobs.arrow_values import conform
 from jobs.declare.inputs import TABLES
 from jobs.errors import DeclarationError
-from jobs.input.csv_rows import read_csv
-from jobs.input.json_rows import read_json
-from jobs.input.text_faults import TextFault
+from jobs.input.text.csv_rows import read_csv
+from jobs.input.text.json_rows import read_json
+from jobs.input.text.text_faults import TextFault
 from jobs.storage import durable
 from jobs.storage.new_files import Writable, new_file
 from jobs.storage.objects import download, is_found_here

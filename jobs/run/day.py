@@ -292,7 +292,7 @@ def _latest_first(enrichment: str) -> list[DayRecord]:
 
 def _judged(engine: Engine, plan: DayPlan, record: DayRecord, checks: str) -> DayRecord:
     """The record with the verdicts; the checks read the stored answers of the written rows."""
-    from jobs.input.arrow_expressions import evaluate
+    from jobs.input.keys.arrow_expressions import evaluate
     from jobs.run.engines.engine import SparkEngine
     from jobs.run.written_answers import stored_answers
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from jobs.input.arrow_expressions import arrow_keys
-from jobs.input.key_columns import read_keys
-from jobs.input.key_values import read_by
+from jobs.input.keys.arrow_expressions import arrow_keys
+from jobs.input.keys.key_columns import read_keys
+from jobs.input.keys.key_values import read_by
 from jobs.run.keys.key_texts import ROWS, TEXT, key_texts
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from asyncio_core import StreamElement, StreamRecord
 from jobs.clients import request_counter
 from jobs.clients.client import Client
-from jobs.input.arrow_keys import keys_of
+from jobs.input.keys.arrow_keys import keys_of
 from jobs.task.durable_output import Finished
 from jobs.task.lease.call_budget import CallBudget
 from jobs.task.lookup.lookup_state import KnownRows, Row

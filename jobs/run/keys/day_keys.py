@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from jobs.errors import DeclarationError
-from jobs.input.arrow_expressions import arrow_keys
 from jobs.input.dealing import Parts
-from jobs.input.key_columns import COMPARABLE
-from jobs.input.key_values import read_by
+from jobs.input.keys.arrow_expressions import arrow_keys
+from jobs.input.keys.key_columns import COMPARABLE
+from jobs.input.keys.key_values import read_by
 from jobs.run.keys.driver_keys import DriverKeys, KeyRows, collect_rows, read_rows
 from jobs.run.keys.key_texts import HASH, ROWS, TASK, TEXT, is_whole, with_texts
 from jobs.run.rows.local_rows import CURE, MOST_ROWS, LocalRows

@@ -12,9 +12,9 @@ import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812
 
 from jobs.input.dealing import Parts, tasks_of
-from jobs.input.key_columns import FILE, ROW, read_keys
-from jobs.input.key_values import Values
-from jobs.input.spark_hash import xxhash64
+from jobs.input.keys.key_columns import FILE, ROW, read_keys
+from jobs.input.keys.key_values import Values
+from jobs.input.keys.spark_hash import xxhash64
 from jobs.run.keys.key_texts import HASH, ROWS, TASK, TEXT, is_whole, key_texts
 from jobs.run.rows.local_rows import LocalRows
 from jobs.schema import SOURCE_FILE, SOURCE_ROW, arrow_schema

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.input.arrow_keys import keys_of
+from jobs.input.keys.arrow_keys import keys_of
 from jobs.ledger.keys import joined, texts_in
 
 if TYPE_CHECKING:

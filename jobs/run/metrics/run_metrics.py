@@ -17,7 +17,7 @@ from pyarrow import fs
 
 from jobs import schema
 from jobs.declare.values.prices import SENT, cost_of, in_force
-from jobs.input.arrow_keys import keys_of
+from jobs.input.keys.arrow_keys import keys_of
 from jobs.ledger.answers import ANSWERS
 from jobs.ledger.keys import joined, key_hashes, texts_in
 from jobs.ledger.plan import LedgerPlan

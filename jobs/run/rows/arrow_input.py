@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from jobs.errors import DeclarationError
-from jobs.input.arrow_expressions import arrow_keys
 from jobs.input.dealing import deal
 from jobs.input.file_rows import FileRows
-from jobs.input.key_values import Values
+from jobs.input.keys.arrow_expressions import arrow_keys
+from jobs.input.keys.key_values import Values
 from jobs.run.engines.spark_facts import is_remote, slots_of
 from jobs.schema import SOURCE_FILE, SOURCE_ROW, arrow_schema
 from jobs.storage.urls import is_url

@@ -9,11 +9,11 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from jobs.errors import DeclarationError
-from jobs.input.arrow_expressions import arrow_expression
 from jobs.input.dealing import deal
 from jobs.input.file_rows import FileRows
-from jobs.input.key_columns import COMPARABLE
-from jobs.input.key_values import Values
+from jobs.input.keys.arrow_expressions import arrow_expression
+from jobs.input.keys.key_columns import COMPARABLE
+from jobs.input.keys.key_values import Values
 from jobs.run.engines.engine import Engine, LocalEngine, SparkEngine
 from jobs.run.rows.keyed_rows import check_key_types, layout_of
 from jobs.schema import SOURCE_FILE, SOURCE_ROW

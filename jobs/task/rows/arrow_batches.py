@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from jobs import schema
 from jobs.declare.answers.answer_casts import AnswerColumn
-from jobs.input.arrow_keys import keys_of
+from jobs.input.keys.arrow_keys import keys_of
 from jobs.task.lookup.lookup_state import KnownRows, LookupState, Row
 from jobs.task.rows.outcome_columns import TIMESTAMP, answer_columns, audit_columns, outcomes_of
 

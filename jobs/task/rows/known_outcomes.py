@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from jobs.declare.answers.answer_casts import AnswerColumn
 from jobs.declare.lookup import Key
-from jobs.input.arrow_keys import UnreadKey
+from jobs.input.keys.arrow_keys import UnreadKey
 from jobs.ledger.keys import joined, texts_in
 from jobs.task.rows.asked_once import AskedOnce
 from jobs.task.rows.ledger_hits import LedgerHits

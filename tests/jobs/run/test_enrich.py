@@ -14,7 +14,7 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 
 from jobs import schema
 from jobs.errors import AccessRefused, TidegateError
-from jobs.input.arrow_keys import keys_of
+from jobs.input.keys.arrow_keys import keys_of
 from jobs.ledger.keys import key_text
 from jobs.limits.fair_shares import even_shares
 from jobs.run.engines.spark_failures import own_words, sentence_of

@@ -9,7 +9,7 @@ import pytest
 from tests.jobs.task.test_task_ledger import kept, with_ledger
 
 from jobs.declare.answers.answer_json import dump
-from jobs.input.arrow_keys import UnreadKey, keys_of
+from jobs.input.keys.arrow_keys import UnreadKey, keys_of
 from jobs.ledger.answers import StoredAnswer, as_answers, as_table
 from jobs.ledger.index import write_index
 from jobs.ledger.keys import key_text

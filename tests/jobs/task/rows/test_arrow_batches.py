@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from asyncio_core import WatermarkStrategy
 from jobs import schema
 from jobs.declare.answers.answer_types import read_ddl
-from jobs.input.arrow_keys import keys_of, values_of
+from jobs.input.keys.arrow_keys import keys_of, values_of
 from jobs.task.lookup.lookup_state import LookupState, Row
 from jobs.task.rows.arrow_batches import Assembler, BatchLayout, EventTimes, InputBatch
 

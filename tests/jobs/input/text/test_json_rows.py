@@ -9,9 +9,9 @@ import random
 import pytest
 
 from jobs.declare.answers.answer_types import read_ddl
-from jobs.input import json_rows
-from jobs.input.json_rows import read_json
-from jobs.input.text_faults import TextFault
+from jobs.input.text import json_rows
+from jobs.input.text.json_rows import read_json
+from jobs.input.text.text_faults import TextFault
 
 DDL = "a BIGINT, b STRING, c DOUBLE, d DECIMAL(20,3), e ARRAY<STRUCT<x: INT, y: STRING>>, f STRUCT<l: ARRAY<BOOLEAN>>"
 

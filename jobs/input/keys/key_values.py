@@ -1,6 +1,6 @@
 """Values of key expressions, evaluated by Arrow in a task.
 
-`jobs/input/arrow_expressions.py` makes them in the driver. This module loads without the SQL
+`jobs/input/keys/arrow_expressions.py` makes them in the driver. This module loads without the SQL
 parser, which takes 40 MB of each worker.
 """
 

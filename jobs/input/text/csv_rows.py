@@ -19,8 +19,8 @@ import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
 from jobs.declare.answers.answer_casts import AnswerColumn
-from jobs.input.text_casts import WrongValueError, cast_column, expected
-from jobs.input.text_faults import TextFault
+from jobs.input.text.text_casts import WrongValueError, cast_column, expected
+from jobs.input.text.text_faults import TextFault
 from jobs.wording import counted
 
 BLOCK = 4 << 20  # bytes read at once

@@ -3,7 +3,7 @@
 It knows columns, literals, trim, lower, upper, coalesce, nullif, if, CASE, concat, substring, casts to a text or
 a wider integer, comparisons, BETWEEN, IN, IS NULL, AND, OR, NOT. Every other expression, and one
 whose operands Spark would convert first, needs Spark. A random search compares both engines:
-tests/jobs/input/test_arrow_expressions.py.
+tests/jobs/input/keys/test_arrow_expressions.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sqlglot
 from sqlglot import expressions as exp
 
 from jobs.declare.lookup import Lookup
-from jobs.input.key_values import (
+from jobs.input.keys.key_values import (
     ColumnValues,
     ConstantValues,
     FunctionValues,

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from jobs.declare.answers.answer_types import read_ddl
-from jobs.input import csv_rows
-from jobs.input.csv_rows import read_csv
-from jobs.input.text_faults import TextFault
+from jobs.input.text import csv_rows
+from jobs.input.text.csv_rows import read_csv
+from jobs.input.text.text_faults import TextFault
 
 LETTERS = ['"', '""', ",", "\n", "\r", "\r\n", "a", "é", " ", "\\", "\t", "\0", "😀", "0"]
 LINE_ENDS = ["\n", "\r\n", "\r"]

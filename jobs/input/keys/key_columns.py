@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.input.key_values import Values, read_by
+from jobs.input.keys.key_values import Values, read_by
 from jobs.storage.stored_files import open_parquet
 
 if TYPE_CHECKING:

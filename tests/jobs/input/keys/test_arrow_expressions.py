@@ -6,7 +6,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from jobs.input.arrow_expressions import arrow_expression
+from jobs.input.keys.arrow_expressions import arrow_expression
 from jobs.schema import arrow_schema
 
 TYPES = pa.schema(

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from jobs.declare.answers.answer_casts import AnswerColumn, cast_to
-from jobs.input.text_faults import TextFault
+from jobs.input.text.text_faults import TextFault
 
 ROWS_AT_ONCE = 1 << 14
 LONGEST_ROW = 4 << 20  # bytes

@@ -1,0 +1,1 @@
+"""The keys of a day's rows, evaluated by Arrow where possible."""
