@@ -38,7 +38,7 @@ def enrich(frame: Frame, enrichment: Enrichment, *, max_calls: int | None = None
         RunStopped: A service is down or denies access, or a cap is reached.
         TidegateError: A row failed whose policy is "fail", or the ledger cannot be written.
     """
-    from jobs.commands.enrich_frame import enrich_frame  # declarations load without it
+    from jobs.commands.frames.enrich_frame import enrich_frame  # declarations load without it
     from jobs.run.plan.options import RunOptions
 
     rules = RunOptions(max_calls=max_calls, max_cost=max_cost)

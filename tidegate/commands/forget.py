@@ -12,7 +12,7 @@ from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command, add_package
 
 if TYPE_CHECKING:
-    from jobs.commands.forget import Certificate
+    from jobs.commands.forgetting.forget import Certificate
     from jobs.declare.lookup import Lookup
 
 
@@ -26,7 +26,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.commands import forget, forgotten_keys, ledgers
+    from jobs.commands import ledgers
+    from jobs.commands.forgetting import forget, forgotten_keys
 
     declared = discover(options.package)
     kept = ledgers.named(declared, options.lookup)

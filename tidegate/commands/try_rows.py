@@ -18,9 +18,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.commands import preview_text
-    from jobs.commands.preview import first_rows, preview_rows
-    from jobs.commands.preview_keys import keys_of
+    from jobs.commands.previewing import preview_text
+    from jobs.commands.previewing.preview import first_rows, preview_rows
+    from jobs.commands.previewing.preview_keys import keys_of
     from jobs.input.day import last_day
     from jobs.run.plan.preflight import preflight
 

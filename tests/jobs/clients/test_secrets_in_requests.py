@@ -10,7 +10,7 @@ from tests.jobs.clients.test_http import ask, lookup
 
 from jobs.clients.http.authorizing import _TOKENS
 from jobs.clients.registry import client_for
-from jobs.commands.preview_text import mask
+from jobs.commands.previewing.preview_text import mask
 from jobs.declare.values.fingerprint import fingerprint
 from jobs.errors import DeclarationError, RunStopped
 from jobs.ledger.declared_folder import request_fingerprint

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from jobs.commands.preview import first_rows
+from jobs.commands.previewing.preview import first_rows
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.day import files_in, find_input, last_day
 from jobs.input.delta import DeltaInput

@@ -15,7 +15,7 @@ from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
 
-from jobs.commands.preview import first_rows
+from jobs.commands.previewing.preview import first_rows
 from jobs.declare.finding import extras
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.day import files_in, find_input, last_day

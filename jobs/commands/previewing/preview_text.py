@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from jobs.clients.registry import client_for
-from jobs.commands.preview import PreviewRow
+from jobs.commands.previewing.preview import PreviewRow
 from jobs.declare.lookup import Lookup
 from jobs.wording import counted, one_line
 

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from data_quality import report, verdict_store
-from jobs.commands import forget, forgotten_keys
+from jobs.commands.forgetting import forget, forgotten_keys
 from jobs.commands.ledgers import kept_by
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import DeclarationError

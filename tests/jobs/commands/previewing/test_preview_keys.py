@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from asyncio_core import AsyncFunction
-from jobs.commands.preview import first_rows
-from jobs.commands.preview_keys import keys_of
+from jobs.commands.previewing.preview import first_rows
+from jobs.commands.previewing.preview_keys import keys_of
 from jobs.input.day import of_files
 from jobs.run.rows.keyed_rows import with_keys
 from jobs.task.rows import arrow_batches

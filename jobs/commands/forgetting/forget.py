@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from jobs.commands.forgotten_evidence import clean_records, delete_logs, rows_that_asked
-from jobs.commands.forgotten_keys import in_order, texts_of
-from jobs.commands.forgotten_windows import remake_windows
+from jobs.commands.forgetting.forgotten_evidence import clean_records, delete_logs, rows_that_asked
+from jobs.commands.forgetting.forgotten_keys import in_order, texts_of
+from jobs.commands.forgetting.forgotten_windows import remake_windows
 from jobs.commands.ledgers import Kept
 from jobs.commands.vacuum import vacuum
 from jobs.declare.enrichment import Enrichment

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.clients.billing_meter import Meters, metered
-from jobs.commands.frame_kinds import as_input, is_spark, kind_of
+from jobs.commands.frames.frame_kinds import as_input, is_spark, kind_of
 from jobs.declare.enrichment import Enrichment, written_columns
 from jobs.input.day import of_files
 from jobs.run.coordinator.run_leases import end_run

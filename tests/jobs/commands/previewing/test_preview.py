@@ -325,7 +325,7 @@ def test_a_service_that_refuses_us_is_one_sentence_after_what_came_before(projec
 
 
 def test_the_first_rows_are_those_of_the_first_files(project):
-    from jobs.commands.preview import first_rows
+    from jobs.commands.previewing.preview import first_rows
     from jobs.input.day import of_files
 
     day = of_files(sorted(Path("raw/date=2013-01-10").iterdir()))

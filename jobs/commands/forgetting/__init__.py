@@ -1,0 +1,1 @@
+"""What `tidegate forget` removes."""

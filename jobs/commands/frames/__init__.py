@@ -1,0 +1,1 @@
+"""`tidegate.enrich`: answers beside a frame of Spark, Arrow, pandas or Polars."""

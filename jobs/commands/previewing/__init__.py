@@ -1,0 +1,1 @@
+"""What `tidegate try` shows."""
