@@ -24,7 +24,7 @@ from ledger import keys_of, store
 from whole_run import session
 
 from jobs.input.day import of_files
-from jobs.ledger.compaction import compact
+from jobs.ledger.changes.compaction import compact
 from jobs.run.keys import day_keys
 from jobs.run.keys.day_keys import KeySource
 from jobs.run.keys.hits import find_hits, folder_of

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from jobs.declare.answers.answer_json import dump
 from jobs.declare.ledger_settings import Ttl
 from jobs.ledger.answers import SCHEMA
-from jobs.ledger.compaction import compact
+from jobs.ledger.changes.compaction import compact
 from jobs.ledger.index import AnswerIndex, write_index
 from jobs.ledger.keys import key_text
 from jobs.ledger.selection import select

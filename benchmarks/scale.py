@@ -23,7 +23,7 @@ from ledger import keys_of, store
 from usage import MemoryWatch
 from whole_run import session
 
-from jobs.ledger.compaction import compact
+from jobs.ledger.changes.compaction import compact
 from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.store import LedgerFolder
 from jobs.run.day import run_day

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobs.ledger.compaction import Compacted
-from jobs.ledger.compaction import compact as compact_folder
+from jobs.ledger.changes.compaction import Compacted
+from jobs.ledger.changes.compaction import compact as compact_folder
 from jobs.ledger.working_folders import remove_abandoned
 
 if TYPE_CHECKING:

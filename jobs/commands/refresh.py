@@ -16,7 +16,7 @@ from jobs.commands.marks import mark_expired
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import LedgerError
 from jobs.ledger.answers import ANSWERS, SCHEMA, as_answers
-from jobs.ledger.compaction import open_compacted
+from jobs.ledger.changes.compaction import open_compacted
 from jobs.ledger.generations import COMPACTED, contents
 from jobs.ledger.scan import read_parts
 from jobs.ledger.selection import select

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from jobs.errors import LedgerError
 from jobs.ledger.answers import SCHEMA
-from jobs.ledger.compaction import open_compacted
+from jobs.ledger.changes.compaction import open_compacted
 from jobs.ledger.generations import COMPACTED, CompactedFile, contents
 from jobs.ledger.plan import OF_REFRESH
 from jobs.ledger.scan import read_parts

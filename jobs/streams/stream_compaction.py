@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from jobs.declare.enrichment import Enrichment
-from jobs.ledger.compaction import compact
+from jobs.ledger.changes.compaction import compact
 from jobs.ledger.declared_folder import declared_folder
 
 BATCHES = 100  # of two parts or more each; a look-up reads a hundred parts in a tenth of a second

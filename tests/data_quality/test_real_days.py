@@ -8,7 +8,7 @@ from odd_days import DAY, Moody, declare, folders, give_input, run
 
 from data_quality.catalogue import checks
 from jobs.commands.marks import mark_expired
-from jobs.ledger.compaction import compact
+from jobs.ledger.changes.compaction import compact
 from jobs.run.plan.options import RunOptions
 
 pytestmark = pytest.mark.spark

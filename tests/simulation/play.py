@@ -14,8 +14,8 @@ from typing import Any
 
 from jobs.commands.marks import mark_expired
 from jobs.errors import TidegateError
-from jobs.ledger.compaction import compact
-from jobs.ledger.erasure import forget
+from jobs.ledger.changes.compaction import compact
+from jobs.ledger.changes.erasure import forget
 from jobs.limits.store_url import LIMITS_URL, OFF
 from jobs.run.enrich import write_out
 from jobs.run.keys.ledger_session import prepare_ledger

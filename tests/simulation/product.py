@@ -12,8 +12,8 @@ import pyarrow as pa
 
 import jobs.clients.http.http_client
 import jobs.commands.marks
-import jobs.ledger.compaction
-import jobs.ledger.erasure
+import jobs.ledger.changes.compaction
+import jobs.ledger.changes.erasure
 import jobs.run.coordinator.run_leases
 import jobs.run.engines.engine
 import jobs.run.engines.spark_coordinator

@@ -18,7 +18,7 @@ from jobs.commands.ledgers import Kept
 from jobs.commands.vacuum import vacuum
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import DayTaken, DeclarationError
-from jobs.ledger.erasure import forget as forget_in_ledger
+from jobs.ledger.changes.erasure import forget as forget_in_ledger
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import read_request, versions
 from jobs.process.publish_decision import Quality, render_report

@@ -8,7 +8,7 @@ import pytest
 
 from jobs.commands import ledgers, refresh
 from jobs.errors import DeclarationError
-from jobs.ledger.compaction import compact
+from jobs.ledger.changes.compaction import compact
 from jobs.ledger.keys import key_text
 from tests.support.places import everywhere
 from tidegate.__main__ import main

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from jobs.ledger.answers import StoredAnswer
-from jobs.ledger.compaction import compact
+from jobs.ledger.changes.compaction import compact
 from jobs.ledger.store import FORMAT, LedgerFolder
 
 AT = 1_700_000_000_000_000

@@ -15,8 +15,8 @@ from jobs.commands.marks import mark_expired
 from jobs.declare.ledger_settings import FOR_EVER, Ttl
 from jobs.ledger import store
 from jobs.ledger.answers import StoredAnswer
-from jobs.ledger.compaction import compact
-from jobs.ledger.erasure import forget
+from jobs.ledger.changes.compaction import compact
+from jobs.ledger.changes.erasure import forget
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder

@@ -10,8 +10,8 @@ import pytest
 
 from jobs.errors import LedgerError
 from jobs.ledger.answers import StoredAnswer, as_answers, as_table
-from jobs.ledger.compaction import Compacted, compact
-from jobs.ledger.erasure import forget
+from jobs.ledger.changes.compaction import Compacted, compact
+from jobs.ledger.changes.erasure import forget
 from jobs.ledger.generations import contents
 from jobs.ledger.journal import Journal
 from jobs.ledger.store import FORMAT, FORMAT_KEY, LedgerFolder

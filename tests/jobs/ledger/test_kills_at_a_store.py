@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from jobs.declare.ledger_settings import Ttl
-from jobs.ledger.compaction import compact
-from jobs.ledger.erasure import forget
+from jobs.ledger.changes.compaction import compact
+from jobs.ledger.changes.erasure import forget
 from jobs.ledger.keys import key_text
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jobs.declare.answers.answer_json import dump
 from jobs.ledger.answers import StoredAnswer
-from jobs.ledger.compaction import compact
+from jobs.ledger.changes.compaction import compact
 from jobs.ledger.store import LedgerFolder
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "ledger.md").read_text()

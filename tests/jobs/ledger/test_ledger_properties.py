@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from jobs.declare.ledger_settings import Ttl
 from jobs.ledger.answers import OUTCOMES, StoredAnswer, as_answers
-from jobs.ledger.compaction import compact
-from jobs.ledger.erasure import forget
+from jobs.ledger.changes.compaction import compact
+from jobs.ledger.changes.erasure import forget
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from tests.support.examples import examples

@@ -9,9 +9,10 @@ import pytest
 
 from jobs.declare.ledger_settings import Ttl
 from jobs.errors import LedgerError
-from jobs.ledger import compaction, generations, scan, selection
+from jobs.ledger import generations, scan, selection
 from jobs.ledger.answers import StoredAnswer, as_answers, as_table
-from jobs.ledger.compaction import compact
+from jobs.ledger.changes import compaction
+from jobs.ledger.changes.compaction import compact
 from jobs.ledger.generations import contents
 from jobs.ledger.selection import Search, select
 from jobs.ledger.store import LedgerFolder, as_parquet

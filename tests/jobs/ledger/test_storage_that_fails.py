@@ -19,11 +19,11 @@ from jobs.commands.ledgers import Kept
 from jobs.commands.replay import void_what_failed
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import LedgerError
-from jobs.ledger import compaction
 from jobs.ledger.answers import StoredAnswer, as_answers
-from jobs.ledger.compaction import compact
+from jobs.ledger.changes import compaction
+from jobs.ledger.changes.compaction import compact
+from jobs.ledger.changes.erasure import forget
 from jobs.ledger.declared_folder import request_fingerprint
-from jobs.ledger.erasure import forget
 from jobs.ledger.keys import key_text
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select

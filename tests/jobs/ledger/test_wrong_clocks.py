@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.declare.ledger_settings import Ttl
-from jobs.ledger.compaction import compact
+from jobs.ledger.changes.compaction import compact
 from jobs.ledger.resolution import SKEW
 from jobs.ledger.selection import select
 from tests.support.places import everywhere

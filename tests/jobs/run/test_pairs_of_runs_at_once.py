@@ -17,7 +17,7 @@ from jobs import schema
 from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.ledger_settings import Ttl
 from jobs.declare.services import Service
-from jobs.ledger.compaction import compact
+from jobs.ledger.changes.compaction import compact
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import Search
 from jobs.run.keys.claims import SharedLookup

@@ -18,7 +18,7 @@ from jobs.commands.replay import prepare
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import TidegateError
 from jobs.ledger.answers import as_answers
-from jobs.ledger.compaction import compact
+from jobs.ledger.changes.compaction import compact
 from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.keys import key_text
 from jobs.ledger.selection import select

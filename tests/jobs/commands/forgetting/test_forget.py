@@ -18,7 +18,7 @@ from jobs.commands.ledgers import kept_by
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer
-from jobs.ledger.compaction import compact
+from jobs.ledger.changes.compaction import compact
 from jobs.ledger.keys import key_text
 from jobs.ledger.selection import select
 from jobs.ledger.stored_request import write_request

@@ -18,7 +18,7 @@ from data_quality.report.pages import render
 from jobs.errors import DeclarationError, PublishConflict
 from jobs.input.day import find_input
 from jobs.ledger.answers import StoredAnswer
-from jobs.ledger.compaction import compact
+from jobs.ledger.changes.compaction import compact
 from jobs.process.day_pipeline import DayPipeline
 from jobs.run.changes.changed_rows import compare, find_changes, hand_over, taken_over, with_kept_rows
 from jobs.run.day import run_day

@@ -11,10 +11,11 @@ import pytest
 
 from jobs.commands.marks import mark_expired
 from jobs.errors import LedgerError
-from jobs.ledger import compaction, store
+from jobs.ledger import store
 from jobs.ledger.answers import as_table
-from jobs.ledger.compaction import compact
-from jobs.ledger.erasure import Forgotten, forget
+from jobs.ledger.changes import compaction
+from jobs.ledger.changes.compaction import compact
+from jobs.ledger.changes.erasure import Forgotten, forget
 from jobs.ledger.expired_marks import expired_marks
 from jobs.ledger.index import write_index
 from jobs.ledger.store import LedgerFolder, as_parquet

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from jobs.ledger import store
 from jobs.ledger.answers import StoredAnswer, as_answers, as_table
-from jobs.ledger.merging import SortedFile, in_order, merged
+from jobs.ledger.changes.merging import SortedFile, in_order, merged
 
 NOW = 1_000_000  # µs; later than every record
 RECORDS = st.lists(

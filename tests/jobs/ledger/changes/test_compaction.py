@@ -10,10 +10,10 @@ import pytest
 
 from jobs.declare.ledger_settings import Ttl
 from jobs.errors import LedgerError
-from jobs.ledger import compaction, merging
 from jobs.ledger.answers import SCHEMA, as_answers
-from jobs.ledger.compaction import Compacted, compact
-from jobs.ledger.erasure import forget
+from jobs.ledger.changes import compaction, merging
+from jobs.ledger.changes.compaction import Compacted, compact
+from jobs.ledger.changes.erasure import forget
 from jobs.ledger.generations import contents, newest_generation
 from jobs.ledger.store import LedgerFolder
 from tests.support.places import everywhere

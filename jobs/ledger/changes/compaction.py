@@ -19,6 +19,7 @@ from pyarrow import fs
 
 from jobs.errors import LedgerError
 from jobs.ledger.answers import LARGEST
+from jobs.ledger.changes.merging import SortedFile, in_order, merged
 from jobs.ledger.generations import (
     COMPACTED,
     COMPLETE,
@@ -31,7 +32,6 @@ from jobs.ledger.generations import (
     number_in,
 )
 from jobs.ledger.journal import JOURNAL
-from jobs.ledger.merging import SortedFile, in_order, merged
 from jobs.ledger.scan import read_parts
 from jobs.ledger.store import PARTS, ForeignFile, LedgerFolder, as_parquet
 from jobs.storage.locked_folders import temporary_folder

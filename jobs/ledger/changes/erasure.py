@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from jobs.errors import LedgerError
-from jobs.ledger.compaction import ROWS_IN_MEMORY, open_compacted, sweep, write_compacted
+from jobs.ledger.changes.compaction import ROWS_IN_MEMORY, open_compacted, sweep, write_compacted
+from jobs.ledger.changes.merging import in_order
 from jobs.ledger.generations import (
     COMPACTED,
     CompactedFile,
@@ -20,7 +21,6 @@ from jobs.ledger.generations import (
     number_in,
 )
 from jobs.ledger.journal import JOURNAL
-from jobs.ledger.merging import in_order
 from jobs.ledger.plan import OF_KEYS
 from jobs.ledger.scan import KeySet
 from jobs.ledger.store import PARTS, ForeignFile, LedgerFolder

@@ -1,0 +1,1 @@
+"""What changes a ledger beside runs: compaction and erasure."""
