@@ -461,7 +461,8 @@ class LookupMetrics(Facts):
     throttled_s: float = 0.0  # time that the gate was closed by throttling; mean over the tasks
     down_s: float = 0.0  # the same, because the service was down
     adapted_s: float = 0.0  # time that calls waited because the service bears no more at once; likewise
-    # outage, rate, cpu, adaptive, concurrency, service, spark (jobs/run/metrics/limiting_factor.py); empty: nothing was called
+    # outage, rate, cpu, adaptive, concurrency, service, spark (jobs/run/metrics/limiting_factor.py);
+    # empty: nothing was called
     limited_by: str = ""
 
     @property

@@ -17,7 +17,7 @@ NAMES = {
 }
 # any file that names one has such a word, however its lines are broken
 SPELLED = re.compile(rf"\b(?:{'|'.join(MODULES)})\b|\.\s*(?:{'|'.join(name.rpartition('.')[2] for name in NAMES)})\b")
-ABOVE = {"process", "commands"}
+ABOVE = {"process", "streams", "commands"}
 
 
 def reached_for(text):

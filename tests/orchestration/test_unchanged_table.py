@@ -3,13 +3,13 @@
 import dataclasses
 
 import dagster as dg
-from tests.jobs.run.test_changed_rows import give, never, show, towns  # noqa: F401  # a fixture
 
 from data_quality.catalogue import checks
 from jobs.schema import Verdict
 from jobs.tables.records import run_records
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import definitions_of
+from tests.jobs.run.changes.test_changed_rows import give, never, show, towns  # noqa: F401  # a fixture
 from tests.support.scripted_spark import scripted
 
 

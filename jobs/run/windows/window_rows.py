@@ -1,8 +1,8 @@
 """The windows of a day, made from the rows as the run wrote them, by the rules of Flink's WindowOperator.
 
 A row misses a window if its end - 1 ms + the allowed lateness is at or before the watermark in force as the row
-arrived (jobs/run/windows/arrival.py). Tumbling and sliding windows are columns; only the rows for which a watermark decides
-anything are looked up. Sessions depend on the order of arrival, key by key.
+arrived (jobs/run/windows/arrival.py). Tumbling and sliding windows are columns; only the rows for which a watermark
+decides anything are looked up. Sessions depend on the order of arrival, key by key.
 """
 
 import shutil

@@ -23,7 +23,7 @@ class CallBudget:
     """
 
     def __init__(self, cap: CallCap | None, partition: int) -> None:
-        """cap: of the run; None where only budgets over runs bound what it spends (jobs/task/lease/service_lease.py)."""
+        """cap: of the run; None where only budgets over runs bound what it spends (service_lease.py)."""
         self._cap = cap
         self._left = math.inf if cap is None else cap.parts[partition % len(cap.parts)]
         self._running = 0

@@ -6,7 +6,6 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 from aiohttp import web
-from tests.jobs.clients.test_http import ask, lookup, replies
 
 from jobs.clients.client import CallFailed
 from jobs.declare.ledger_settings import FOR_EVER, Ttl
@@ -16,6 +15,7 @@ from jobs.ledger.answers import StoredAnswer, as_table
 from jobs.ledger.declared_folder import request_fingerprint
 from jobs.run.keys.judged_answers import without_old_errors
 from tests.golden.declared.golden import order, towns, weather
+from tests.jobs.clients.http.test_http_client import ask, lookup, replies
 from tidegate import ApiKey, Batch, Env, HttpLookup, OAuth2ClientCredentials, Pages, Service
 
 HOUR_US = 3_600_000_000

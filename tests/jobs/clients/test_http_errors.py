@@ -10,11 +10,11 @@ import threading
 import pyarrow as pa
 import pytest
 from aiohttp import web
-from tests.jobs.clients.test_http import ask, lookup, replies
 
 from jobs.clients.client import CallFailed, Redirected, Throttled
 from jobs.commands.previewing.preview import preview_rows
 from jobs.errors import AccessRefused
+from tests.jobs.clients.http.test_http_client import ask, lookup, replies
 from tidegate import Bearer, Env, Retry, Service
 
 

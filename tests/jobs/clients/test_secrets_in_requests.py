@@ -6,7 +6,6 @@ import json
 
 import pytest
 from aiohttp import web
-from tests.jobs.clients.test_http import ask, lookup
 
 from jobs.clients.http.authorizing import _TOKENS
 from jobs.clients.registry import client_for
@@ -17,6 +16,7 @@ from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import read_request, write_request
 from jobs.run.plan.preflight import check_service
+from tests.jobs.clients.http.test_http_client import ask, lookup
 from tidegate import ApiKey, Batch, Enrichment, Env, Input, OAuth2ClientCredentials, Output, Pages, Service
 
 SECRET = "s3cr3t/of+ours&=é"

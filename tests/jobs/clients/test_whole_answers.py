@@ -9,7 +9,7 @@ from aiohttp import web
 
 from jobs.clients.client import CallFailed
 from jobs.errors import DeclarationError
-from tests.jobs.clients.test_http import ask, lookup, replies
+from tests.jobs.clients.http.test_http_client import ask, lookup, replies
 from tests.jobs.clients.test_http_batches import ask as ask_batch
 from tests.jobs.clients.test_http_batches import lookup as batched
 

@@ -11,7 +11,6 @@ from decimal import Decimal
 
 import pytest
 from aiohttp import web
-from tests.jobs.task.test_task_ledger import kept, with_ledger
 
 from jobs.errors import BudgetExhausted, DeclarationError
 from jobs.ledger.store import LedgerFolder
@@ -19,6 +18,7 @@ from jobs.limits.lease_book import Claim, LeaseBook, Limit, Share
 from jobs.limits.store_url import LIMITS_URL, open_store
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
 from jobs.run.coordinator.run_leases import RunLeases, check_limits, limits_of
+from tests.jobs.task.lookup.test_task_ledger import kept, with_ledger
 from tests.jobs.task.test_runner import batches, in_time, plan
 from tests.support.task_threads import TaskThreads
 from tidegate import Batch, Budget, Enrichment, HttpLookup, Input, Output, Price, Retry, Service, lookup

@@ -13,7 +13,7 @@ import pytest
 from data_quality.window_rules import Arrived, dropped_rows, windows_of
 from jobs.schema import WindowFacts
 from jobs.task.session_windows import SessionWindows
-from tests.jobs.run.test_windows import EPOCH, day_of, made, reasons_of, table_of
+from tests.jobs.run.windows.test_window_rows import EPOCH, day_of, made, reasons_of, table_of
 from tests.support.window_model import Model, watermarks_of
 
 RECORDED = Path(__file__).with_name("flink") / "window_traces.jsonl"

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.jobs.run.test_windows import EPOCH, MS, day_of, made, reasons_of, table_of, written
 
 from data_quality.watermarks import NO_TIME
 from data_quality.window_rules import Arrived, dropped_rows, windows_of
@@ -19,6 +18,7 @@ from jobs.run.windows.window_rows import DROPPED, WATERMARK, marks_of
 from jobs.run.windows.windowless_rows import dropped_of, write_windowless
 from jobs.schema import WindowFacts
 from jobs.task.session_windows import SessionWindows
+from tests.jobs.run.windows.test_window_rows import EPOCH, MS, day_of, made, reasons_of, table_of, written
 from tests.support.examples import examples
 from tests.support.window_model import Model, starts_of, watermarks_of
 

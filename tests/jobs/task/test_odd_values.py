@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from tests.jobs.task.test_task_ledger import kept, with_ledger
 
 from jobs.declare.answers.answer_json import dump
 from jobs.input.keys.arrow_keys import UnreadKey, keys_of
@@ -14,6 +13,7 @@ from jobs.ledger.answers import StoredAnswer, as_answers, as_table
 from jobs.ledger.index import write_index
 from jobs.ledger.keys import key_text
 from jobs.ledger.store import LedgerFolder
+from tests.jobs.task.lookup.test_task_ledger import kept, with_ledger
 from tests.jobs.task.test_runner import Function, batch, batches, collected, lookup, plan
 from tidegate import Retry
 

@@ -24,7 +24,7 @@ def listed():
     """The files of the table in docs/design.md."""
     text = (ROOT / "docs/design.md").read_text().partition("crosses these")[2].partition("## ")[0]
     rows = re.findall(r"^\| `([a-z_/]+/)` \| (.+) \|$", text, re.MULTILINE)
-    return {f"{room}{name}" for room, names in rows for name in re.findall(r"`([a-z_]+\.py)`", names)}
+    return {f"{room}{name}" for room, names in rows for name in re.findall(r"`([a-z_/]+\.py)`", names)}
 
 
 def crossed(plan, first, rows):

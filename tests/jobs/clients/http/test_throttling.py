@@ -7,11 +7,11 @@ import random
 import pytest
 from aiohttp import web
 from multidict import CIMultiDict
-from tests.jobs.clients.test_http import ask, lookup, replies
 
 from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.http import throttling
 from jobs.errors import AccessRefused
+from tests.jobs.clients.http.test_http_client import ask, lookup, replies
 from tidegate import Service
 
 NOW = dt.datetime(2026, 11, 26, 12, tzinfo=dt.UTC)

@@ -8,13 +8,13 @@ import threading
 
 import pytest
 from aiohttp import web
-from tests.jobs.clients.test_http import ask, lookup
 
 from jobs.clients.client import CallFailed
 from jobs.clients.http.authorizing import _TOKENS
 from jobs.declare.values.fingerprint import fingerprint
 from jobs.errors import AccessRefused, DeclarationError
 from jobs.run.plan.preflight import check_service
+from tests.jobs.clients.http.test_http_client import ask, lookup
 from tests.support.authority import HOST, Authority
 from tidegate import Enrichment, Env, Input, OAuth2ClientCredentials, Output, Service
 

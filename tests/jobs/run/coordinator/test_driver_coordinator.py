@@ -12,7 +12,6 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from tests.jobs.task.test_driver_link import Run, connected
 
 from jobs.errors import BudgetExhausted, ComputedBefore, DeclarationError, RowFailed, RunStopped, TaskFailed
 from jobs.run.coordinator import driver_coordinator as coordinating
@@ -22,6 +21,7 @@ from jobs.schema import ShareGiven
 from jobs.task.link.driver_link import DriverLink
 from jobs.task.link.link_protocol import DEADLINES, Lines
 from jobs.task.link.progress import TaskProgress
+from tests.jobs.task.link.test_driver_link import Run, connected
 
 pytestmark = pytest.mark.process
 

@@ -217,7 +217,8 @@ def test_a_run_that_began_before_the_clock_was_put_back_waits_for_no_dead_one(pl
 def test_nobody_waits_for_a_run_whose_process_is_gone(plan):
     dead, alive = plan("dead"), plan("alive")
     begin = (
-        "from jobs.ledger.working_folders import announce; from jobs.run.keys.hits import folder_of; import sys, pickle; "
+        "import sys, pickle; from jobs.ledger.working_folders import announce; "
+        "from jobs.run.keys.hits import folder_of; "
         "plan = pickle.loads(sys.stdin.buffer.read()); announce(folder_of(plan), plan.run_id)"
     )
     subprocess.run([sys.executable, "-c", begin], input=pickle.dumps(dead), check=True)

@@ -4,7 +4,6 @@ import time
 from dataclasses import replace
 
 import pytest
-from tests.jobs.task.test_driver_link import Run, connected
 
 from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.limits.limits_plan import ServiceLimits
@@ -13,6 +12,7 @@ from jobs.run.metrics.progress import RunProgress
 from jobs.run.terminal import progress_line
 from jobs.task.link.progress import TaskProgress
 from jobs.task.runner import PartitionRun
+from tests.jobs.task.link.test_driver_link import Run, connected
 from tests.jobs.task.test_runner import Function, batch, lookup, plan
 
 pytestmark = pytest.mark.process

@@ -28,7 +28,7 @@ from tests.support.killed_processes import behind_a_proxy
 pytestmark = pytest.mark.process
 
 DAYS = ["2013-01-10", "2013-01-11", "2013-01-12"]
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 EVERY_TWO = {"delta.checkpointInterval": "2"}
 
 

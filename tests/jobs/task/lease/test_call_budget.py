@@ -3,12 +3,12 @@
 import dataclasses
 
 import pytest
-from tests.jobs.task.test_task_ledger import NO_RETRY, with_ledger
 
 from jobs.errors import BudgetExhausted
 from jobs.ledger.plan import CallCap
 from jobs.ledger.store import LedgerFolder
 from jobs.task.runner import PartitionRun
+from tests.jobs.task.lookup.test_task_ledger import NO_RETRY, with_ledger
 from tests.jobs.task.test_runner import Function, answered, batches, in_time, lookup, plan
 
 PART = 20  # so few that its failures are no outage

@@ -7,7 +7,6 @@ import threading
 import time
 
 import pytest
-from tests.jobs.task.test_task_ledger import kept, with_ledger
 
 from jobs.errors import BudgetExhausted, RowFailed, RunCancelled
 from jobs.ledger.plan import CallCap
@@ -17,6 +16,7 @@ from jobs.task.link.driver_link import DriverLink
 from jobs.task.link.link_protocol import DEADLINES, HEARTBEAT, Deadlines, Lines
 from jobs.task.link.progress import TaskProgress
 from jobs.task.runner import PartitionRun
+from tests.jobs.task.lookup.test_task_ledger import kept, with_ledger
 from tests.jobs.task.test_runner import EARLIER, Function, batches, in_time, lookup, ours, plan
 
 
