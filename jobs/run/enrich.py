@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -119,10 +120,12 @@ def write_out(
         folder, written_schema(prepared.schema, plan.layout), distinct_columns(plan.layout), plan.meters
     )
 
+    checked = _checked(sent)
+
     def task(part: Any, facts: TaskFacts) -> TaskResult:
         rows = part if plan.reads is None else read_rows(plan.reads, part)
         written = run_partition(plan, rows, facts)
-        return files.write(_judged(written, sent), facts.partitionId(), attempt=facts.taskAttemptId())
+        return files.write(checked(written), facts.partitionId(), attempt=facts.taskAttemptId())
 
     coordinator = engine.coordinator
     parts: Any = prepared if plan.reads is None else range(tasks)  # Spark, or a task, reads the rows
@@ -161,11 +164,13 @@ def write_keys(
     written = written_schema(types, plan.layout)
     files = TaskFiles.of(folder, T.StructType([written[name] for name in columns]), (), plan.meters)
 
+    checked = _checked(sent)
+
     def task(part: Any, facts: TaskFacts) -> TaskResult:
         number = facts.partitionId()
         batches = (numbered(batch, number) for batch in part.to_batches(ROWS_AT_ONCE)) if here else part
         done = run(plan, batches, facts)
-        asked = (batch.select(columns) for batch in _judged(done, sent))
+        asked = (batch.select(columns) for batch in checked(done))
         return files.write(asked, number)
 
     here = isinstance(keys, pa.Table)
@@ -183,9 +188,12 @@ def write_keys(
     return pa.concat_tables(tables)
 
 
-def _judged(rows: Iterator[pa.RecordBatch], sent: RequestMetricsCollector | None) -> Iterator[pa.RecordBatch]:
-    """The rows of a task; where nobody collects what it sent, no check sees answers in doubt, and they fail it."""
-    return without_doubt(rows, counts_anew=False) if sent is None else rows
+def _checked(sent: RequestMetricsCollector | None) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a task does with its rows: where nobody collects what it sent, answers in doubt fail it.
+
+    A task would load this module with a function of it.
+    """
+    return partial(without_doubt, counts_anew=False) if sent is None else iter
 
 
 def distinct_columns(layout: BatchLayout) -> Iterator[str]:
