@@ -30,9 +30,10 @@ def last_published(enrichment: str, day: str, *, table: str = "", before: str = 
     seen = _runs_seen(records)
     published = [one for one in records if one.state == "published" or one.facts.run_id in seen]
 
-    def order(record: DayRecord) -> tuple[bool, str, int]:
+    def order(record: DayRecord) -> tuple[bool, str, int, str]:
         # by time only where files do not tell: clocks of hosts differ, versions of a table that was deleted begin again
-        return record.facts.run_id in seen, record.published_at or "", record.published_version or 0
+        at, version = record.published_at or "", record.published_version or 0
+        return record.facts.run_id in seen, at, version, record.facts.started_at
 
     return max(published, key=order, default=None)
 
