@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from jobs.errors import TidegateError
 from jobs.schema import UnwrittenRun
-from jobs.tables import old_files
 from jobs.tables.leases.day_leases import Lease, at_work
 from jobs.tables.records import run_bills, run_records
 
@@ -54,6 +53,8 @@ def remove_files_of_killed(enrichment: str, table: str, lease: Lease) -> None:
     """Remove the files of the day's previous run, if it was killed before it had a record, because they may have
     personal values. Its processes have ended: the lease was free. Files that readers can see stay.
     """
+    from jobs.tables import old_files  # deltalake, which definitions load without
+
     if lease.file is not None and lease.before and run_records.of_run(enrichment, lease.day, lease.before) is None:
         with suppress(TidegateError):  # `vacuum` removes them later
             old_files.remove_run(table, lease.before)
