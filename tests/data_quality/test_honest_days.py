@@ -23,8 +23,9 @@ NO_HISTORY = {"input_day_complete": "not run: no earlier day of the same weekday
 
 
 @pytest.mark.parametrize("mode", ["ordered", "unordered", "key_ordered"])
-def test_fifty_seeded_runs_of_the_operator_raise_no_alarm(spark, tmp_path, mode):
-    day = operator_day(tmp_path, mode, seeds=range(50))
+@pytest.mark.parametrize("runs", [12, pytest.param(50, marks=pytest.mark.proof)])
+def test_seeded_runs_of_the_operator_raise_no_alarm(spark, tmp_path, mode, runs):
+    day = operator_day(tmp_path, mode, seeds=range(runs))
     facts, figures = day.write()
     found = check(spark, facts, figures, day.ledger()).verdicts
     assert not_passed(found) == NO_HISTORY

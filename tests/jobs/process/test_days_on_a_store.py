@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 FILES, ROWS, IN_FLIGHT = 10, 200, 8
 REQUESTS = Counter(
     {
-        ("GET", "/_leases"): 1, ("PUT", "/_leases"): 3,  # taken, confirmed, released
+        ("GET", "/_leases"): 3, ("PUT", "/_leases"): 3,  # taken, confirmed, released; listed for the report
         ("GET", "/_publishing.lock"): 1, ("PUT", "/_publishing.lock"): 2,
         ("GET", "/_records"): 1, ("PUT", "/_records"): 1,
         ("PUT", "/runs"): 2,  # the files of two tasks

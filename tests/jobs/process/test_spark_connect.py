@@ -81,6 +81,7 @@ def ended(process):
     return process.returncode, output
 
 
+@pytest.mark.proof
 def test_a_day_over_spark_connect_gives_the_tables_that_a_session_of_its_own_gives(
     project, remote, service, spark, monkeypatch
 ):

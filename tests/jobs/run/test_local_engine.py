@@ -130,7 +130,7 @@ def test_a_row_has_the_source_file_that_spark_gives_it(tmp_path, spark):
         pq.write_table(pa.table({"name": [name]}), tmp_path / name)
     frame = spark.read.parquet(str(tmp_path)).select("name", "_metadata.file_path")
     judged = {row["name"]: row["file_path"].replace("file:///", "file:/") for row in frame.collect()}
-    assert {name: url_of(tmp_path / name) for name in NAMES} == judged
+    assert {name: url_of(str(tmp_path / name)) for name in NAMES} == judged
 
 
 @pytest.mark.process

@@ -154,7 +154,7 @@ def stored(towns, request):
     return towns
 
 
-@everywhere("towns")
+@everywhere("towns", on_store=pytest.mark.proof)
 def test_no_byte_of_a_key_stays_and_nothing_else_goes(stored, capsys):
     assert files_that_hold(GONE)
     Path("keys.csv").write_text(f"town\n{GONE}\n")
@@ -302,7 +302,7 @@ def test_a_run_held_back_whose_files_do_not_tell_what_they_asked_counts_as_one_t
     assert not run_records.spark_log("towns", THIRD, "old").exists()
 
 
-@everywhere("towns")
+@everywhere("towns", on_store=pytest.mark.proof)
 def test_what_a_publication_that_crashed_left_beside_the_table_goes_and_the_rest_stays(stored):
     crashed = run_records.save(stored.written(THIRD, [NUMBER], "crashed", {NUMBER: "error"})).facts
     stored.publish(FOURTH, [5], statuses={5: "error"})
@@ -315,7 +315,7 @@ def test_what_a_publication_that_crashed_left_beside_the_table_goes_and_the_rest
     assert DeltaTable(f"{TABLE}__dead_letters").to_pyarrow_table()["number"].to_pylist() == [5]
 
 
-@everywhere("towns")
+@everywhere("towns", on_store=pytest.mark.proof)
 def test_nothing_is_forgotten_while_a_run_is_at_work(stored, capsys):
     with leased(TABLE, "2013-01-12", "working"):
         assert tidegate("forget", "weather", "--key", f"town={GONE}") == 1
@@ -325,7 +325,7 @@ def test_nothing_is_forgotten_while_a_run_is_at_work(stored, capsys):
     assert numbers(FIRST) == [1, NUMBER]
 
 
-@everywhere("towns")
+@everywhere("towns", on_store=pytest.mark.proof)
 @pytest.mark.parametrize("day", [FIRST, SECOND])  # one whose rows are taken out, a new one
 def test_a_run_that_began_meanwhile_is_told_and_the_same_again_forgets_what_it_wrote(towns, monkeypatch, capsys, day):
     towns.store({NUMBER: {"temp_c": 1.0}})

@@ -84,7 +84,7 @@ def at(seconds):
     return MIDNIGHT + dt.timedelta(seconds=seconds)
 
 
-@everywhere("project")
+@everywhere("project", on_store=pytest.mark.proof)
 def test_a_days_windows_are_written_checked_and_replaced_with_it(spark):
     enrichment = declared(BY_MINUTE, SESSIONS)
     given(DAY, [(1, "pv", -100), (2, "pv", -95), (3, "buy", -30)], [(4, "pv", -90), (5, None, None), (6, "buy", 20)])

@@ -169,7 +169,7 @@ def test_what_an_attempt_stored_is_not_asked_by_the_next_attempt_of_its_task(fol
     table = in_time(lambda: pa.Table.from_batches(list(PartitionRun(planned, 3, 1).run(iter(batches(5000))))))
     sources = table[schema.source("first")].to_pylist()
     assert sources.count("ledger") == answered
-    assert request_counter.earlier() == {"first": answered}  # they are calls of the day
+    assert request_counter.earlier()["first"] == answered  # they are calls of the day
     assert function.calls - asked == 5000 - answered
     assert table["first_x"].to_pylist() == list(range(5000))
     other = Function()
