@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any
 
 from asyncio_core.errors import AsyncInvokeError
-from asyncio_core.function import ResultTypeError, results_of, survival, timeout_handler
+from asyncio_core.function import ResultTypeError, as_results, survival, timeout_handler
 from asyncio_core.gate import Gate
 from asyncio_core.queues import Entry
 from asyncio_core.retry import RetryStrategy
@@ -205,7 +205,7 @@ class Calls:
             try:
                 results = await invoke(entry.element._value)  # noqa: SLF001 - the property's frame would cost 2 %
                 if type(results) is not list:
-                    results = results_of("async_invoke", results)
+                    results = as_results("async_invoke", results)
             except Exception as error:  # noqa: BLE001 - the user's: judged, then raised as the operator's failure
                 self._attempt_raised(worker, entry, error)
             except asyncio.CancelledError as error:
@@ -346,7 +346,7 @@ class Calls:
         try:
             if isinstance(holder, Worker):
                 self._leave(holder, entry)
-            results = results_of("timeout", self._handle_timeout(entry.element.value))
+            results = as_results("timeout", self._handle_timeout(entry.element.value))
         except Exception as error:  # noqa: BLE001 - the user's, and final
             self._fail(holder, entry, error)
         else:

@@ -103,7 +103,7 @@ def survival(function: Any) -> Callable[[Any], bool]:
     return own if own is not None else lambda _: False
 
 
-def results_of(method: str, returned: Any) -> list[Any]:
+def as_results(method: str, returned: Any) -> list[Any]:
     """The returned results as a new list. Raises ResultTypeError for anything else."""
     if isinstance(returned, list):
         return returned

@@ -7,8 +7,8 @@ class AtOnce:
     """An AsyncFunction that waits for nothing."""
 
     async def async_invoke(self, keys: dict[str, Any]) -> list[dict[str, Any]]:
-        return [answer_of(keys["key"])]
+        return [parse_answer(keys["key"])]
 
 
-def answer_of(key: str) -> dict[str, Any]:
+def parse_answer(key: str) -> dict[str, Any]:
     return {"temp_c": len(key) / 7, "station": key[-3:]}

@@ -83,13 +83,13 @@ def through_dagster(days: list[str]) -> tuple[float, list[tuple[float, float, fl
             subprocess.run([BIN / "dagster", *asked], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             while len(instance.get_runs(RunsFilter(statuses=ENDED))) < len(days):
                 time.sleep(1)
-            return time.monotonic() - started, runs_of(instance)
+            return time.monotonic() - started, list_day_runs(instance)
     finally:
         daemon.terminate()
         daemon.wait()
 
 
-def runs_of(instance: dg.DagsterInstance) -> list[tuple[float, float, float]]:
+def list_day_runs(instance: dg.DagsterInstance) -> list[tuple[float, float, float]]:
     records = instance.get_run_records(RunsFilter(statuses=ENDED))
     red = [record.dagster_run.tags["dagster/partition"] for record in records if not record.dagster_run.is_success]
     if red:

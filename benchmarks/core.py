@@ -40,7 +40,7 @@ def prepare(count: int) -> list[StreamRecord]:
     return records
 
 
-def cost_of(contender, function, records) -> float:
+def price_units(contender, function, records) -> float:
     """Microseconds of CPU per record, in a loop of its own."""
     take = Count()
     spent = asyncio.run(contender(function(), records, take))
@@ -64,7 +64,7 @@ def cost(arguments, report) -> None:
         best = dict.fromkeys(contenders, float("inf"))
         for _ in range(repeats):
             for name, (contender, some) in contenders.items():
-                best[name] = min(best[name], cost_of(contender, function, some))
+                best[name] = min(best[name], price_units(contender, function, some))
         print(f"\nCPU µs per record, {title}, {len(records):,} records, {IN_FLIGHT} in flight")
         for name, value in best.items():
             given = len(contenders[name][1])
@@ -148,7 +148,7 @@ def flat(arguments, report) -> None:
         best = dict.fromkeys(sizes, float("inf"))
         for _ in range(arguments.repeat):
             for size, options in sizes.items():
-                best[size] = min(best[size], cost_of(functools.partial(operator, **options), SuspendsOnce, records))
+                best[size] = min(best[size], price_units(functools.partial(operator, **options), SuspendsOnce, records))
         print(f"  {title:24}" + "   ".join(f"{size:,}: {value:.2f}" for size, value in best.items()))
         report["flat"][title] = best
 

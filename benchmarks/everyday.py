@@ -36,7 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import uneven_service
-from at_once import AtOnce, answer_of
+from at_once import AtOnce, parse_answer
 from contenders import bare_asyncio
 from usage import MemoryWatch, cpu_s
 from whole_run import session, write_enriched
@@ -102,7 +102,7 @@ def store_answers(root: Path, lookup: Lookup, keys: int) -> None:
     writer = LedgerWriter(LedgerFolder(str(root), lookup.name, request_fingerprint(lookup)), "before", "0-0")
     now = time.time_ns() // 1000
     for key in key_texts(keys).to_pylist():
-        writer.put((key,), "ok", dump(answer_of(key)), now)
+        writer.put((key,), "ok", dump(parse_answer(key)), now)
     writer.close()
 
 
@@ -112,7 +112,7 @@ class Bench:
         self.event_time = EventTime("g", max_out_of_orderness=dt.timedelta(seconds=10)) if options.event_time else None
         for name in ("rows", "rows-few-unknown"):
             write_rows(root / name, self.rows, self.keys, new_keys=name != "rows")
-        answers = [answer_of(key) for key in key_texts(self.keys).to_pylist()]
+        answers = [parse_answer(key) for key in key_texts(self.keys).to_pylist()]
         table = pa.Table.from_pylist(answers).append_column("key", key_texts(self.keys))
         times = pa.array([time.time_ns() // 1000] * self.keys, pa.timestamp("us", tz="UTC"))
         pq.write_table(table.append_column("f_answered_at", times), root / "answers.parquet")

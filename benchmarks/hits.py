@@ -27,7 +27,7 @@ from jobs.input.day import of_files
 from jobs.ledger.changes.compaction import compact
 from jobs.run.keys import day_keys
 from jobs.run.keys.day_keys import KeySource
-from jobs.run.keys.hits import find_hits, folder_of
+from jobs.run.keys.hits import find_hits, open_folder
 from jobs.run.plan import options
 from jobs.run.plan.planner import plan_tasks
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Ledger, Output
@@ -71,7 +71,7 @@ def measure(spark, root, day, way, runs):
     for _ in range(runs + 1):  # the first is cold
         prepared, plan = plan_tasks(day.read(spark), declared)
         source = KeySource(prepared, plan.layout.keys[0], declared.lookups[0], day)
-        ledger = options.ledger_of(declared, declared.lookups[0], uuid.uuid4().hex, options.RunOptions())
+        ledger = options.plan_ledger(declared, declared.lookups[0], uuid.uuid4().hex, options.RunOptions())
         began = time.perf_counter()
         source.distinct(hidden=False, seed=1).drop()
         keys_s = time.perf_counter() - began
@@ -98,7 +98,7 @@ def main():
         write_day(root / "day", rows=asked.rows, keys=asked.keys, stored=asked.stored)
         day = of_files(sorted((root / "day").iterdir()))
         declared = enrichment(root / "ledger", "k")
-        folder = folder_of(options.ledger_of(declared, declared.lookups[0], "r", options.RunOptions()))
+        folder = open_folder(options.plan_ledger(declared, declared.lookups[0], "r", options.RunOptions()))
         print(f"{asked.keys:,} keys of {asked.rows:,} rows among {asked.stored:,} stored", flush=True)
         for state in ("parts", "compacted"):
             if state == "parts":

@@ -41,7 +41,7 @@ from data_quality.day_quality import DayQuality
 from jobs.run.windows.arrival import path_of
 from jobs.streams.enrich_stream import Stream, Trigger
 from jobs.streams.micro_batches import MicroBatches, source_of
-from jobs.streams.stream_state import checkpoint_of
+from jobs.streams.stream_state import checkpoint_path
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service
 
 if TYPE_CHECKING:
@@ -118,16 +118,17 @@ class Bench:
         ) or MicroBatches(
             self.spark,
             enrichment,
-            checkpoint_of(enrichment.output.path),
+            checkpoint_path(enrichment.output.path),
             DayQuality(),
             wait=0.0,
             published=lambda *_: None,
         )
-        watched = source_of(enrichment, checkpoint_of(enrichment.output.path)).watched()
+        watched = source_of(enrichment, checkpoint_path(enrichment.output.path)).watched()
         files = self.spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)
         query = (
             files.parquet(watched.folders).writeStream.foreachBatch(work)
-            .option("checkpointLocation", str(checkpoint_of(enrichment.output.path))).trigger(availableNow=True).start()
+            .option("checkpointLocation", str(checkpoint_path(enrichment.output.path)))
+            .trigger(availableNow=True).start()
         )  # fmt: skip
         query.awaitTermination()
         return [one["durationMs"]["triggerExecution"] / 1e3 for one in query.recentProgress if one["batchId"] >= 0][

@@ -10,23 +10,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from data_quality.run_output import Flags, Places, array_of, flags
+from data_quality.run_output import Flags, Places, as_array, flags
 from jobs import schema
 from jobs.arrow_values import Numbers, digest
 from jobs.schema import BY_RUN, GONE, LookupFacts
 
 
-def places_of(table: pa.Table, lookup: LookupFacts) -> Numbers:
-    key = array_of(table[schema.key(lookup.name)])
-    return _of_rows(digest([*key.flatten(), array_of(table[schema.published_answered_at(lookup.name)])]), table)
+def number_places(table: pa.Table, lookup: LookupFacts) -> Numbers:
+    key = as_array(table[schema.key(lookup.name)])
+    return _number_rows(digest([*key.flatten(), as_array(table[schema.published_answered_at(lookup.name)])]), table)
 
 
-def answers_of(table: pa.Table, lookup: LookupFacts) -> Numbers:
+def number_answers(table: pa.Table, lookup: LookupFacts) -> Numbers:
     names = [schema.published_status(lookup.name), *(column for column, _ in lookup.returns)]
-    return _of_rows(digest([array_of(table[name]) for name in names]), table)
+    return _number_rows(digest([as_array(table[name]) for name in names]), table)
 
 
-def _of_rows(numbers: Numbers, table: pa.Table) -> Numbers:
+def _number_rows(numbers: Numbers, table: pa.Table) -> Numbers:
     return numbers if len(numbers) == len(table) else np.resize(numbers, len(table))
 
 
@@ -82,12 +82,12 @@ class StoredAnswers:
             self._places = self._answers = np.zeros(0, np.uint64)
             self._gone = self._own = self._foreign = np.zeros(0, np.bool_)
             return
-        places = places_of(table, lookup)
+        places = number_places(table, lookup)
         order = np.argsort(places)
-        self._places, self._answers = places[order], answers_of(table, lookup)[order]
+        self._places, self._answers = places[order], number_answers(table, lookup)[order]
         status = np.array(table[schema.published_status(lookup.name)].to_pylist(), object)
         self._gone = (status == GONE)[order]
-        by_run = array_of(table[BY_RUN]).take(pa.array(order))
+        by_run = as_array(table[BY_RUN]).take(pa.array(order))
         self._own, self._foreign = flags(by_run), flags(pc.invert(by_run))
 
     def at(self, places: Numbers) -> tuple[NDArray[np.uint64], Flags, Flags]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from data_quality.catalogue import CheckSpec, checks
-from data_quality.judging import Judging, QualityResult, verdict_of
+from data_quality.judging import Judging, QualityResult, make_verdict
 from data_quality.written_day import Evaluate, Stored, WrittenDay
 from jobs.schema import DayFacts, DayMetrics
 
@@ -36,7 +36,7 @@ def check(
     batch = WrittenDay.of_run(spark, facts, metrics=metrics, stored=stored, evaluate=evaluate)
     judging = Judging([spec.check for spec in specs if spec.check is not None], batch)
     findings = judging.findings()
-    return QualityResult(tuple(verdict_of(spec, findings[spec.name]) for spec in specs), judging.pictures)
+    return QualityResult(tuple(make_verdict(spec, findings[spec.name]) for spec in specs), judging.pictures)
 
 
 def _is_of_a_day(spec: CheckSpec) -> bool:

@@ -62,12 +62,12 @@ class Check(ABC):
     def prepare(self, day: WrittenDay) -> None:  # noqa: B027  # most need nothing
         """Runs before the first rows."""
 
-    def of_rows(self, rows: TaskRows, day: WrittenDay) -> Any:  # noqa: B027  # some judge by what the run counted
+    def summarize(self, rows: TaskRows, day: WrittenDay) -> Any:  # noqa: B027  # some judge by what the run counted
         """The partial result for a part of a task's rows; for all of them with `whole_tasks`."""
 
     @abstractmethod
     def finding(self, parts: list[Any], day: WrittenDay) -> Finding:
-        """The finding of the day from `parts`, the results of `of_rows`."""
+        """The finding of the day from `parts`, the results of `summarize`."""
 
     @property
     def reads(self) -> set[str]:

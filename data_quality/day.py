@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from data_quality.catalogue import CheckSpec, checks
 from data_quality.findings import Finding, plain
-from data_quality.judging import LONGEST, Judging, QualityResult, Tasks, verdict_of
+from data_quality.judging import LONGEST, Judging, QualityResult, Tasks, make_verdict
 from data_quality.slow_imports import NOT_FOR_CHECKS, OF_GREAT_EXPECTATIONS, import_when_used, quiet, without
 from data_quality.written_day import Evaluate, Stored, WrittenDay
 from jobs import schema
@@ -115,7 +115,7 @@ def _verdict(spec: CheckSpec, result: Any) -> Verdict:
     found = result.result
     if "sentence" not in found:
         return _verdict_of_a_stock_expectation(spec, result)
-    return verdict_of(spec, Finding(**{field.name: found[field.name] for field in fields(Finding)}))
+    return make_verdict(spec, Finding(**{field.name: found[field.name] for field in fields(Finding)}))
 
 
 def _verdict_of_a_stock_expectation(spec: CheckSpec, result: Any) -> Verdict:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from data_quality.run_output import Places, TaskRows, array_of
+from data_quality.run_output import Places, TaskRows, as_array
 from jobs.arrow_values import conform
 from jobs.schema import SOURCE_FILE, SOURCE_ROW, DayFacts, arrow_schema
 from jobs.storage.stored_files import open_parquet, read_footer
@@ -92,7 +92,7 @@ class InputRows:
                     groups.append(number)
                 before += count
             found = file.read_row_groups(groups).slice(first - skipped, last - first + 1)
-        there = {name.lower(): array_of(found[name]) for name in found.column_names}
+        there = {name.lower(): as_array(found[name]) for name in found.column_names}
         return pa.table(
             [
                 conform(there[field.name.lower()], field.type)

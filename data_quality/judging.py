@@ -33,7 +33,7 @@ class QualityResult:
     pictures: dict[str, Any] = field(default_factory=dict)
 
 
-def verdict_of(spec: CheckSpec, found: Finding) -> Verdict:
+def make_verdict(spec: CheckSpec, found: Finding) -> Verdict:
     return Verdict(
         spec.name,
         "not_run" if found.success is None else "passed" if found.success else "failed",
@@ -135,7 +135,7 @@ def seen_in(read: Read, by: Sequence[Sees], day: WrittenDay) -> list[Any]:
     rows = _guarded(read)
     if isinstance(rows, Exception):
         return [rows] * len(by)
-    return [_guarded(partial(one.of_rows, rows, day)) for one in by]
+    return [_guarded(partial(one.summarize, rows, day)) for one in by]
 
 
 def in_tasks(tasks: Tasks, reads: Sequence[Read], by: Sequence[Sees], day: WrittenDay) -> list[list[Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from data_quality.input_rows import beside
-from data_quality.run_output import Places, TaskRows, array_of
+from data_quality.run_output import Places, TaskRows, as_array
 from data_quality.written_day import WrittenDay
 from jobs.schema import LookupFacts
 
@@ -44,7 +44,7 @@ def _declared_keys(rows: TaskRows, day: WrittenDay) -> Iterator[tuple[Places, di
             for part, text in lasting(lookup):
                 name = columns.get(text.strip().strip("`").lower())
                 if name is not None:
-                    keys[lookup.name][part] = array_of(given[name])
+                    keys[lookup.name][part] = as_array(given[name])
                 elif day.evaluate and (values := day.evaluate(text, given)) is not None:
                     keys[lookup.name][part] = values
                 else:
@@ -74,5 +74,5 @@ def _evaluate(rest: list[Expression], given: pa.Table, day: WrittenDay, keys: di
             able.append((lookup, part, column))
     evaluated = frame.select(*(column for _, _, column in able)).toArrow()
     for (lookup, part, _), values in zip(able, evaluated.columns, strict=True):
-        keys[lookup][part] = array_of(values)
+        keys[lookup][part] = as_array(values)
     return refused

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from data_quality.catalogue import checks
-from data_quality.judging import Judging, QualityResult, verdict_of
+from data_quality.judging import Judging, QualityResult, make_verdict
 from data_quality.written_day import Evaluate, Stored, WrittenDay
 from jobs.schema import DayFacts, DayMetrics
 
@@ -24,5 +24,5 @@ def check(
     specs = checks(facts.declared)
     judging = Judging([spec.check for spec in specs if spec.check is not None], day)
     findings = judging.findings()
-    verdicts = tuple(verdict_of(spec, findings[spec.name]) for spec in specs)
+    verdicts = tuple(make_verdict(spec, findings[spec.name]) for spec in specs)
     return QualityResult(verdicts, judging.pictures)

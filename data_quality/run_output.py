@@ -81,7 +81,7 @@ class TaskRows:
         return found
 
     def column(self, name: str) -> pa.Array:
-        return array_of(self.table[name])
+        return as_array(self.table[name])
 
     def numbers(self, name: str) -> Floats:
         """A column as floats, exact for integers up to 2**53; null becomes NaN, and NaN infinity, as Spark sorts."""
@@ -131,7 +131,7 @@ def whole_number(value: float) -> int | None:
     return None if np.isnan(value) else int(value)
 
 
-def array_of(column: pa.ChunkedArray) -> pa.Array:
+def as_array(column: pa.ChunkedArray) -> pa.Array:
     """One array, also for none or several chunks."""
     if column.num_chunks == 1:
         return column.chunk(0)
@@ -179,13 +179,13 @@ class Calls:
 
     @cached_property
     def begun(self) -> Floats:
-        return self._of_rows(self.starts, self.firsts)
+        return self._pick_rows(self.starts, self.firsts)
 
     @cached_property
     def ended(self) -> Floats:
-        return self._of_rows(self.ends, self.firsts + self.counts - 1)
+        return self._pick_rows(self.ends, self.firsts + self.counts - 1)
 
-    def _of_rows(self, values: Floats, places: Places) -> Floats:
+    def _pick_rows(self, values: Floats, places: Places) -> Floats:
         found = np.full(len(self.counts), np.nan)
         called = self.counts > 0
         found[called] = values[places[called]]

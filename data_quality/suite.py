@@ -84,7 +84,7 @@ def validate(
     number = uuid.uuid4().hex
     expectations, refused = [], {}
     for spec in specs:
-        expectation = _expectation_of(spec, number)
+        expectation = _build_expectation(spec, number)
         if isinstance(expectation, str):
             refused[spec.name] = expectation
         else:
@@ -96,14 +96,14 @@ def validate(
         del _JUDGES[number]
 
 
-def _expectation_of(spec: CheckSpec, judge: str) -> Any:
+def _build_expectation(spec: CheckSpec, judge: str) -> Any:
     common = {"severity": _SEVERITY[spec.severity], "description": spec.description, "meta": {"check": spec.name}}
     if spec.expectation is not None:
-        return _of_the_user(spec.expectation, common)
+        return _user_expectation(spec.expectation, common)
     return ExpectPromiseToHold(judge=judge, check=spec.name, **common)
 
 
-def _of_the_user(wanted: ExpectationFacts, common: dict[str, Any]) -> Any:
+def _user_expectation(wanted: ExpectationFacts, common: dict[str, Any]) -> Any:
     kind = getattr(gxe, "".join(part.capitalize() for part in wanted.type.split("_")), None)
     if kind is None:
         return f"Great Expectations has no {wanted.type}"

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from data_quality.run_output import Flags, Places, TaskRows, array_of
+from data_quality.run_output import Flags, Places, TaskRows, as_array
 from jobs.schema import INPUT_SEQ, EventTimeFacts
 
 NO_TIME = np.iinfo(np.int64).min // 2
@@ -33,7 +33,7 @@ class TrueMarks:
 
 def event_times_ms(table: pa.Table, column: str) -> Places:
     """Event times in whole milliseconds since the epoch; an integer column is used unchanged."""
-    values = array_of(table[column])
+    values = as_array(table[column])
     if pa.types.is_integer(values.type):
         times = values.cast(pa.int64())
     else:

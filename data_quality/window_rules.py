@@ -54,7 +54,7 @@ def dropped_rows(arrived: Arrived, window: WindowFacts) -> Flags:
     return (arrived.times > NO_TIME) & _is_closed(last + window.size_ms, arrived.watermarks, window)
 
 
-def windows_of(arrived: Arrived, window: WindowFacts) -> Windows:
+def find_windows(arrived: Arrived, window: WindowFacts) -> Windows:
     if window.kind == "session":
         return _sessions(arrived, window, np.zeros(len(arrived.times), np.bool_))
     if window.panes == "all":

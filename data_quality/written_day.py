@@ -74,5 +74,5 @@ class WrittenDay:
         assert self.declared.event_time is not None
         return lost_rows.find(self.output, self.input, self.declared.event_time)
 
-    def metrics_of(self, lookup: LookupFacts) -> LookupMetrics | None:
+    def find_metrics(self, lookup: LookupFacts) -> LookupMetrics | None:
         return next((one for one in self.metrics.lookups if one.name == lookup.name), None) if self.metrics else None

@@ -20,7 +20,7 @@ GRACE = 30.0  # s; the run stops its Spark first
 LOOK_EVERY = 0.1  # s
 
 
-def record_of(outcome: Outcome, enrichment: str) -> DayRecord | None:
+def find_record(outcome: Outcome, enrichment: str) -> DayRecord | None:
     """The record of this run, if it exists; a retry by Dagster has the run's id and a number."""
     of_day = run_records.load(enrichment, outcome.day)
     return next((record for record in reversed(of_day) if record.facts.run_id.startswith(outcome.run_id)), None)

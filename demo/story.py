@@ -6,7 +6,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from demo import crash
-from demo.nights import Nights, record_of
+from demo.nights import Nights, find_record
 from demo.surroundings import DATA, DONE, answers_kept, environment
 from demo.table import agreement, asked_twice, counted_by_us, day_table, requests_at_service
 from demo.watching import Watch
@@ -55,7 +55,7 @@ class Story:
         outcomes = self._nights.run(days, self._watch)
         self._watch.end()
         for outcome in outcomes:
-            if (record := record_of(outcome, flights.name)) is not None:
+            if (record := find_record(outcome, flights.name)) is not None:
                 self._records[outcome.day] = record
         if len(outcomes) == len(days) and outcomes[-1].success:
             return True
@@ -117,7 +117,7 @@ def not_published(outcomes: Sequence[Outcome], days: Sequence[str], log: Path) -
     if outcomes and not outcomes[-1].success:
         failed = outcomes[-1]
         day, reason = failed.day, failed.reason.removeprefix("Not published: ")
-        record = record_of(failed, flights.name)
+        record = find_record(failed, flights.name)
     else:
         day, reason, record = days[len(outcomes)], f"Dagster ended before the day was done; {log} says why.", None
     cure = f"open {REPORTS / day / 'index.html'}, fix the cause, " if record else ""

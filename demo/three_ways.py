@@ -116,7 +116,7 @@ def one_by_one(database: Database, records: int) -> Way:
     calls: Calls = []
     engine = database.engine()
     began = time.monotonic()
-    names = [_name_of(engine, database, record, calls) for record in range(records)]
+    names = [_ask_name(engine, database, record, calls) for record in range(records)]
     return Way("one by one", names, calls, time.monotonic() - began)
 
 
@@ -125,11 +125,11 @@ def by_threads(database: Database, records: int, at_once: int) -> Way:
     engine = database.engine(at_once)
     with ThreadPoolExecutor(at_once) as pool:
         began = time.monotonic()
-        names = list(pool.map(lambda record: _name_of(engine, database, record, calls), range(records)))
+        names = list(pool.map(lambda record: _ask_name(engine, database, record, calls), range(records)))
         return Way(f"{at_once} threads", names, calls, time.monotonic() - began)
 
 
-def _name_of(engine: sa.Engine, database: Database, record: int, calls: Calls) -> str:
+def _ask_name(engine: sa.Engine, database: Database, record: int, calls: Calls) -> str:
     with engine.connect() as connection:
         start = time.monotonic()
         name = connection.execute(database.question, parameters(record)).one().name

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from jobs import schema
 from jobs.process.quiet_spark import quiet_session
-from jobs.run.windows.arrival import NEVER, FileArrival, arrival_of
+from jobs.run.windows.arrival import NEVER, FileArrival, read_arrival
 from jobs.schema import DeclaredFacts, EventTimeFacts
 from tidegate import Tumbling, Window
 
@@ -88,7 +88,7 @@ def _day(spark: SparkSession, folder: Path) -> WindowedDay:
         row_id=("event",),
         event_time=EventTimeFacts("at", 0.0),
     )
-    arrival = arrival_of([written], {source: len(EVENTS)}, "at", 0)
+    arrival = read_arrival([written], {source: len(EVENTS)}, "at", 0)
     return WindowedDay(spark.read.parquet(written), [written], declared, arrival, folder / "windows")
 
 

@@ -86,20 +86,20 @@ def _digest(column: pa.Array) -> Numbers:
         found = digest(column.flatten()) if kind.num_fields else np.zeros(len(column), np.uint64)
         found = np.broadcast_to(found, len(column))
     elif pa.types.is_nested(kind):
-        found = _of_items(column)
+        found = _digest_items(column)
     elif pa.types.is_dictionary(kind):
         places = pc.fill_null(column.indices, 0).to_numpy(zero_copy_only=False)
         found = _digest(column.dictionary)[places] if len(column.dictionary) else np.zeros(len(column), np.uint64)
     elif pa.types.is_floating(kind):
-        found = _of_floats(column)
+        found = _digest_floats(column)
     elif pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind):
-        found = _of_texts(column.cast(pa.string()) if pa.types.is_decimal(kind) else column)
+        found = _digest_texts(column.cast(pa.string()) if pa.types.is_decimal(kind) else column)
     elif pa.types.is_primitive(kind):
         bits = pa.int8() if pa.types.is_boolean(kind) else _bits(kind.bit_width)
         whole = column.cast(bits) if pa.types.is_boolean(kind) else column.view(bits)
         found = _mixed(pc.fill_null(whole, 0).to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64))
     else:
-        found = _of_texts(column)
+        found = _digest_texts(column)
     if column.null_count:
         found = np.where(column.is_null().to_numpy(zero_copy_only=False), _ABSENT, found)
     return found
@@ -109,13 +109,13 @@ def _bits(width: int) -> pa.DataType:
     return {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[width]
 
 
-def _of_floats(column: pa.Array) -> Numbers:
+def _digest_floats(column: pa.Array) -> Numbers:
     values = pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False)
     values = np.where(np.isnan(values), np.array(np.nan, values.dtype), values)
     return _mixed(values.view(_FLOATS[column.type]).astype(np.uint64))
 
 
-def _of_texts(column: pa.Array) -> Numbers:
+def _digest_texts(column: pa.Array) -> Numbers:
     """Each distinct text or value of bytes is hashed once, as fast as by Python's own hash of a process."""
     from pandas.util import hash_array  # type: ignore[import-untyped]
 
@@ -131,7 +131,7 @@ def _as_bytes(texts: pa.Array) -> pa.Array:
     return texts.cast(pa.large_binary())
 
 
-def _of_items(column: pa.Array) -> Numbers:
+def _digest_items(column: pa.Array) -> Numbers:
     column = _as_list(column)
     items, ends = column.flatten(), _offsets(column).to_numpy().astype(np.int64)
     starts, ends = ends[:-1], ends[1:]

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.commands.check import Finding, check_package
-from jobs.commands.replay import letters_of
+from jobs.commands.replay import find_letters
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.ledger.answers import as_answers
 from jobs.ledger.declared_folder import request_fingerprint
@@ -68,7 +68,7 @@ def test_the_days_of_a_table_of_format_1_are_read_with_their_audit_letters_and_r
         *((SECOND, number, number + 0.5) for number in range(5, 13)),
     ]
     assert DeltaTable(audit.table_of(towns.output.path)).to_pyarrow_table().num_rows == len(rows)
-    assert sorted(letters_of(towns, FIRST)["_key"].to_pylist()) == ['["town-3"]', "[4]"]
+    assert sorted(find_letters(towns, FIRST)["_key"].to_pylist()) == ['["town-3"]', "[4]"]
     assert [record.state for record in run_records.latest("towns")] == ["published", "published"]
 
 

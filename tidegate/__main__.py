@@ -68,7 +68,7 @@ def _run(arguments: list[str] | None, *, owns_process: bool) -> int:
         return INTERRUPTED
     except TidegateError as error:
         print(error, file=sys.stderr)
-        return _status_of(options, error)
+        return _exit_status(options, error)
     except OSError as error:
         if error.errno not in OF_THE_DISK:
             raise
@@ -77,7 +77,7 @@ def _run(arguments: list[str] | None, *, owns_process: bool) -> int:
     return status
 
 
-def _status_of(options: argparse.Namespace, error: TidegateError) -> int:
+def _exit_status(options: argparse.Namespace, error: TidegateError) -> int:
     if getattr(options, "json", False):
         from tidegate.commands.day_json import tell_error
 

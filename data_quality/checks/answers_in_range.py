@@ -45,7 +45,7 @@ class AnswersInRange(LookupCheck):
     def needs(self) -> tuple[str, ...]:
         return tuple(self.shown)
 
-    def of_rows(self, rows: TaskRows, _day: WrittenDay) -> tuple[Counter[Any], Faults, dict[str, Faults]]:
+    def summarize(self, rows: TaskRows, _day: WrittenDay) -> tuple[Counter[Any], Faults, dict[str, Faults]]:
         nulls = {
             column: self.faults(rows, rows.one_of(self.status, "ok") & rows.is_null(column), [self.status, column])
             for column, _ in self.lookup.null_share

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from data_quality.answer_groups import AnswerGroups, StoredAnswers, answers_of, places_of
+from data_quality.answer_groups import AnswerGroups, StoredAnswers, number_answers, number_places
 from data_quality.check import LookupCheck, total
 from data_quality.checks.answers_in_range import ANSWERED
 from data_quality.checks.time_limit_held import TICK_MS
@@ -89,7 +89,7 @@ class AnswersMatch(LookupCheck):
         names = [part.name for part in there.field(self.key).type] if self.key in there.names else []
         self._absent = [part for part, _ in lasting(self.lookup) if len(day.output) and part not in names]
 
-    def of_rows(self, rows: TaskRows, day: WrittenDay) -> Answers:
+    def summarize(self, rows: TaskRows, day: WrittenDay) -> Answers:
         contradicted = self.faults(rows, self._contradicted(rows, day.facts), self.shown)
         other_keys, parts = self._other_keys(rows, day)
         places, answers, by_call = self._numbers(rows, self._answered(rows))
@@ -209,7 +209,7 @@ class AnswersMatch(LookupCheck):
     def _numbers(self, rows: TaskRows, wanted: Flags) -> tuple[Numbers, Numbers, Flags]:
         some = rows.table.select([self.key, self.answered_at, self.published, *self.columns]).filter(pa.array(wanted))
         by_call = rows.one_of(self.source, "call")[wanted]
-        return places_of(some, self.lookup), answers_of(some, self.lookup), by_call
+        return number_places(some, self.lookup), number_answers(some, self.lookup), by_call
 
     def _by_answer(self, parts: list[Answers], day: WrittenDay) -> Finding:
         groups = AnswerGroups.together([part.groups for part in parts])

@@ -24,11 +24,11 @@ class CallsReconciled(LookupCheck):
     def needs(self) -> tuple[str, ...]:
         return self.status, self.source
 
-    def of_rows(self, rows: TaskRows, _day: WrittenDay) -> int:
+    def summarize(self, rows: TaskRows, _day: WrittenDay) -> int:
         return int((rows.one_of(self.status, "ok", "miss") & rows.one_of(self.source, "call")).sum())
 
     def finding(self, parts: list[int], day: WrittenDay) -> Finding:
-        answered, metrics = sum(parts), day.metrics_of(self.lookup)
+        answered, metrics = sum(parts), day.find_metrics(self.lookup)
         if metrics is None or metrics.stored is None:
             return Finding.not_run("the run did not count answers that came by call, or answers in the ledger")
         keys = metrics.keys_called

@@ -53,7 +53,7 @@ class ConcurrencyHeld(LookupCheck):
     def number(self) -> int:
         return [one.name for one in self.declared.lookups].index(self.lookup.name)
 
-    def of_rows(self, rows: TaskRows, day: WrittenDay) -> Peak | None:
+    def summarize(self, rows: TaskRows, day: WrittenDay) -> Peak | None:
         if self.number >= len(day.facts.shares):
             return None
         calls = rows.calls(self.lookup.name)
@@ -92,15 +92,15 @@ class ConcurrencyHeld(LookupCheck):
 
     def _steps(self, facts: DayFacts, task: int) -> Iterator[tuple[int, int]]:
         shares = facts.shares[self.number]
-        before = self._attempts_of(shares[task]) if 0 <= task < len(shares) else 0
+        before = self._allowed_attempts(shares[task]) if 0 <= task < len(shares) else 0
         yield 0, before
         for given in _given_to_writers(facts):
             if given.task == task:
-                allowed = self._attempts_of(given.shares[self.number])
+                allowed = self._allowed_attempts(given.shares[self.number])
                 yield given.since * 2 + (allowed < before), allowed
                 before = allowed
 
-    def _attempts_of(self, share: int) -> int:
+    def _allowed_attempts(self, share: int) -> int:
         """One per call; with batches, the keys of full requests and of one that waits."""
         size = self.lookup.batch_size
         return share if size == 1 or not share else (share + 1) * size
@@ -108,15 +108,15 @@ class ConcurrencyHeld(LookupCheck):
     def finding(self, parts: list[Peak | None], day: WrittenDay) -> Finding:
         if self.number >= len(day.facts.shares):
             return Finding.not_run("the run did not record the share of each task")
-        found = self._of_attempts([peak for peak in parts if peak is not None], day.facts)
-        metrics = day.metrics_of(self.lookup)
+        found = self._judge_attempts([peak for peak in parts if peak is not None], day.facts)
+        metrics = day.find_metrics(self.lookup)
         counted = metrics.requests if metrics is not None and self.lookup.batch_size > 1 else None
         if not found.success or counted is None or not counted.most_at_once:
             return found
-        return self._of_requests(counted.most_at_once, day.facts)
+        return self._judge_requests(counted.most_at_once, day.facts)
 
-    def _of_attempts(self, peaks: list[Peak], facts: DayFacts) -> Finding:
-        shares = [self._attempts_of(share) for share in facts.shares[self.number]]
+    def _judge_attempts(self, peaks: list[Peak], facts: DayFacts) -> Finding:
+        shares = [self._allowed_attempts(share) for share in facts.shares[self.number]]
         attempts = sum(peak.attempts for peak in peaks)
         asked = f"{self.lookup.max_concurrency} calls" if self.lookup.batch_size == 1 else f"{sum(shares):,} keys"
         expected = f"at most {asked} in flight, shared among the tasks as {shares[:20]}"
@@ -125,7 +125,7 @@ class ConcurrencyHeld(LookupCheck):
         over = [peak for peak in peaks if peak.over > 0]
         if not over:
             most = max((peak.most for peak in peaks), default=0)
-            largest = max((self._attempts_of(share) for share in self._largest(facts).values()), default=0)
+            largest = max((self._allowed_attempts(share) for share in self._largest(facts).values()), default=0)
             text = f"at most {most} in flight in a task, of {largest} allowed; {attempts:,} attempts"
             return Finding(True, text, 0, attempts, expected)
         first = min(over, key=lambda peak: peak.task)
@@ -134,7 +134,7 @@ class ConcurrencyHeld(LookupCheck):
         text = f"{faults.count:,} attempts began with all slots in use: {beyond}"
         return Finding(False, text, faults.count, attempts, expected).with_evidence(faults.evidence)
 
-    def _of_requests(self, most_at_once: tuple[int, ...], facts: DayFacts) -> Finding:
+    def _judge_requests(self, most_at_once: tuple[int, ...], facts: DayFacts) -> Finding:
         limit, allowed = self.lookup.max_concurrency, self._largest(facts)
         shares = list(facts.shares[self.number][:20])
         expected = f"at most {limit} requests in flight, shared among the tasks as {shares}"

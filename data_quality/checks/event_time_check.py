@@ -42,7 +42,7 @@ class EventTimeCheck(Check):
     def judged(self, rows: TaskRows, marks: TrueMarks) -> Marked:
         """Compares the rows of a task with the true marks."""
 
-    def of_rows(self, rows: TaskRows, _day: WrittenDay) -> Marked:
+    def summarize(self, rows: TaskRows, _day: WrittenDay) -> Marked:
         return self.judged(rows, rows.once("marks", lambda: true_marks(rows, self.event_time)))
 
     def with_lost_rows(self, parts: list[Part], day: WrittenDay) -> list[Part]:

@@ -44,7 +44,7 @@ class EveryRowOnce(Check):
     expected = "each row of the input exactly once, by source file and row number"
     needs = SOURCE_IDENTITY
 
-    def of_rows(self, rows: TaskRows, _day: WrittenDay) -> dict[str, Runs]:
+    def summarize(self, rows: TaskRows, _day: WrittenDay) -> dict[str, Runs]:
         return {path_of(uri or ""): Runs.of(_numbers(rows)[at]) for uri, at in by_file(rows).items()}
 
     def finding(self, parts: list[dict[str, Runs]], day: WrittenDay) -> Finding:

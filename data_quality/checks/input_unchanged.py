@@ -10,7 +10,7 @@ from data_quality.check import Check, total
 from data_quality.column_types import spark_name
 from data_quality.findings import Finding, rows
 from data_quality.input_rows import beside
-from data_quality.run_output import Faults, Flags, TaskRows, array_of
+from data_quality.run_output import Faults, Flags, TaskRows, as_array
 from data_quality.written_day import WrittenDay
 from jobs.arrow_values import differ
 from jobs.schema import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_IDENTITY
@@ -40,7 +40,7 @@ class InputUnchanged(Check):
             else:
                 self._columns.append((given.name, written.name))
 
-    def of_rows(self, rows: TaskRows, day: WrittenDay) -> tuple[Counter[str], Faults]:
+    def summarize(self, rows: TaskRows, day: WrittenDay) -> tuple[Counter[str], Faults]:
         if self._differs:
             return Counter(), Faults(0)
         wrong = np.zeros(len(rows), np.bool_)
@@ -48,7 +48,7 @@ class InputUnchanged(Check):
         source: dict[str, dict[int, Any]] = {}
         for places, given in beside(rows, day.input):
             for name, written in self._columns:
-                column = array_of(given[name])
+                column = as_array(given[name])
                 other = differ(column, rows.column(written).take(pa.array(places)))
                 if other.any():
                     changed.setdefault(name, np.zeros(len(rows), np.bool_))[places[other]] = True

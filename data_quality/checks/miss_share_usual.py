@@ -31,7 +31,7 @@ class MissShareUsual(LookupCheck):
     def needs(self) -> tuple[str, ...]:
         return (self.status,)
 
-    def of_rows(self, rows: TaskRows, _day: WrittenDay) -> Counter[Any]:
+    def summarize(self, rows: TaskRows, _day: WrittenDay) -> Counter[Any]:
         return outcomes(rows, self.lookup)
 
     def finding(self, parts: list[Counter[Any]], day: WrittenDay) -> Finding:

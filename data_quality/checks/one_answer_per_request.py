@@ -27,7 +27,7 @@ class OneAnswerPerRequest(LookupCheck):
         )
 
     def finding(self, _parts: list[Any], day: WrittenDay) -> Finding:
-        metrics, service = day.metrics_of(self.lookup), self.lookup.service
+        metrics, service = day.find_metrics(self.lookup), self.lookup.service
         if metrics is None or (metrics.requests is None and metrics.calls):
             return Finding.not_run("the run did not count the responses")
         counted = metrics.requests

@@ -49,7 +49,7 @@ class OrderHeld(Check):
     def needs(self) -> tuple[str, ...]:
         return (PARTITION, INPUT_SEQ, OUTPUT_SEQ, SEGMENT, *self.key)
 
-    def of_rows(self, rows: TaskRows, _day: WrittenDay) -> Order:
+    def summarize(self, rows: TaskRows, _day: WrittenDay) -> Order:
         among = self._among(rows)
         inverted, claimed = gone_back(rows.numbers(INPUT_SEQ), among), gone_back(rows.numbers(OUTPUT_SEQ))
         none = Faults(0)

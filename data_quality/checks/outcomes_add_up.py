@@ -40,7 +40,7 @@ class OutcomesAddUp(Check):
         columns = (schema.status, schema.source, schema.error, schema.attempts)
         return [column(lookup.name) for lookup in self.declared.lookups for column in columns]
 
-    def of_rows(self, rows: TaskRows, _day: WrittenDay) -> tuple[Faults, int, dict[str, Counter[Any]]]:
+    def summarize(self, rows: TaskRows, _day: WrittenDay) -> tuple[Faults, int, dict[str, Counter[Any]]]:
         wrong = np.zeros(len(rows), np.bool_)
         for lookup in self.declared.lookups:
             wrong |= _contradicted(rows, lookup) | _error_contradicted(rows, lookup)

@@ -27,7 +27,7 @@ class RetriesHeld(LookupCheck):
     def needs(self) -> tuple[str, ...]:
         return self.status, self.attempts
 
-    def of_rows(self, rows: TaskRows, _day: WrittenDay) -> tuple[Faults, int, int]:
+    def summarize(self, rows: TaskRows, _day: WrittenDay) -> tuple[Faults, int, int]:
         calls = rows.calls(self.lookup.name)
         wrong = self._at_fault(calls)
         return self.faults(rows, wrong, list(self.needs)), len(rows), int(calls.counts.max(initial=0))

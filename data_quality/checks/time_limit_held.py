@@ -51,7 +51,7 @@ class TimeLimitHeld(LookupCheck):
     def needs(self) -> tuple[str, ...]:
         return (*self.shown, self.source)
 
-    def of_rows(self, rows: TaskRows, _day: WrittenDay) -> Times:
+    def summarize(self, rows: TaskRows, _day: WrittenDay) -> Times:
         timed_out = rows.one_of(self.status, "timeout")
         latency = rows.numbers(schema.latency_ms(self.lookup.name))
         own = latency - self._paused(rows)

@@ -30,7 +30,7 @@ class ToleranceCheck(LookupCheck):
     def needs(self) -> tuple[str, ...]:
         return self.status, self.error
 
-    def of_rows(self, rows: TaskRows, _day: WrittenDay) -> tuple[Counter[Any], Faults]:
+    def summarize(self, rows: TaskRows, _day: WrittenDay) -> tuple[Counter[Any], Faults]:
         wrong = rows.one_of(self.status, *self.outcomes)
         shown = [name for name in (self.error, schema.latency_ms(self.lookup.name)) if name in rows.names]
         return outcomes(rows, self.lookup), self.faults(rows, wrong, shown)
@@ -60,8 +60,8 @@ def commonest_errors(check: ToleranceCheck, day: WrittenDay) -> str:
     causes: Counter[str] = Counter()
     for read in day.output.parts():
         task = read()
-        of_rows = task.table[check.error].filter(task.one_of(check.status, *check.outcomes))
-        for one in of_rows.value_counts().to_pylist():
+        summarize = task.table[check.error].filter(task.one_of(check.status, *check.outcomes))
+        for one in summarize.value_counts().to_pylist():
             causes[_VARYING.sub("…", str(one["values"])[:200])] += one["counts"]
     top = sorted(causes.items(), key=lambda cause: (-cause[1], cause[0]))[:3]
     return "".join(f"; {count:,} times {cause}" for cause, count in top)

@@ -18,7 +18,7 @@ from data_quality.findings import ROWS_OF_EVIDENCE, Finding, plain, rows
 from data_quality.input_rows import by_file, path_of
 from data_quality.run_output import Places, TaskRows
 from data_quality.watermarks import NO_TIME, event_times_ms
-from data_quality.window_rules import Arrived, dropped_rows, windows_of
+from data_quality.window_rules import Arrived, dropped_rows, find_windows
 from data_quality.written_day import WrittenDay
 from jobs.schema import (
     FIRED,
@@ -74,7 +74,7 @@ class WindowsHold(Check):
         assert self.declared.event_time is not None
         return (*SOURCE_IDENTITY, self.declared.event_time.column)
 
-    def of_rows(self, rows: TaskRows, _day: WrittenDay) -> Part:
+    def summarize(self, rows: TaskRows, _day: WrittenDay) -> Part:
         assert self.declared.event_time is not None
         files, codes = [], np.zeros(len(rows), np.int64)
         for number, (uri, at) in enumerate(by_file(rows).items()):
@@ -135,7 +135,7 @@ class WindowsHold(Check):
 
     def _differing(self, arrived: Arrived, keys: pa.Table, made: WrittenWindows) -> Iterator[dict[str, Any]]:
         """Windows, or firings, that only the rows make or only the files have."""
-        found = windows_of(arrived, self.window)
+        found = find_windows(arrived, self.window)
         columns = [*self.window.key, WINDOW_START, WINDOW_END, WINDOW_ROWS]
         true = {name: keys[name].take(pa.array(found.first)) for name in self.window.key}
         true |= {

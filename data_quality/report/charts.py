@@ -30,7 +30,7 @@ def outcomes_of_a_day(figures: DayMetrics) -> Figure:
     return _figure(bars, height=80 + 46 * len(names), barmode="stack", x={"title": {"text": "rows"}}, y=y)
 
 
-def of_a_lookup(figures: LookupMetrics, picture: dict[str, Any] | None) -> dict[str, Figure]:
+def chart_lookup(figures: LookupMetrics, picture: dict[str, Any] | None) -> dict[str, Figure]:
     if not picture or not picture["slots"]:
         return {}
     return {"latency": _latency(figures, picture), "over_time": _over_time(picture)}
@@ -113,12 +113,12 @@ def _over_time(picture: dict[str, Any]) -> Figure:
     return figure
 
 
-def of_all_days(days: list[DayRecord]) -> dict[str, dict[str, Figure]]:
+def chart_all_days(days: list[DayRecord]) -> dict[str, dict[str, Figure]]:
     names = list(dict.fromkeys(lookup.name for record in days for lookup in record.figures.lookups))
-    return {name: _of_a_lookup_over_days(name, days) for name in names}
+    return {name: _chart_lookup_over_days(name, days) for name in names}
 
 
-def _of_a_lookup_over_days(name: str, days: list[DayRecord]) -> dict[str, Figure]:
+def _chart_lookup_over_days(name: str, days: list[DayRecord]) -> dict[str, Figure]:
     found = [(record.facts.day, lookup) for record in days for lookup in record.figures.lookups if lookup.name == name]
     x = [day for day, _ in found]
     present = [outcome for outcome in OUTCOMES if any(lookup.outcomes.get(outcome) for _, lookup in found)]

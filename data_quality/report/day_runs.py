@@ -22,7 +22,7 @@ class RunLine:
     cost: str = ""
 
 
-def runs_of(day: str, records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> tuple[RunLine, ...]:
+def list_day_runs(day: str, records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> tuple[RunLine, ...]:
     """The runs of the day by their start. A run that was killed after it wrote its files has one line."""
     lines = {run.run_id: _ended(run) for run in unwritten if run.day == day}
     written = {record.facts.run_id: _written(record) for record in records if record.facts.day == day}

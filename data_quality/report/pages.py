@@ -19,7 +19,7 @@ import jinja2
 from data_quality.day_names import DayName
 from data_quality.next_step import next_step
 from data_quality.report import charts
-from data_quality.report.day_runs import RunLine, runs_of
+from data_quality.report.day_runs import RunLine, list_day_runs
 from jobs.schema import OUTCOMES, DayRecord, LookupMetrics, UnwrittenRun, Verdict
 
 PLOTLY = "plotly.min.js"  # one copy beside the pages
@@ -85,12 +85,12 @@ def render(enrichment: str, records: Sequence[DayRecord], folder: Path, unwritte
         if day.record is None:
             page = pages.get_template("unwritten.html").render(values, root="../")
         else:
-            page = pages.get_template("day.html").render(values | _of_a_record(day.record), root="../")
+            page = pages.get_template("day.html").render(values | _describe_record(day.record), root="../")
         target = folder / day.day / "index.html"
         target.parent.mkdir(exist_ok=True)
         _replace(target, page)
     index = folder / "index.html"
-    _replace(index, pages.get_template("days.html").render(_of_all_days(enrichment, days[-DAYS_SHOWN:]), root=""))
+    _replace(index, pages.get_template("days.html").render(_describe_all_days(enrichment, days[-DAYS_SHOWN:]), root=""))
     return index
 
 
@@ -103,7 +103,7 @@ def _days(records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> li
     for day in sorted(written.keys() | ended.keys()):
         record, run = written.get(day), ended.get(day)
         is_later = run is not None and (record is None or _time(run.ended_at) > _time(record.facts.started_at))
-        runs = runs_of(day, records, unwritten)
+        runs = list_day_runs(day, records, unwritten)
         days.append(Day(day, record, run if is_later else None, shown.get(day), runs))
     return days
 
@@ -153,12 +153,12 @@ def _around_a_day(enrichment: str, days: list[Day], place: int, folder: Path) ->
     }
 
 
-def _of_a_record(record: DayRecord) -> dict[str, Any]:
+def _describe_record(record: DayRecord) -> dict[str, Any]:
     lookups = [
         {
             "figures": figures,
             "wall_over_limit": wall_over_limit(figures),
-            "charts": charts.of_a_lookup(figures, record.pictures.get(figures.name)),
+            "charts": charts.chart_lookup(figures, record.pictures.get(figures.name)),
         }
         for figures in record.figures.lookups
     ]
@@ -179,7 +179,7 @@ def _of_a_record(record: DayRecord) -> dict[str, Any]:
     }
 
 
-def _of_all_days(enrichment: str, days: list[Day]) -> dict[str, Any]:
+def _describe_all_days(enrichment: str, days: list[Day]) -> dict[str, Any]:
     # in the order of the newest day; then checks of earlier days only
     names = list(dict.fromkeys(verdict.check for day in reversed(days) for verdict in day.verdicts))
     found = [{verdict.check: verdict for verdict in day.verdicts} for day in days]
@@ -191,7 +191,7 @@ def _of_all_days(enrichment: str, days: list[Day]) -> dict[str, Any]:
         "state": days[-1].state if days else "no days",
         "held_back": [day for day in days if day.state != "published"],
         "last_published": next((day.shown for day in reversed(days) if day.shown is not None), None),
-        "charts": charts.of_all_days([day.record for day in days if day.record is not None]),
+        "charts": charts.chart_all_days([day.record for day in days if day.record is not None]),
     }
 
 
@@ -206,7 +206,7 @@ def _groups(days: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
     read = [(day, DayName.read(day)) for day in days]
     groups = [("", [(day, day) for day, name in read if name is None])]
     named = [(day, name) for day, name in read if name is not None]
-    for (date, by_hours), members in itertools.groupby(named, key=lambda one: _group_of(one[1])):
+    for (date, by_hours), members in itertools.groupby(named, key=lambda one: _group_day(one[1])):
         labelled = [(day, name.hour[1:3] or str(name.date.day)) for day, name in members]
         fits = len(labelled) > 2
         form = ("%d %b" if fits else "%d") if by_hours else ("%b %Y" if fits else "%b")
@@ -214,7 +214,7 @@ def _groups(days: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
     return [group for group in groups if group[1]]
 
 
-def _group_of(name: DayName) -> tuple[dt.date, bool]:
+def _group_day(name: DayName) -> tuple[dt.date, bool]:
     """The day of an hour, or the first day of a day's month; and which of them."""
     return (name.date, True) if name.hour else (name.date.replace(day=1), False)
 

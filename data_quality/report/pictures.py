@@ -36,7 +36,7 @@ class Pictures:
     def _width_s(self) -> int:
         return _width_s(self._facts)
 
-    def of_rows(self, rows: TaskRows, _day: WrittenDay) -> dict[str, Cells]:
+    def summarize(self, rows: TaskRows, _day: WrittenDay) -> dict[str, Cells]:
         needed = (schema.status, schema.attempts, schema.latency_ms)
         lookups = self._facts.declared.lookups
         there = [one for one in lookups if {column(one.name) for column in needed} <= set(rows.names)]

@@ -5,7 +5,7 @@ import enum
 from collections.abc import Iterator
 
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.finding.discovery import Discovered, declared_in, modules_of
+from jobs.declare.finding.discovery import Discovered, declared_in, list_modules
 from jobs.declare.values.calendar import is_day
 from jobs.declare.values.table_conflicts import find_conflict
 from jobs.errors import DeclarationError, RunStopped, TidegateError
@@ -32,7 +32,7 @@ def check_package(
     the environment chooses. Raises DeclarationError without the package.
     """
     checked: list[Discovered] = []
-    for module in modules_of(package):
+    for module in list_modules(package):
         try:
             found = declared_in(module)
         except DeclarationError as error:

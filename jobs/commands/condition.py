@@ -60,11 +60,11 @@ class Condition:
 
     def _mapped(self, stored: StoredAnswer) -> tuple[Any, ...]:
         """The columns as they would be published; null for a miss and for an answer that does not fit."""
-        columns = columns_of(self._caller, stored)
+        columns = stored_columns(self._caller, stored)
         return (None,) * len(self._columns) if columns is None else tuple(map(_plain, columns))
 
 
-def columns_of(caller: Client, stored: StoredAnswer) -> tuple[Any, ...] | None:
+def stored_columns(caller: Client, stored: StoredAnswer) -> tuple[Any, ...] | None:
     """A stored answer in the columns declared now; None for a record without one, and for one that does not fit."""
     if stored.response is None or stored.outcome != "ok":
         return None

@@ -71,7 +71,7 @@ class MonthlyCosts:
         return text.getvalue()
 
 
-def costs_of(month: str, enrichment: str | None = None) -> MonthlyCosts:
+def list_costs(month: str, enrichment: str | None = None) -> MonthlyCosts:
     """Every charge of a month. Budgets then count the same for the runs that were killed.
 
     Args:

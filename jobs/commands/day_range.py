@@ -3,7 +3,7 @@
 import datetime as dt
 
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.values.calendar import begin_of, hours_between, is_day, require_day
+from jobs.declare.values.calendar import day_begin, hours_between, is_day, require_day
 from jobs.errors import DeclarationError
 
 
@@ -20,7 +20,7 @@ def day_range(enrichment: Enrichment, first: str, last: str, *, names: tuple[str
         if first == last:
             return [first]
         raise DeclarationError(f"{names[0]} and {names[1]} differ, and partitions with names have no order.")
-    begin, end = begin_of(first, enrichment.zone), end_of(last, enrichment.zone)
+    begin, end = day_begin(first, enrichment.zone), day_end(last, enrichment.zone)
     if end <= begin:
         raise DeclarationError(f"{names[1]} is {last}, before {names[0]}, {first}.")
     if enrichment.input.every == "hour":
@@ -36,8 +36,8 @@ def require_end(enrichment: Enrichment, day: str, name: str) -> None:
         require_day(day, name, "day" if isinstance(every, str) else every)
 
 
-def end_of(day: str, zone: str) -> dt.datetime:
+def day_end(day: str, zone: str) -> dt.datetime:
     """When a day of the time zone, or an hour, ends; in UTC."""
     if is_day(day, "hour"):
-        return begin_of(day, zone) + dt.timedelta(hours=1)
-    return begin_of((dt.date.fromisoformat(day) + dt.timedelta(days=1)).isoformat(), zone)
+        return day_begin(day, zone) + dt.timedelta(hours=1)
+    return day_begin((dt.date.fromisoformat(day) + dt.timedelta(days=1)).isoformat(), zone)

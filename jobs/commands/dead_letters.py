@@ -23,7 +23,7 @@ class DayLetters:
     rows: list[Mapping[str, Any]]
 
 
-def dead_letters_of(enrichment: Enrichment, day: str) -> DayLetters:
+def find_dead_letters(enrichment: Enrichment, day: str) -> DayLetters:
     """The letters of the run that a replay would complete: the last one if it was held back, else the published one.
 
     Raises DeclarationError without a run of the day, and where the files of a held-back run are removed.

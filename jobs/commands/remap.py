@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs import schema
-from jobs.commands.day_range import end_of
-from jobs.declare.values.calendar import begin_of
+from jobs.commands.day_range import day_end
+from jobs.declare.values.calendar import day_begin
 from jobs.errors import DeclarationError
 from jobs.process.day_options import DayOptions
 from jobs.storage.stored_files import is_there, parquet_source
@@ -39,8 +39,8 @@ def published_days(enrichment: Enrichment, first: str, last: str | None = None) 
     if not isinstance(enrichment.input.every, str):
         return [day for day in (first,) if day in days]
     zone = enrichment.zone
-    begin, end = begin_of(first, zone), end_of(last, zone) if last else dt.datetime.max.replace(tzinfo=dt.UTC)
-    return sorted(day for day in days if begin <= begin_of(day, zone) < end)
+    begin, end = day_begin(first, zone), day_end(last, zone) if last else dt.datetime.max.replace(tzinfo=dt.UTC)
+    return sorted(day for day in days if begin <= day_begin(day, zone) < end)
 
 
 def remap(pipeline: DayPipeline, days: Sequence[str]) -> Iterator[DayEvent]:

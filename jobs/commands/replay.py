@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from jobs import schema
 from jobs.clients.client import Client
 from jobs.clients.registry import client_for
-from jobs.commands.condition import columns_of
+from jobs.commands.condition import stored_columns
 from jobs.commands.ledgers import Kept, kept_by
 from jobs.commands.marks import mark_expired
 from jobs.declare.enrichment import Enrichment
@@ -35,7 +35,7 @@ from jobs.tables.records import run_records
 OPTIONS = ("--ignore-ttl",)  # of the Spark program: use answers of any age
 
 
-def letters_of(enrichment: Enrichment, day: str) -> pa.Table:
+def find_letters(enrichment: Enrichment, day: str) -> pa.Table:
     """The dead letters, `_lookup` and `_key`, of the day's last run if it was held back, else of the published one.
 
     Raises DeclarationError without a run record of the day.
@@ -77,7 +77,7 @@ def prepare(enrichment: Enrichment, day: str) -> int:
             f"{enrichment.name} has no ledger: a replay would call for every row. Run the day instead."
         )
     run_records.fetch(enrichment.name, enrichment.output.path)
-    letters = letters_of(enrichment, day)
+    letters = find_letters(enrichment, day)
     if letters.num_rows:
         refuse_other_requests(enrichment, day)
         void_what_failed(enrichment, day, letters)
@@ -176,4 +176,4 @@ class _AskedAgain:
 def _makes_a_letter(stored: StoredAnswer, lookup: Lookup, caller: Client) -> bool:
     if stored.outcome == "miss":
         return lookup.on_miss == "dead_letter"
-    return stored.outcome == "ok" and columns_of(caller, stored) is None
+    return stored.outcome == "ok" and stored_columns(caller, stored) is None

@@ -32,7 +32,7 @@ class Budget:
     def __post_init__(self) -> None:
         if self.per not in PERIODS:
             raise DeclarationError(f"budget: per is {self.per!r}; it must be day or month. For a run: --max-cost.")
-        if self.at_most is not None and not 0 < self.of_a_call <= self.parts:
+        if self.at_most is not None and not 0 < self.reserve_per_call <= self.parts:
             raise DeclarationError(f"budget: at_most is {self.at_most!r}; it must be over 0 and within the budget.")
 
     @property
@@ -45,7 +45,7 @@ class Budget:
         return int(self.money.amount * PARTS)
 
     @property
-    def of_a_call(self) -> int:
+    def reserve_per_call(self) -> int:
         """`at_most` in billionths; 0 without one."""
         return 0 if self.at_most is None else int(read_money(self.at_most, "budget: at_most").amount * PARTS)
 

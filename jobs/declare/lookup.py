@@ -294,7 +294,7 @@ class Lookup:
         return tuple(outcome for outcome, policy in policies.items() if policy == "dead_letter")
 
 
-def service_of(lookup: Lookup) -> str:
+def service_identity(lookup: Lookup) -> str:
     """The same for lookups, of whatever run, that ask one service."""
     kind, name = lookup.service_key
     return f"{kind} {name} at {lookup.address}" if lookup.address else f"{kind} {name}"

@@ -70,7 +70,7 @@ class Rate:
         return found[1], found[2]
 
     @property
-    def of_a_call(self) -> int:
+    def reserve_per_call(self) -> int:
         """What is reserved before each call."""
         return self.at_most or (1 if self.unit == REQUEST else max(1, self.amount // PART_OF_A_CALL))
 

@@ -17,11 +17,11 @@ from jobs.declare.inputs import TABLES
 from jobs.declare.values.calendar import is_day
 from jobs.errors import DeclarationError, NoInput
 from jobs.input.day_folder import DayFolder, find_in_folder, list_or_refuse, nearest_to
-from jobs.input.same_values import facts_of, reads_same
+from jobs.input.same_values import reading_facts, reads_same
 from jobs.input.staged_files import FOLDER as STAGED
 from jobs.input.staged_files import is_copy, staged, typed_copy
 from jobs.input.table_formats import refuse_table_formats
-from jobs.input.types import SPARK_TYPES, InputColumn, columns_of, in_both, in_table, needs_types, with_types
+from jobs.input.types import SPARK_TYPES, InputColumn, in_both, in_table, needs_types, read_columns, with_types
 from jobs.storage import stored_files
 from jobs.storage.urls import absolute, below, is_url
 from jobs.storage.work_folders import work_place
@@ -143,7 +143,7 @@ def find_input(
     declared = enrichment.input
     try:
         table = _table(declared) if declared.format in TABLES else None
-        found, unread = find_in_folder(declared, day) if table is None else _of_table(table, day)
+        found, unread = find_in_folder(declared, day) if table is None else _find_in_table(table, day)
         copied = declared.format not in ("parquet", "delta") or (is_url(declared.path) and not elsewhere)
         on_store = elsewhere and is_url(enrichment.output.path)
         work = work_place(enrichment.output.path, on_store=on_store)
@@ -200,7 +200,7 @@ def _table(declared: Input) -> DeltaInput | IcebergInput:
     return DeltaInput.at(declared.path, declared.partition, every=declared.every)
 
 
-def _of_table(table: DeltaInput | IcebergInput, day: str) -> tuple[Sequence[StoredFile], Sequence[str]]:
+def _find_in_table(table: DeltaInput | IcebergInput, day: str) -> tuple[Sequence[StoredFile], Sequence[str]]:
     files = table.files(day)
     if not files:
         raise _without_rows(table, day)
@@ -264,7 +264,7 @@ def of_files(
         footer = footers[file]
         facts = str(footer.schema).partition("\n")[2], (footer.metadata or {}).get(SPARK_TYPES.encode())
         if facts not in by_facts:
-            by_facts[facts] = list(columns_of(file, footer))
+            by_facts[facts] = list(read_columns(file, footer))
             _join(columns, by_facts[facts])
         if any(column.untyped for column in by_facts[facts]):
             untyped.append((file, by_facts[facts]))
@@ -305,7 +305,7 @@ def _with_types(file: str, wrong: Sequence[InputColumn], columns: Mapping[str, I
 
 
 def _same_in_arrow(footers: Iterable[pq.FileMetaData], columns: Iterable[InputColumn]) -> bool:
-    different = {(str(footer.schema).partition("\n")[2], *facts_of(footer)): footer for footer in footers}
+    different = {(str(footer.schema).partition("\n")[2], *reading_facts(footer)): footer for footer in footers}
     return reads_same(different.values(), {column.name.lower(): column.kind for column in columns})
 
 

@@ -40,7 +40,7 @@ def deal(day: InputDay, at_most: int) -> tuple[tuple[FilePart, ...], ...]:
     tasks = max(1, min(at_most, max(len(day.files), -(-day.bytes // BYTES_PER_TASK))))
     dealt: dict[int, list[FilePart]] = {}
     done, total = 0, sum(map(sum, day.groups))
-    for url, number in sorted((url_of(file), number) for number, file in enumerate(day.files)):
+    for url, number in sorted((spark_url(file), number) for number, file in enumerate(day.files)):
         row = 0
         place = absolute(day.files[number])
         for group, rows in enumerate(day.groups[number]):
@@ -57,7 +57,7 @@ def deal(day: InputDay, at_most: int) -> tuple[tuple[FilePart, ...], ...]:
     return tuple(map(tuple, dealt.values())) or ((),)
 
 
-def tasks_of(
+def find_tasks(
     parts: Parts, files: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int32], pa.Array]:
     """The task of each of these rows, and the URL of its file. files: numbers of files in the day."""
@@ -68,7 +68,7 @@ def tasks_of(
     return tasks[at], pa.array([url for _, _, url in dealt], pa.string()).take(pa.array(at))
 
 
-def url_of(file: str) -> str:
+def spark_url(file: str) -> str:
     """The file as Spark names it in `_metadata.file_path`, with one slash; a URL as it is."""
     path = absolute(file)
     return path if is_url(path) else f"file:{QUOTED.sub(lambda found: quote(found[0], safe=''), path)}"

@@ -26,7 +26,7 @@ class Commit:
     removed: frozenset[str]
 
 
-def version_of(file: Path) -> int:
+def commit_version(file: Path) -> int:
     return int(file.name.partition(".")[0])
 
 

@@ -64,14 +64,14 @@ class FileRows:
         """The rows of a task, some at a time. Raises TidegateError for a file that cannot be read."""
         for part in self.parts[task]:
             try:
-                yield from self._of_part(part)
+                yield from self._read_part(part)
             except MemoryError:  # Arrow's own is an ArrowException too, and the file is sound
                 raise
             except (pa.ArrowException, OSError) as error:
                 cause = one_line(str(error)).rstrip(".")
                 raise TidegateError(f"input: {part.place} cannot be read: {cause}. Write the file again.") from error
 
-    def _of_part(self, part: FilePart) -> Iterator[pa.RecordBatch]:
+    def _read_part(self, part: FilePart) -> Iterator[pa.RecordBatch]:
         url = pa.array([part.url] * ROWS_AT_ONCE, pa.string())
         with _opened(part.place) as file:
             by_lower_name = {name.lower(): name for name in file.schema_arrow.names}  # Spark does not mind case

@@ -24,10 +24,10 @@ from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 from pyiceberg.types import DateType, NestedField, PrimitiveType, StringType, TimestampType, TimestamptzType
 from pyiceberg.utils.config import Config
 
-from jobs.declare.values.calendar import Every, begin_of, day_column, is_day, only_name
+from jobs.declare.values.calendar import Every, day_begin, day_column, is_day, only_name
 from jobs.errors import DeclarationError, NoInput, TidegateError
 from jobs.input.staged_files import ScannedFile
-from jobs.input.types import InputColumn, columns_of
+from jobs.input.types import InputColumn, read_columns
 from jobs.storage.stored_files import StoredFile, error_text
 
 PARTED = {"day": (DayTransform,), "hour": (HourTransform,)}
@@ -84,7 +84,7 @@ class IcebergInput:
         """The data files that may have rows of a day, by path. Raises DeclarationError where rows are deleted in a way
         that pyiceberg does not read.
         """
-        wanted, columns = self._rows_of(day), self.columns()
+        wanted, columns = self._day_filter(day), self.columns()
         added = self._times_of_files()
         types = pa.schema([(column.name, column.kind) for column in columns])
         files = []
@@ -105,7 +105,7 @@ class IcebergInput:
             pq.write_table(self.table.schema().select(*names).as_arrow().empty_table(), empty)
         except (TypeError, ValueError, NotImplementedError) as error:
             raise DeclarationError(f"input: {self.root} has a type that is not read: {error_text(error)}.") from error
-        return tuple(columns_of(self.root, pq.read_metadata(pa.BufferReader(empty.getvalue()))))
+        return tuple(read_columns(self.root, pq.read_metadata(pa.BufferReader(empty.getvalue()))))
 
     @property
     def _parted(self) -> tuple[Any, ...]:
@@ -137,14 +137,14 @@ class IcebergInput:
         """Whether all its rows are of the one partition that is declared."""
         return only_name(self.every) is not None and self.partition not in self.table.schema().column_names
 
-    def _rows_of(self, day: str) -> BooleanExpression:
+    def _day_filter(self, day: str) -> BooleanExpression:
         if self._is_whole:
             return AlwaysTrue()
         column = self._day_column
         term = Reference(self.table.schema().find_column_name(column.field_id) or column.name)
         if not isinstance(column.field_type, (TimestampType, TimestamptzType)):
             return EqualTo(term=term, value=literal(day))
-        begin = begin_of(day, "UTC")
+        begin = day_begin(day, "UTC")
         end = begin + dt.timedelta(**{f"{self.every}s": 1})
         zone = "+00:00" if isinstance(column.field_type, TimestamptzType) else ""
         first, after = (literal(f"{one:%Y-%m-%dT%H:00:00}{zone}") for one in (begin, end))
@@ -190,11 +190,11 @@ class IcebergInput:
         if not self._is_whole:
             for entry in self._entries:
                 if entry.data_file.content == DataFileContent.DATA:
-                    value, rows = self._of_no_day(entry.data_file)
+                    value, rows = self._describe_dayless(entry.data_file)
                     found[f"{self.partition} = {value}"] += rows
         return {value: rows for value, rows in found.items() if rows}
 
-    def _of_no_day(self, file: DataFile) -> tuple[str, int]:
+    def _describe_dayless(self, file: DataFile) -> tuple[str, int]:
         column = self._day_column
         for place, field in enumerate(self.table.specs()[file.spec_id].fields):
             if isinstance(field.transform, IdentityTransform) and field.source_id == column.field_id:

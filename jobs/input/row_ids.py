@@ -21,7 +21,7 @@ def rows_of(input_day: InputDay) -> ParquetRows:
     return ParquetRows(input_day.files)
 
 
-def ids_of(enrichment: Enrichment, input_day: InputDay) -> pa.Table:
+def read_row_ids(enrichment: Enrichment, input_day: InputDay) -> pa.Table:
     """The columns of `row_id`. Raises DeclarationError unless each row has an id, and no two the same."""
     kinds = {column.name.lower(): column for column in input_day.columns}
     columns = [kinds[name.lower()] for name in enrichment.input.row_id]

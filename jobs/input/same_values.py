@@ -9,7 +9,7 @@ ARROW_TYPES = b"ARROW:schema"  # metadata of Arrow's files: the types that it re
 SPARK_VERSION, OLD_CALENDAR = b"org.apache.spark.version", b"org.apache.spark.legacyDateTime"
 
 
-def facts_of(footer: pq.FileMetaData) -> tuple[bool, bytes | None]:
+def reading_facts(footer: pq.FileMetaData) -> tuple[bool, bytes | None]:
     """What `reads_same` depends on, but for Parquet's own types."""
     return _has_old_calendar(footer), (footer.metadata or {}).get(ARROW_TYPES)
 

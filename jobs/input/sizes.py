@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jobs.declare.inputs import Input
 
 
-def bytes_of(declared: Input, days: Iterable[str]) -> int | None:
+def measure_files(declared: Input, days: Iterable[str]) -> int | None:
     """Of all files of these days. None where requests to a store or the log of a table would tell, and for a folder
     that cannot be listed.
     """

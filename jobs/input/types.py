@@ -48,7 +48,7 @@ class InputColumn:
         return f"{self.name!r} has no type in {self.file}, as all of it is null there"
 
 
-def columns_of(file: Path | str, footer: pq.FileMetaData) -> Iterator[InputColumn]:
+def read_columns(file: Path | str, footer: pq.FileMetaData) -> Iterator[InputColumn]:
     """The columns of one file in order. Raises DeclarationError for one that Spark cannot read or a Delta table cannot
     store.
     """

@@ -36,12 +36,12 @@ def expired_marks(folder: LedgerFolder) -> pa.Table:
 def _records(folder: LedgerFolder) -> Iterator[pa.Table]:
     there = contents(folder)
     for file in there.generation.files if there.generation else ():
-        yield from _of_compacted(folder, file)
+        yield from _read_compacted(folder, file)
     marks = [part for part in there.parts if part.startswith(OF_REFRESH)]
     yield from (table.select(COLUMNS) for _, table in read_parts(folder, marks) if table is not None)
 
 
-def _of_compacted(folder: LedgerFolder, file: CompactedFile) -> Iterator[pa.Table]:
+def _read_compacted(folder: LedgerFolder, file: CompactedFile) -> Iterator[pa.Table]:
     with open_compacted(folder, file) as opened:
         groups = [number for number in range(opened.metadata.num_row_groups) if _may_have_marks(opened, number)]
         if groups:

@@ -14,7 +14,7 @@ from jobs.ledger.keys import key_hashes
 from jobs.ledger.store import NO_FOLDERS
 from jobs.storage import objects
 from jobs.storage.locked_folders import temporary_folder
-from jobs.storage.stored_files import error_text, filesystem_of
+from jobs.storage.stored_files import error_text, open_filesystem
 
 KEY, HASH = "key", "hash"
 COPY_BYTES = 1 << 24
@@ -27,7 +27,7 @@ def write_keyed(path: str, table: pa.Table) -> None:
     columns = {name: table[name].combine_chunks().take(pa.array(order)) for name in table.column_names}
     batch = pa.RecordBatch.from_pydict({HASH: pa.array(hashes[order]), **columns})
     try:
-        filesystem, inside = filesystem_of(path)
+        filesystem, inside = open_filesystem(path)
         if filesystem.type_name not in NO_FOLDERS:
             filesystem.create_dir(inside.rpartition("/")[0], recursive=True)
         with (
@@ -53,7 +53,7 @@ class KeyedFile:
     def open(cls, path: str) -> Self:
         """Open the file, after a copy to local disk for a remote URL. Raises LedgerError if it is missing or torn."""
         try:
-            filesystem, inside = filesystem_of(path)
+            filesystem, inside = open_filesystem(path)
             local = filesystem.type_name == "local"
             file = pa.ipc.open_file(pa.memory_map(inside) if local else _local_copy(path))
             return cls(file.get_batch(0))
@@ -97,7 +97,7 @@ def _local_copy(path: str) -> Any:
         if objects.is_found_here(path):  # in one request, where Arrow takes two
             objects.download(path, copy)
         else:
-            filesystem, inside = filesystem_of(path)
+            filesystem, inside = open_filesystem(path)
             with copy.open("xb") as local, filesystem.open_input_stream(inside, compression=None) as remote:
                 shutil.copyfileobj(remote, local, COPY_BYTES)
         return pa.memory_map(str(copy))

@@ -24,7 +24,7 @@ class RecentParts:
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def file_of(self, folder: LedgerFolder, part: str) -> File | None:
+    def find_kept_file(self, folder: LedgerFolder, part: str) -> File | None:
         """The file of a part that may be kept. Raises FileNotFoundError."""
         if part.endswith(JOURNAL) or folder.filesystem.type_name != "local":  # it grows; a look costs a request
             return None

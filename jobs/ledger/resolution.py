@@ -41,7 +41,7 @@ def newest_rows(keys: Ints, table: pa.Table, now_us: int) -> Ints:
     """
     codes = outcome_codes(table)
     group = keys * len(OUTCOMES) + codes
-    times = believed(times_of(table), now_us)
+    times = believed(answer_times(table), now_us)
     runs = pc.rank(table["run_id"].combine_chunks(), tiebreaker="dense").to_numpy()
     order = np.lexsort((runs, times, group))
     order = order[codes[order] >= 0]
@@ -51,7 +51,7 @@ def newest_rows(keys: Ints, table: pa.Table, now_us: int) -> Ints:
     return newest
 
 
-def times_of(table: pa.Table) -> Ints:
+def answer_times(table: pa.Table) -> Ints:
     times: Ints = table["answered_at"].cast(pa.int64()).to_numpy()
     return times
 
@@ -108,11 +108,11 @@ def superseded(keys: Ints, table: pa.Table, count: int, now_us: int) -> Mask:
     bar = np.full_like(times, NEVER)
     bar[OK] = bar[MISS] = bar[ERROR] = bar[TIMEOUT] = answered
     bar[ASKED] = settled
-    own = believed(times_of(table), now_us)
+    own = believed(answer_times(table), now_us)
     codes = outcome_codes(table)
     below = own < bar[codes, keys]
     is_mark = codes == EXPIRED
-    useless: Mask = below | (~is_mark & (own <= void[keys])) | (is_mark & (now_us - times_of(table) > MARKS_KEPT))
+    useless: Mask = below | (~is_mark & (own <= void[keys])) | (is_mark & (now_us - answer_times(table) > MARKS_KEPT))
     return useless
 
 
@@ -121,7 +121,7 @@ def _by_outcome(keys: Ints, table: pa.Table, count: int, now_us: int) -> tuple[I
     times = np.full((len(OUTCOMES), count), NEVER, dtype=np.int64)
     rows = np.full((len(OUTCOMES), count), -1, dtype=np.int64)
     codes = outcome_codes(table)
-    times[codes, keys] = believed(times_of(table), now_us)
+    times[codes, keys] = believed(answer_times(table), now_us)
     rows[codes, keys] = np.arange(table.num_rows)
     return times, rows
 

@@ -133,7 +133,7 @@ def _in_groups(file: pq.ParquetFile, stored: CompactedFile, wanted: KeySet) -> p
 
 def _reading(pool: Executor, folder: LedgerFolder, part: str, schema: pa.Schema) -> Future[pa.Table | None]:
     """Done already where the part is a recent one."""
-    file = _RECENT.file_of(folder, part) if schema is ENCODED else None
+    file = _RECENT.find_kept_file(folder, part) if schema is ENCODED else None
     if file is None or (known := _RECENT.get(file)) is None:
         return pool.submit(_whole, folder, part, schema, file)
     done: Future[pa.Table | None] = Future()

@@ -106,7 +106,7 @@ class Search:
         wanted = Contents(there.generation if is_new else None, tuple(parts))
         tables = matches(self._folder, wanted, self._keys, unread=torn.add)
         before = self._voiding if is_new else self._found
-        found = _newest_of(tables, before, len(self._keys), now_us)
+        found = _newest_records(tables, before, len(self._keys), now_us)
         changed = found is not self._found
         self._found = found
         read = {part for part in parts if part not in torn and not part.endswith(JOURNAL)}
@@ -144,7 +144,7 @@ def select(folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: 
     return search.selected(now_us=now_us, ttl=ttl)
 
 
-def _newest_of(tables: Iterable[pa.Table], before: pa.Table, count: int, now_us: int) -> pa.Table:
+def _newest_records(tables: Iterable[pa.Table], before: pa.Table, count: int, now_us: int) -> pa.Table:
     """The newest record of each key and outcome, by the key's number of `count`."""
     kept, rows, has_new = [before], before.num_rows, False
     for found in tables:

@@ -25,7 +25,7 @@ from jobs.errors import LedgerError
 from jobs.ledger.answers import SCHEMA, WORDS, StoredAnswer, as_table
 from jobs.ledger.journal import JOURNAL, Journal, read_journal
 from jobs.storage import durable, objects
-from jobs.storage.stored_files import error_text, filesystem_of
+from jobs.storage.stored_files import error_text, open_filesystem
 from jobs.storage.urls import below
 
 FORMAT = 1
@@ -57,7 +57,7 @@ class Foreign(ForeignFile):
 @dataclass(frozen=True)
 class LedgerFolder:
     """The folder of one lookup's answers. root: a folder (relative to the current one), or a URL of any filesystem.
-    storage: opens it; by default `filesystem_of`.
+    storage: opens it; by default `open_filesystem`.
 
     Cheap to create and to send to executors; it opens nothing before its first use.
     """
@@ -70,7 +70,7 @@ class LedgerFolder:
     @functools.cached_property
     def _opened(self) -> tuple[fs.FileSystem, str]:
         try:
-            filesystem, path = (self.storage or filesystem_of)(self.root)
+            filesystem, path = (self.storage or open_filesystem)(self.root)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise LedgerError(f"ledger {self.root!r}: it cannot be opened: {error_text(error)}.") from error
         return filesystem, f"{path.rstrip('/')}/{self.lookup}/{self.fingerprint}"

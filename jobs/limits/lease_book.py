@@ -100,7 +100,7 @@ class LeaseBook:
     def __init__(self, state: Mapping[str, Any] | None = None, *, amounts: Mapping[str, int] | None = None) -> None:
         state = {} if state is None else state
         self.amounts = dict(amounts or {})
-        self._owners = {owner: _owner_of(facts) for owner, facts in state.get("owners", {}).items()}
+        self._owners = {owner: _read_owner(facts) for owner, facts in state.get("owners", {}).items()}
         # by limit: the end of the window and the amount that an owner with an expired lease may have used in it
         self._cooling: dict[str, list[list[float]]] = {
             name: [[float(until), int(amount)] for until, amount in parts]
@@ -111,7 +111,7 @@ class LeaseBook:
             owner: {name: int(amount) for name, amount in held.items()}
             for owner, held in state.get("unsettled", {}).items()
         }
-        self._pause = _pause_of(**state["pause"]) if state.get("pause") else None
+        self._pause = _build_pause(**state["pause"]) if state.get("pause") else None
 
     def state(self) -> dict[str, Any]:
         return {
@@ -223,25 +223,25 @@ class LeaseBook:
             return self.amounts[name]
         if owner is not None and (part := self._owners[owner].parts[name]).limit.window == math.inf:
             return part.limit.amount
-        return min((part.limit.amount for part in self._parts_of(name)), default=0)
+        return min((part.limit.amount for part in self._list_parts(name)), default=0)
 
     def held(self, name: str) -> int:
         """The amount that is not free: the parts of all owners, and what is reserved for dead ones."""
-        return sum(part.held for part in self._parts_of(name)) + self._out_of_use(name)
+        return sum(part.held for part in self._list_parts(name)) + self._out_of_use(name)
 
     def wanted(self, name: str) -> int:
         """The amount that all owners could use, and what is reserved for dead ones."""
-        return sum(part.wants for part in self._parts_of(name)) + self._out_of_use(name)
+        return sum(part.wants for part in self._list_parts(name)) + self._out_of_use(name)
 
     def _out_of_use(self, name: str) -> int:
         return int(sum(amount for _, amount in self._cooling.get(name, ())))
 
-    def _parts_of(self, name: str) -> list[_Part]:
+    def _list_parts(self, name: str) -> list[_Part]:
         return [owner.parts[name] for owner in self._owners.values() if name in owner.parts]
 
     def _give(self, owner: str, name: str) -> Share:
         amount = self.amount(name, owner)
-        parts = self._parts_of(name)
+        parts = self._list_parts(name)
         least = max(one.least for one in parts)
         for part, target in zip(parts, useful_shares(amount, [one.wants for one in parts], least), strict=True):
             part.target = target
@@ -328,7 +328,7 @@ class LeaseBook:
         return None if self._pause is None else (max(0.0, self._pause.until - now), self._pause.reason)
 
 
-def _owner_of(facts: Mapping[str, Any]) -> _Owner:
+def _read_owner(facts: Mapping[str, Any]) -> _Owner:
     parts = {
         name: _Part(
             Limit(int(part["limit"]["amount"]), float(part["limit"]["window"])),
@@ -343,5 +343,5 @@ def _owner_of(facts: Mapping[str, Any]) -> _Owner:
     return _Owner(float(facts["expires"]), float(facts["since"]), str(facts["name"]), seen, parts)
 
 
-def _pause_of(until: float, reason: str, prober: str | None, probe_until: float) -> _Pause:
+def _build_pause(until: float, reason: str, prober: str | None, probe_until: float) -> _Pause:
     return _Pause(float(until), str(reason), prober, float(probe_until))

@@ -14,7 +14,7 @@ class Reserved:
     """The use of a limit per window by calls."""
 
     unit: str
-    of_a_call: int  # reserved before each call
+    reserve_per_call: int  # reserved before each call
     each: Fraction = Fraction(1)  # of the limit per unit
     budget: str = ""  # as the user wrote it, if the limit stops the run; empty: calls wait
 
@@ -34,4 +34,4 @@ class ServiceLimits:
 
     def least(self, name: str) -> int:
         """The amount of a limit that a call needs to start."""
-        return max(1, self.reserved[name].of_a_call) if name in self.reserved else 1
+        return max(1, self.reserved[name].reserve_per_call) if name in self.reserved else 1

@@ -37,12 +37,12 @@ class Sent:
 class WindowUse:
     """One limit. Times are seconds by the owner's clock.
 
-    window: infinite for money, which is spent for good. of_a_call: reserved before each call. each: what one unit takes
-    of the limit.
+    window: infinite for money, which is spent for good. reserve_per_call: reserved before each call. each: what one
+    unit takes of the limit.
     """
 
-    def __init__(self, window: float, unit: str, of_a_call: int, each: Fraction = ONE) -> None:
-        self.window, self.unit, self.of_a_call, self.each = window, unit, of_a_call, each
+    def __init__(self, window: float, unit: str, reserve_per_call: int, each: Fraction = ONE) -> None:
+        self.window, self.unit, self.reserve_per_call, self.each = window, unit, reserve_per_call, each
         self._is_one = each == ONE  # spares the arithmetic of fractions for each request
         self._arrives = arrives_within(window)
         self._reserved = 0
@@ -71,18 +71,18 @@ class WindowUse:
     @property
     def is_one_request(self) -> bool:
         """Whether each call uses one of it for a while, its request."""
-        return self.unit == "request" and self.of_a_call == 1 and self._is_one and self.window < math.inf
+        return self.unit == "request" and self.reserve_per_call == 1 and self._is_one and self.window < math.inf
 
     def wants(self, now: float, calls: int, *, at_least: int = 0) -> int:
         """What is in use, and what so many possible calls could use until the next heartbeats."""
         self._pace(now)
-        return self.in_use(now) + (max(self.of_a_call * calls, 2 * max(self._paced), at_least) if calls else 0)
+        return self.in_use(now) + (max(self.reserve_per_call * calls, 2 * max(self._paced), at_least) if calls else 0)
 
     def reserve(self, now: float, calls: int = 1) -> None:
         """So many calls begin."""
         self._pace(now)
-        self._paced[1] += self.of_a_call * calls
-        self._reserved += self.of_a_call * calls
+        self._paced[1] += self.reserve_per_call * calls
+        self._reserved += self.reserve_per_call * calls
 
     def use(self, amount: int, now: float, *, of_reserved: int) -> None:
         """It used so much by now; so much of what was reserved is not any longer."""
@@ -106,7 +106,7 @@ class WindowUse:
             self._ends.append((now + self.window, sent.amount))
             sent.amount = 0
 
-    def amount_of(self, units: int) -> int:
+    def amount_for(self, units: int) -> int:
         return units if self._is_one else math.ceil(units * self.each)
 
     def _pace(self, now: float) -> None:
@@ -133,7 +133,7 @@ class CallUse:
         now = clock()
         for limit in limits:
             limit.reserve(now)
-            self._reserved[limit] = limit.of_a_call
+            self._reserved[limit] = limit.reserve_per_call
 
     def request_left(self, items: int) -> None:
         """One request of the call is about to leave, with so many keys that no earlier one had.
@@ -146,7 +146,7 @@ class CallUse:
         self._has_told = False
         for limit, reserved in self._reserved.items():
             if limit.unit in SENT:
-                used = limit.amount_of(1 if limit.unit == "request" else items)
+                used = limit.amount_for(1 if limit.unit == "request" else items)
                 of_reserved = min(used, reserved)
                 self._sent.append((limit, limit.send(used, now, of_reserved=of_reserved)))
                 self._reserved[limit] = reserved - of_reserved
@@ -172,7 +172,7 @@ class CallUse:
         for limit, reserved in self._reserved.items():
             used = 0
             if limit.unit not in SENT:
-                billed = limit.amount_of(self._billed.get(limit.unit, 0)) if self._billed else 0
+                billed = limit.amount_for(self._billed.get(limit.unit, 0)) if self._billed else 0
                 used = billed if known or self._has_told else max(billed, reserved)
             if used or reserved:
                 limit.use(used, now, of_reserved=reserved)

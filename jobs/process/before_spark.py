@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.errors import TidegateError
-from jobs.input.sizes import bytes_of
+from jobs.input.sizes import measure_files
 from jobs.run.engines.spark_session import FEW_ROWS
 from jobs.schema import DayRecord
 from jobs.storage.locked_folders import temporary_folder
@@ -49,7 +49,7 @@ class BeforeSpark:
         if self.enrichment.input.only_changed:
             rows = [self.changed[day].input_day.rows for day in days if day in self.changed]
             return len(rows) == len(days) and sum(rows) <= FEW_ROWS
-        size = bytes_of(self.enrichment.input, days)
+        size = measure_files(self.enrichment.input, days)
         return size is not None and size <= SMALL_INPUT
 
     @contextlib.contextmanager

@@ -24,7 +24,7 @@ from jobs.process.forked_program import WaitForEnd
 from jobs.process.publish_decision import Quality, kept, or_warning, publish_or_hold_back, render_report
 from jobs.process.spark_submit import ProgramResult, SparkSubmit, ended
 from jobs.run.enrich_day import FAILED as FAILED_STATUS
-from jobs.run.enrich_day import WRONG, run_id_of
+from jobs.run.enrich_day import WRONG, day_run_id
 from jobs.schema import DayRecord, UnwrittenRun
 from jobs.tables.leases.day_leases import WAIT, Lease, leased
 from jobs.tables.records import run_records
@@ -299,7 +299,7 @@ class _Run:
 
 def run_ids(run_id: str, days: Sequence[str]) -> dict[str, str]:
     """The run of each day: of several days, one of its own."""
-    return {day: run_id_of(run_id, day) if len(days) > 1 else run_id for day in days}
+    return {day: day_run_id(run_id, day) if len(days) > 1 else run_id for day in days}
 
 
 def now() -> str:

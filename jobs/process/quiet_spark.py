@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from jobs.declare.finding.extras import require_extra
 from jobs.errors import SparkFailed
 from jobs.process.spark_submit import java_missing
-from jobs.run.engines.spark_failures import sentence_of
+from jobs.run.engines.spark_failures import explain_error
 from jobs.run.engines.spark_session import session
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def quiet_session(name: str, purpose: str, before_start: Callable[[], None] = la
             PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
         yield active or spark  # type: ignore[misc]  # one of them there is
     except (PySparkException, Py4JError) as error:
-        raise SparkFailed(f"Spark could not {purpose}: {sentence_of(error)}") from error
+        raise SparkFailed(f"Spark could not {purpose}: {explain_error(error)}") from error
     finally:
         if spark is not None:
             spark.stop()

@@ -152,7 +152,7 @@ class SparkSubmit:
     def _environment(self, log: Path) -> dict[str, str]:
         remote = {"SPARK_REMOTE": self.master} if self.is_remote else {}
         variables = {LOG_VARIABLE: str(log), ENGINE: self.engine, MASTER_VARIABLE: self.master}
-        return local_master.environment_of(self.master) | remote | variables
+        return local_master.jvm_environment(self.master) | remote | variables
 
     def _command(self, program: Path, name: str) -> list[str]:
         if self.is_remote or self.engine == LOCAL:  # a client of Spark Connect, or no Spark at all

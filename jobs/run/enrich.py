@@ -14,12 +14,12 @@ from pyspark.sql import types as T  # noqa: N812
 from jobs import schema
 from jobs.errors import DeclarationError
 from jobs.input.file_rows import ROWS_AT_ONCE
-from jobs.run.coordinator.run_leases import keepers_of, limits_of
+from jobs.run.coordinator.run_leases import build_keepers, leased_limits
 from jobs.run.engines.engine import Engine
 from jobs.run.plan.planner import plan_tasks
 from jobs.run.plan.preflight import check_columns
 from jobs.run.rows.keyed_rows import written_schema
-from jobs.run.rows.local_rows import LocalRows, engine_of
+from jobs.run.rows.local_rows import LocalRows, engine_for
 from jobs.storage.stored_files import open_parquet
 from jobs.task.input_files import numbered, read_rows
 from jobs.task.link.link_protocol import PARTITION_OF_FRAME
@@ -78,7 +78,7 @@ def carry_out(prepared: DataFrame, plan: PartitionPlan) -> DataFrame:
     A user of the DataFrame may compute several partitions in one task, or some never, so each keeps its share of the
     calls in flight.
     """
-    plan = _with_address(engine_of(prepared), plan)
+    plan = _with_address(engine_for(prepared), plan)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return without_doubt(run_partition(plan, batches))
@@ -113,7 +113,7 @@ def write_out(
     sent: receives the requests; without it no check sees answers in doubt, and they fail their task.
     Raises the tasks' errors; their files are then in no list.
     """
-    engine, tasks = engine_of(prepared), len(plan.shares[0])
+    engine, tasks = engine_for(prepared), len(plan.shares[0])
     plan = _with_address(engine, plan, divides=True)
     assert plan.driver is not None
     files = TaskFiles.of(
@@ -208,11 +208,11 @@ def _with_address(engine: Engine, plan: PartitionPlan, *, divides: bool = False)
     tasks = len(plan.shares[0])
     totals = [sum(of_lookup) for of_lookup in plan.shares] if divides and tasks > 1 else ()
     if plan.meters is None:
-        limits = limits_of(plan.lookups, plan.budgets)
-        keepers = keepers_of(limits, engine.name)
+        limits = leased_limits(plan.lookups, plan.budgets)
+        keepers = build_keepers(limits, engine.name)
     else:
-        limits = limits_of(plan.lookups, plan.budgets, now=plan.meters.run_began)
-        keepers = keepers_of(limits, engine.name, run_id=plan.meters.run_id)
+        limits = leased_limits(plan.lookups, plan.budgets, now=plan.meters.run_began)
+        keepers = build_keepers(limits, engine.name, run_id=plan.meters.run_id)
     address = engine.coordinator.register(
         once=not stored, totals=totals, tasks=tasks, progress=plan.progress, keepers=keepers
     )

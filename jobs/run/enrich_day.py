@@ -32,7 +32,7 @@ from jobs.declare.values.calendar import require_day
 from jobs.errors import LOG_SAYS_MORE, DeclarationError, NoInput, RowFailed, RunStopped, TidegateError
 from jobs.run.day import Report, WrittenRun, write_day
 from jobs.run.engines.engine import beside
-from jobs.run.engines.spark_failures import sentence_of
+from jobs.run.engines.spark_failures import explain_error
 from jobs.run.engines.spark_session import session
 from jobs.run.plan.options import RunOptions
 from jobs.run.terminal import terminal
@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     with ThreadPoolExecutor(1, thread_name_prefix="tidegate-checks") as judge:
         for day in options.day:
             alone = len(options.day) == 1 and not options.in_turn
-            run_id = options.run_id if alone else run_id_of(options.run_id, day)
+            run_id = options.run_id if alone else day_run_id(options.run_id, day)
             one = _Day(options, day, run_id, before=ends[-1], leave_slots=leave_slots)
             ends.append(one.begin(judge))
             leave_slots = one.is_checked_by_spark
@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
     return next((end.result().status for end in ends if end.result().status), WROTE)
 
 
-def run_id_of(run_id: str, day: str) -> str:
+def day_run_id(run_id: str, day: str) -> str:
     """The run of one day among the several of one Spark application, each with a folder and a record of its own."""
     return f"{run_id}-{day}"
 
@@ -166,7 +166,7 @@ class _Day:
         """Report why the day is not written, or not checked."""
         if not isinstance(error, TidegateError):
             logging.getLogger("tidegate").error("unexpected error", exc_info=error)
-            reason = with_log(sentence_of(error))
+            reason = with_log(explain_error(error))
             self._report({"kind": "failed", "day": self._day, "reason": reason, "next_step": AGAIN})
             return DayEnd(FAILED, may_go_on=False)
         stopped = isinstance(error, RunStopped | RowFailed)

@@ -15,15 +15,15 @@ import pyarrow.compute as pc
 
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.values.fingerprint import plain
-from jobs.declare.values.prices import SENT, cost_of, in_force
+from jobs.declare.values.prices import SENT, in_force, price_units
 from jobs.errors import DeclarationError, NoInput
 from jobs.ledger.selection import select
 from jobs.ledger.stored_request import read_request, versions, what_changed
 from jobs.run.changes.changed_rows import find_changes
-from jobs.run.keys.hits import folder_of
+from jobs.run.keys.hits import open_folder
 from jobs.run.keys.judged_answers import needing_no_call
 from jobs.run.keys.key_texts import ROWS, TEXT
-from jobs.run.plan.options import RunOptions, ledger_of
+from jobs.run.plan.options import RunOptions, plan_ledger
 from jobs.run.plan.preflight import check_columns, check_event_time, find_day
 from jobs.run.planned_keys import CALLS, PlannedKeys
 from jobs.schema import Facts
@@ -123,7 +123,7 @@ def estimate(
         found[day] = changed.input_day
         changes.update(changed.changes.counts)
     planned = PlannedKeys(enrichment, tuple(found.values()), spark)
-    plans = [ledger_of(enrichment, lookup, "plan", RunOptions()) for lookup in enrichment.lookups]
+    plans = [plan_ledger(enrichment, lookup, "plan", RunOptions()) for lookup in enrichment.lookups]
     figures = _last_figures(enrichment)
     lookups = []
     for number, (lookup, plan) in enumerate(zip(enrichment.lookups, plans, strict=True)):
@@ -153,7 +153,7 @@ def _estimated(
     in_ledger, oldest = 0, None
     missing = wanted
     if plan is not None:
-        selected = select(folder_of(plan), wanted[TEXT], now_us=now_us, ttl=plan.ttl)
+        selected = select(open_folder(plan), wanted[TEXT], now_us=now_us, ttl=plan.ttl)
         answers, failed = needing_no_call(lookup, plan, selected.answers, now_us)
         in_ledger = answers.num_rows
         missing = wanted.filter(pc.invert(pc.is_in(wanted[TEXT], value_set=answers["key"].combine_chunks())))
@@ -183,7 +183,7 @@ def _estimated(
         calls_because="" if calls == asked else BY_ROW if lookup.cache is None else EVERY_DAY,
         requests=requests,
         batch_size=lookup.batch_size,
-        cost=f"{cost_of(price, units):f}" if lookup.prices and lookup.prices[0].unit in SENT else None,
+        cost=f"{price_units(price, units):f}" if lookup.prices and lookup.prices[0].unit in SENT else None,
         price=_reported(price),
         later_price=f"{_reported(later)} from {later.since}" if later is not None else "",
         seconds=_seconds(lookup, calls, last),
@@ -199,7 +199,7 @@ def _asked_before(lookup: Lookup, plan: LedgerPlan, texts: pa.ChunkedArray, now_
     """Keys that only an earlier request was called for, by the change since."""
     because: dict[str, int] = {}
     now = plain(lookup.request_facts())
-    folder = folder_of(plan)
+    folder = open_folder(plan)
     for sibling in (found for found in versions(folder) if found.fingerprint != folder.fingerprint):
         if not len(texts):
             break

@@ -25,18 +25,18 @@ from jobs.ledger.answers import ANSWERS, StoredAnswer
 from jobs.ledger.generations import contents, newest_generation
 from jobs.ledger.keys import key_hashes
 from jobs.ledger.plan import LedgerPlan
-from jobs.ledger.resolution import NEVER, Ints, times_of
+from jobs.ledger.resolution import NEVER, Ints, answer_times
 from jobs.ledger.scan import KeySet, matches
 from jobs.ledger.selection import VANISHED_AT_MOST
 from jobs.ledger.store import LedgerFolder
-from jobs.run.keys.hits import folder_of, run_of_keys
+from jobs.run.keys.hits import open_folder, run_of_keys
 from jobs.run.keys.key_texts import TEXT, key_texts
 from jobs.schema import BY_RUN, GONE, NONE, DayFacts
 from jobs.storage.locked_folders import temporary_folder
 from jobs.storage.stored_files import open_parquet, read_footer, read_schema
 from jobs.storage.urls import is_url
 from jobs.tables.old_files import KEYS
-from jobs.task.rows.ledger_hits import UnreadableAnswer, reply_of
+from jobs.task.rows.ledger_hits import UnreadableAnswer, map_stored_answer
 from jobs.task.rows.outcome_columns import TIMESTAMP
 
 CLOCKS = dt.timedelta(minutes=5)  # by which the clocks of a cluster's hosts may differ
@@ -163,7 +163,7 @@ class Pairs:
         found: as `matches` gives it.
         """
         found = found.filter(pc.is_in(found["outcome"], value_set=pa.array(ANSWERS)))
-        places, times = found["place"].to_numpy(), times_of(found)
+        places, times = found["place"].to_numpy(), answer_times(found)
         before = times <= self.begun
         np.maximum.at(self._newest, places, times)
         np.maximum.at(self._newest_before, places[before], times[before])
@@ -229,7 +229,7 @@ class Mapped:
             return outcome, None
         stored = StoredAnswer("", outcome, None if response is None else response.encode(), 0, "")
         try:
-            reply = reply_of(caller, stored)
+            reply = map_stored_answer(caller, stored)
         except UnreadableAnswer:
             return NONE, None
         return reply.outcome or NONE, reply.answer
@@ -237,7 +237,7 @@ class Mapped:
 
 def _find(plan: LedgerPlan, table: pa.Table, facts: DayFacts, path: Path) -> Mapping[int, str]:
     """Writes what is stored of each pair; gives what counts instead for some of them."""
-    folder, own = folder_of(plan), pa.array([facts.run_id, run_of_keys(facts.run_id)])
+    folder, own = open_folder(plan), pa.array([facts.run_id, run_of_keys(facts.run_id)])
     started = dt.datetime.fromisoformat(facts.started_at) - CLOCKS
     begun = round(started.timestamp() * 1e6)
     for _ in range(VANISHED_AT_MOST):

@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from pyarrow import fs
 
-from jobs.storage.stored_files import StoredFile, error_text, filesystem_of
+from jobs.storage.stored_files import StoredFile, error_text, open_filesystem
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -184,7 +184,7 @@ def listed(folder: str, *, after: str = "") -> list[ListedObject]:
 
 def _listed_by_arrow(folder: str) -> Iterator[ListedObject]:
     """The same where one name ends obstore's listing. The etag is made of time and size, which Arrow knows."""
-    filesystem, path = filesystem_of(folder.rstrip("/"))
+    filesystem, path = open_filesystem(folder.rstrip("/"))
     for info in filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True)):
         name = info.path[len(path) + 1 :]
         if info.type == fs.FileType.File and _is_addressable(name):

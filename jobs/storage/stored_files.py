@@ -30,7 +30,7 @@ REQUEST = re.compile(r" \(Request ID: .*?\)")  # of a store's error; no two are 
 ANSWER = re.compile(r"<Code>(\w+)</Code>\s*(?:<Message>(.*?)</Message>)?")  # of a store, in the text of an error
 
 
-def filesystem_of(place: str) -> tuple[fs.FileSystem, str]:
+def open_filesystem(place: str) -> tuple[fs.FileSystem, str]:
     """The filesystem of a path or a URL, and the path in it. Raises OSError, ArrowException or ValueError."""
     if not is_url(place):
         return fs.LocalFileSystem(), os.path.abspath(place)  # noqa: PTH100  # without following links, as from_uri
@@ -75,7 +75,7 @@ class StoredFile:
     @classmethod
     def at(cls, place: str) -> StoredFile:
         """Look at the file anew. Raises FileNotFoundError if it is gone, and OSError if it cannot be looked at."""
-        filesystem, path = filesystem_of(place)
+        filesystem, path = open_filesystem(place)
         info = filesystem.get_file_info(path)
         if info.type != fs.FileType.File:
             raise FileNotFoundError(f"there is no file {place}")
@@ -87,13 +87,13 @@ class StoredFile:
 
     def open(self) -> pa.NativeFile:
         """Open the stored bytes for reading from their start."""
-        filesystem, path = filesystem_of(self.place)
+        filesystem, path = open_filesystem(self.place)
         return filesystem.open_input_stream(path, compression=None)
 
 
 def has_files(folder: str) -> bool:
     """Whether a folder exists. On a store it does where there is a file in it."""
-    filesystem, path = filesystem_of(folder)
+    filesystem, path = open_filesystem(folder)
     return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
 
 
@@ -101,7 +101,7 @@ def is_there(place: str) -> bool:
     """Whether there is a file. Raises OSError if that is unknown."""
     if not is_url(place):
         return durable.is_there(Path(place))
-    filesystem, path = filesystem_of(place)
+    filesystem, path = open_filesystem(place)
     return bool(filesystem.get_file_info(path).type == fs.FileType.File)
 
 
@@ -109,7 +109,7 @@ def parquet_source(place: str) -> str | pa.NativeFile:
     """What pyarrow reads a Parquet file from, in pieces."""
     if not is_url(place):
         return place
-    filesystem, path = filesystem_of(place)
+    filesystem, path = open_filesystem(place)
     return filesystem.open_input_file(path)
 
 
@@ -132,8 +132,8 @@ def parquet_dataset(places: Sequence[str]) -> ds.Dataset:
     """These Parquet files, of one folder, as one dataset; none is opened yet but the first."""
     import pyarrow.dataset as ds  # loads pandas, which definitions load without
 
-    filesystem = filesystem_of(places[0])[0]
-    return ds.dataset([filesystem_of(place)[1] for place in places], filesystem=filesystem, format="parquet")
+    filesystem = open_filesystem(places[0])[0]
+    return ds.dataset([open_filesystem(place)[1] for place in places], filesystem=filesystem, format="parquet")
 
 
 def files_in(folder: str) -> list[StoredFile]:
@@ -162,12 +162,12 @@ def entries_in(folder: str) -> tuple[list[StoredFile], list[str]]:
 def paths_below(folder: str) -> list[str]:
     """The paths of all files below a folder, relative to it, sorted. Raises OSError as `files_in`."""
     found = _children(folder, recursive=True)
-    root = filesystem_of(folder)[1].rstrip("/")
+    root = open_filesystem(folder)[1].rstrip("/")
     return sorted(info.path[len(root) + 1 :] for info in found if info.type == fs.FileType.File)
 
 
 def _children(folder: str, *, recursive: bool = False) -> list[fs.FileInfo]:
-    filesystem, path = filesystem_of(folder)
+    filesystem, path = open_filesystem(folder)
     try:
         selector = fs.FileSelector(path.rstrip("/"), recursive=recursive)
         found: list[fs.FileInfo] = filesystem.get_file_info(selector)

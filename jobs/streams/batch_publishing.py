@@ -21,10 +21,10 @@ from jobs.tables import audit, dead_letters
 from jobs.tables.delivery import deliver
 from jobs.tables.delta.asked_keys import runs_in_table
 from jobs.tables.delta.copied_log import COMMIT_TRIES
-from jobs.tables.delta.delta_log import hooks_of, lasting, table_at
+from jobs.tables.delta.delta_log import commit_hooks, lasting, table_at
 from jobs.tables.delta.publishers import alone_with, storing
 from jobs.tables.leases.day_leases import Lease
-from jobs.tables.publishing import add_actions, add_columns, beside, created, delta_schema, transaction_of
+from jobs.tables.publishing import add_actions, add_columns, beside, created, delta_schema, transaction_name
 from jobs.tables.records import run_records
 from jobs.tables.records.published_runs import last_published, publications
 from jobs.tables.shown import shown_elsewhere
@@ -149,7 +149,7 @@ def _append(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) 
             table.create_write_transaction(
                 [*actions], mode="append", schema=table.schema(), partition_by=[declared.partition],
                 commit_properties=_properties(table, records, batch),
-                post_commithook_properties=hooks_of(declared.table, table),
+                post_commithook_properties=commit_hooks(declared.table, table),
             )  # fmt: skip
         except CommitFailedError:
             table.update_incremental()
@@ -165,7 +165,7 @@ def _has(table: DeltaTable, batch: MicroBatch) -> bool:
 
 
 def _properties(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) -> CommitProperties:
-    days = [transaction_of(record.facts) for record in records]  # so that no run of a day publishes over it unseen
+    days = [transaction_name(record.facts) for record in records]  # so that no run of a day publishes over it unseen
     return CommitProperties(
         custom_metadata={
             "tidegate.batch": str(batch.number),

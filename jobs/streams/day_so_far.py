@@ -22,12 +22,12 @@ def together(before: DayMetrics, now: DayMetrics) -> DayMetrics:
         rows_in=before.rows_in + now.rows_in,
         rows_out=before.rows_out + now.rows_out,
         rows_late=before.rows_late + now.rows_late,
-        lookups=tuple(_of_lookup(known[one.name], one) if one.name in known else one for one in now.lookups),
+        lookups=tuple(_add_lookup(known[one.name], one) if one.name in known else one for one in now.lookups),
         job_s=round(before.job_s + now.job_s, 3),
     )
 
 
-def _of_lookup(before: LookupMetrics, now: LookupMetrics) -> LookupMetrics:
+def _add_lookup(before: LookupMetrics, now: LookupMetrics) -> LookupMetrics:
     oldest = [at for at in (before.oldest_answer_at, now.oldest_answer_at) if at is not None]
     return replace(
         now,

@@ -14,7 +14,7 @@ from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.input.day import InputDay, of_table
 from jobs.input.delta import DeltaInput
-from jobs.input.delta_commits import LOG, NAME, Commit, commit, version_of
+from jobs.input.delta_commits import LOG, NAME, Commit, commit, commit_version
 from jobs.storage import durable
 from jobs.streams.published_sources import PublishedSources
 from jobs.streams.stream_files import files_before, files_of_batch
@@ -40,7 +40,7 @@ class DeltaSource:
 
     def batch(self, number: int) -> Batch:
         before = self._last_before(number)
-        last = max([before, *map(version_of, files_of_batch(self._checkpoint, number))])
+        last = max([before, *map(commit_version, files_of_batch(self._checkpoint, number))])
         self._done = number, last
         table = self._opened(last)
         self._require_same_table(table)
@@ -49,7 +49,7 @@ class DeltaSource:
     def _last_before(self, number: int) -> int:
         if self._done[0] == number - 1 >= 0:
             return self._done[1]
-        return max(map(version_of, files_before(self._checkpoint, number)), default=NONE_BEFORE)
+        return max(map(commit_version, files_before(self._checkpoint, number)), default=NONE_BEFORE)
 
     def _opened(self, version: int | None = None) -> DeltaInput:
         declared = self._declared

@@ -20,7 +20,7 @@ from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.loading import load
 from jobs.errors import DayTaken, DeclarationError, RowFailed, RunStopped, TidegateError
 from jobs.run.day import named
-from jobs.run.engines.spark_failures import sentence_of
+from jobs.run.engines.spark_failures import explain_error
 from jobs.run.engines.spark_session import session
 from jobs.run.enrich_day import FAILED, STOPPED, WRONG, WROTE, tidy_path, with_log
 from jobs.schema import DayRecord
@@ -43,7 +43,7 @@ class Trigger:
     every: float | None = None
     most_files: int | None = None
 
-    def of_writer(self) -> dict[str, Any]:
+    def writer_options(self) -> dict[str, Any]:
         """As the arguments of Spark's `trigger`."""
         return (
             {"availableNow": True}
@@ -51,7 +51,7 @@ class Trigger:
             else {"processingTime": f"{round(self.every * 1000)} milliseconds"}
         )
 
-    def of_reader(self) -> dict[str, Any]:
+    def reader_options(self) -> dict[str, Any]:
         """As options of Spark's file source."""
         return {} if self.most_files is None else {"maxFilesPerTrigger": self.most_files}
 
@@ -61,7 +61,7 @@ class Stream:
 
     def __init__(self, enrichment: Enrichment, quality: Any, *, wait: float) -> None:
         self._enrichment = enrichment
-        self._checkpoint = stream_state.checkpoint_of(enrichment.output.path)
+        self._checkpoint = stream_state.checkpoint_path(enrichment.output.path)
         self._state = StreamState(enrichment.name, stream_state.RUNNING, now(), now())
         self._quality, self._wait = quality, wait
         self._saving = threading.Lock()  # batches are done in a thread of Spark's gateway
@@ -73,7 +73,7 @@ class Stream:
             delete_what_crashes_left(self._enrichment)
             self._follow(trigger)
         except Exception as error:
-            self._save(state=state_of(error), reason=reason_of(error))
+            self._save(state=state_of(error), reason=explain_failure(error))
             raise
         self._save(state="published" if self._state.batches else "unchanged")
 
@@ -85,11 +85,11 @@ class Stream:
         watched = batches.source.watched()
         files = (
             spark.readStream.schema("value STRING").option("pathGlobFilter", watched.names)
-            .option("maxFileAge", FOR_EVER).options(**trigger.of_reader()).text(watched.folders)
+            .option("maxFileAge", FOR_EVER).options(**trigger.reader_options()).text(watched.folders)
         )  # fmt: skip  # only their names are read here
         query = (
             files.writeStream.queryName(self._enrichment.name).foreachBatch(batches)
-            .option("checkpointLocation", str(self._checkpoint)).trigger(**trigger.of_writer()).start()
+            .option("checkpointLocation", str(self._checkpoint)).trigger(**trigger.writer_options()).start()
         )  # fmt: skip
         try:
             while not query.awaitTermination(BEAT):
@@ -134,9 +134,9 @@ def state_of(error: Exception) -> str:
     return "failed"
 
 
-def reason_of(error: Exception) -> str:
+def explain_failure(error: Exception) -> str:
     """The reason in one sentence, with the log where only that says more."""
-    return str(error) if isinstance(error, TidegateError) else with_log(sentence_of(error))
+    return str(error) if isinstance(error, TidegateError) else with_log(explain_error(error))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -148,7 +148,7 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if not isinstance(error, TidegateError):
             logging.getLogger("tidegate").exception("unexpected error")
-        print(printable(reason_of(error)), file=sys.stderr)
+        print(printable(explain_failure(error)), file=sys.stderr)
         if isinstance(error, RunStopped | RowFailed):
             return STOPPED
         return WRONG if isinstance(error, DeclarationError) else FAILED

@@ -29,10 +29,10 @@ class PublishedSources:
 
     def without(self, files: Sequence[Path], day: str) -> list[Path]:
         """Those of the files of a day whose rows nobody sees yet."""
-        there = self._of_day(day)
+        there = self._day_sources(day)
         return [file for file in files if str(file.resolve()) not in there]
 
-    def _of_day(self, day: str) -> set[str]:
+    def _day_sources(self, day: str) -> set[str]:
         files = list(files_of_days(self._enrichment))
         self._known = {file: known for _, file in files if (known := self._known.get(file)) is not None}
         for of, file in files:

@@ -87,7 +87,7 @@ def run_stream(pipeline: DayPipeline, options: Sequence[str]) -> Iterator[Stream
         raise DeclarationError(f"{name}: {why} Nothing was called.")
     quality = type(pipeline.quality)
     given = ["--enrichment", pipeline.reference, "--quality", f"{quality.__module__}:{quality.__qualname__}"]
-    folder, log = str(stream_state.checkpoint_of(enrichment.output.path)), stream_state.spark_log(name)
+    folder, log = str(stream_state.checkpoint_path(enrichment.output.path)), stream_state.spark_log(name)
     try:
         with leased(folder, "the stream", uuid.uuid4().hex, wait=pipeline.wait) as lease:
             stream_state.health_file(name).unlink(missing_ok=True)  # that of an earlier process

@@ -79,7 +79,7 @@ def spark_log(enrichment: str) -> Path:
     return ROOT / enrichment / "spark.log"
 
 
-def checkpoint_of(table: str) -> Path:
+def checkpoint_path(table: str) -> Path:
     """Beside the rows that it speaks of: who deletes the table begins anew. Readers of tables ignore names with _."""
     return Path(table).absolute() / "_stream"
 

@@ -16,7 +16,7 @@ from pyarrow import fs
 from jobs import schema
 from jobs.declare.values.calendar import column_value
 from jobs.schema import DayFacts, LookupFacts
-from jobs.storage.stored_files import filesystem_of, parquet_dataset
+from jobs.storage.stored_files import open_filesystem, parquet_dataset
 from jobs.tables.delivery import with_rows
 from jobs.tables.delta import by_run
 from jobs.tables.delta.asked_keys import asked_texts
@@ -53,7 +53,7 @@ def of_day(table: str, partition: str, day: str) -> pa.Table:
     found = table_at(table_of(table))
     if found is None:
         return pa.table({field.name: pa.array([], field.type) for field in OWN_COLUMNS})
-    filesystem, path = filesystem_of(table_of(table))
+    filesystem, path = open_filesystem(table_of(table))
     # deltalake's own filesystem is of Python: Arrow's threads may still free its buffers when the interpreter ends,
     # which aborts the process (apache/arrow#34314)
     return found.to_pyarrow_table(

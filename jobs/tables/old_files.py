@@ -53,14 +53,14 @@ def vacuum(table: str, *, older_than: timedelta = RETENTION, clock: Callable[[],
     working = at_work(table)
     old, named = _remove_old_versions(table, older_than)
     needed = _needed(table, named)
-    ended = [folder for folder in folders if not _run_of(folder.name) & working.keys()]
+    ended = [folder for folder in folders if not _list_runs(folder.name) & working.keys()]
     before = clock() - older_than.total_seconds()
     at_once = not older_than  # the clock of the store may be ahead of ours
     before_on_store = math.inf if at_once else before
     _remove_inputs(work / INPUTS, {*working.values()}, before)
     _remove_stored_inputs(table, {*working.values()}, before_on_store)
     runs = sum(_remove_run(folder, needed, before) for folder in ended)
-    left = {run: found for run, found in copies.items() if not _run_of(run) & working.keys()}
+    left = {run: found for run, found in copies.items() if not _list_runs(run) & working.keys()}
     return Removed(old, runs + _remove_copies(table, left, named, before_on_store))
 
 
@@ -77,7 +77,7 @@ def remove_run(table: str, run_id: str) -> None:
             _remove_run(folder, needed, math.inf)
 
 
-def _run_of(folder: str) -> set[str]:
+def _list_runs(folder: str) -> set[str]:
     return {folder, folder.removesuffix(KEYS)}
 
 

@@ -28,7 +28,15 @@ from jobs.tables.delivery import deliver, discard_work
 from jobs.tables.delta import by_run
 from jobs.tables.delta.column_types import extends, type_name
 from jobs.tables.delta.copied_log import COMMIT_TRIES, pushed
-from jobs.tables.delta.delta_log import checkpoints_of, day_type, format_mark, hooks_of, lasting, log_at, saying_format
+from jobs.tables.delta.delta_log import (
+    checkpoint_settings,
+    commit_hooks,
+    day_type,
+    format_mark,
+    lasting,
+    log_at,
+    saying_format,
+)
 from jobs.tables.delta.publishers import alone_with, storing
 from jobs.tables.leases.day_leases import Lease
 from jobs.tables.records import run_records
@@ -123,7 +131,8 @@ def first_day(record: DayRecord) -> int:
         create_table_with_add_actions(
             facts.declared.table, delta_schema(facts), [*add_actions(facts)], mode="error",
             partition_by=[facts.declared.partition], name=facts.declared.enrichment,
-            configuration=checkpoints_of(facts.declared.table), commit_properties=_properties(record, 1, format_mark()),
+            configuration=checkpoint_settings(facts.declared.table),
+            commit_properties=_properties(record, 1, format_mark()),
         )  # fmt: skip
     except DeltaError:
         if (there := log_at(facts.declared.table)) is None:
@@ -137,7 +146,7 @@ def created(facts: DayFacts) -> DeltaTable:
     return DeltaTable.create(
         facts.declared.table, delta_schema(facts), mode="error",
         partition_by=[facts.declared.partition], name=facts.declared.enrichment,
-        configuration=checkpoints_of(facts.declared.table), commit_properties=saying_format(),
+        configuration=checkpoint_settings(facts.declared.table), commit_properties=saying_format(),
     )  # fmt: skip
 
 
@@ -154,9 +163,9 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
     columns = delta_schema(facts) if facts.files else table.schema()
     for _ in range(COMMIT_TRIES):
         if missing_columns(table, columns):
-            before = mark_of(table, facts) if before is None else before
+            before = publication_mark(table, facts) if before is None else before
             add_columns(table, columns)
-        if before is not None and mark_of(table, facts) != before:
+        if before is not None and publication_mark(table, facts) != before:
             break
         try:
             with pushed(table):
@@ -164,10 +173,10 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
                     [*add_actions(facts)], mode="overwrite", schema=table.schema(), partition_by=[partition],
                     partition_filters=[(partition, "=", facts.day)],
                     commit_properties=_properties(record, table.version() + 2),
-                    post_commithook_properties=hooks_of(facts.declared.table, table),
+                    post_commithook_properties=commit_hooks(facts.declared.table, table),
                 )  # fmt: skip
         except CommitFailedError:
-            before = mark_of(table, facts) if before is None else before
+            before = publication_mark(table, facts) if before is None else before
             table.update_incremental()
         else:
             return table.version() + 1
@@ -184,15 +193,15 @@ def _is_own(table: DeltaTable, record: DayRecord) -> bool:
     return any(entry.get("tidegate.run_id") == record.facts.run_id for entry in table.history(COMMIT_TRIES))
 
 
-def transaction_of(facts: DayFacts) -> str:
+def transaction_name(facts: DayFacts) -> str:
     return f"{facts.declared.partition}={facts.day}"
 
 
-def mark_of(table: DeltaTable, facts: DayFacts) -> int:
+def publication_mark(table: DeltaTable, facts: DayFacts) -> int:
     """A number that each publication of the day makes greater, 0 before the first. Of a run it is one more than the
     version of the table that it published, for which it needs not know the one before.
     """
-    return table.transaction_version(transaction_of(facts)) or 0
+    return table.transaction_version(transaction_name(facts)) or 0
 
 
 def _properties(record: DayRecord, mark: int, *also: Transaction) -> CommitProperties:
@@ -204,7 +213,7 @@ def _properties(record: DayRecord, mark: int, *also: Transaction) -> CommitPrope
     }
     # Delta itself retries no commit, because it takes the second of two that create a table for one that adds to it,
     # which would duplicate the day; so the version is known, too
-    of_day = Transaction(transaction_of(record.facts), mark)
+    of_day = Transaction(transaction_name(record.facts), mark)
     return CommitProperties(custom_metadata=metadata, app_transactions=[of_day, *also], max_commit_retries=0)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamElement, exponential_backoff
 from jobs.clients.client import Client, Doubting, Requesting
 from jobs.clients.registry import client_for
-from jobs.declare.lookup import Lookup, service_of
+from jobs.declare.lookup import Lookup, service_identity
 from jobs.limits.limits_plan import ServiceLimits
 from jobs.task.chain import Link
 from jobs.task.lease.call_budget import CallBudget
@@ -18,7 +18,7 @@ from jobs.task.lookup.circuit_breaker import CircuitBreaker
 from jobs.task.lookup.lookup_function import LookupFunction, needs_retry
 from jobs.task.lookup.task_ledger import TaskLedger
 from jobs.task.plan import PartitionPlan
-from jobs.task.rows.row_elements import order_key_of
+from jobs.task.rows.row_elements import shared_order_key
 from jobs.task.threads.call_threads import ENDS_WITHIN
 
 CAPACITY_PER_CALL = 16  # entries per call in flight: keeps a slow head from starving ordered mode (1.01 x the limit)
@@ -121,14 +121,14 @@ def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:
     watched: dict[str, tuple[Gate, CircuitBreaker, ServiceLease | None]] = {}
     limits = plan.limits or (None,) * len(plan.lookups)
     for lookup, of_service in zip(plan.lookups, limits, strict=True):  # lookups of one service share its gate
-        if (service := service_of(lookup)) not in watched:
+        if (service := service_identity(lookup)) not in watched:
             gate = Gate()
             watched[service] = gate, _watch(task, lookup, gate), _lease(task, of_service, gate)
-    services = [watched[service_of(lookup)] for lookup in plan.lookups]
+    services = [watched[service_identity(lookup)] for lookup in plan.lookups]
     by_service = {service: watch for service, (_, watch, _) in watched.items()}
     made = Chain([], [], [], [], [watch for _, watch, _ in services], by_service, [lease for *_, lease in services])
     for place, lookup in reversed(list(enumerate(plan.lookups))):
-        operator, asking, caller = _operator(task, place, watched[service_of(lookup)], output)
+        operator, asking, caller = _operator(task, place, watched[service_identity(lookup)], output)
         made.operators.insert(0, operator)
         made.callers.insert(0, caller)
         made.functions.insert(0, asking)
@@ -144,7 +144,7 @@ def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:
 def _watch(task: Surroundings, lookup: Lookup, gate: Gate) -> CircuitBreaker:
     called = f"{lookup.service_name} at {lookup.address}" if lookup.address else lookup.service_name
     batch_size = max(other.batch_size for other in task.plan.lookups if other.service_key == lookup.service_key)
-    on_pause = partial(task.on_pause, service_of(lookup))
+    on_pause = partial(task.on_pause, service_identity(lookup))
     return CircuitBreaker(lookup.outage_rule, called, gate, task.now_us, batch_size=batch_size, on_pause=on_pause)
 
 
@@ -186,7 +186,7 @@ def _operator(
         capacity=CAPACITY_PER_CALL * rows,
         concurrency=rows,
         gate=gate,
-        key=order_key_of if task.plan.mode == "key_ordered" else None,
+        key=shared_order_key if task.plan.mode == "key_ordered" else None,
         retry_strategy=exponential_backoff(
             max_retries=FOR_EVER,
             initial_delay=retry.initial_delay,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from asyncio_core import StreamElement, StreamRecord
 from jobs.clients import request_counter
 from jobs.clients.client import Client
-from jobs.input.keys.arrow_keys import keys_of
+from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.task.durable_output import Finished
 from jobs.task.lease.call_budget import CallBudget
 from jobs.task.lookup.lookup_state import KnownRows, Row
@@ -61,7 +61,7 @@ class RowInput:
                 known_at = [*map(self._known_outcomes, range(len(chain.callers)), chain.callers)]
             keys, known = [], []
             for names, outcomes in zip(layout.keys, known_at, strict=True):
-                keys.append(keys_of(item, names))
+                keys.append(read_key_tuples(item, names))
                 await _let_calls_run(chain)
                 known.append(outcomes.find(item, keys[-1]))
                 await _let_calls_run(chain)

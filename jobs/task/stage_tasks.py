@@ -49,7 +49,7 @@ def _of_spark() -> TaskFacts:
     return task
 
 
-def result_of(row: Any) -> Any:
+def read_result(row: Any) -> Any:
     """What the task of this row of RESULT made."""
     return pickle.loads(row["result"])  # noqa: S301  # ours
 

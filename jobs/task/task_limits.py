@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from jobs.task.lease.lease_messages import answer_of
+from jobs.task.lease.lease_messages import parse_answer
 from jobs.task.lease.service_lease import ServiceLease
 from jobs.task.link.link_protocol import HEARTBEAT, PAUSE
 from jobs.wording import one_line
@@ -145,7 +145,7 @@ class TaskLimits:
                 self.given.set()
         for service, lease in self._leases.items():
             if service in services:
-                lease.take(answer_of(services[service]), asked_at=self._sent_at[number])
+                lease.take(parse_answer(services[service]), asked_at=self._sent_at[number])
         self._resize()
 
     # -- pauses --------------------------------------------------------------------------------------------------------

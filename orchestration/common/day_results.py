@@ -37,7 +37,7 @@ def state_of(outcome: DayOutcome) -> str:
     return WRONG if outcome.code == WRONG_STATUS else FAILED
 
 
-def result_of(enrichment: str, outcome: DayOutcome) -> dict[str, Any]:
+def describe_result(enrichment: str, outcome: DayOutcome) -> dict[str, Any]:
     state = state_of(outcome)
     has_page = state != NOT_STARTED
     warnings = [*outcome.warnings, *(f"{summary} is not made: {why}." for summary, why in outcome.unmade)]

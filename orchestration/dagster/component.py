@@ -16,7 +16,7 @@ from jobs.declare.finding.loading import from_yaml
 from jobs.declare.values.table_conflicts import find_conflict
 from jobs.errors import DeclarationError
 from orchestration.dagster.declared import Declared
-from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.resources import spark_program
 
 FILE = "defs.yaml"
@@ -86,7 +86,7 @@ class Enrichment(dg.Component):
             if message := find_conflict(found, declared):
                 raise DeclarationError(f"{file}: {message}")
             declared.append(found)
-        return definitions_of([Declared(*one) for one in declared], spark_program())
+        return build_definitions([Declared(*one) for one in declared], spark_program())
 
 
 def _files_below(folder: Path) -> Iterator[Path]:

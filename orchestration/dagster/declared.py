@@ -10,7 +10,7 @@ import dagster as dg
 
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.discovery import Discovered, discover
-from jobs.declare.values.calendar import HOUR, begin_of
+from jobs.declare.values.calendar import HOUR, day_begin
 from jobs.declare.values.table_conflicts import find_conflict
 from jobs.errors import DeclarationError
 from jobs.schema import DeclaredFacts
@@ -80,7 +80,7 @@ class Declared:
         if every == "day":
             return dg.DailyPartitionsDefinition(start_date=start, end_date=end, timezone=zone)
         return dg.HourlyPartitionsDefinition(
-            start_date=begin_of(start, zone), end_date=begin_of(end, zone) if end else None, timezone="UTC", fmt=HOUR
+            start_date=day_begin(start, zone), end_date=day_begin(end, zone) if end else None, timezone="UTC", fmt=HOUR
         )
 
     @property
@@ -88,24 +88,28 @@ class Declared:
         return self.names.job(self.enrichment)
 
 
-def folders_of(path: str) -> tuple[str, ...]:
+def list_parent_folders(path: str) -> tuple[str, ...]:
     """The folders of a path, from the root down; the same for two spellings of one path."""
     return Path(os.path.abspath(path)).parts  # noqa: PTH100  # Path.absolute leaves `..` in
 
 
 def input_folders(enrichment: Enrichment) -> tuple[str, ...]:
     """The folders of an input, or the names of catalog, namespace and Iceberg table."""
-    return tuple(enrichment.input.table.split(".")) if enrichment.input.table else folders_of(enrichment.input.path)
+    return (
+        tuple(enrichment.input.table.split("."))
+        if enrichment.input.table
+        else list_parent_folders(enrichment.input.path)
+    )
 
 
 def output_folders(enrichment: Enrichment) -> Iterator[tuple[str, ...]]:
     """The same of each place in which the published table is an input of others."""
     output = enrichment.output
-    yield folders_of(output.path)
+    yield list_parent_folders(output.path)
     if output.iceberg:
         yield tuple(output.iceberg.split("."))
     if output.parquet:
-        yield folders_of(output.parquet)
+        yield list_parent_folders(output.parquet)
 
 
 def with_distinct_inputs(all_declared: Sequence[Declared]) -> list[Declared]:

@@ -23,7 +23,7 @@ from orchestration.dagster.sensors.starts_days import starts_days
 from orchestration.dagster.streams import stream_job
 
 
-def definitions_of(
+def build_definitions(
     all_declared: Sequence[Declared], spark: SparkProgram, executor: dg.ExecutorDefinition | None = None
 ) -> dg.Definitions:
     all_declared = with_distinct_inputs(all_declared)
@@ -78,4 +78,4 @@ def definitions_for(
     Raises:
         DeclarationError: There is no such package, a module of it cannot be loaded, or two enrichments clash.
     """
-    return definitions_of(enrichments_in(package, names), spark or spark_program(), executor)
+    return build_definitions(enrichments_in(package, names), spark or spark_program(), executor)

@@ -18,7 +18,7 @@ from jobs import schema
 from jobs.ledger.store import LedgerFolder
 from jobs.process.packing import package
 from jobs.run.keys.hits import run_of_keys
-from jobs.run.plan.options import RunOptions, ledger_of
+from jobs.run.plan.options import RunOptions, plan_ledger
 from jobs.tables.records import run_records
 from tests.cluster.conftest import bare_python
 from tests.cluster.test_cluster import Output
@@ -138,7 +138,7 @@ def second_attempts():
     """Parts that a second attempt of a task stored, of the rows or of the keys that were asked first."""
     import scoring
 
-    ledger = ledger_of(scoring.scored, scoring.score, "r", RunOptions())
+    ledger = plan_ledger(scoring.scored, scoring.score, "r", RunOptions())
     folder = LedgerFolder(ledger.root, ledger.lookup, ledger.fingerprint)
     parts = [*folder.parts("r"), *folder.parts(run_of_keys("r"))]
     return [part for part in parts if part.rpartition("/")[2].split("-")[1] != "0"]

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from aiohttp import web
 
 from jobs.run.day import run_day
-from jobs.run.keys.hits import folder_of
-from jobs.run.plan.options import RunOptions, ledger_of
+from jobs.run.keys.hits import open_folder
+from jobs.run.plan.options import RunOptions, plan_ledger
 from tidegate import (
     AsyncFunctionLookup,
     Cache,
@@ -238,4 +238,4 @@ def run(enrichment, run_id, rules=None):
 
 
 def folders(enrichment):
-    return [folder_of(ledger_of(enrichment, lookup, "x", RunOptions())) for lookup in enrichment.lookups]
+    return [open_folder(plan_ledger(enrichment, lookup, "x", RunOptions())) for lookup in enrichment.lookups]

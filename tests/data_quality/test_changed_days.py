@@ -19,8 +19,8 @@ from data_quality.written_day import WrittenDay
 from jobs.declare.answers.answer_json import dump
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.keys import key_text
-from jobs.run.keys.hits import folder_of
-from jobs.run.plan.options import RunOptions, ledger_of
+from jobs.run.keys.hits import open_folder
+from jobs.run.plan.options import RunOptions, plan_ledger
 from jobs.run.written_answers import stored_answers
 from jobs.schema import DayFacts, DeclaredFacts, LookupFacts
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Retry, Service, Tolerance
@@ -121,13 +121,13 @@ def test_an_answer_that_is_not_the_stored_one_of_its_key_is_found(here, service,
         name="odd", input=Input(path="raw", row_id=["id"]), lookups=[lookup], output=Output(path="published"),
         tolerance=Tolerance(timeout=1.0, error=1.0), ledger=Ledger("ledger"), pii=["id"],
     )  # fmt: skip
-    plan = ledger_of(enrichment, lookup, "x", RunOptions())
+    plan = plan_ledger(enrichment, lookup, "x", RunOptions())
     old = dt.datetime.now(dt.UTC) - dt.timedelta(days=3)
     keys = [key_text((number,), hidden=True) for number in range(10)]
     for days, rate in ((0, 0.25), (1, 0.5)):  # of the first ten keys two answers are there, the younger one counts
         at = round((old + dt.timedelta(days=days)).timestamp() * 1e6)
         stored = [StoredAnswer(key, "ok", dump({"rate": rate, "name": "old"}), at, "before") for key in keys]
-        folder_of(plan).write_part(f"before-{days}", "0-0-0", stored)
+        open_folder(plan).write_part(f"before-{days}", "0-0-0", stored)
     record = run(enrichment, "first")
     file = Path(record.facts.files[0])
     whole = pq.ParquetFile(file).read()

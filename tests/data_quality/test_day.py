@@ -44,7 +44,7 @@ def test_a_check_that_breaks_on_the_files_is_red_and_stops_no_other(spark, tmp_p
     def broken(*_):
         raise TypeError("no number")
 
-    monkeypatch.setattr(OrderHeld, "of_rows", broken)
+    monkeypatch.setattr(OrderHeld, "summarize", broken)
     facts, _ = honest_day(tmp_path, "ordered", sizes=(30,)).write()
     found = judge(spark, facts)
     order = found.pop("order_held")
@@ -56,7 +56,7 @@ def test_a_check_that_cannot_read_names_the_cause_and_stops_no_other(spark, tmp_
     def broken(*_):
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(OrderHeld, "of_rows", broken)
+    monkeypatch.setattr(OrderHeld, "summarize", broken)
     facts, _ = honest_day(tmp_path, "ordered", sizes=(30,)).write()
     found = judge(spark, facts)
     order = found.pop("order_held")

@@ -41,7 +41,7 @@ def finding(folder, windows, *, panes="last", counts=(5, 1, 1), listed=LISTED):
     facts = DayFacts(declared, "2020-05-24", "r", (source,), ("action", "at"), "", (), (), "", "", windows=made)
     day = WrittenDay.of_table(None, facts, written)
     check = WindowsHold(declared, window)
-    return check.finding([check.of_rows(read(), day) for read in day.output.parts()], day)
+    return check.finding([check.summarize(read(), day) for read in day.output.parts()], day)
 
 
 def write_windows(folder, windows, panes, counts, listed):

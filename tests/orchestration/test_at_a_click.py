@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from enrichments.flights import flights
 from orchestration.common import modes
 from orchestration.dagster.declared import Declared
-from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.maintenance import DAYS_TO_RUN
 from orchestration.dagster.resources import spark_program
 from orchestration.dagster.run_days import run_days
@@ -22,7 +22,7 @@ TABLE = "data/published/flights_enriched"
 
 @pytest.fixture(scope="module")
 def definitions(dagster_project):
-    return definitions_of([Declared("enrichments.flights:flights", flights)], spark_program())
+    return build_definitions([Declared("enrichments.flights:flights", flights)], spark_program())
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from jobs.run.enrich_day import WRONG
 from jobs.schema import DayRecord, Verdict
 from orchestration.dagster.assets.day_status import latest_status
 from orchestration.dagster.declared import Declared
-from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.sensors.reports_days import reports_days
 from tests.jobs.commands.conftest import towns_in
 from tests.support.check_partitions import checks_of_days
@@ -84,7 +84,7 @@ def setting(tmp_path, monkeypatch, request):
     declared = Declared("declared.towns:towns", enrichment)
     days = Days(towns, declared)
     with dg.DagsterInstance.local_temp() as instance:
-        yield Setting(instance, declared, definitions_of([declared], scripted(enrichment, days.run)), days)
+        yield Setting(instance, declared, build_definitions([declared], scripted(enrichment, days.run)), days)
 
 
 def test_a_day_published_by_button_job_range_or_command_has_passed_its_checks(setting):

@@ -13,7 +13,7 @@ from dagster._core.test_utils import create_run_for_test
 
 from enrichments.flights import flights
 from orchestration.dagster.declared import Declared
-from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.resources import SparkProgram
 from orchestration.dagster.sensors.dead_runs import (
     STARTED_BY,
@@ -78,7 +78,7 @@ def test_a_run_is_signed_before_its_first_step_which_may_wait_for_a_slot(instanc
     executor = SigningExecutor(Steps())
     assert list(executor.execute(SimpleNamespace(instance=instance, dagster_run=run), None)) == []
     assert signed == [identity(os.getpid())]
-    definitions = definitions_of([Declared("a:flights", flights)], SparkProgram(), signing_executor)
+    definitions = build_definitions([Declared("a:flights", flights)], SparkProgram(), signing_executor)
     jobs = definitions.get_repository_def().get_all_jobs()
     assert {job.executor_def.name for job in jobs} == {signing_executor.name}
 

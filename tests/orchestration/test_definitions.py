@@ -15,7 +15,7 @@ from jobs.errors import DeclarationError
 from orchestration.dagster.assets.columns import lineage
 from orchestration.dagster.assets.enriched import enriched_asset
 from orchestration.dagster.declared import Declared, enrichments_in
-from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.resources import SparkProgram
 from orchestration.dagster.schedules import PUBLISHED_IN_TIME
 from orchestration.definitions import defs
@@ -46,7 +46,7 @@ LEFT_OUT = {"publish_by": None, "schedule": None, "ledger": None, "event_time": 
 @pytest.mark.parametrize("field", LEFT_OUT)
 def test_dagster_loads_an_enrichment_whatever_it_leaves_out(field):
     missing = dataclasses.replace(flights, **{field: LEFT_OUT[field]})
-    repository = definitions_of([Declared("a:lacking", missing)], SparkProgram()).get_repository_def()
+    repository = build_definitions([Declared("a:lacking", missing)], SparkProgram()).get_repository_def()
     assert repository.get_job("flights_enriched_nightly")
     repository.load_all_definitions()
 
@@ -178,7 +178,7 @@ def test_two_enrichments_of_one_input_share_its_raw_asset():
         schedule=None,
     )
     both = [Declared("a:flights", flights), Declared("b:other", other)]
-    repository = definitions_of(both, SparkProgram()).get_repository_def()
+    repository = build_definitions(both, SparkProgram()).get_repository_def()
     keys = {key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()}
     of_both = {f"{name}{suffix}" for name in ("flights_enriched", "flights_again") for suffix in ("", "__dead_letters")}
     assert keys == {"raw/flights", "delays_by_weather"} | of_both
@@ -204,7 +204,7 @@ def reading(name: str, path: str) -> Declared:
 )
 def test_inputs_of_two_paths_are_two_assets(paths, keys):
     both = [reading(f"enriched_{place}", path) for place, path in enumerate(paths)]
-    repository = definitions_of(both, SparkProgram()).get_repository_def()
+    repository = build_definitions(both, SparkProgram()).get_repository_def()
     graph = repository.asset_graph
     found = [next(iter(graph.get(dg.AssetKey(one.name)).parent_keys)).to_user_string() for one in both]
     assert found == keys
@@ -217,7 +217,7 @@ def test_iceberg_tables_of_one_name_are_told_apart_by_their_namespace():
         dataclasses.replace(one, enrichment=dataclasses.replace(one.enrichment, input=table))
         for one, table in zip(both, tables, strict=True)
     ]
-    graph = definitions_of(both, SparkProgram()).get_repository_def().asset_graph
+    graph = build_definitions(both, SparkProgram()).get_repository_def().asset_graph
     for one, key in zip(both, ("raw/shop/orders", "raw/web/orders"), strict=True):
         (parent,) = graph.get(dg.AssetKey(one.name)).parent_keys
         assert (parent.to_user_string(), graph.get(parent).kinds) == (key, {"iceberg"})
@@ -226,7 +226,7 @@ def test_iceberg_tables_of_one_name_are_told_apart_by_their_namespace():
 def test_an_enrichment_that_reads_the_table_of_another_stands_behind_it_and_follows_it_without_a_sensor():
     after = reading("after", "./data/published/flights_enriched/")
     both = [Declared("a:flights", flights), after]
-    repository = definitions_of(both, SparkProgram()).get_repository_def()
+    repository = build_definitions(both, SparkProgram()).get_repository_def()
     asset = repository.asset_graph.get(dg.AssetKey("after"))
     assert {key.to_user_string() for key in asset.parent_keys} == {"flights_enriched"}
     assert asset.automation_condition is not None
@@ -245,7 +245,7 @@ def test_an_enrichment_stands_behind_another_wherever_that_one_shows_its_table(s
     after = dataclasses.replace(after, enrichment=dataclasses.replace(after.enrichment, input=source))
     shown = dataclasses.replace(flights.output, iceberg="lake.shop.flights", parquet="data/plain/flights")
     both = [Declared("a:flights", dataclasses.replace(flights, output=shown)), after]
-    graph = definitions_of(both, SparkProgram()).get_repository_def().asset_graph
+    graph = build_definitions(both, SparkProgram()).get_repository_def().asset_graph
     (parent,) = graph.get(dg.AssetKey("after")).parent_keys
     assert parent.to_user_string() == "flights_enriched"
     assert graph.get(parent).kinds == {"spark", "delta", "iceberg"}

@@ -18,7 +18,7 @@ from jobs.tables.leases.day_leases import leased
 from jobs.tables.records import run_records
 from orchestration.dagster.assets.day_status import latest_status
 from orchestration.dagster.declared import Declared
-from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.resources import spark_program
 from orchestration.dagster.sensors.reports_days import reports_days
 from tests.jobs.commands.conftest import towns_in, verdict
@@ -205,7 +205,7 @@ def test_a_run_at_work_is_waited_for_and_one_that_was_killed_after_its_commit_is
 @pytest.mark.proof
 def test_a_day_of_tidegate_run_is_told_and_one_that_dagster_published_itself_is_not(dagster_project):
     declared = Declared("enrichments.flights:flights", flights)
-    outcome = dagster_project.run(definitions_of([declared], spark_program()), DAY)
+    outcome = dagster_project.run(build_definitions([declared], spark_program()), DAY)
     assert outcome.success, outcome
     sensor = Sensor(dagster_project.instance, declared)
     assert sensor.look() == []

@@ -14,7 +14,7 @@ from enrichments.flights import flights
 from jobs.schema import DayFacts, DayMetrics, DayRecord, UnwrittenRun
 from jobs.tables.records import run_records
 from orchestration.dagster.declared import Declared
-from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.resources import SparkProgram
 from orchestration.dagster.schedules import day_job
 from orchestration.dagster.sensors.starts_days import starts_days
@@ -38,7 +38,7 @@ class Sensor:
     def look(self, now: dt.datetime = NOW) -> list[tuple[str, str]]:
         """The runs that are asked for: job and day."""
         sensor = starts_days(self.readers, [day_job(one) for one in self.readers], lambda: now)
-        definitions = definitions_of(self.readers, SparkProgram())
+        definitions = build_definitions(self.readers, SparkProgram())
         context = dg.build_sensor_context(instance=self.instance, cursor=self.cursor, definitions=definitions)
         result = sensor(context)
         self.cursor, self.events = result.cursor, result.asset_events

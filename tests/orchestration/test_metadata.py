@@ -32,10 +32,10 @@ WEATHER = LookupMetrics(
 
 
 def record(run_id: str = "now", started_at: str = "2026-11-20T02:15:00+00:00", fingerprint: str = "a") -> DayRecord:
-    return record_of(dataclasses.replace(flights.facts(), fingerprint=fingerprint), run_id, started_at)
+    return find_record(dataclasses.replace(flights.facts(), fingerprint=fingerprint), run_id, started_at)
 
 
-def record_of(declared: DeclaredFacts, run_id: str, started_at: str) -> DayRecord:
+def find_record(declared: DeclaredFacts, run_id: str, started_at: str) -> DayRecord:
     facts = DayFacts(declared, "2013-01-10", run_id, (), (), "", (), (), started_at, "2026-11-20T02:16:00+00:00")
     figures = DayMetrics(100, 100, 2, (WEATHER,), job_s=2.0, ledger_bytes=4096)
     return DayRecord(facts, figures, state="published", published_version=7)
@@ -94,10 +94,10 @@ def test_a_changed_declaration_is_told_at_the_first_run_that_has_it():
     assert figures_metadata(record())["declaration_changed"] == "no"
     weather = dataclasses.replace(flights.lookups[0], timeout=9.0, version=2)
     changed = dataclasses.replace(flights, lookups=[weather, flights.lookups[1]], publish_by="07:00").facts()
-    reported = figures_metadata(record_of(changed, "now", "2026-11-20T02:15:00+00:00"))
+    reported = figures_metadata(find_record(changed, "now", "2026-11-20T02:15:00+00:00"))
     assert reported["declaration_changed"] == "lookups.weather.timeout, lookups.weather.version, publish_by"
     assert reported["declaration"] == f"weather v2, plane v1 ({changed.fingerprint})"
-    runs = [record("before", "2026-11-19T02:15:00+00:00"), record_of(changed, "later", "2026-11-21T02:15:00+00:00")]
+    runs = [record("before", "2026-11-19T02:15:00+00:00"), find_record(changed, "later", "2026-11-21T02:15:00+00:00")]
     assert figures_metadata(record(), runs)["declaration_changed"] == "no"  # of a run that is told late
 
 
@@ -112,7 +112,7 @@ def step_after(red: str, **declared: object) -> str:
     """The next step of a day of flights, declared otherwise in this, that this check holds back."""
     facts = dataclasses.replace(flights, **declared).facts()
     verdicts = (Verdict(red, "failed", "error", "0 lost"),)
-    return next_step(dataclasses.replace(record_of(facts, "now", "2026-11-20"), verdicts=verdicts, state="held back"))
+    return next_step(dataclasses.replace(find_record(facts, "now", "2026-11-20"), verdicts=verdicts, state="held back"))
 
 
 def test_a_day_held_back_is_run_again_by_its_job_or_command():

@@ -21,7 +21,7 @@ from enrichments.flights import flights
 from jobs.declare.enrichment import load
 from jobs.tables.records import run_records
 from orchestration.dagster.declared import Declared
-from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.resources import spark_program
 from tests.support.check_partitions import checks_of_days
 
@@ -47,7 +47,7 @@ def status_of(project, outcome) -> DagsterRunStatus:
 
 
 def house_definitions(checks: str = "data_quality.day:check") -> dg.Definitions:
-    return definitions_of([DECLARED], spark_program(checks))
+    return build_definitions([DECLARED], spark_program(checks))
 
 
 @pytest.fixture(scope="module")
@@ -265,7 +265,7 @@ flights = replace(flights, output=replace(flights.output, path="data/demo/planes
 
 def test_a_table_that_cannot_be_written_is_a_sentence_and_not_a_crash(dagster_project, published):
     (dagster_project.root / "unwritable.py").write_text(UNWRITABLE)
-    unwritable = definitions_of([Declared("unwritable:flights", load("unwritable:flights"))], spark_program())
+    unwritable = build_definitions([Declared("unwritable:flights", load("unwritable:flights"))], spark_program())
     outcome = dagster_project.run(unwritable, "2013-01-10")
     assert status_of(dagster_project, outcome) == DagsterRunStatus.FAILURE
     assert "data/demo/planes.db/table cannot be written: [Errno 20] Not a directory" in outcome.reason
@@ -289,7 +289,7 @@ flights = replace(flights, lookups=[weather, flights.lookups[1]])
 def impatient_definitions(root: Path) -> dg.Definitions:
     """The flights, but an outage is waited for 2 s only."""
     (root / "impatient.py").write_text(IMPATIENT)
-    return definitions_of([Declared("impatient:flights", load("impatient:flights"))], spark_program())
+    return build_definitions([Declared("impatient:flights", load("impatient:flights"))], spark_program())
 
 
 @contextlib.contextmanager
@@ -344,7 +344,7 @@ def test_a_day_that_cannot_be_committed_is_held_back_with_the_reason(dagster_pro
     (dagster_project.root / "other_table.py").write_text(OTHER_TABLE)
     (dagster_project.root / "clash.py").write_text(HOOK + CLASH)
     declared = Declared("other_table:clashing", load("other_table:clashing"))
-    clashing = definitions_of([declared], spark_program("clash:check"))
+    clashing = build_definitions([declared], spark_program("clash:check"))
     outcome = dagster_project.run(clashing, "2013-01-10")
     assert status_of(dagster_project, outcome) == DagsterRunStatus.FAILURE
     assert "column 'temp_c' is" in outcome.reason

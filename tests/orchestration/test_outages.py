@@ -18,7 +18,7 @@ from jobs.schema import DayFacts, DayMetrics, DayRecord, Verdict
 from jobs.tables.records import run_records
 from orchestration.common.webhook import WEBHOOK
 from orchestration.dagster.declared import Declared
-from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.maintenance import DAYS_TO_RUN
 from orchestration.dagster.resources import SparkProgram
 from orchestration.dagster.schedules import day_job
@@ -72,7 +72,7 @@ def publish(time: str, *, day: str = DAY, of: Declared = DECLARED, passed: str =
 # -- started again -----------------------------------------------------------------------------------------------------
 def asked_again(instance, time: str, of: Declared = DECLARED) -> list[tuple[str, str]]:
     sensor = starts_days([of], [day_job(of)], lambda: at(time))
-    context = dg.build_sensor_context(instance=instance, definitions=definitions_of([of], SparkProgram()))
+    context = dg.build_sensor_context(instance=instance, definitions=build_definitions([of], SparkProgram()))
     return [(request.job_name, request.partition_key) for request in sensor(context).run_requests]
 
 
@@ -99,7 +99,7 @@ def test_a_day_that_needs_somebody_is_left_to_him(instance, state):
 def test_a_stopped_run_is_followed_by_one_run_and_by_none_while_one_is_at_work(instance):
     tell(instance, "stopped: service", "02:50")
     sensor = starts_days([DECLARED], [day_job(DECLARED)], lambda: at("03:10"))
-    context = dg.build_sensor_context(instance=instance, definitions=definitions_of([DECLARED], SparkProgram()))
+    context = dg.build_sensor_context(instance=instance, definitions=build_definitions([DECLARED], SparkProgram()))
     keys = {sensor(context).run_requests[0].run_key for _ in range(3)}
     assert keys == {f"flights_enriched {DAY} after run of {DAY} at 02:50"}  # Dagster starts one run per key
     started = create_run_for_test(
@@ -122,7 +122,7 @@ def test_the_days_whose_answers_were_refreshed_are_asked_for_once_and_in_their_m
     run = refresh_ran(instance, {DECLARED.name: ["2026-11-02", DAY]})
     for _ in range(2):
         sensor = starts_days([DECLARED], [day_job(DECLARED)], lambda: now)
-        definitions = definitions_of([DECLARED], SparkProgram())
+        definitions = build_definitions([DECLARED], SparkProgram())
         result = sensor(dg.build_sensor_context(instance=instance, cursor=cursor, definitions=definitions))
         cursor = result.cursor
         asked += [(one.job_name, one.partition_key, one.tags["tidegate/mode"]) for one in result.run_requests]
@@ -133,7 +133,7 @@ def test_the_days_whose_answers_were_refreshed_are_asked_for_once_and_in_their_m
 def test_refreshed_answers_of_an_enrichment_that_is_gone_keep_no_other_day_waiting(instance):
     refresh_ran(instance, {"gone": [DAY], DECLARED.name: [DAY]})
     sensor = starts_days([DECLARED], [day_job(DECLARED)], lambda: dt.datetime.now(dt.UTC))
-    definitions = definitions_of([DECLARED], SparkProgram())
+    definitions = build_definitions([DECLARED], SparkProgram())
     result = sensor(dg.build_sensor_context(instance=instance, definitions=definitions))
     assert [one.job_name for one in result.run_requests] == [DECLARED.job_name]
 

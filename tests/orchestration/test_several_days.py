@@ -26,7 +26,7 @@ from jobs.tables.leases.day_leases import leased
 from jobs.tables.records import run_records
 from orchestration.dagster.assets.day_status import unfinished_runs
 from orchestration.dagster.declared import Declared
-from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.resources import spark_program
 from tests.orchestration.test_hard_stops import IN_TIME, in_the_middle, processes_of_spark, wait_for
 from tests.orchestration.test_nightly_run import HOOK, IMPATIENT, ROW_DOUBLED, killed_at
@@ -96,13 +96,13 @@ def project(tmp_path, monkeypatch):
 
 def three_days(instance, script, **program) -> str:
     """The nightly job of three days at once, with such a Spark. Returns why it is red."""
-    definitions = definitions_of([DECLARED], scripted(flights, script, **program))
+    definitions = build_definitions([DECLARED], scripted(flights, script, **program))
     return why_red(run_range(definitions, JOB, DAYS[0], DAYS[2], instance))
 
 
 def test_a_mode_that_there_is_not_is_refused_before_anything_is_run(project):
     script = Script(None, None, None)
-    job = definitions_of([DECLARED], scripted(flights, script)).resolve_job_def(JOB)
+    job = build_definitions([DECLARED], scripted(flights, script)).resolve_job_def(JOB)
     run = job.execute_in_process(
         partition_key=DAYS[0], tags={"tidegate/mode": "reply"}, instance=project, raise_on_error=False
     )
@@ -202,7 +202,7 @@ def run_three_days(project, module: str, flights_of: str, checks: str = "data_qu
     """The nightly job over three days, declared in a module of its own. Returns the run and why it is red."""
     (project.root / f"{module}.py").write_text(flights_of)
     importlib.invalidate_caches()
-    definitions = definitions_of([Declared(f"{module}:flights", load(f"{module}:flights"))], spark_program(checks))
+    definitions = build_definitions([Declared(f"{module}:flights", load(f"{module}:flights"))], spark_program(checks))
     run = run_range(definitions, JOB, DAYS[0], DAYS[2], project.instance)
     return run, why_red(run)
 

@@ -8,7 +8,7 @@ from data_quality.catalogue import checks
 from jobs.schema import Verdict
 from jobs.tables.records import run_records
 from orchestration.dagster.declared import Declared
-from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.definitions import build_definitions
 from tests.jobs.run.changes.test_changed_rows import give, never, show, towns  # noqa: F401  # a fixture
 from tests.support.scripted_spark import scripted
 
@@ -19,7 +19,7 @@ def test_a_table_of_which_no_row_changed_is_published_with_its_counts_and_withou
     declared = Declared("declared.towns:towns", towns.enrichment)
     verdicts = (Verdict(check.name, "passed", check.severity, "") for check in checks(declared.facts))
     run_records.save(dataclasses.replace(record, verdicts=tuple(verdicts)))
-    job = definitions_of([declared], scripted(towns.enrichment, never)).resolve_job_def("towns_nightly")
+    job = build_definitions([declared], scripted(towns.enrichment, never)).resolve_job_def("towns_nightly")
     with dg.DagsterInstance.ephemeral() as instance:
         assert job.execute_in_process(partition_key="all", instance=instance).success
         event = instance.get_latest_materialization_event(declared.key)

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from jobs.schema import WINDOW_START, WrittenWindows
 from orchestration.dagster.assets.enriched import window_asset
 from orchestration.dagster.declared import Declared
-from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.resources import SparkProgram
 from tests.jobs.commands.conftest import towns_in
 from tidegate import EventTime, Tumbling, Window
@@ -47,7 +47,7 @@ def made_by_a_run():
 
 
 def test_the_windows_are_an_asset_behind_the_days_and_in_their_nightly_job(declared):
-    repository = definitions_of([declared], SparkProgram()).get_repository_def()
+    repository = build_definitions([declared], SparkProgram()).get_repository_def()
     windows = repository.asset_graph.get(dg.AssetKey("by_hour"))
     assert windows.parent_keys == {declared.key}
     assert dg.AssetKey("by_hour") in repository.get_job("towns_nightly").asset_layer.executable_asset_keys

@@ -18,7 +18,7 @@ from pyspark.sql import types as T  # noqa: N812  # Spark's own name for it
 from jobs import schema
 from jobs.clients.billing_meter import Meters
 from jobs.declare.ledger_settings import FOR_EVER, Ttl
-from jobs.declare.lookup import Lookup, service_of
+from jobs.declare.lookup import Lookup, service_identity
 from jobs.declare.services import Outage, Retry, Service
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.store import LedgerFolder
@@ -187,7 +187,7 @@ def frame_of(rows: Sequence[Row], night: Night, spark: Spark) -> Frame:
 def bill_of(night: Night, run_id: str, act: Act, folder: str) -> RunBill:
     """The bill of a run that begins now. folder: where its tasks count."""
     priced = [one for name in night.lookups if (one := lookup_of(night, name, act.changed)).prices]
-    facts, services = tuple(one.facts() for one in priced), tuple(map(service_of, priced))
+    facts, services = tuple(one.facts() for one in priced), tuple(map(service_identity, priced))
     return RunBill("nights", f"day{act.day}", run_id, clock.utc_now().isoformat(), facts, folder, services)
 
 

@@ -29,7 +29,7 @@ import jobs.task.output_files
 from jobs.ledger.journal import Journal
 from jobs.ledger.store import LedgerFolder
 from jobs.limits.store_url import limits_url, open_store
-from jobs.run.coordinator.run_leases import RunLeases, limits_of
+from jobs.run.coordinator.run_leases import RunLeases, leased_limits
 from jobs.schema import RunBill
 from jobs.task.output_files import TaskFiles, TaskResult
 from tests.simulation import clock, installation, spark
@@ -46,9 +46,9 @@ def install() -> None:
     _watch()
     installation.install(
         {
-            jobs.storage.stored_files.filesystem_of: _filesystem_of,
+            jobs.storage.stored_files.open_filesystem: _filesystem_of,
             jobs.run.engines.spark_facts.setting: lambda _spark, _name, default="": default or "simulated",
-            jobs.run.engines.spark_coordinator.coordinator_of: lambda frames: frames.coordinator(),
+            jobs.run.engines.spark_coordinator.open_coordinator: lambda frames: frames.coordinator(),
             jobs.run.engines.stages._partition: lambda: None,
             jobs.run.engines.engine._stage_here: lambda engine, _address, _attempts: spark.TableStage(engine.spark),
             jobs.run.keys.day_keys.KeySource: spark.FrameKeys,
@@ -58,12 +58,12 @@ def install() -> None:
     jobs.run.settling.run_records = types.SimpleNamespace(  # type: ignore[assignment]  # they are in the user's home
         bill_of=_bill_of, of_run=lambda *_facts: None
     )
-    assert limits_of.__kwdefaults__ is not None
-    limits_of.__kwdefaults__["now"] = clock.utc_now
+    assert leased_limits.__kwdefaults__ is not None
+    leased_limits.__kwdefaults__["now"] = clock.utc_now
     jobs.run.enrich.ROWS_AT_ONCE = spark.ROWS_PER_BATCH
 
 
-_real_filesystem_of = jobs.storage.stored_files.filesystem_of
+_real_filesystem_of = jobs.storage.stored_files.open_filesystem
 
 
 def _filesystem_of(place: str) -> Any:

@@ -228,7 +228,7 @@ class TableStage:
         pieces = [piece for table in parts for piece in self.spark.divided(table)]
         numbers = [[pa.record_batch({"id": [number]})] for number in range(len(pieces))]
         rows = self.spark.run_stage(stage_tasks.over_parts(task, pieces), numbers)
-        return [stage_tasks.result_of(row) for row in rows]
+        return [stage_tasks.read_result(row) for row in rows]
 
 
 def numbered_batches(rows: pa.Table, partition: int) -> list[pa.RecordBatch]:

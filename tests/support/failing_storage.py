@@ -208,14 +208,14 @@ def put_under(root, storage, put=setattr):
     filesystem, root = Filesystem(storage), str(root)
     for module in (store, keyed_file):
         # the storage may be there already: a worker of Spark takes one task after another
-        usual = getattr(module.filesystem_of, "usual", module.filesystem_of)
+        usual = getattr(module.open_filesystem, "usual", module.open_filesystem)
 
         def opened(path, usual=usual):
             found, inside = usual(path)
             return (filesystem if inside.startswith(root) else found), inside
 
         opened.usual = usual
-        put(module, "filesystem_of", opened)
+        put(module, "open_filesystem", opened)
     for name in ("write", "create"):
         usual_write = getattr(getattr(durable, name), "usual", getattr(durable, name))
 

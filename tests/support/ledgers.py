@@ -105,8 +105,8 @@ def objects(monkeypatch):
     """The store behind every ledger whose root is "bucket"."""
     there = ObjectStore()
     filesystem = fs.PyFileSystem(there)
-    opened = store.filesystem_of
-    monkeypatch.setattr(store, "filesystem_of", lambda root: (filesystem, root) if root == "bucket" else opened(root))
+    opened = store.open_filesystem
+    monkeypatch.setattr(store, "open_filesystem", lambda root: (filesystem, root) if root == "bucket" else opened(root))
     return there
 
 

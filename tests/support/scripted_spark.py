@@ -8,7 +8,7 @@ from typing import Any
 
 from jobs.declare.enrichment import Enrichment
 from jobs.process.spark_submit import SparkSubmit, WaitForEnd
-from jobs.run.enrich_day import run_id_of
+from jobs.run.enrich_day import day_run_id
 from jobs.schema import DayRecord
 from jobs.tables.records import run_records
 from orchestration.dagster.resources import SparkProgram
@@ -30,7 +30,7 @@ class ScriptedSubmit(SparkSubmit):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(self.last_line)
         for day in days:
-            result = self.script(day, run_id_of(run_id, day) if "--in-turn" in options else run_id)
+            result = self.script(day, day_run_id(run_id, day) if "--in-turn" in options else run_id)
             if result is None:
                 break
             event = result

@@ -14,7 +14,7 @@ def watermarks_of(times, bound):
     return found
 
 
-def starts_of(facts, time):
+def window_starts(facts, time):
     if facts.kind == "session":
         return [time]
     first = time - time % facts.every_ms
@@ -41,7 +41,7 @@ class Model:
 
     def take(self, number, key, time, watermark):
         taken = False
-        for start in starts_of(self.facts, time):
+        for start in window_starts(self.facts, time):
             window = (key, start, start + self.facts.size_ms)
             content = [number]
             for other in [one for one in self.open if self.touches(one, window)]:

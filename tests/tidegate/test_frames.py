@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from aiohttp import web
 
-from jobs.commands.costs import costs_of
+from jobs.commands.costs import list_costs
 from tidegate import (
     DeclarationError,
     Enrichment,
@@ -73,7 +73,7 @@ def test_an_arrow_table_keeps_its_columns_and_gets_the_answers(towns, service):
     assert enriched.column_names[3:] == ["degrees", "id", "weather_status", "weather_answered_at"]
     assert len(service.log) == 4
     month = f"{dt.datetime.now(dt.UTC):%Y-%m}"
-    assert costs_of(month).totals() == {"USD": Decimal("1.00")}
+    assert list_costs(month).totals() == {"USD": Decimal("1.00")}
     assert [path.name for path in Path("published").iterdir()] == ["_bills"]  # by which `costs` knows
 
 

@@ -17,9 +17,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.commands.costs import costs_of
+    from jobs.commands.costs import list_costs
 
-    costs = costs_of(options.month, options.enrichment)
+    costs = list_costs(options.month, options.enrichment)
     lines = [HEADINGS] + [
         (one.service, one.enrichment, one.lookup, counted(one.billed.units, one.billed.unit),
          _money(one.billed.cost, one.billed.currency), _money(one.billed.saved, one.billed.currency))

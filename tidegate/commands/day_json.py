@@ -9,7 +9,7 @@ from typing import TextIO
 from jobs.errors import DeclarationError, RunStopped, TidegateError
 from jobs.process.day_events import DayEvent, DayOutcome, DayStage, DaysWarning
 from jobs.process.day_pipeline import DayPipeline
-from orchestration.common.day_results import EXIT_CODES, result, result_of
+from orchestration.common.day_results import EXIT_CODES, describe_result, result
 from orchestration.common.states import FAILED, UNCHANGED, WRONG
 from tidegate.commands.days import tell
 from tidegate.commands.stages import Stages
@@ -33,7 +33,7 @@ def tell_as_json(enrichment: str, events: Iterable[DayEvent]) -> int:
             case DayStage():
                 stages.show(event)
             case DayOutcome():
-                ended = result_of(enrichment, event)
+                ended = describe_result(enrichment, event)
                 print(json.dumps(ended), flush=True)
                 status = status or EXIT_CODES[ended["state"]]
             case DaysWarning():

@@ -26,7 +26,7 @@ from tidegate.commands.command import FAILED, RIGHT, STOPPED, WRONG, named
 from tidegate.commands.stages import Stages
 
 
-def pipeline_of(options: argparse.Namespace) -> DayPipeline:
+def open_pipeline(options: argparse.Namespace) -> DayPipeline:
     """The pipeline of the named enrichment. Raises DeclarationError if another has its name or tables."""
     found = named(options)
     if message := find_conflict(found, beside(found)):

@@ -16,11 +16,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.commands.dead_letters import dead_letters_of
+    from jobs.commands.dead_letters import find_dead_letters
 
     enrichment = named(options).enrichment
     day = require_day(options.day, "--day", enrichment.input.every)
-    found = dead_letters_of(enrichment, day)
+    found = find_dead_letters(enrichment, day)
     if options.csv is not None:
         with options.csv.open("w", newline="", encoding="utf-8", errors="replace") as file:
             writer = csv.DictWriter(file, list(found.rows[0]) if found.rows else [])

@@ -5,7 +5,7 @@ import argparse
 from jobs.declare.values.calendar import require_day
 from tidegate.commands.command import RIGHT, Command, add_enrichment
 from tidegate.commands.day_json import add_json, tell_as_asked, tell_unchanged
-from tidegate.commands.days import add_engine, add_wait, pipeline_of
+from tidegate.commands.days import add_engine, add_wait, open_pipeline
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +19,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from jobs.commands import replay
 
-    pipeline = pipeline_of(options)
+    pipeline = open_pipeline(options)
     day = require_day(options.day, "--day", pipeline.enrichment.input.every)
     events = replay.replay(pipeline, day)
     if events is None:

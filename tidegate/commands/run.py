@@ -6,7 +6,7 @@ from jobs.process.day_options import DayOptions
 from jobs.run.plan.options import RunOptions
 from tidegate.commands.command import Command, add_days, add_enrichment, days_of
 from tidegate.commands.day_json import add_json, tell_as_asked
-from tidegate.commands.days import add_engine, add_wait, pipeline_of
+from tidegate.commands.days import add_engine, add_wait, open_pipeline
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,7 @@ def _run(options: argparse.Namespace) -> int:
     RunOptions(max_calls=options.max_calls, max_cost=options.max_cost)  # a cap that is none is said before Spark starts
     caps = {"--max-calls": options.max_calls, "--max-cost": options.max_cost}
     given = [part for name, value in caps.items() if value is not None for part in (name, str(value))]
-    pipeline = pipeline_of(options)
+    pipeline = open_pipeline(options)
     days = days_of(options, pipeline.enrichment)
     return tell_as_asked(options, pipeline, pipeline.run(days, DayOptions(given, until_red=True)))
 

@@ -15,7 +15,7 @@ from orchestration.common.day_results import EXIT_CODES, result
 from orchestration.common.report_server import served
 from orchestration.common.states import CRASHED, PUBLISHED
 from tidegate.commands.command import Command, add_enrichment
-from tidegate.commands.days import add_conf, add_wait, pipeline_of
+from tidegate.commands.days import add_conf, add_wait, open_pipeline
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -38,7 +38,7 @@ def _run(options: argparse.Namespace) -> int:
         if options.most_files < 1:
             raise DeclarationError(f"--most-files is {options.most_files}; it must be at least 1.")
         given += ["--most-files", str(options.most_files)]
-    pipeline = pipeline_of(options)
+    pipeline = open_pipeline(options)
     return _tell(pipeline.enrichment.name, run_stream(pipeline, given), as_json=options.json)
 
 

@@ -20,7 +20,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from jobs.commands.previewing import preview_text
     from jobs.commands.previewing.preview import first_rows, preview_rows
-    from jobs.commands.previewing.preview_keys import keys_of
+    from jobs.commands.previewing.preview_keys import evaluate_keys
     from jobs.input.day import last_day
     from jobs.run.plan.preflight import preflight
 
@@ -39,7 +39,7 @@ def _run(options: argparse.Namespace) -> int:
         )
     day = require_day(options.day, "--day", enrichment.input.every) if options.day else last_day(enrichment.input)
     rows = first_rows(preflight(enrichment, day), options.rows)
-    keys = keys_of(enrichment, lookups, rows, _tell, show_personal=options.show_personal)  # before the first call
+    keys = evaluate_keys(enrichment, lookups, rows, _tell, show_personal=options.show_personal)  # before the first call
     width = shutil.get_terminal_size((120, 24)).columns
     right = True
     for lookup, of_lookup in zip(lookups, keys, strict=True):

@@ -108,7 +108,7 @@ class ServiceSession:
         self._transport = Transport(service)
         self._secrets = (
             *secrets,
-            *self._transport.secrets_of(self.base_url),
+            *self._transport.url_secrets(self.base_url),
             *path_secrets(self.base_url, self._shown_url),
         )
         self._service = service

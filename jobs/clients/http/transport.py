@@ -38,7 +38,7 @@ class Transport:
         proxy = self.proxy_for(url)
         return {} if proxy is None else {"proxy": proxy}
 
-    def secrets_of(self, url: str) -> tuple[str, ...]:
+    def url_secrets(self, url: str) -> tuple[str, ...]:
         proxy = self.proxy_for(url)
         return () if proxy is None or not proxy.password else (proxy.password,)
 

@@ -27,7 +27,7 @@ def one_key(lookup: SqlLookup, dialect: str) -> sa.Select[Any]:
     """
     wanted = [column.name for column in lookup.columns]
     if lookup.select is not None:
-        answer = _of_select(lookup, wanted)
+        answer = _select_columns(lookup, wanted)
         columns = answer.c
         return sa.select(*(columns[name] for name in wanted), *_flags(lookup, dialect, columns)).limit(2)
     named = lookup.table_name
@@ -65,7 +65,7 @@ def _flags(lookup: SqlLookup, dialect: str, columns: Any) -> list[Any]:
     ]
 
 
-def _of_select(lookup: SqlLookup, wanted: Sequence[str]) -> sa.Subquery:
+def _select_columns(lookup: SqlLookup, wanted: Sequence[str]) -> sa.Subquery:
     numbers = {name: f":key_{number} " for number, name in enumerate(lookup.keys)}  # the space: x::type may follow
     statement = lookup.statement
     text = statement.pieces[0].replace(":", r"\:")
@@ -85,7 +85,7 @@ class ManyKeys:
         width = range(len(lookup.keys))
         self._is_postgres = dialect.name == "postgresql"
         if self._is_postgres:
-            arrays = [_array_of(lookup, name, types) for name in lookup.keys]
+            arrays = [_array_type(lookup, name, types) for name in lookup.keys]
             marks = ", ".join(f"${number + 1}::{array}" for number, array in enumerate(arrays))
             names = [f"key_{number}" for number in width]
             self._lists = f"unnest({marks}) WITH ORDINALITY AS k({', '.join(names)}, ordinal)"
@@ -119,7 +119,7 @@ def _same_class_in_text(column: str, value: str) -> str:
     return f"(typeof({column}) = typeof({value}) OR (typeof({column}) IN {numbers} AND typeof({value}) IN {numbers}))"
 
 
-def _array_of(lookup: SqlLookup, name: str, types: Mapping[str, str]) -> str:
+def _array_type(lookup: SqlLookup, name: str, types: Mapping[str, str]) -> str:
     type_ = types.get(name)
     if type_ is None or type_.endswith("[]"):
         what = "has no such column" if type_ is None else f"is {type_}, and a key of many is one value"

@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from jobs.commands.forgetting.forgotten_evidence import clean_records, delete_logs, rows_that_asked
-from jobs.commands.forgetting.forgotten_keys import in_order, texts_of
+from jobs.commands.forgetting.forgotten_keys import in_order, possible_texts
 from jobs.commands.forgetting.forgotten_windows import remake_windows
 from jobs.commands.ledgers import Kept
 from jobs.commands.vacuum import vacuum
@@ -77,7 +77,7 @@ def forget(
     ledgers = list(ledgers)
     lookup = ledgers[0].lookup
     name, parts = lookup.name, tuple(lookup.keys)
-    wanted = KeysOf(name, parts, texts_of(keys))
+    wanted = KeysOf(name, parts, possible_texts(keys))
     readers: list[Enrichment] = []
     for one in (*(reader for kept in ledgers for _, reader in kept.read_by), *without_ledger):
         if not any(one is other for other in readers):
@@ -88,7 +88,7 @@ def forget(
         _refuse(enrichment, name)
     stored, files = 0, 0
     for folder in {found for kept in ledgers for found in versions(kept.folder)}:
-        done = forget_in_ledger(folder, texts_of(in_order(keys, parts, _parts_asked(folder))))
+        done = forget_in_ledger(folder, possible_texts(in_order(keys, parts, _parts_asked(folder))))
         stored, files = stored + done.keys, files + done.files
     tables = tuple(_forget_rows(enrichment, wanted, quality, had[enrichment.output.path]) for enrichment in readers)
     for enrichment in readers:

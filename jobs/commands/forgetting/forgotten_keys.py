@@ -48,7 +48,7 @@ def in_order(keys: Iterable[tuple[str, ...]], parts: Sequence[str], wanted: Sequ
     return [tuple(key[parts.index(part)] for part in order) for key in keys]
 
 
-def texts_of(keys: Iterable[tuple[str, ...]]) -> set[str]:
+def possible_texts(keys: Iterable[tuple[str, ...]]) -> set[str]:
     """The possible texts of these keys in the ledger: a part that looks like a number, a boolean, an array or a struct
     may have been one, and a key that is personal now may have been stored openly before.
     """

@@ -36,5 +36,5 @@ def remake_windows(enrichment: Enrichment, day: str) -> None:
 
 def _all_input_files(facts: DayFacts) -> tuple[str, ...]:
     """Those of all batches of a stream, whose last one the record is of; in the order of arrival."""
-    of_rows = frozenset().union(*map(sources, facts.files))
-    return facts.input_files if of_rows <= {*facts.input_files} else tuple(sorted(of_rows.union(facts.input_files)))
+    summarize = frozenset().union(*map(sources, facts.files))
+    return facts.input_files if summarize <= {*facts.input_files} else tuple(sorted(summarize.union(facts.input_files)))

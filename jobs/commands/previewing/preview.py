@@ -13,7 +13,7 @@ from jobs import schema
 from jobs.arrow_values import conform
 from jobs.clients.exchanges import EXCHANGES, Exchange
 from jobs.clients.registry import client_for
-from jobs.input.keys.arrow_keys import values_of
+from jobs.input.keys.arrow_keys import to_values
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.arrow_batches import BatchLayout
 from jobs.task.runner import PartitionRun
@@ -87,7 +87,7 @@ def preview_rows(lookup: Lookup, keys: Sequence[pa.Array]) -> Iterator[PreviewRo
         ),
         progress=None,
     )
-    columns = [values_of(array) for array in keys]
+    columns = [to_values(array) for array in keys]
     for written in PartitionRun(plan, 0, 0, client_for=overheard.client_for).run(iter([batch])):
         for row in written.to_pylist():
             yield _preview_row(lookup, row, tuple(values[row[schema.SOURCE_ROW]] for values in columns), overheard)

@@ -24,7 +24,7 @@ NOT_SHOWN = (
 )
 
 
-def keys_of(
+def evaluate_keys(
     enrichment: Enrichment,
     chosen: Sequence[Lookup],
     rows: pa.Table,

@@ -61,9 +61,9 @@ def cast_to(kind: pa.DataType) -> Cast:
     if pa.types.is_decimal(kind):
         return _decimal(kind.precision, kind.scale)
     if pa.types.is_list(kind):
-        return _list_of(cast_to(kind.value_type))
+        return _list_cast(cast_to(kind.value_type))
     if pa.types.is_struct(kind):
-        return _struct_of({one.name: cast_to(one.type) for one in kind})
+        return _struct_cast({one.name: cast_to(one.type) for one in kind})
     return _SIMPLE[kind]
 
 
@@ -189,7 +189,7 @@ def _decimal(precision: int, scale: int) -> Cast:
     return cast
 
 
-def _list_of(inner: Cast) -> Cast:
+def _list_cast(inner: Cast) -> Cast:
     @_nullable
     def cast(value: Any) -> Any:
         if not isinstance(value, list | tuple):
@@ -199,7 +199,7 @@ def _list_of(inner: Cast) -> Cast:
     return cast
 
 
-def _struct_of(inner: dict[str, Cast]) -> Cast:
+def _struct_cast(inner: dict[str, Cast]) -> Cast:
     @_nullable
     def cast(value: Any) -> Any:
         if not isinstance(value, dict):

@@ -129,7 +129,7 @@ def _form(value: Any) -> bytes | list[Any] | dict[str, Any]:
                 return _members(dict(value))
         return _simple(value)
     except Exception as error:  # noqa: BLE001  # by code of an object's class
-        return _unstorable(f"a {_class_of(value)} ({type(error).__name__})")
+        return _unstorable(f"a {_class_name(value)} ({type(error).__name__})")
 
 
 def _simple(value: Any) -> bytes | _Tag:
@@ -160,14 +160,14 @@ def _members(members: dict[Any, Any]) -> dict[str, Any]:
 
 def _name(name: Any) -> Any:
     """A name that can be one after `load` too, where a tuple would be a list."""
-    return Unstorable(f"a {_class_of(name)}") if isinstance(name, tuple | frozenset) else name
+    return Unstorable(f"a {_class_name(name)}") if isinstance(name, tuple | frozenset) else name
 
 
 def _unstorable(what: str) -> _Tag:
     return _Tag({"$unstorable": what})
 
 
-def _class_of(value: Any) -> str:
+def _class_name(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
@@ -180,7 +180,7 @@ def _converted(value: Any) -> Any:
         return list(value)
     if type(value).__module__ == "numpy" and value.dtype.kind not in "mM":
         return value.tolist()
-    return _unstorable(f"a {_class_of(value)}")
+    return _unstorable(f"a {_class_name(value)}")
 
 
 def _moment(value: dt.datetime) -> Any:

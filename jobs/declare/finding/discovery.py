@@ -24,7 +24,7 @@ class Discovered(NamedTuple):
         return self.enrichment.name, module.rpartition(".")[2], variable
 
 
-def modules_of(package: str) -> list[str]:
+def list_modules(package: str) -> list[str]:
     """The full names of the package's modules, sorted. Raises DeclarationError if the package does not exist."""
     try:
         path = getattr(importlib.import_module(package), "__path__", [])
@@ -47,7 +47,7 @@ def declared_in(module: str) -> list[Discovered]:
 
 def discover(package: str) -> list[Discovered]:
     """Every enrichment of a package, in the order of its modules. Raises DeclarationError."""
-    return _once(one for module in modules_of(package) for one in declared_in(module))
+    return _once(one for module in list_modules(package) for one in declared_in(module))
 
 
 def discover_named(package: str, name: str) -> Discovered:
@@ -56,7 +56,7 @@ def discover_named(package: str, name: str) -> Discovered:
     """
     if ":" in name:
         return Discovered(name, load(name))
-    every = [one for module in modules_of(package) for one in declared_in(module)]
+    every = [one for module in list_modules(package) for one in declared_in(module)]
     found = _once(one for one in every if name in one.names)
     # its own name takes precedence over that of a file or a variable
     found = [one for one in found if one.enrichment.name == name] or found
@@ -74,7 +74,7 @@ def beside(one: Discovered) -> list[Discovered]:
     """The other enrichments of its package, without modules that cannot be loaded."""
     package = one.reference.partition(":")[0].rpartition(".")[0]
     found: list[Discovered] = []
-    for module in modules_of(package) if package else ():
+    for module in list_modules(package) if package else ():
         with contextlib.suppress(DeclarationError):
             found += [other for other in declared_in(module) if other.enrichment is not one.enrichment]
     return found

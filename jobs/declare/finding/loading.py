@@ -5,7 +5,7 @@ from typing import Any
 
 from jobs.declare import enrichment
 from jobs.declare.enrichment import Enrichment
-from jobs.declare.finding.plain_form import enrichment_of
+from jobs.declare.finding.plain_form import read_enrichment
 from jobs.errors import DeclarationError
 from jobs.wording import one_line
 
@@ -26,7 +26,7 @@ def from_yaml(path: Path, key: str = "attributes") -> Enrichment:
     if not isinstance(plain, dict):
         raise DeclarationError(f"{path} has no fields of an enrichment below {key!r}.")
     try:
-        return enrichment_of(with_services(plain))
+        return read_enrichment(with_services(plain))
     except DeclarationError as error:
         raise DeclarationError(f"{path}: {error}") from error
 

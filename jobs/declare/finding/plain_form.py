@@ -18,7 +18,7 @@ from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.lookup import Lookup
 from jobs.declare.sql_lookup import SqlLookup
 from jobs.declare.values.env import Env
-from jobs.declare.values.type_checks import annotations_of, members_of
+from jobs.declare.values.type_checks import read_annotations, union_members
 from jobs.errors import DeclarationError
 
 LOOKUPS: dict[str, type[Lookup]] = {"http": HttpLookup, "sql": SqlLookup}
@@ -27,7 +27,7 @@ DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 
-def enrichment_of(plain: Mapping[str, Any]) -> Enrichment:
+def read_enrichment(plain: Mapping[str, Any]) -> Enrichment:
     """The enrichment that plain data declares. Raises DeclarationError, which begins with the path of what is wrong."""
     found = _read(plain, Enrichment, "")
     assert isinstance(found, Enrichment)
@@ -35,7 +35,7 @@ def enrichment_of(plain: Mapping[str, Any]) -> Enrichment:
 
 
 def _read(value: Any, kind: Any, where: str) -> Any:  # noqa: C901, PLR0911  # a branch per kind of value
-    members = [one for one in members_of(kind) if one is not types.NoneType]
+    members = [one for one in union_members(kind) if one is not types.NoneType]
     if value is None:
         return None
     if Env in members and isinstance(value, Mapping) and set(value) == {"env"}:
@@ -80,7 +80,7 @@ def _read_lookup(value: Any, where: str) -> Lookup:
 
 
 def _made(plain: Mapping[str, Any], declared: type, where: str) -> Any:
-    kinds = {field.name: annotations_of(declared).get(field.name, Any) for field in dataclasses.fields(declared)}
+    kinds = {field.name: read_annotations(declared).get(field.name, Any) for field in dataclasses.fields(declared)}
     for name in plain:
         if name not in kinds:
             close = difflib.get_close_matches(str(name), kinds, n=1)

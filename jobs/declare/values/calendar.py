@@ -74,7 +74,7 @@ def day_column(every: Every) -> str:
     return "the column of the day must be a date, or a string such as 2013-01-10"
 
 
-def begin_of(day: str, zone: str) -> dt.datetime:
+def day_begin(day: str, zone: str) -> dt.datetime:
     """When a day of the time zone, or an hour, begins; in UTC. A name has no begin: the epoch."""
     if not is_day(day) and not is_day(day, "hour"):
         return dt.datetime.fromtimestamp(0, dt.UTC)

@@ -83,5 +83,5 @@ def in_force(prices: Sequence[PriceFacts], day: str) -> PriceFacts | None:
     return max(begun, key=lambda price: price.since or "", default=None)
 
 
-def cost_of(price: PriceFacts | None, units: int) -> Decimal:
+def price_units(price: PriceFacts | None, units: int) -> Decimal:
     return Decimal(0) if price is None else Decimal(price.amount) * units / price.per

@@ -49,7 +49,7 @@ def require_types(declared: Any, where: str = "", leave: Sequence[str] = ()) -> 
     elsewhere. An annotation that cannot be evaluated, such as a name for type checkers only, accepts every value.
     leave: fields that are checked elsewhere.
     """
-    kinds = annotations_of(declared.__class__)
+    kinds = read_annotations(declared.__class__)
     for field in dataclasses.fields(declared):
         if field.name in kinds and field.name not in leave:
             path = f"{where}: {field.name}" if where else field.name
@@ -70,7 +70,7 @@ def require_type(where: str, value: Any, kind: Any) -> None:
 
 
 @functools.cache
-def annotations_of(declared: type) -> dict[str, Any]:
+def read_annotations(declared: type) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for base in reversed(declared.__mro__):
         try:
@@ -80,29 +80,29 @@ def annotations_of(declared: type) -> dict[str, Any]:
     return found
 
 
-def members_of(kind: Any) -> tuple[Any, ...]:
+def union_members(kind: Any) -> tuple[Any, ...]:
     return typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
 
 
 def _misfit(where: str, value: Any, kind: Any) -> Misfit | None:
     """The innermost part that does not fit, or None."""
-    if len(members := members_of(kind)) > 1:
+    if len(members := union_members(kind)) > 1:
         found = [_misfit(where, value, one) for one in members]
         inner = [one for one in found if one is not None and one[0] != where]
         return None if None in found else (*inner, (where, value, kind))[0]
-    if not _is_of(value, kind):
+    if not _has_type(value, kind):
         return where, value, kind
     parts = (_misfit(*part) for part in _parts(where, value, kind))
     return next((one for one in parts if one is not None), None)
 
 
-def _is_of(value: Any, kind: Any) -> bool:
+def _has_type(value: Any, kind: Any) -> bool:
     """Whether a value is of a type, regardless of its items."""
     wanted = typing.get_origin(kind) or kind
     if wanted is tuple:  # a list fits too: the declaration converts or unpacks it
         if isinstance(value, AbstractSet):
             return _is_long(kind)
-        return _is_of(value, Sequence) and (_is_long(kind) or len(value) == len(typing.get_args(kind)))
+        return _has_type(value, Sequence) and (_is_long(kind) or len(value) == len(typing.get_args(kind)))
     if wanted is Sequence:
         return isinstance(value, Sequence) and not isinstance(value, str | bytes)
     if wanted in (int, float):
@@ -131,7 +131,7 @@ def _parts(where: str, value: Any, kind: Any) -> Iterator[tuple[str, Any, Any]]:
 
 def _names(kind: Any) -> list[str]:
     names = []
-    for one in members_of(kind):
+    for one in union_members(kind):
         wanted = typing.get_origin(one) or one
         name = NAMES.get(wanted) or _with_article(getattr(wanted, "__name__", str(wanted)))
         names.append("a pair" if not _is_long(one) and len(typing.get_args(one)) == 2 else name)
@@ -158,7 +158,7 @@ def _forms(value: Any) -> Iterator[Any]:
         yield value.total_seconds()
     elif isinstance(value, str) and value.isdecimal():
         yield int(value)
-    elif _is_of(value, float) and 0 <= value < 1e9:
+    elif _has_type(value, float) and 0 <= value < 1e9:
         yield dt.timedelta(seconds=value)
 
 

@@ -171,16 +171,16 @@ class _Compiler:
         if node.expression or node.args.get("collation") or side is None:
             raise _NeedsSparkError(repr(node))
         trim = functools.partial(side, characters=SPACE)
-        return _apply(trim, pa.string(), [self._of_kind(node.this, pa.string())])
+        return _apply(trim, pa.string(), [self._cast_to_kind(node.this, pa.string())])
 
     def _lower(self, node: exp.Lower) -> Values:
-        return _apply(lower, pa.string(), [self._of_kind(node.this, pa.string())])
+        return _apply(lower, pa.string(), [self._cast_to_kind(node.this, pa.string())])
 
     def _upper(self, node: exp.Upper) -> Values:
-        return _apply(upper, pa.string(), [self._of_kind(node.this, pa.string())])
+        return _apply(upper, pa.string(), [self._cast_to_kind(node.this, pa.string())])
 
     def _substring(self, node: exp.Substring) -> Values:
-        text = self._of_kind(node.this, pa.string())
+        text = self._cast_to_kind(node.this, pa.string())
         start, length = (_count_in(node.args.get(name)) for name in ("start", "length"))
         if start is None or (length is None and node.args.get("length") is not None):
             raise _NeedsSparkError(repr(node))
@@ -225,7 +225,7 @@ class _Compiler:
         conditions = []
         for branch in node.args["ifs"]:
             if node.this is None:
-                conditions.append(self._of_kind(branch.this, pa.bool_()))
+                conditions.append(self._cast_to_kind(branch.this, pa.bool_()))
             else:
                 subject = self.compile(node.this)
                 conditions.append(self._compared(pc.equal, subject, self.compile(branch.this)))
@@ -234,7 +234,7 @@ class _Compiler:
         return self._chosen(conditions, [*values, default or exp.Null()])
 
     def _if(self, node: exp.If) -> Values:
-        condition = self._of_kind(node.this, pa.bool_())
+        condition = self._cast_to_kind(node.this, pa.bool_())
         return self._chosen([condition], [node.args["true"], node.args.get("false") or exp.Null()])
 
     def _chosen(self, conditions: list[Values], nodes: list[exp.Expr]) -> Values:
@@ -286,9 +286,9 @@ class _Compiler:
     # -- operands ------------------------------------------------------------------------------
 
     def _conditions(self, *nodes: exp.Expr) -> list[Values]:
-        return [self._of_kind(node, pa.bool_()) for node in nodes]
+        return [self._cast_to_kind(node, pa.bool_()) for node in nodes]
 
-    def _of_kind(self, node: exp.Expr, kind: pa.DataType) -> Values:
+    def _cast_to_kind(self, node: exp.Expr, kind: pa.DataType) -> Values:
         compiled = self.compile(node)
         if compiled.kind == pa.null():
             return _widened(compiled, kind)

@@ -25,13 +25,13 @@ class UnreadKey(tuple[Any, ...]):
         raise AssertionError(names)
 
 
-def keys_of(batch: pa.RecordBatch, names: Sequence[str], *, nulls: bool = False) -> list[Any]:
+def read_key_tuples(batch: pa.RecordBatch, names: Sequence[str], *, nulls: bool = False) -> list[Any]:
     """A tuple per row, or None if a part is null (unless nulls are requested as values).
 
     A key with a text that is not UTF-8 is an UnreadKey.
     """
     try:
-        keys = list(zip(*(values_of(batch.column(name)) for name in names), strict=True))
+        keys = list(zip(*(to_values(batch.column(name)) for name in names), strict=True))
     except UnicodeDecodeError:
         columns = [_escaped_texts(batch.column(name)) for name in names]
         keys = [key if all(map(_is_utf8, key)) else UnreadKey(key) for key in zip(*columns, strict=True)]
@@ -42,7 +42,7 @@ def keys_of(batch: pa.RecordBatch, names: Sequence[str], *, nulls: bool = False)
 
 def _escaped_texts(column: pa.Array) -> list[Any]:
     if not pa.types.is_string(column.type):
-        return values_of(column)
+        return to_values(column)
     octets = column.view(pa.binary()).to_pylist()
     return [None if text is None else text.decode("utf-8", "surrogateescape") for text in octets]
 
@@ -57,7 +57,7 @@ def _is_utf8(value: Any) -> bool:
     return True
 
 
-def values_of(column: pa.Array) -> list[Any]:
+def to_values(column: pa.Array) -> list[Any]:
     """Like to_pylist, which takes 8 µs for a timestamp with a zone; this takes 0.3."""
     kind = column.type
     if not pa.types.is_timestamp(kind) or kind.unit != "us" or kind.tz not in _EPOCHS:

@@ -39,14 +39,14 @@ def read_keys(day: InputDay, keys: Mapping[str, Values]) -> pa.Table | None:
     names = read_by(keys.values())
     types = pa.schema([day.schema.field(name) for name in day.schema.names if name in names])
     try:
-        found = [_of_file(path, place, types, keys) for place, path in enumerate(day.files)]
+        found = [_read_file(path, place, types, keys) for place, path in enumerate(day.files)]
     except (pa.ArrowException, OSError):  # Spark will report the fault
         return None
     tables = [table for table in found if table is not None]
     return pa.concat_tables(tables) if len(tables) == len(found) else None
 
 
-def _of_file(path: str, place: int, types: pa.Schema, keys: Mapping[str, Values]) -> pa.Table | None:
+def _read_file(path: str, place: int, types: pa.Schema, keys: Mapping[str, Values]) -> pa.Table | None:
     with open_parquet(path, coerce_int96_timestamp_unit="us") as file:
         by_lower_name = {name.lower(): name for name in file.schema_arrow.names}
         own = {name: by_lower_name.get(name.lower()) for name in types.names}

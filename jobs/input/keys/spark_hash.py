@@ -49,20 +49,20 @@ def _with_bytes(column: pa.Array, seeds: Words) -> Words:
     lengths = np.diff(starts)
     if len(column) and bool((lengths == lengths[0]).all()):  # usual, and they stand side by side
         values = octets[starts[0] : starts[-1]].reshape(len(column), -1 if lengths[0] else 0)
-        return _of_one_length(values, int(lengths[0]), seeds)
+        return _hash_one_length(values, int(lengths[0]), seeds)
     hashes = np.empty(len(column), np.uint64)
     for length in np.unique(lengths).tolist():
         own = np.flatnonzero(lengths == length)
         values = octets[starts[own, None] + np.arange(length)]
-        hashes[own] = _of_one_length(np.ascontiguousarray(values), length, seeds[own])
+        hashes[own] = _hash_one_length(np.ascontiguousarray(values), length, seeds[own])
     return hashes
 
 
-def _of_one_length(values: npt.NDArray[np.uint8], length: int, seeds: Words) -> Words:
+def _hash_one_length(values: npt.NDArray[np.uint8], length: int, seeds: Words) -> Words:
     whole = length // 8
     words = np.ascontiguousarray(values[:, : whole * 8]).view("<u8")
     stripes = length // STRIPE
-    hashes = _of_stripes(words, stripes, seeds) if stripes else seeds + P5
+    hashes = _hash_stripes(words, stripes, seeds) if stripes else seeds + P5
     hashes = hashes + np.uint64(length)
     for place in range(stripes * 4, whole):
         hashes = _with_word(hashes, words[:, place])
@@ -75,7 +75,7 @@ def _of_one_length(values: npt.NDArray[np.uint8], length: int, seeds: Words) -> 
     return _mixed(hashes)
 
 
-def _of_stripes(words: Words, stripes: int, seeds: Words) -> Words:
+def _hash_stripes(words: Words, stripes: int, seeds: Words) -> Words:
     lanes = [seeds + P1 + P2, seeds + P2, seeds, seeds - P1]
     for stripe in range(stripes):
         lanes = [_rotated(lane + words[:, stripe * 4 + at] * P2, 31) * P1 for at, lane in enumerate(lanes)]

@@ -20,7 +20,7 @@ from jobs.declare.enrichment import Enrichment
 from jobs.errors import TidegateError
 from jobs.input.day import FileFacts, InputDay
 from jobs.input.row_comparison import Flags, Places, differ, matching, repeated
-from jobs.input.row_ids import chosen, ids_of, rows_of
+from jobs.input.row_ids import chosen, read_row_ids, rows_of
 from jobs.input.staged_files import FOLDER as STAGED
 from jobs.run.changes.published_rows import PublishedRows
 from jobs.run.plan.preflight import check_columns, find_day
@@ -130,7 +130,7 @@ class Comparison:
     def of(cls, enrichment: Enrichment, input_day: InputDay, day: str, *, ignore_ttl: bool, now_us: int) -> Comparison:
         """Raises DeclarationError for ids that are null or repeat."""
         compared = input_day.facts  # before they are read
-        ids = ids_of(enrichment, input_day)
+        ids = read_row_ids(enrichment, input_day)
         partition = f"{enrichment.input.partition}={day}"
         table = table_at(enrichment.output.path)
         over = 0 if table is None else table.transaction_version(partition) or 0

@@ -63,11 +63,11 @@ class PublishedRows(ParquetRows):
         for lookup in enrichment.lookups:
             status, at = schema.published_status(lookup.name), schema.published_answered_at(lookup.name)
             rows = self.columns(pa.schema([(status, pa.string()), (at, pa.timestamp("us", "UTC"))]))
-            found |= ~_is_one_of(rows[status], *ANSWERS, "skipped")
+            found |= ~_equals_any(rows[status], *ANSWERS, "skipped")
             answered_at = rows[at].cast(pa.int64()).fill_null(now_us).to_numpy()
             found |= self._marked(enrichment, lookup, answered_at)
             if ignore_ttl:
-                found |= _is_one_of(rows[status], *lookup.facts().dead_letters)
+                found |= _equals_any(rows[status], *lookup.facts().dead_letters)
             else:
                 found |= _outlived(lookup, rows[status], now_us - answered_at)
         return found
@@ -114,10 +114,10 @@ def _outlived(lookup: Lookup, status: pa.ChunkedArray, ages: object) -> Flags:
     found = np.zeros(len(status), np.bool_)
     for outcome, limit in lookup.ttl.max_age_us().items():
         if outcome in ANSWERS and limit is not None:
-            found |= _is_one_of(status, outcome) & ((ages >= limit) | (limit == 0))  # type: ignore[operator]
+            found |= _equals_any(status, outcome) & ((ages >= limit) | (limit == 0))  # type: ignore[operator]
     return found
 
 
-def _is_one_of(values: pa.ChunkedArray, *wanted: str) -> Flags:
+def _equals_any(values: pa.ChunkedArray, *wanted: str) -> Flags:
     found: Flags = pc.is_in(values, value_set=pa.array(wanted, pa.string())).to_numpy()
     return found

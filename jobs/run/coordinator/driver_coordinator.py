@@ -21,7 +21,7 @@ from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.run.coordinator.call_shares import CallShares
 from jobs.run.coordinator.link_server import ANY_PORT, Connection, LinkServer
 from jobs.schema import ShareGiven
-from jobs.task.lease.lease_messages import claims_of, message_of, seen_of
+from jobs.task.lease.lease_messages import parse_claims, parse_seen, write_message
 from jobs.task.link.link_protocol import (
     AGAIN,
     ALIVE,
@@ -237,8 +237,8 @@ class DriverCoordinator:
             keeper = task.frame.keepers[service]
             if claims["probed"]:
                 keeper.probed(task.name)
-            answer = keeper.heartbeat(task.name, claims_of(claims, keeper.declared), seen_of(claims))
-            services[service] = message_of(answer)
+            answer = keeper.heartbeat(task.name, parse_claims(claims, keeper.declared), parse_seen(claims))
+            services[service] = write_message(answer)
         self._send(task, LIMITS, number=int(message["number"]), share=share, services=services)
         self._ask_for_more(task.frame)
 

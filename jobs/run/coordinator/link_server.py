@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from jobs.errors import DeclarationError, RunStopped
-from jobs.task.link.link_protocol import LONGEST_LINE, LONGEST_READ, line_of
+from jobs.task.link.link_protocol import LONGEST_LINE, LONGEST_READ, write_line
 
 LOOK_EVERY = 0.25  # s, while a task is connected
 HELLO_WITHIN = 10.0  # s from the connection to an accepted message
@@ -94,7 +94,7 @@ class LinkServer(Generic[Sender]):
     def send(self, connection: Connection[Sender], kind: str, **facts: Any) -> None:
         """Send at once what the connection takes, and the rest as soon as it takes more."""
         if connection.is_open and connection.ends_by == math.inf:
-            connection.unsent += line_of(kind, **facts)
+            connection.unsent += write_line(kind, **facts)
             self._flush(connection)
 
     def send_last(self, connection: Connection[Sender], kind: str, **facts: Any) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from jobs.declare.budgets import Budget, parts_of
-from jobs.declare.lookup import Lookup, service_of
+from jobs.declare.lookup import Lookup, service_identity
 from jobs.declare.values.prices import in_force
 from jobs.errors import DeclarationError, RunStopped
 from jobs.limits.lease_book import NOTHING_KNOWN, Limit
@@ -171,10 +171,10 @@ def check_limits(lookups: Sequence[Lookup], budgets: Sequence[tuple[str, Budget]
     """Refuse what a run would refuse of the limits of its services.
 
     Raises:
-        DeclarationError: As `limits_of` does; or the environment names a store that is none, or a corrupt one.
+        DeclarationError: As `leased_limits` does; or the environment names a store that is none, or a corrupt one.
         RunStopped: The store is not reached.
     """
-    if any(limits_of(lookups, budgets)) and (url := limits_url()):
+    if any(leased_limits(lookups, budgets)) and (url := limits_url()):
         asyncio.run(_look_once(url))
 
 
@@ -186,7 +186,7 @@ async def _look_once(url: str) -> None:
         await store.close()
 
 
-def limits_of(
+def leased_limits(
     lookups: Sequence[Lookup],
     budgets: Sequence[tuple[str, Budget]] = (),
     *,
@@ -209,19 +209,19 @@ def limits_of(
     over_runs, is_named, today = bool(limits_url()), bool(os.environ.get(LIMITS_URL)), now().date()
     by_service: dict[str, list[Lookup]] = {}
     for lookup in lookups:
-        by_service.setdefault(service_of(lookup), []).append(lookup)
+        by_service.setdefault(service_identity(lookup), []).append(lookup)
     limits = {
-        service: _limits_of(asking, budgets, over_runs, today)
+        service: _read_service_limits(asking, budgets, over_runs, today)
         for service, asking in by_service.items()
         if any(one.rates or one.adaptive or one.budgets or (budgets and one.prices) for one in asking)
         or (over_runs and (is_named or all(one.longest_call is not None for one in asking)))
     }
     if not limits:
         return ()
-    return tuple(limits.get(service_of(lookup)) for lookup in lookups)
+    return tuple(limits.get(service_identity(lookup)) for lookup in lookups)
 
 
-def _limits_of(
+def _read_service_limits(
     lookups: Sequence[Lookup],
     own: Sequence[tuple[str, Budget]],
     over_runs: bool,  # noqa: FBT001
@@ -246,22 +246,22 @@ def _limits_of(
         longest = max(longest, lookup.longest_call)
     limits = {CALLS: Limit(first.concurrency)} if over_runs or first.adaptive else {}
     limits |= {rate.name: Limit(rate.amount, rate.seconds) for rate in first.rates}
-    reserved = {rate.name: Reserved(rate.unit, rate.of_a_call) for rate in first.rates}
+    reserved = {rate.name: Reserved(rate.unit, rate.reserve_per_call) for rate in first.rates}
     price, items = in_force(first.prices, today.isoformat()), max(lookup.batch_size for lookup in lookups)
     for enrichment, budget in budgets:
         if price is None:  # nothing costs anything yet
             break
         each = parts_of(price.amount, price.per)
-        of_a_call = budget.of_a_call or math.ceil(each * (items if price.unit == "item" else 1))
+        reserve_per_call = budget.reserve_per_call or math.ceil(each * (items if price.unit == "item" else 1))
         name, whose = budget.name(today, enrichment), enrichment or first.service_name
         limits[name] = Limit(budget.parts, math.inf)
         subject = f"the budget of {whose}, {budget.amount} per {budget.per},"
-        reserved[name] = Reserved(price.unit, of_a_call, each, subject)
+        reserved[name] = Reserved(price.unit, reserve_per_call, each, subject)
     at_least = None if first.adaptive is None else first.adaptive.at_least
-    return ServiceLimits(service_of(first), limits, longest, reserved, at_least)
+    return ServiceLimits(service_identity(first), limits, longest, reserved, at_least)
 
 
-def keepers_of(
+def build_keepers(
     limits: Sequence[ServiceLimits | None],
     name: str,
     *,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 from jobs.errors import DeclarationError
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
 from jobs.run.engines import spark_coordinator
-from jobs.run.engines.local_master import ATTEMPTS, LOOPBACK, attempts_of, is_local
-from jobs.run.engines.spark_facts import is_remote, setting, slots_of
+from jobs.run.engines.local_master import ATTEMPTS, LOOPBACK, allowed_task_attempts, is_local
+from jobs.run.engines.spark_facts import count_slots, is_remote, setting
 from jobs.run.engines.spark_session import interpreted, master_here, session_beside
 from jobs.run.engines.stages import ProcessStage, SparkStage, Stage, ThreadStage
 from jobs.storage.urls import is_url
@@ -78,11 +78,11 @@ class SparkEngine:
 
     @property
     def coordinator(self) -> DriverCoordinator:
-        return spark_coordinator.coordinator_of(self.spark)
+        return spark_coordinator.open_coordinator(self.spark)
 
     @property
     def slots(self) -> int:
-        return slots_of(self.spark)
+        return count_slots(self.spark)
 
     def file_stage(self, files: Sequence[str]) -> Stage:
         return SparkStage(self.spark) if self.is_elsewhere and any(map(is_url, files)) else ThreadStage()
@@ -90,7 +90,7 @@ class SparkEngine:
     def stage(self, address: DriverAddress | None = None, *, here: bool = False) -> Stage:
         if not here:
             return SparkStage(self.spark)
-        return _stage_here(self, address, attempts_of(setting(self.spark, "spark.master")))
+        return _stage_here(self, address, allowed_task_attempts(setting(self.spark, "spark.master")))
 
     def interpreted(self, *, rows: int, repeated: bool) -> AbstractContextManager[None]:
         return interpreted(self.spark, rows=rows, repeated=repeated)

@@ -22,13 +22,13 @@ def with_attempts(master: str) -> str:
     return master if threads is None else f"local[{threads[1] or 1},{ATTEMPTS}]"
 
 
-def attempts_of(master: str) -> int:
+def allowed_task_attempts(master: str) -> int:
     """The attempts of a task that a local master allows."""
     allowed = re.fullmatch(r"local\[[^,]*,\s*([0-9]+)\s*\]", master)
     return 1 if allowed is None else int(allowed[1])
 
 
-def settings_of(master: str) -> dict[str, str]:
+def start_settings(master: str) -> dict[str, str]:
     """What Spark is to be started with, beside `environment`; nothing where the master is not local."""
     if not is_local(master):
         return {}
@@ -52,6 +52,6 @@ def _own_folder() -> str:
     return str(folder_of_process())
 
 
-def environment_of(master: str) -> dict[str, str]:
+def jvm_environment(master: str) -> dict[str, str]:
     """For the JVM: Spark's page, where somebody wants it, binds to this address and heeds no setting."""
     return {"SPARK_LOCAL_IP": LOOPBACK} if is_local(master) else {}

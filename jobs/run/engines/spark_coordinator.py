@@ -17,7 +17,7 @@ _coordinator: DriverCoordinator | None = None
 _opening = threading.Lock()
 
 
-def coordinator_of(spark: SparkSession) -> DriverCoordinator:
+def open_coordinator(spark: SparkSession) -> DriverCoordinator:
     """This driver's coordinator, opened when it is first wanted; on loopback where all tasks are of this machine."""
     global _coordinator  # noqa: PLW0603  # enrich(df) has no other way to it
     with _opening:

@@ -22,14 +22,14 @@ def setting(spark: SparkSession, name: str, default: str = "") -> str:
     return str(spark.sparkContext._conf.get(name, default))  # noqa: SLF001  # getConf() copies all, one by one
 
 
-def slots_of(spark: SparkSession) -> int:
+def count_slots(spark: SparkSession) -> int:
     """The tasks that run at once, as far as Spark knows."""
     if not is_remote(spark):
         return int(spark.sparkContext.defaultParallelism)
     return _partitions_by_job(spark.range(1 << 16))
 
 
-def partitions_of(frame: DataFrame) -> int:
+def count_partitions(frame: DataFrame) -> int:
     """The partitions of a frame. Over Spark Connect a job counts those that have rows, which reads no column."""
     if is_remote(frame.sparkSession):
         return _partitions_by_job(frame)

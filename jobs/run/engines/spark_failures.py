@@ -19,7 +19,7 @@ def own_words(error: Exception) -> Exception:
     return own
 
 
-def sentence_of(error: Exception) -> str:
+def explain_error(error: Exception) -> str:
     """The cause, with the unreadable file or a known cure."""
     text, cause = str(error), root_cause(error)
     if unreadable := READING.search(text):

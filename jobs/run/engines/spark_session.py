@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from jobs.run.engines import local_master
-from jobs.run.engines.spark_facts import setting, slots_of
+from jobs.run.engines.spark_facts import count_slots, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +43,7 @@ def session(name: str) -> SparkSession:
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise workers use another Python
     builder = SparkSession.builder.appName(f"tidegate {name}")
-    settings = OF_SESSION if "SPARK_REMOTE" in os.environ else OF_SESSION | _of_application()
+    settings = OF_SESSION if "SPARK_REMOTE" in os.environ else OF_SESSION | _application_settings()
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
@@ -75,15 +75,15 @@ def interpreted(spark: SparkSession, *, rows: int, repeated: bool = False) -> It
             spark.conf.set(key, value)
 
 
-def _of_application() -> dict[str, str]:
+def _application_settings() -> dict[str, str]:
     settings = dict(OF_APPLICATION)
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # under spark-submit
         submitted = _submitted()
-        settings |= local_master.settings_of(submitted.get("spark.master", ""))
+        settings |= local_master.start_settings(submitted.get("spark.master", ""))
         settings |= {key: submitted[key] for key in OF_USER if key in submitted}
     else:
-        settings |= local_master.settings_of("local[*]")
-        os.environ.update(local_master.environment_of("local[*]"))
+        settings |= local_master.start_settings("local[*]")
+        os.environ.update(local_master.jvm_environment("local[*]"))
     return settings
 
 
@@ -93,7 +93,7 @@ def keep_tasks(spark: SparkSession) -> None:
     Spark divides files by the slots that it has at the moment, and executors may come between two reads.
     """
     if not setting(spark, PARALLELISM):
-        spark.conf.set(PARALLELISM, str(slots_of(spark)))
+        spark.conf.set(PARALLELISM, str(count_slots(spark)))
 
 
 def master_here() -> str:

@@ -49,7 +49,7 @@ class SparkStage:
     spark: SparkSession
 
     def run(self, task: Task, parts: Sequence[Any] | DataFrame) -> list[Any]:
-        from jobs.task.stage_tasks import RESULT, over_parts, over_rows, result_of  # take pyspark
+        from jobs.task.stage_tasks import RESULT, over_parts, over_rows, read_result  # take pyspark
 
         if isinstance(parts, Sequence):
             count = len(parts)
@@ -60,7 +60,7 @@ class SparkStage:
             numbered = parts.withColumn(PARTITION_OF_FRAME, _partition())
             given = numbered.mapInArrow(over_rows(task), RESULT)
         rows = [row.asDict() for row in given.collect()]
-        return [result_of(row) for row in sorted(rows, key=lambda row: row["part"])]
+        return [read_result(row) for row in sorted(rows, key=lambda row: row["part"])]
 
 
 def _partition() -> Column:

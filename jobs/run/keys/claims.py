@@ -34,7 +34,7 @@ from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import Search, Seen
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.working_folders import BEAT, RUNS, by_run
-from jobs.run.keys.hits import folder_of, known_answers, run_of_keys
+from jobs.run.keys.hits import known_answers, open_folder, run_of_keys
 from jobs.run.keys.kept_keys import BY_ROW, PREFETCHED, kept_among
 from jobs.run.keys.key_texts import Hashes
 
@@ -96,7 +96,7 @@ class _Keys:
     def __init__(self, shared: SharedLookup, rows: npt.NDArray[np.int64], texts: pa.Array, hashes: Hashes) -> None:
         """rows: of the keys in the task's table. hashes: of the keys' columns."""
         self.shared, self.rows, self._texts, self._hashes = shared, rows, texts, hashes
-        self.folder = folder_of(shared.plan)
+        self.folder = open_folder(shared.plan)
         self._text_hashes = key_hashes(texts.to_pylist())
         self.shares = (self._text_hashes >> np.uint64(56)).astype(np.int64)
         self.done, self.taken, self.left = (np.zeros(len(rows), np.bool_) for _ in range(3))

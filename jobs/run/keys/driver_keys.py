@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812
 
-from jobs.input.dealing import Parts, tasks_of
+from jobs.input.dealing import Parts, find_tasks
 from jobs.input.keys.key_columns import FILE, ROW, read_keys
 from jobs.input.keys.key_values import Values
 from jobs.input.keys.spark_hash import xxhash64
@@ -86,7 +86,7 @@ class DriverKeys:
         """Lines of `wanted` with TASK, SOURCE_FILE and SOURCE_ROW."""
         if TASK in keys.column_names:
             return keys
-        tasks, sources = tasks_of(self.of.parts, keys[FILE].to_numpy(), keys[ROW].to_numpy())
+        tasks, sources = find_tasks(self.of.parts, keys[FILE].to_numpy(), keys[ROW].to_numpy())
         located = keys.append_column(TASK, pa.array(tasks)).append_column(SOURCE_FILE, sources)
         return located.append_column(SOURCE_ROW, keys[ROW])
 

@@ -54,7 +54,7 @@ def run_of_keys(run_id: str) -> str:
     return f"{run_id}{OF_KEYS}"
 
 
-def folder_of(plan: LedgerPlan) -> LedgerFolder:
+def open_folder(plan: LedgerPlan) -> LedgerFolder:
     return LedgerFolder(plan.root, plan.lookup, plan.fingerprint)
 
 
@@ -63,7 +63,7 @@ def find_hits(source: KeySource, plan: LedgerPlan | None, *, seed: int) -> Hits:
     keys = source.distinct(hidden=plan is not None and plan.hidden, seed=seed)
     if plan is None:
         return Hits(plan, source.names, keys, SCHEMA.empty_table(), source.lookup)
-    search = Search(folder_of(plan), keys.wanted[TEXT])
+    search = Search(open_folder(plan), keys.wanted[TEXT])
     answers = known_answers(search, source.lookup, plan)
     if plan.idempotent:  # a key in several rows would be called by each task
         repeated = keys.wanted.filter(pc.greater(keys.wanted[ROWS], 1))[TEXT]
@@ -83,7 +83,7 @@ def known_answers(
 def with_own_answers(hits: Hits) -> pa.Table:
     """What is stored now, what this run has, and `hits.answers`: all holds to the end of this run, whatever its age."""
     assert hits.plan is not None
-    folder = folder_of(hits.plan)
+    folder = open_folder(hits.plan)
     own = without_expired(folder.read(folder.parts(run_of_keys(hits.plan.run_id))))
     own = own.filter(pc.is_in(own["outcome"], value_set=pa.array(ANSWERS)))
     own = own.append_column("place", pa.array(range(own.num_rows), pa.int64()))

@@ -15,7 +15,7 @@ from jobs.ledger.keys import key_hashes
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.working_folders import RUNS
-from jobs.run.keys.hits import folder_of
+from jobs.run.keys.hits import open_folder
 from jobs.run.keys.key_texts import Hashes
 
 PREFETCHED, BY_ROW = "keys.arrow", "by_row.arrow"
@@ -35,7 +35,7 @@ def keep_keys(plan: LedgerPlan, by_row: Hashes, types: str, *, prefetched: pa.Ar
 
 def release_prefetched(plan: LedgerPlan) -> None:
     """Leave the prefetched keys to other runs: what was answered is stored. Raises LedgerError."""
-    folder_of(plan).delete(f"{RUNS}/{plan.run_id}/{PREFETCHED}")
+    open_folder(plan).delete(f"{RUNS}/{plan.run_id}/{PREFETCHED}")
 
 
 def _write(plan: LedgerPlan, name: str, hashes: Hashes, types: str) -> None:
@@ -43,7 +43,7 @@ def _write(plan: LedgerPlan, name: str, hashes: Hashes, types: str) -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as file:
         file.write_table(table)
-    folder_of(plan).replace(f"{RUNS}/{plan.run_id}/{name}", sink.getvalue())  # no reader sees a part of it
+    open_folder(plan).replace(f"{RUNS}/{plan.run_id}/{name}", sink.getvalue())  # no reader sees a part of it
 
 
 def kept_among(

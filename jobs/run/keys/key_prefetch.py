@@ -51,7 +51,7 @@ class First:
         return f"distinct keys: {self.keys.num_rows:,} of {pc.sum(self.keys[ROWS]).as_py():,} rows{rest}"
 
 
-def types_of(types: StructType, names: Sequence[str]) -> str:
+def read_ddl_types(types: StructType, names: Sequence[str]) -> str:
     return ", ".join(types[name].dataType.simpleString() for name in names)
 
 
@@ -78,7 +78,7 @@ def prefetch_keys(
     hits = {place: first[place].hits for place in places}
     shared = SharedKeys(
         {
-            place: SharedLookup(one.plan, one.lookup, types_of(one.keys.types, one.names), one.seen)
+            place: SharedLookup(one.plan, one.lookup, read_ddl_types(one.keys.types, one.names), one.seen)
             for place, one in hits.items()
             if one.plan is not None
         },
@@ -149,7 +149,7 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
         # a row has the key of one lookup only: at the others it is null, whatever they say of null keys
         lookups=tuple(replace(plan.lookups[place], on_null_key="skip") for place in places),
         shares=tuple(plan.shares[place] for place in places),
-        ledgers=tuple(_of_phase(plan.ledgers[place]) for place in places),
+        ledgers=tuple(_phase_ledger(plan.ledgers[place]) for place in places),
         mode="unordered",
         unit="keys",
         reads=None,
@@ -159,7 +159,7 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
     )
 
 
-def _of_phase(ledger: LedgerPlan | None) -> LedgerPlan | None:
+def _phase_ledger(ledger: LedgerPlan | None) -> LedgerPlan | None:
     """Parts under a name of their own: a task of the rows takes those under its own for a dead attempt's."""
     return ledger and replace(ledger, run_id=run_of_keys(ledger.run_id))
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.input.keys.arrow_keys import keys_of
+from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.ledger.keys import joined, texts_in
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def is_whole(names: Sequence[str]) -> Column:
 
 def key_texts(batch: pa.RecordBatch, names: Sequence[str], *, hidden: bool) -> pa.StringArray:
     """The text of each row's key, which stands in the columns `names`, none of them null. hidden: digests of them."""
-    keys = keys_of(batch, names)
+    keys = read_key_tuples(batch, names)
     return texts_in(joined(keys), len(keys), hidden=hidden)
 
 
@@ -44,8 +44,8 @@ def with_texts(keys: DataFrame, names: Sequence[str], *, hidden: bool) -> DataFr
 
     schema = T.StructType([*keys.schema.fields, T.StructField(TEXT, T.StringType(), nullable=False)])
 
-    def texts_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def write_key_texts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield batch.append_column(TEXT, key_texts(batch, names, hidden=hidden))
 
-    return keys.mapInArrow(texts_of, schema)
+    return keys.mapInArrow(write_key_texts, schema)

@@ -19,14 +19,14 @@ from jobs.input.day import InputDay
 from jobs.ledger.plan import CallCap, LedgerPlan
 from jobs.ledger.stored_request import write_request
 from jobs.run.keys.day_keys import KeySource
-from jobs.run.keys.hits import Hits, find_hits, folder_of, with_index
+from jobs.run.keys.hits import Hits, find_hits, open_folder, with_index
 from jobs.run.keys.kept_keys import keep_keys, release_prefetched
-from jobs.run.keys.key_prefetch import BY_ROW, First, prefetch_keys, types_of
+from jobs.run.keys.key_prefetch import BY_ROW, First, prefetch_keys, read_ddl_types
 from jobs.run.keys.key_texts import HASH, ROWS, TASK, TEXT, Hashes
 from jobs.run.keys.registration import Found, look_around, registered
 from jobs.run.plan.caps import divided_by_need
 from jobs.run.request_metrics import RequestMetricsCollector
-from jobs.run.rows.local_rows import LocalRows, engine_of
+from jobs.run.rows.local_rows import LocalRows, engine_for
 from jobs.storage.removal import remove_folder
 from jobs.task.plan import PartitionPlan
 
@@ -83,7 +83,7 @@ def prepare_ledger(
         )
         if first:
             asking(sum(one.keys.num_rows for one in first.values()))
-            engine = engine_of(prepared)
+            engine = engine_for(prepared)
             found = prefetch_keys(
                 found, first, engine=engine, here=here, alone=alone, seed=seed, scratch=scratch, sent=sent
             )
@@ -164,7 +164,7 @@ def _begin(plan: PartitionPlan, place: int) -> Found:
     if ledger is None:
         return Found((), has_answers=False)
     found = look_around(ledger)
-    write_request(folder_of(ledger), plan.lookups[place])
+    write_request(open_folder(ledger), plan.lookups[place])
     return found
 
 
@@ -173,7 +173,7 @@ def _tell(
 ) -> None:
     ledger = plan.ledgers[place]
     if ledger is not None:
-        keep_keys(ledger, by_row, types_of(prepared.schema, plan.layout.keys[place]), prefetched=prefetched)
+        keep_keys(ledger, by_row, read_ddl_types(prepared.schema, plan.layout.keys[place]), prefetched=prefetched)
 
 
 def _divided(plan: PartitionPlan, looks: Sequence[_Look]) -> CallCap | None:

@@ -11,7 +11,7 @@ from jobs.ledger.generations import COMPACTED
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.store import PARTS
 from jobs.ledger.working_folders import announce, remove_abandoned, remove_gone, remove_run
-from jobs.run.keys.hits import folder_of
+from jobs.run.keys.hits import open_folder
 
 BEAT_EVERY = 10.0  # s
 
@@ -35,7 +35,7 @@ def registered(plans: Sequence[LedgerPlan]) -> Iterator[None]:
     with ExitStack() as stack:
         for plan in plans:
             stack.callback(unregister, plan)
-            announce(folder_of(plan), plan.run_id)
+            announce(open_folder(plan), plan.run_id)
         ended = threading.Event()
         thread = threading.Thread(target=_beat, args=(plans, ended), name="ledger beat", daemon=True)
         thread.start()
@@ -50,7 +50,7 @@ def _beat(plans: Sequence[LedgerPlan], ended: threading.Event) -> None:
     while not ended.wait(BEAT_EVERY):
         for plan in plans:
             with suppress(LedgerError):  # at worst others repeat this run's calls
-                announce(folder_of(plan), plan.run_id)
+                announce(open_folder(plan), plan.run_id)
 
 
 def look_around(plan: LedgerPlan) -> Found:
@@ -58,7 +58,7 @@ def look_around(plan: LedgerPlan) -> Found:
 
     Raises LedgerError.
     """
-    folder = folder_of(plan)
+    folder = open_folder(plan)
     files = folder.files()
     others = remove_gone(folder, files, plan.run_id)
     others -= remove_abandoned(folder, files)
@@ -69,7 +69,7 @@ def look_around(plan: LedgerPlan) -> Found:
 
 def unregister(plan: LedgerPlan) -> None:
     """Remove this run's folder. Files that cannot be removed stay, with a warning, for the ledger's clean-up."""
-    folder = folder_of(plan)
+    folder = open_folder(plan)
     try:
         remove_run(folder, plan.run_id)
     except LedgerError as error:

@@ -58,7 +58,7 @@ class RunProgress:
 
     def heard(self, message: dict[str, Any]) -> None:
         """Handle a task's progress message. Raises KeyError, TypeError or ValueError for invalid data."""
-        progress = TaskProgress.of_message(message)
+        progress = TaskProgress.from_message(message)
         with self._changing:
             if progress.unit != self._unit:  # of a task of the phase before, come late
                 return

@@ -16,14 +16,14 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from jobs import schema
-from jobs.declare.values.prices import SENT, cost_of, in_force
-from jobs.input.keys.arrow_keys import keys_of
+from jobs.declare.values.prices import SENT, in_force, price_units
+from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.ledger.answers import ANSWERS
 from jobs.ledger.keys import joined, key_hashes, texts_in
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.scan import read_parts
 from jobs.run.engines.stages import Stage, ThreadStage
-from jobs.run.keys.hits import folder_of, run_of_keys
+from jobs.run.keys.hits import open_folder, run_of_keys
 from jobs.schema import Billed, DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics
 from jobs.storage.stored_files import open_parquet
 from jobs.task.plan import PartitionPlan
@@ -41,7 +41,7 @@ def count(
     Held meanwhile: of each answered call 8 bytes, of each distinct key at most 32 for each file that has it; where the
     tasks run a row group of some files.
     """
-    counted = (stage or ThreadStage()).run(lambda file, _facts: _of_file(file, declared), files)
+    counted = (stage or ThreadStage()).run(lambda file, _facts: _count_file(file, declared), files)
     return DayMetrics(
         rows_in=rows_in,
         rows_out=sum(of_file.rows for of_file in counted),
@@ -131,7 +131,7 @@ class _FileCounts:
     late: int = 0
 
 
-def _of_file(path: str, declared: DeclaredFacts) -> _FileCounts:
+def _count_file(path: str, declared: DeclaredFacts) -> _FileCounts:
     counted = _FileCounts([_LookupCounts() for _ in declared.lookups])
     with open_parquet(path) as file:
         there = set(file.schema_arrow.names)
@@ -157,7 +157,7 @@ def _hashes(keys: pa.ChunkedArray, wanted: pa.Array) -> npt.NDArray[np.uint64]:
     if not len(found):
         return np.empty(0, np.uint64)
     parts = pa.RecordBatch.from_struct_array(found)
-    values = keys_of(parts, parts.schema.names, nulls=True)
+    values = read_key_tuples(parts, parts.schema.names, nulls=True)
     return np.unique(key_hashes(texts_in(joined(values), len(values)).to_pylist()))
 
 
@@ -223,7 +223,7 @@ def _saved(lookup: LookupFacts, keys: int, now: Callable[[], dt.datetime] = lamb
         return "0"
     price = in_force(lookup.prices, now().date().isoformat())
     per_unit = lookup.batch_size if lookup.prices[0].unit == "request" else 1
-    return f"{cost_of(price, -(-keys // per_unit)):f}"
+    return f"{price_units(price, -(-keys // per_unit)):f}"
 
 
 def _billed(lookup: LookupFacts, saved: str) -> Billed | None:
@@ -231,14 +231,14 @@ def _billed(lookup: LookupFacts, saved: str) -> Billed | None:
     if not lookup.prices:
         return None
     first = lookup.prices[0]
-    return Billed(0, 0, first.unit, f"{cost_of(first, 0):f}", first.currency, saved)
+    return Billed(0, 0, first.unit, f"{price_units(first, 0):f}", first.currency, saved)
 
 
 def with_stored(counted: DayMetrics, plan: PartitionPlan) -> DayMetrics:
     if not any(plan.ledgers):
         return counted
     ledgers = {lookup.name: ledger for lookup, ledger in zip(plan.lookups, plan.ledgers, strict=True) if ledger}
-    files = {name: folder_of(ledger).files() for name, ledger in ledgers.items()}
+    files = {name: open_folder(ledger).files() for name, ledger in ledgers.items()}
     lookups = tuple(replace(one, stored=stored_by(ledgers[one.name], files[one.name])) for one in counted.lookups)
     size = sum(file.size or 0 for found in files.values() for file in found)
     return replace(counted, lookups=lookups, ledger_bytes=size)
@@ -246,7 +246,7 @@ def with_stored(counted: DayMetrics, plan: PartitionPlan) -> DayMetrics:
 
 def stored_by(ledger: LedgerPlan, files: Sequence[fs.FileInfo]) -> int:
     """Answers and misses that the run stored. files: all that the ledger of the lookup has."""
-    folder = folder_of(ledger)
+    folder = open_folder(ledger)
     own = tuple(f"{run}/" for run in (ledger.run_id, run_of_keys(ledger.run_id)))
     parts = [part for part in folder.parts_among(files) if part.startswith(own)]
     tables = (table for _, table in read_parts(folder, parts) if table is not None)

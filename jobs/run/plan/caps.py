@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from jobs.declare.values.prices import SENT, Money, cost_of, in_force, read_money
+from jobs.declare.values.prices import SENT, Money, in_force, price_units, read_money
 from jobs.errors import DeclarationError
 from jobs.ledger.plan import CallCap
 from jobs.limits.fair_shares import even_shares
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobs.run.plan.options import RunOptions
 
 
-def cap_of(options: RunOptions, lookups: Sequence[Lookup], tasks: int) -> CallCap | None:
+def divide_cap(options: RunOptions, lookups: Sequence[Lookup], tasks: int) -> CallCap | None:
     if options.max_cost is not None:
         return cap_on_cost(lookups, options.max_cost, tasks)
     return None if options.max_calls is None else cap_on_calls(lookups, options.max_calls, tasks)
@@ -74,7 +74,7 @@ def cap_on_cost(
                 "tells; use --max-calls."
             )
         keys_per_unit = lookup.batch_size if price is not None and price.unit == "request" else 1
-        weights.append(cost_of(price, 1) / keys_per_unit)
+        weights.append(price_units(price, 1) / keys_per_unit)
     if not any(weights):
         raise DeclarationError(
             f"max-cost is {most!r}, but no lookup has a price in force; declare one, or use --max-calls."

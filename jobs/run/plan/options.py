@@ -36,7 +36,7 @@ class RunOptions:
                 raise DeclarationError("max-calls and max-cost are both given; a run has one cap.")
 
 
-def ledger_of(enrichment: Enrichment, lookup: Lookup, run_id: str, rules: RunOptions) -> LedgerPlan | None:
+def plan_ledger(enrichment: Enrichment, lookup: Lookup, run_id: str, rules: RunOptions) -> LedgerPlan | None:
     declared = enrichment.ledger
     if declared is None:
         return None

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from jobs.errors import DeclarationError
 from jobs.limits.fair_shares import even_shares
 from jobs.run.engines.engine import Engine, LocalEngine, SparkEngine
-from jobs.run.engines.spark_facts import partitions_of, setting, slots_of
-from jobs.run.plan.caps import cap_of
-from jobs.run.plan.options import RunOptions, ledger_of
+from jobs.run.engines.spark_facts import count_partitions, count_slots, setting
+from jobs.run.plan.caps import divide_cap
+from jobs.run.plan.options import RunOptions, plan_ledger
 from jobs.run.plan.preflight import run_folder
 from jobs.run.rows.arrow_input import file_rows, rows_of_day
 from jobs.run.rows.keyed_rows import with_identity, with_keys
@@ -160,13 +160,13 @@ def plan_tasks(
     check_speculation(enrichment, df.sparkSession)
     prepared, layout = with_keys(with_identity(df, enrichment), enrichment)
     lookups = tuple(enrichment.lookups)
-    at_most = 1 if in_one_task else max(1, min(slots_of(df.sparkSession), *concurrencies(lookups)))
+    at_most = 1 if in_one_task else max(1, min(count_slots(df.sparkSession), *concurrencies(lookups)))
     reads = None if day is None else file_rows(prepared, enrichment, layout, day, at_most=at_most)
     if reads is not None:
         tasks = len(reads.parts)
     else:
         narrowed = prepared.coalesce(at_most)  # first: Spark plans anew for each frame that is asked for its parts
-        partitions = 1 if in_one_task else partitions_of(narrowed)
+        partitions = 1 if in_one_task else count_partitions(narrowed)
         tasks = max(1, partitions)
         if partitions:  # one share per task, whichever of them run at once: Spark may find more slots than it said,
             # and files are divided by these anew each time that they are read
@@ -193,10 +193,12 @@ def _task_plan(
         mode=enrichment.mode,
         layout=layout,
         progress=progress,
-        ledgers=tuple(None if run_id is None else ledger_of(enrichment, lookup, run_id, options) for lookup in lookups),
+        ledgers=tuple(
+            None if run_id is None else plan_ledger(enrichment, lookup, run_id, options) for lookup in lookups
+        ),
         reads=reads,
         may_call=options.may_call,
-        cap=cap_of(options, lookups, tasks),
+        cap=divide_cap(options, lookups, tasks),
         budgets=tuple((enrichment.name, budget) for budget in enrichment.budget),
     )
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from jobs.declare.enrichment import Enrichment, written_columns
 from jobs.declare.finding.extras import require_extra
 from jobs.declare.http_lookup import HttpLookup
-from jobs.declare.lookup import Lookup, service_of
+from jobs.declare.lookup import Lookup, service_identity
 from jobs.declare.services import Service
 from jobs.declare.sql_lookup import SqlLookup
 from jobs.declare.values.env import Env, resolve
@@ -289,7 +289,7 @@ def _check_engine(enrichment: Enrichment, input_day: InputDay, option: str | Non
 def _check_limits(enrichment: Enrichment) -> None:
     try:
         for lookup in enrichment.lookups:
-            service_of(lookup)
+            service_identity(lookup)
     except DeclarationError:
         return  # a variable is not set, which the check of the service names
     with _naming(enrichment):

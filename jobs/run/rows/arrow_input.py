@@ -13,7 +13,7 @@ from jobs.input.dealing import deal
 from jobs.input.file_rows import FileRows
 from jobs.input.keys.arrow_expressions import arrow_keys
 from jobs.input.keys.key_values import Values
-from jobs.run.engines.spark_facts import is_remote, slots_of
+from jobs.run.engines.spark_facts import count_slots, is_remote
 from jobs.schema import SOURCE_FILE, SOURCE_ROW, arrow_schema
 from jobs.storage.urls import is_url
 from jobs.task.input_files import rows_in_tasks
@@ -44,7 +44,7 @@ def rows_of_day(enrichment: str, day: InputDay, spark: SparkSession) -> DataFram
             "have nested columns, INT96, or dates of an old calendar. Write them again without, or put them into a "
             "folder that driver and executors share."
         )
-    reads = FileRows(deal(day, slots_of(spark)), day.schema, {}, day.row_bytes)
+    reads = FileRows(deal(day, count_slots(spark)), day.schema, {}, day.row_bytes)
     given = StructType([*types.fields, StructField(SOURCE_FILE, StringType()), StructField(SOURCE_ROW, LongType())])
     tasks = len(reads.parts)
     return spark.range(0, tasks, 1, tasks).mapInArrow(rows_in_tasks(reads), given)

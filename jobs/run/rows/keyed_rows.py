@@ -42,7 +42,7 @@ def with_identity(df: DataFrame, enrichment: Enrichment) -> DataFrame:
 
 
 def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLayout]:
-    layout = layout_of(enrichment, df.columns)
+    layout = lay_out_batch(enrichment, df.columns)
     expressions = {
         name: F.expr(expression)
         for lookup, names in zip(enrichment.lookups, layout.keys, strict=True)
@@ -59,7 +59,7 @@ def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLa
     return keyed, layout
 
 
-def layout_of(enrichment: Enrichment, columns: Sequence[str]) -> BatchLayout:
+def lay_out_batch(enrichment: Enrichment, columns: Sequence[str]) -> BatchLayout:
     """Name what a task needs of its rows.
 
     Args:
@@ -113,9 +113,9 @@ def written_schema(carried: T.StructType, layout: BatchLayout) -> T.StructType:
     added = []
     for lookup, answers in zip(layout.lookups, layout.answers, strict=True):
         added += [_field(answer.name, answer.arrow_type) for answer in answers]
-        added += map(_field_of, schema.published_columns(lookup))
-    added += map(_field_of, schema.ROW_TABLE)
-    added += [_field_of(column.of(lookup)) for lookup in layout.lookups for column in schema.AUDIT_TABLE]
+        added += map(_spark_field, schema.published_columns(lookup))
+    added += map(_spark_field, schema.ROW_TABLE)
+    added += [_spark_field(column.of(lookup)) for lookup in layout.lookups for column in schema.AUDIT_TABLE]
     keys = [
         T.StructField(
             schema.key(lookup),
@@ -126,7 +126,7 @@ def written_schema(carried: T.StructType, layout: BatchLayout) -> T.StructType:
     return T.StructType([known[name] for name in names] + added + keys)
 
 
-def _field_of(column: schema.Column) -> T.StructField:
+def _spark_field(column: schema.Column) -> T.StructField:
     return _field(column.name, column.arrow_type, nullable=column.nullable)
 
 

@@ -15,7 +15,7 @@ from jobs.input.keys.arrow_expressions import arrow_expression
 from jobs.input.keys.key_columns import COMPARABLE
 from jobs.input.keys.key_values import Values
 from jobs.run.engines.engine import Engine, LocalEngine, SparkEngine
-from jobs.run.rows.keyed_rows import check_key_types, layout_of
+from jobs.run.rows.keyed_rows import check_key_types, lay_out_batch
 from jobs.schema import SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class LocalRows:
             StructField(SOURCE_FILE, StringType()),
             StructField(SOURCE_ROW, LongType()),
         ]
-        layout = layout_of(enrichment, [field.name for field in fields])
+        layout = lay_out_batch(enrichment, [field.name for field in fields])
         keys = _keys(enrichment, layout, day)
         fields += [StructField(name, from_arrow_type(key.kind)) for name, key in keys.items()]
         schema = StructType(fields)
@@ -82,7 +82,7 @@ class LocalRows:
         return cls(engine, schema, layout, FileRows(deal(day, 1), day.schema, keys, day.row_bytes))
 
 
-def engine_of(rows: DataFrame | LocalRows) -> Engine:
+def engine_for(rows: DataFrame | LocalRows) -> Engine:
     """The engine whose tasks read these rows."""
     return rows.engine if isinstance(rows, LocalRows) else SparkEngine(rows.sparkSession)
 

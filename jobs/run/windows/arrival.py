@@ -32,19 +32,21 @@ class FileArrival:
     watermarks: Millis
 
 
-def arrival_of(written: Sequence[str], counts: Mapping[str, int], event_time: str, bound_ms: int) -> list[FileArrival]:
+def read_arrival(
+    written: Sequence[str], counts: Mapping[str, int], event_time: str, bound_ms: int
+) -> list[FileArrival]:
     """The arrival of a day's rows, file by file in order, read from the files that a run wrote.
 
     counts: path of each input file -> its rows, in order of arrival. A row that is not there moves no watermark.
     """
     times = {path: np.full(rows, ABSENT, np.int64) for path, rows in counts.items()}
     names = {path: path for path in counts}
-    for uri, rows, of_rows in _event_times(written, event_time):
+    for uri, rows, summarize in _event_times(written, event_time):
         path = path_of(uri)
         names[path] = uri
         if missing := max(0, int(rows.max()) + 1 - len(times[path])):  # the file was replaced since
             times[path] = np.append(times[path], np.full(missing, ABSENT, np.int64))
-        times[path][rows] = of_rows
+        times[path][rows] = summarize
     found, highest = [], NEVER
     for path, of_file in times.items():
         before = np.maximum.accumulate(np.append(highest, of_file))

@@ -23,9 +23,9 @@ from pyspark.sql import types as T  # noqa: N812
 
 from jobs import schema
 from jobs.errors import TidegateError
-from jobs.run.engines.spark_failures import sentence_of
-from jobs.run.windows.arrival import NEVER, FileArrival, arrival_of
-from jobs.run.windows.windowless_rows import Flags, dropped_of, starts_of, write_windowless
+from jobs.run.engines.spark_failures import explain_error
+from jobs.run.windows.arrival import NEVER, FileArrival, read_arrival
+from jobs.run.windows.windowless_rows import Flags, find_dropped_rows, window_starts, write_windowless
 from jobs.schema import DayFacts, DeclaredFacts, WindowFacts, WrittenWindows
 from jobs.storage.stored_files import is_there, read_footer
 from jobs.tables.publishing import published_columns
@@ -50,7 +50,7 @@ def write_windows(spark: SparkSession, facts: DayFacts) -> DayFacts:
     by_lower_name = {name.lower(): name for name in frame.columns}
     counts = {file: read_footer(file).num_rows if is_there(file) else 0 for file in facts.input_files}
     bound = round(declared.event_time.max_out_of_orderness * 1000)
-    arrival = arrival_of(facts.files, counts, by_lower_name[declared.event_time.column.lower()], bound)
+    arrival = read_arrival(facts.files, counts, by_lower_name[declared.event_time.column.lower()], bound)
     folder = Path(facts.folder, "windows")
     columns = [by_lower_name[name.lower()] for name in published_columns(facts)]
     day = WindowedDay(frame.select(*_columns(columns), *schema.SOURCE_IDENTITY), facts.files, declared, arrival, folder)
@@ -58,7 +58,7 @@ def write_windows(spark: SparkSession, facts: DayFacts) -> DayFacts:
         return replace(facts, windows=tuple(map(day.write, declared.windows)))
     except (PySparkException, Py4JError) as error:
         raise TidegateError(
-            f"{declared.enrichment}: its windows could not be made: {sentence_of(error)}. Mend what their sql says, "
+            f"{declared.enrichment}: its windows could not be made: {explain_error(error)}. Mend what their sql says, "
             "then run the same again: nothing that the ledger has is asked."
         ) from error
     finally:
@@ -88,12 +88,12 @@ class WindowedDay:
         self.windows(window).write.parquet(str(folder / "windows"))
         dropped_files = self.write_windowless(window, folder / "dropped" / "part-0.parquet")
         files = tuple(str(path) for path in sorted((folder / "windows").glob("*.parquet")))
-        dropped = _rows_of(dropped_files) - no_time
+        dropped = _count_file_rows(dropped_files) - no_time
         return WrittenWindows(
             name=window.name,
             files=files,
             dropped_files=dropped_files,
-            windows=_rows_of(files),
+            windows=_count_file_rows(files),
             rows=total - no_time - dropped,
             dropped=dropped,
             no_event_time=no_time,
@@ -108,14 +108,14 @@ class WindowedDay:
 
     def write_windowless(self, window: WindowFacts, target: Path) -> tuple[str, ...]:
         columns = [name for name in self.rows.columns if name not in schema.SOURCE_IDENTITY]
-        dropped = [dropped_of(window, one) for one in self.arrival]
+        dropped = [find_dropped_rows(window, one) for one in self.arrival]
         if window.kind == "session":
             dropped = self._dropped_by_sessions(window)
         return write_windowless(self.files, columns, window, zip(self.arrival, dropped, strict=True), target)
 
     def _fixed(self, timed: DataFrame, window: WindowFacts) -> DataFrame:
         """Each row once for every window that is open to it."""
-        marks = marks_of(window, self.arrival)
+        marks = find_closed_rows(window, self.arrival)
         size, every = (F.lit(number).cast("bigint") for number in (window.size_ms, window.every_ms))
         last = F.col(TIME) - F.pmod(F.col(TIME), every)
         if len(marks):
@@ -172,11 +172,11 @@ class WindowedDay:
         return str(self.scratch / f"{window.name}-sessions")
 
 
-def marks_of(window: WindowFacts, arrival: Iterable[FileArrival]) -> pa.Table:
+def find_closed_rows(window: WindowFacts, arrival: Iterable[FileArrival]) -> pa.Table:
     """The rows to which a window of theirs is closed or, with all panes, has fired before. Of fixed windows only."""
     parts = []
     for place, one in enumerate(arrival):
-        last = starts_of(window, one.times)
+        last = window_starts(window, one.times)
         first = last - (window.size_ms - 1 - (one.times - last)) // window.every_ms * window.every_ms
         grace = 0 if window.panes == "all" else window.lateness_ms
         at = np.flatnonzero((one.times > NEVER) & (first + window.size_ms - 1 + grace <= one.watermarks))
@@ -185,7 +185,7 @@ def marks_of(window: WindowFacts, arrival: Iterable[FileArrival]) -> pa.Table:
             schema.SOURCE_ROW: pa.array(at, pa.int64()),
             PLACE: pa.array([place] * len(at), pa.int32()),
             WATERMARK: pa.array(one.watermarks[at], pa.int64()),
-            DROPPED: pa.array(dropped_of(window, one)[at], pa.bool_()),
+            DROPPED: pa.array(find_dropped_rows(window, one)[at], pa.bool_()),
         }
         parts.append(pa.table(columns))
     return pa.concat_tables(parts)
@@ -240,5 +240,5 @@ def _columns(names: Iterable[str]) -> list[Column]:
     return [F.col(f"`{name}`") for name in names]
 
 
-def _rows_of(files: Iterable[str]) -> int:
+def _count_file_rows(files: Iterable[str]) -> int:
     return sum(pq.read_metadata(file).num_rows for file in files)

@@ -20,14 +20,14 @@ Flags = NDArray[np.bool_]
 MOMENT = pa.timestamp("us", "UTC")
 
 
-def starts_of(window: WindowFacts, times: NDArray[np.int64]) -> NDArray[np.int64]:
+def window_starts(window: WindowFacts, times: NDArray[np.int64]) -> NDArray[np.int64]:
     """Of each time, the start of the last window that it is in, ms; of a session that it opens."""
     return times - times % window.every_ms if window.every_ms else times
 
 
-def dropped_of(window: WindowFacts, one: FileArrival) -> Flags:
+def find_dropped_rows(window: WindowFacts, one: FileArrival) -> Flags:
     """The rows of a file that every tumbling or sliding window was closed to as they arrived."""
-    ends = starts_of(window, one.times) + window.size_ms
+    ends = window_starts(window, one.times) + window.size_ms
     dropped: Flags = (one.times > NEVER) & (ends - 1 + window.lateness_ms <= one.watermarks)
     return dropped
 
@@ -52,7 +52,7 @@ def write_windowless(
         for name in written:
             with pq.ParquetFile(name) as file:
                 for batch in file.iter_batches(ROWS_AT_ONCE, columns=[*columns, *schema.SOURCE_IDENTITY]):
-                    for found in _of_batch(batch, window, by_file):
+                    for found in _read_batch(batch, window, by_file):
                         writer = writer or pq.ParquetWriter(target, found.schema)
                         writer.write_batch(found)
     finally:
@@ -61,7 +61,7 @@ def write_windowless(
     return (str(target),)
 
 
-def _of_batch(
+def _read_batch(
     batch: pa.RecordBatch, window: WindowFacts, by_file: Mapping[str, tuple[FileArrival, Flags]]
 ) -> Iterator[pa.RecordBatch]:
     files = batch.column(schema.SOURCE_FILE).dictionary_encode()
@@ -78,7 +78,7 @@ def _with_reasons(
     found: pa.RecordBatch, window: WindowFacts, times: NDArray[np.int64], watermarks: NDArray[np.int64]
 ) -> pa.RecordBatch:
     untimed = times == NEVER
-    starts = starts_of(window, times)
+    starts = window_starts(window, times)
     moments = {
         schema.WINDOW_START: starts, schema.WINDOW_END: starts + window.size_ms, schema.WATERMARK: watermarks,
     }  # fmt: skip

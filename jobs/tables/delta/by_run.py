@@ -13,7 +13,7 @@ from deltalake.exceptions import CommitFailedError
 
 from jobs.schema import RUN_ID, DayFacts
 from jobs.tables.delta.copied_log import COMMIT_TRIES, pushed
-from jobs.tables.delta.delta_log import checkpoints_of, hooks_of, log_beside, saying_format
+from jobs.tables.delta.delta_log import checkpoint_settings, commit_hooks, log_beside, saying_format
 
 Rows = Callable[[], pa.RecordBatchReader]
 
@@ -34,9 +34,9 @@ def write(table: str, facts: DayFacts, rows: Rows | None, *, again: bool = True)
         there,
         lambda: write_deltalake(
             there or table, rows(), mode="append", partition_by=days_and_runs, schema_mode="merge",
-            configuration=NO_STATISTICS | checkpoints_of(table),
+            configuration=NO_STATISTICS | checkpoint_settings(table),
             commit_properties=saying_format() if there is None else None,
-            post_commithook_properties=hooks_of(table, there),
+            post_commithook_properties=commit_hooks(table, there),
         ),
     )  # fmt: skip
     return partial(_delete, there, facts.declared.partition, facts.day, "<>", facts.run_id)

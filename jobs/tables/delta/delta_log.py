@@ -27,12 +27,12 @@ ENTRIES_ON_DISK = 100  # which is Delta's own default
 _kept: ContextVar[dict[str, DeltaTable] | None] = ContextVar("tables that are kept open", default=None)
 
 
-def checkpoints_of(table: str) -> dict[str, str]:
+def checkpoint_settings(table: str) -> dict[str, str]:
     """How often a new table sums up its log. On a store each entry since then costs other readers two requests."""
     return {"delta.checkpointInterval": str(ENTRIES)} if is_url(table) else {}
 
 
-def hooks_of(table: str, over: DeltaTable | None) -> PostCommitHookProperties:
+def commit_hooks(table: str, over: DeltaTable | None) -> PostCommitHookProperties:
     """The hooks of a commit on top of this version. Delta would list the whole log after each commit, to delete old
     entries. It can delete none before it has summed the log up, so it looks only then; on a store `vacuum` does.
     """
@@ -64,15 +64,15 @@ def table_at(path: str) -> DeltaTable | None:
         TidegateError: Its log exists but cannot be read; the table is then not taken for missing. Or it is of a
             newer format than this Tidegate knows.
     """
-    return _of_known_format(path, _opened(path))
+    return _require_known_format(path, _opened(path))
 
 
 def log_at(path: str) -> DeltaTable | None:
     """As `table_at`, for what needs the log only, and for commits: of a table on a store a copy of its log."""
-    return _of_known_format(path, log_beside(path))
+    return _require_known_format(path, log_beside(path))
 
 
-def _of_known_format(path: str, table: DeltaTable | None) -> DeltaTable | None:
+def _require_known_format(path: str, table: DeltaTable | None) -> DeltaTable | None:
     if table is not None and (written := table.transaction_version(FORMAT_NAME) or 1) > FORMAT:
         raise TidegateError(
             f"table {path} has format {written}, and this Tidegate knows up to {FORMAT}: upgrade it, or publish to "

@@ -7,7 +7,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from jobs.tables.delta.by_run import NO_STATISTICS
-from jobs.tables.delta.delta_log import checkpoints_of, lasting, saying_format, table_at
+from jobs.tables.delta.delta_log import checkpoint_settings, lasting, saying_format, table_at
 from jobs.tables.delta.published_files import facts_by_day
 from jobs.tables.delta.publishers import again_if_taken, alone_with, storing
 
@@ -28,7 +28,7 @@ def replace_day(target: str, rows: Rows | None, day: str, *, by: list[str]) -> N
         elif table is None:
             write_deltalake(
                 target, rows(), mode="append", partition_by=by,
-                configuration=NO_STATISTICS | checkpoints_of(target), commit_properties=saying_format(),
+                configuration=NO_STATISTICS | checkpoint_settings(target), commit_properties=saying_format(),
             )  # fmt: skip
         else:
             again_if_taken(

@@ -80,7 +80,7 @@ def leased(table: str, day: str, run_id: str, *, wait: float = WAIT) -> Iterator
     try:
         with _writing(table):
             _lock(file, path, day, wait)
-            before = _run_of(path)
+            before = _read_owner_run(path)
             _sign(file, run_id)
         yield FileLease(path, day, run_id, file, before)
     finally:
@@ -95,14 +95,14 @@ def at_work(table: str) -> dict[str, str]:
     for path in _paths(table):
         with _reading(path), path.open() as file:
             if not _locks(file.fileno(), fcntl.LOCK_SH):
-                found[_run_of(path) or unknown_run(path.stem)] = path.stem
+                found[_read_owner_run(path) or unknown_run(path.stem)] = path.stem
     return found
 
 
 def last_runs(table: str) -> dict[str, str]:
     if is_url(table):
         return store_leases.last_runs(table)
-    return {path.stem: _run_of(path) for path in _paths(table)}
+    return {path.stem: _read_owner_run(path) for path in _paths(table)}
 
 
 def _paths(table: str) -> list[Path]:
@@ -165,7 +165,7 @@ def _locks(file: int, kind: int) -> bool:
     return True
 
 
-def _run_of(path: Path) -> str:
+def _read_owner_run(path: Path) -> str:
     return str(_holder(path).get("run_id", ""))
 
 

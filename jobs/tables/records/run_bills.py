@@ -15,8 +15,8 @@ from pathlib import Path
 from jobs.clients.billing_meter import Meters, metered, unwritable
 from jobs.clients.request_counter import DAY
 from jobs.declare.budgets import parts_of
-from jobs.declare.lookup import Lookup, service_of
-from jobs.declare.values.prices import SENT, cost_of, in_force
+from jobs.declare.lookup import Lookup, service_identity
+from jobs.declare.values.prices import SENT, in_force, price_units
 from jobs.schema import Billed, DayFacts, DayMetrics, DayRecord, LookupFacts, RunBill
 from jobs.storage import durable
 from jobs.storage.urls import is_url
@@ -36,7 +36,7 @@ def begin(facts: DayFacts, lookups: Sequence[Lookup]) -> Meters | None:
         TidegateError: The bill cannot be written.
     """
     both = zip(facts.declared.lookups, lookups, strict=True)
-    services = {declared: service_of(lookup) for declared, lookup in both if declared.prices}
+    services = {declared: service_identity(lookup) for declared, lookup in both if declared.prices}
     if not services or is_url(facts.folder):  # tasks on other machines have no disk that is read here
         return None
     folder = str(Path(work_folder(facts.declared.table), FOLDER, facts.run_id).resolve())
@@ -124,8 +124,8 @@ def with_saved(
 def billed(lookup: LookupFacts, days: Counter[int]) -> Billed:
     """The bill for these units of each day, counted from the epoch in UTC."""
     first = lookup.prices[0]
-    costs = (cost_of(in_force(lookup.prices, _date(day)), units) for day, units in days.items())
-    cost = sum(costs, cost_of(first, 0))  # which has the price's decimals
+    costs = (price_units(in_force(lookup.prices, _date(day)), units) for day, units in days.items())
+    cost = sum(costs, price_units(first, 0))  # which has the price's decimals
     return Billed(days.total(), 0, first.unit, f"{cost:f}", first.currency)
 
 

@@ -8,7 +8,7 @@ from jobs.limits.lease_book import Answer, Claim, Share
 from jobs.limits.limits_plan import ServiceLimits
 
 
-def claims_of(message: Mapping[str, Any], limits: ServiceLimits) -> dict[str, Claim]:
+def parse_claims(message: Mapping[str, Any], limits: ServiceLimits) -> dict[str, Claim]:
     """Parse a task's claims for the driver's book. Raises KeyError, TypeError or ValueError for invalid data."""
     claims = {name: [*map(int, claim)] for name, claim in message["claims"].items() if name in limits.limits}
     return {
@@ -16,8 +16,8 @@ def claims_of(message: Mapping[str, Any], limits: ServiceLimits) -> dict[str, Cl
     }
 
 
-def seen_of(message: Mapping[str, Any]) -> Seen | None:
-    """Parse what a task's calls told; None where that is not asked. Raises like claims_of."""
+def parse_seen(message: Mapping[str, Any]) -> Seen | None:
+    """Parse what a task's calls told; None where that is not asked. Raises like parse_claims."""
     seen = message.get("seen")
     if seen is None:
         return None
@@ -25,7 +25,7 @@ def seen_of(message: Mapping[str, Any]) -> Seen | None:
     return Seen(answered, float(seen["seconds"]), refused, failed, float(seen["lost"]))
 
 
-def message_of(answer: Answer) -> dict[str, Any]:
+def write_message(answer: Answer) -> dict[str, Any]:
     shares = {name: [share.has, share.target, share.free] for name, share in answer.shares.items()}
     return {
         "shares": shares,
@@ -36,7 +36,7 @@ def message_of(answer: Answer) -> dict[str, Any]:
     }
 
 
-def answer_of(message: Mapping[str, Any]) -> Answer:
+def parse_answer(message: Mapping[str, Any]) -> Answer:
     """Parse the driver's answer. Raises KeyError, TypeError or ValueError for invalid data."""
     shares = {str(name): Share(*map(int, share)) for name, share in message["shares"].items()}
     gate, reason, adapted = str(message["gate"]), str(message["reason"]), bool(message["adapted"])

@@ -56,7 +56,7 @@ class ServiceLease:
         self._longest_call = limits.longest_call
         self._holder = LeaseHolder(limits.limits)
         self._windows = {
-            name: WindowUse(limits.limits[name].window, one.unit, one.of_a_call, one.each)
+            name: WindowUse(limits.limits[name].window, one.unit, one.reserve_per_call, one.each)
             for name, one in limits.reserved.items()
         }
         self._budgets = {name: one.budget for name, one in limits.reserved.items() if one.budget}
@@ -218,7 +218,7 @@ class ServiceLease:
     def _may_reserve(self, now: float) -> bool:
         """Whether one more call fits into every limit with a window."""
         for name, use in self._windows.items():  # written out, because it runs for each call
-            if use.in_use(now) + use.of_a_call > self._holder.may_use(name, now):
+            if use.in_use(now) + use.reserve_per_call > self._holder.may_use(name, now):
                 return False
         return True
 
@@ -287,7 +287,7 @@ class ServiceLease:
             return 0
         now = self.clock()
         windows = [
-            (self._holder.may_use(name, now) - use.in_use(now)) // max(1, use.of_a_call)
+            (self._holder.may_use(name, now) - use.in_use(now)) // max(1, use.reserve_per_call)
             for name, use in self._windows.items()
         ]
         return max(1, min(self.calls - self.running, *windows)) if windows else max(1, self.calls - self.running)
@@ -346,7 +346,8 @@ class ServiceLease:
         used_up = [
             budget
             for name, budget in self._budgets.items()
-            if self._windows[name].in_use(now) + self._windows[name].of_a_call > shares[name].has + shares[name].free
+            if self._windows[name].in_use(now) + self._windows[name].reserve_per_call
+            > shares[name].has + shares[name].free
         ]
         if not used_up or self.running or not self._waiting:
             self._used_up_since = None

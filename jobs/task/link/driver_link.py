@@ -38,7 +38,7 @@ from jobs.task.link.link_protocol import (
     Deadlines,
     DriverAddress,
     Lines,
-    line_of,
+    write_line,
 )
 from jobs.wording import one_line
 
@@ -157,7 +157,7 @@ class DriverLink:
                 break
             self._heard_at = self._said_at = self._clock()
             with suppress(OSError):
-                lines.socket.sendall(address.secret.encode() + b"\n" + line_of(HELLO, **hello, at=run.now_us()))
+                lines.socket.sendall(address.secret.encode() + b"\n" + write_line(HELLO, **hello, at=run.now_us()))
             if messages := lines.read():
                 self.begin(lines, run, messages)
                 return True
@@ -196,7 +196,7 @@ class DriverLink:
             self.send(ENDED, ended=self._run.now_us())
 
     def send(self, kind: str, **facts: Any) -> None:
-        self._send(line_of(kind, **facts))
+        self._send(write_line(kind, **facts))
 
     def _send(self, line: bytes = b"") -> None:
         """Send as much as the connection accepts without blocking, because it runs in the loop."""

@@ -79,7 +79,7 @@ class DriverAddress:
     secret: str = field(default="", repr=False)
 
 
-def line_of(kind: str, **facts: Any) -> bytes:
+def write_line(kind: str, **facts: Any) -> bytes:
     return json.dumps({"kind": kind, **facts}).encode() + b"\n"
 
 

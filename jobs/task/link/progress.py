@@ -46,7 +46,7 @@ class TaskProgress:
     adapted_s: dict[str, float] = field(default_factory=dict)  # per lookup: calls waited, as its service bears no more
 
     @classmethod
-    def of_message(cls, message: Mapping[str, Any]) -> TaskProgress:
+    def from_message(cls, message: Mapping[str, Any]) -> TaskProgress:
         """Parse JSON fields. Raises KeyError, TypeError or ValueError for invalid data."""
         counts = ("partition", "attempt", "rows", "in_flight", "calls", "retries", "timeouts")
         return cls(

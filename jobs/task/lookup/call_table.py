@@ -36,7 +36,7 @@ class CallTable:
 
     async def join(self, asked: LookupState, owner: LookupState, slot: AbstractContextManager[None]) -> Reply:
         """The reply of the owner's call, once it arrives. slot: releases the row's slot meanwhile."""
-        asked.call = call = self._call_of(owner)
+        asked.call = call = self._owned_call(owner)
         asked.source = "shared"
         call.waiting += 1
         try:
@@ -51,7 +51,7 @@ class CallTable:
                 owner.task.cancel("no row waits for it any more")
 
     @staticmethod
-    def _call_of(owner: LookupState) -> SharedCall:
+    def _owned_call(owner: LookupState) -> SharedCall:
         if owner.call is None:
             owner.call = SharedCall()
         return owner.call
@@ -74,7 +74,7 @@ class CallTable:
     def leave(self, owner: LookupState) -> None:
         """Handle the timeout of a call's row: the call continues, or can no longer be joined."""
         if self.lives_on(owner):
-            self._left_behind.add(self._call_of(owner))
+            self._left_behind.add(self._owned_call(owner))
         else:
             self._forget(owner)
 

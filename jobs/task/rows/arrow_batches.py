@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from jobs import schema
 from jobs.declare.answers.answer_casts import AnswerColumn
-from jobs.input.keys.arrow_keys import keys_of
+from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.task.lookup.lookup_state import KnownRows, LookupState, Row
-from jobs.task.rows.outcome_columns import TIMESTAMP, answer_columns, audit_columns, outcomes_of
+from jobs.task.rows.outcome_columns import TIMESTAMP, answer_columns, audit_columns, build_outcomes
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class InputBatch:
 
     @cached_property
     def order_keys(self) -> list[Any]:
-        return keys_of(self._order_key, self._order_key.schema.names, nulls=True)
+        return read_key_tuples(self._order_key, self._order_key.schema.names, nulls=True)
 
     def source_of(self, number: int) -> tuple[str | None, int | None]:
         """A row's source file and number in it; None if Spark does not know them."""
@@ -232,11 +232,11 @@ def _chosen(columns: Any, positions: np.ndarray) -> Any:
 
 def _with_called(known: Any, answers: Sequence[AnswerColumn], states: list[LookupState], places: np.ndarray) -> Any:
     if known is None:
-        return outcomes_of(states, answers)
+        return build_outcomes(states, answers)
     are_open = np.fromiter((not state.is_settled for state in states), np.bool_, len(states))
     if not are_open.any():
         return known
-    fresh = outcomes_of([state for state in states if not state.is_settled], answers)
+    fresh = build_outcomes([state for state in states if not state.is_settled], answers)
     lines = np.arange(known.num_rows)
     lines[places[are_open]] = known.num_rows + np.arange(fresh.num_rows)
     batches = known.to_batches() if isinstance(known, pa.Table) else [known]

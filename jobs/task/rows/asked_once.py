@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from jobs import schema
 from jobs.ledger.keyed_file import KeyedFile
-from jobs.task.rows.outcome_columns import ANSWER, ATTEMPT, FIELDS, TIMESTAMP, attempts_of, offsets_of
+from jobs.task.rows.outcome_columns import ANSWER, ATTEMPT, FIELDS, TIMESTAMP, list_attempts, offsets_from
 
 NO_TEXT, NO_NUMBER = pa.scalar(None, pa.string()), pa.scalar(None, pa.float64())
 
@@ -85,4 +85,4 @@ def _attempts(attempts: pa.ListArray, is_here: npt.NDArray[np.bool_]) -> pa.List
     counts = np.zeros(len(attempts), np.int32)
     counts[is_here] = pc.list_value_length(shown).to_numpy(zero_copy_only=False)
     of_all = shown.flatten()
-    return attempts_of(offsets_of(counts), [pc.struct_field(of_all, field.name) for field in ATTEMPT])
+    return list_attempts(offsets_from(counts), [pc.struct_field(of_all, field.name) for field in ATTEMPT])

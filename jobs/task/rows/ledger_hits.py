@@ -68,7 +68,7 @@ class LedgerHits:
         lines = self._index.lines(texts)
         known = lines >= 0
         places = np.full(len(lines), ABSENT)
-        places[known] = self._places_of(lines[known])
+        places[known] = self._map_lines(lines[known])
         known = places != ABSENT
         kept = self._mapped.take(pa.array(places[known]))
         status, answered_at, source, error, *answers = kept.columns
@@ -77,7 +77,7 @@ class LedgerHits:
             schema=self._schema,
         )  # fmt: skip
 
-    def _places_of(self, lines: np.ndarray) -> np.ndarray:
+    def _map_lines(self, lines: np.ndarray) -> np.ndarray:
         """The indexes of these lines in _mapped; maps missing ones."""
         at = np.searchsorted(self._lines, lines)
         missing = lines[self._lines.take(at, mode="clip") != lines] if len(self._lines) else lines
@@ -97,7 +97,7 @@ class LedgerHits:
         places = np.full(len(lines), ABSENT)
         places[counts] = np.arange(len(self._mapped), len(self._mapped) + len(replies))
         if replies:
-            grown = pa.Table.from_batches([self._mapped, self._columns_of(replies)])
+            grown = pa.Table.from_batches([self._mapped, self._build_columns(replies)])
             (self._mapped,) = grown.combine_chunks().to_batches()
         at = np.searchsorted(self._lines, lines)
         self._lines, self._places = np.insert(self._lines, at, lines), np.insert(self._places, at, places)
@@ -107,14 +107,14 @@ class LedgerHits:
         if self._idempotent and stored.outcome == "asked":
             return None
         try:
-            return reply_of(self._caller, stored)
+            return map_stored_answer(self._caller, stored)
         except UnreadableAnswer as error:
             if not self._idempotent:
                 return Reply("unknown", error=one_line(f"{error}; the call must not be made twice (idempotent=False)"))
             _log.warning("lookup %s: %s; the key is asked again", self._name, error)
             return None
 
-    def _columns_of(self, replies: Sequence[Reply]) -> pa.RecordBatch:
+    def _build_columns(self, replies: Sequence[Reply]) -> pa.RecordBatch:
         nothing = (None,) * len(self._answers)
         values = zip(*[one.answer or nothing for one in replies], strict=True)
         arrays = [
@@ -127,7 +127,7 @@ class LedgerHits:
         return pa.RecordBatch.from_arrays(arrays, schema=self._kept_schema)
 
 
-def reply_of(caller: Client, stored: StoredAnswer) -> Reply:
+def map_stored_answer(caller: Client, stored: StoredAnswer) -> Reply:
     """The outcome of a stored answer, with the columns declared now. Raises UnreadableAnswer."""
     if stored.outcome == "miss":
         return Reply("miss", None, stored.answered_at)

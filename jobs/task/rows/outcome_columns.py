@@ -35,12 +35,12 @@ def outcome_schema(answers: Sequence[AnswerColumn]) -> pa.Schema:
     return pa.schema([*FIELDS, *(pa.field(f"{ANSWER}{n}", answer.arrow_type) for n, answer in enumerate(answers))])
 
 
-def outcomes_of(states: Sequence[LookupState], answers: Sequence[AnswerColumn]) -> pa.RecordBatch:
+def build_outcomes(states: Sequence[LookupState], answers: Sequence[AnswerColumn]) -> pa.RecordBatch:
     """The outcomes of called rows, in order; states is not empty."""
     attempts = [one.attempts for one in states]
     starts, ends, throttled = zip(*flat, strict=True) if (flat := list(chain.from_iterable(attempts))) else ((), (), ())
     counts = np.fromiter(map(len, attempts), np.int32, len(states))
-    offsets = offsets_of(counts)
+    offsets = offsets_from(counts)
     begun = pa.array(starts, pa.int64())
     uncalled = counts == 0
     first = begun.take(pa.array(offsets[:-1], mask=uncalled))
@@ -55,7 +55,7 @@ def outcomes_of(states: Sequence[LookupState], answers: Sequence[AnswerColumn]) 
         few_texts([one.status for one in states]),
         pa.array([one.answered_at for one in states], pa.int64()).cast(TIMESTAMP),
         few_texts([one.source for one in states]),
-        attempts_of(offsets, [begun, pa.array(ends, pa.int64()), pa.array(throttled, pa.bool_())]),
+        list_attempts(offsets, [begun, pa.array(ends, pa.int64()), pa.array(throttled, pa.bool_())]),
         pc.divide(lasted.cast(pa.float64()), 1e3),
         pa.array(paused * 1e3, mask=uncalled),
         few_texts(errors),
@@ -68,19 +68,19 @@ def without_attempts(
     rows: int, *, status: Any, answered_at: Any, source: Any, error: Any, answers: Sequence[Any], schema: pa.Schema
 ) -> pa.RecordBatch:
     none = pa.nulls(rows, pa.float64())
-    no_attempts = attempts_of(np.zeros(rows + 1, np.int32), [pa.nulls(0, field.type) for field in ATTEMPT])
+    no_attempts = list_attempts(np.zeros(rows + 1, np.int32), [pa.nulls(0, field.type) for field in ATTEMPT])
     arrays = [status, answered_at, source, no_attempts, none, none, error, *answers]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def attempts_of(offsets: np.ndarray, parts: Sequence[pa.Array]) -> pa.ListArray:
+def list_attempts(offsets: np.ndarray, parts: Sequence[pa.Array]) -> pa.ListArray:
     """The attempts of each row; parts: start, end, throttled of all of them."""
     return pa.ListArray.from_arrays(
         pa.array(offsets), pa.StructArray.from_arrays(parts, fields=list(ATTEMPT)), type=pa.list_(ATTEMPT)
     )
 
 
-def offsets_of(counts: np.ndarray) -> np.ndarray:
+def offsets_from(counts: np.ndarray) -> np.ndarray:
     offsets = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])
     return offsets

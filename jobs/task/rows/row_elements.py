@@ -42,7 +42,7 @@ class RowElements:
 
     def left(self, row: Row) -> None:
         """key_ordered: the row has left the last operator."""
-        key = order_key_of(row)
+        key = shared_order_key(row)
         self._under_way[key] -= 1
         if not self._under_way[key]:
             del self._under_way[key]
@@ -50,7 +50,7 @@ class RowElements:
     def _counted(self, elements: Iterator[StreamElement]) -> Iterator[StreamElement]:
         for element in elements:
             if isinstance(element, StreamRecord) and type(element.value) is Row:
-                self._under_way[order_key_of(element.value)] += 1
+                self._under_way[shared_order_key(element.value)] += 1
             yield element
 
     def _all_alone(self, batch: InputBatch, keys: Sequence[Sequence[Key | None]]) -> Iterator[StreamElement]:
@@ -151,7 +151,7 @@ def _segments(batch: InputBatch, alone: Rows) -> Iterator[tuple[int, int, int | 
         yield start, len(alone), None
 
 
-def order_key_of(element: Row | KnownRows) -> Any:
+def shared_order_key(element: Row | KnownRows) -> Any:
     """In key_ordered mode, what it shares with the elements that it must not overtake; known rows share nothing."""
     if isinstance(element, KnownRows):
         return id(element)

@@ -61,7 +61,7 @@ def check_evaluations(
     instance: dg.DagsterInstance, declared: Declared, record: DayRecord, report: str
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """The results of a day, for its last materialization."""
-    target = _target_of(instance, declared, record.facts.day)
+    target = _last_materialization(instance, declared, record.facts.day)
     for verdict in judged(declared, record):
         yield dg.AssetCheckEvaluation(
             asset_key=declared.key,
@@ -76,7 +76,7 @@ def check_evaluations(
         )
 
 
-def _target_of(instance: dg.DagsterInstance, declared: Declared, day: str) -> TargetMaterialization | None:
+def _last_materialization(instance: dg.DagsterInstance, declared: Declared, day: str) -> TargetMaterialization | None:
     """The day's last materialization: Dagster counts a result for the materialization that it names, and no other."""
     of_day = dg.AssetRecordsFilter(declared.key, asset_partitions=[day])
     found = instance.fetch_materializations(of_day, limit=1).records

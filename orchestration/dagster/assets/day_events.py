@@ -69,7 +69,7 @@ class DayEvents:
         cause = reason.partition(LOG_SAYS_MORE)[0]  # the log is of one run
         return f"{self.declared.name} {state}: {cause.replace(self.day, '<day>')}"
 
-    def of_record(
+    def report_record(
         self, record: DayRecord, reported: Mapping[str, Any]
     ) -> Iterator[dg.AssetObservation | dg.AssetMaterialization]:
         """What came of the day, in numbers too: red or green; what was read for it, how many rows are dead letters.

@@ -12,7 +12,7 @@ from dagster._core.storage.tags import (
     PARTITION_NAME_TAG,
 )
 
-from jobs.declare.values.calendar import begin_of
+from jobs.declare.values.calendar import day_begin
 from jobs.tables.records import run_records
 from orchestration.dagster.declared import Declared
 
@@ -81,7 +81,7 @@ def unfinished_runs(instance: DagsterInstance, declared: Declared, day: str) -> 
 
 def failed_runs(instance: DagsterInstance, declared: Declared, day: str) -> list[dg.DagsterRun]:
     """The same that failed since the day began, the last one first."""
-    since = begin_of(day, declared.enrichment.zone)
+    since = day_begin(day, declared.enrichment.zone)
     return _runs(instance, declared, day, RunsFilter(statuses=[DagsterRunStatus.FAILURE], created_after=since))
 
 

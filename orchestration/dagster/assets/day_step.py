@@ -54,7 +54,7 @@ def enrich_days(context: dg.AssetExecutionContext, declared: Declared, spark: Sp
         run.withdraw_planned_checks()
 
 
-def _mode_of(tags: Mapping[str, str]) -> modes.Mode:
+def _read_mode(tags: Mapping[str, str]) -> modes.Mode:
     name = tags.get(modes.TAG, modes.NIGHTLY.name)
     if name not in modes.BY_NAME:
         reason = f"the tag {modes.TAG} is {name!r}; it must be one of: {', '.join(modes.BY_NAME)}."
@@ -73,7 +73,7 @@ class DaysRun:
         tries = context.retry_number
         self._context = context
         self._declared = declared
-        self._mode = _mode_of(context.run.tags)
+        self._mode = _read_mode(context.run.tags)
         self._run_id = f"{context.run_id}-{tries}" if tries else context.run_id  # no two tries write into one folder
         self._run_ids: dict[str, str] = {}  # of each day that is run
         self._days = list(context.partition_keys)
@@ -227,7 +227,7 @@ class DaysRun:
     def _tell_written(self, outcome: DayOutcome, record: DayRecord) -> Iterator[Event]:
         self._at_work, self._judged = "", None
         figures = metadata.figures_metadata(record)
-        for event in self._events(outcome.day).of_record(record, figures):
+        for event in self._events(outcome.day).report_record(record, figures):
             self._context.log_event(event)
         if outcome.is_published:
             yield from self._materialized(record, figures)

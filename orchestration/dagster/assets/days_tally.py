@@ -38,12 +38,12 @@ class DaysTally:
     def failure(self, links: Mapping[str, dg.MetadataValue]) -> dg.Failure:
         """Only a crash is retried. links: of the day, where there is one."""
         if len(self.days) > 1:
-            return dg.Failure(self._of_several(), metadata=NEXT_STEP, allow_retries=self.crashed)
+            return dg.Failure(self._count_several(), metadata=NEXT_STEP, allow_retries=self.crashed)
         red = next(iter(self.red.values()), Red("it ended without a reason.", "See the log of the run."))
         metadata = {"next_step": dg.MetadataValue.text(red.next_step), **links}
         return dg.Failure(f"Not published: {red.reason}", metadata=metadata, allow_retries=self.crashed)
 
-    def _of_several(self) -> str:
+    def _count_several(self) -> str:
         left, red = self.left, list(self.red.items())
         if left or self.crashed:  # what ended the run before its last day was over comes first
             red = red[-1:] + red[:-1]

@@ -95,12 +95,12 @@ def publications(path: str, after: int) -> tuple[list[Publication], int]:
     found = [
         Publication(commit["version"], day, run_id, dt.datetime.fromtimestamp(commit["timestamp"] / 1e3, dt.UTC))
         for commit in reversed(history)
-        for day, run_id in _runs_of(commit).items()
+        for day, run_id in _committed_runs(commit).items()
     ]
     return found, last
 
 
-def _runs_of(commit: Mapping[str, Any]) -> dict[str, str]:
+def _committed_runs(commit: Mapping[str, Any]) -> dict[str, str]:
     if "tidegate.runs" in commit:
         return dict(json.loads(commit["tidegate.runs"]))
     return {commit["tidegate.day"]: commit["tidegate.run_id"]} if "tidegate.day" in commit else {}
@@ -138,7 +138,7 @@ def reported(
     )
     events = DayEvents(declared, publication.day, publication.run_id)
     figures = metadata.figures_metadata(record, latest)
-    yield from events.of_record(record, figures)
+    yield from events.report_record(record, figures)
     yield dg.AssetMaterialization(
         declared.key,
         description=f"Published outside a run of Dagster, by run {publication.run_id}.",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import dagster as dg
 from dagster import RunsFilter
 
-from jobs.declare.values.calendar import begin_of, hours_between, is_day
+from jobs.declare.values.calendar import day_begin, hours_between, is_day
 from jobs.input.day import files_in
 from jobs.tables.records import run_records
 from orchestration.common.deadlines import yesterday
@@ -71,7 +71,7 @@ class InputScan:
         ]
         found = list(dict.fromkeys(name for names in by_name for name in names))
         if hour := max((one for one in ended if is_day(one, "hour")), default=None):
-            begin = begin_of(hour, "UTC")
+            begin = day_begin(hour, "UTC")
             found += hours_between(begin - dt.timedelta(hours=HOURS - 1), begin + dt.timedelta(hours=1))[::-1]
         if day := max((one for one in ended if is_day(one)), default=None):
             found += [(dt.date.fromisoformat(day) - dt.timedelta(days=back)).isoformat() for back in range(DAYS)]

@@ -20,7 +20,7 @@ from aiohttp import web
 from jobs.clients.registry import client_for
 from jobs.declare.answers.answer_json import dump, load
 from jobs.ledger.answers import StoredAnswer
-from jobs.task.rows.ledger_hits import reply_of
+from jobs.task.rows.ledger_hits import map_stored_answer
 from tidegate import AsyncFunctionLookup, Batch, Env, HttpLookup, Pages, Service, SqlLookup, lookup
 
 RETURNS = (
@@ -105,7 +105,7 @@ def judged(declared, rows):
         assert written(declared, caller.columns(answer)) == row.expected, row.json
         stored = dump(answer)
         assert written(declared, caller.columns(load(stored))) == row.expected, row.json
-        reply = reply_of(caller, StoredAnswer("", "ok", stored, 0, ""))
+        reply = map_stored_answer(caller, StoredAnswer("", "ok", stored, 0, ""))
         assert written(declared, reply.answer) == row.expected
         assert dump(load(stored)) == stored
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from enrichments.flights import flights
-from jobs.commands.costs import FOCUS, costs_of
+from jobs.commands.costs import FOCUS, list_costs
 from jobs.errors import DeclarationError
 from jobs.schema import Billed, DayFacts, DayMetrics, DayRecord, LookupMetrics, PriceFacts
 from jobs.tables.records import run_bills, run_records
@@ -74,7 +74,7 @@ def test_the_csv_has_a_line_per_day_and_lookup_in_columns_of_focus(tmp_path):
 def test_currencies_are_not_added_up():
     ran("2026-11-02", "b", "2026-11-03T02:15:00+00:00", "0.2000")
     ran("2026-11-03", "c", "2026-11-04T02:15:00+00:00", "0.3000", currency="EUR")
-    assert {name: str(total) for name, total in costs_of("2026-11").totals().items()} == {
+    assert {name: str(total) for name, total in list_costs("2026-11").totals().items()} == {
         "USD": "0.2000",
         "EUR": "0.3000",
     }
@@ -84,7 +84,7 @@ def test_a_month_without_a_priced_run_says_so_and_one_that_is_none_is_refused(ca
     assert main(["costs", "--month", "2026-11"]) == 0
     assert capsys.readouterr().out == "2026-11: no run with a price was made here.\n"
     with pytest.raises(DeclarationError, match="--month is '2026-13'; it must be a month, as 2026-11"):
-        costs_of("2026-13")
+        list_costs("2026-13")
 
 
 def test_what_stored_answers_saved_of_tokens_is_the_mean_cost_of_an_answer():

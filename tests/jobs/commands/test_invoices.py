@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from demo.killing import kill_tree
-from jobs.commands.costs import costs_of
+from jobs.commands.costs import list_costs
 from jobs.limits.store_url import LIMITS_URL, STATE_HOME, limits_url, open_store
 from jobs.process.spark_submit import SparkSubmit
 from jobs.tables.records import run_records
@@ -134,7 +134,7 @@ def month():
 
 
 def costs():
-    return sum(costs_of(month()).totals().values(), Decimal(0))
+    return sum(list_costs(month()).totals().values(), Decimal(0))
 
 
 def spent():

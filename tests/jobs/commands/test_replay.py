@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.commands.marks import mark_expired
-from jobs.commands.replay import letters_of, prepare, replay, void_what_failed
+from jobs.commands.replay import find_letters, prepare, replay, void_what_failed
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import DeclarationError
 from jobs.ledger.keys import key_text
@@ -34,11 +34,11 @@ def test_a_day_without_letters_starts_nothing(towns):
 @everywhere("towns")
 def test_letters_are_those_of_the_published_run_or_of_the_one_held_back_since(towns):
     towns.publish(DAY, [1, 2, 3], statuses={3: "error"})
-    assert letters_of(towns.enrichment, DAY)["_key"].to_pylist() == ['["town-3"]']
+    assert find_letters(towns.enrichment, DAY)["_key"].to_pylist() == ['["town-3"]']
     later = towns.written(DAY, [1, 2, 3], "later", {1: "timeout", 2: "not_asked"})
     facts = dataclasses.replace(later.facts, started_at=f"{DAY}T09:00:00+00:00")
     run_records.hold_back(dataclasses.replace(later, facts=facts), "too many")
-    assert sorted(letters_of(towns.enrichment, DAY)["_key"].to_pylist()) == ['["town-1"]', '["town-2"]']
+    assert sorted(find_letters(towns.enrichment, DAY)["_key"].to_pylist()) == ['["town-1"]', '["town-2"]']
 
 
 @everywhere("towns")
@@ -66,7 +66,7 @@ def test_a_letter_whose_miss_is_stored_is_asked_again_and_no_other_key(towns):
     towns.declare(on_miss="dead_letter")
     towns.store({1: {"temp_c": 1.0}, 2: None, 3: None, 4: {"temp_c": 2.0}})
     towns.publish(DAY, [1, 2, 4], statuses={2: "miss", 4: "timeout"})  # the answer of 4 came after its row had left
-    assert void_what_failed(towns.enrichment, DAY, letters_of(towns.enrichment, DAY)) == 1
+    assert void_what_failed(towns.enrichment, DAY, find_letters(towns.enrichment, DAY)) == 1
     wanted = pa.array([key_text((f"town-{number}",)) for number in (1, 2, 3, 4)])
     known = select(towns.folder, wanted, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers["key"].to_pylist()
     assert known == ['["town-1"]', '["town-3"]', '["town-4"]']
@@ -78,7 +78,7 @@ def test_what_a_replay_asked_again_before_it_was_killed_is_not_asked_once_more(t
     towns.declare(on_miss="dead_letter")
     towns.store({1: None, 2: None, 3: None})
     towns.publish(DAY, [1, 2, 3], statuses={1: "miss", 2: "miss", 3: "miss"})
-    letters = letters_of(towns.enrichment, DAY)
+    letters = find_letters(towns.enrichment, DAY)
     run_records.replace(run_records.spark_log("towns", DAY, "killed"), "")
     towns.store({1: None}, at=f"{DAY}T04:00:00+00:00", run_id=f"killed{suffix}")
     towns.store({2: None}, at=f"{DAY}T04:00:00+00:00", run_id="of-another-day")
@@ -88,14 +88,14 @@ def test_what_a_replay_asked_again_before_it_was_killed_is_not_asked_once_more(t
     assert known == ['["town-1"]']
     later = {"started_at": f"{DAY}T04:30:00+00:00", "finished_at": f"{DAY}T05:00:00+00:00"}
     towns.publish(DAY, [1, 2, 3], run_id="whole", statuses={1: "miss"}, **later)
-    assert void_what_failed(towns.enrichment, DAY, letters_of(towns.enrichment, DAY)) == 1
+    assert void_what_failed(towns.enrichment, DAY, find_letters(towns.enrichment, DAY)) == 1
 
 
 @everywhere("towns")
 def test_a_letter_whose_stored_answer_does_not_fit_is_asked_again(towns):
     towns.store({1: {"temp_c": 1.0}, 2: {"temp_c": "warm"}, 3: {"temp_c": "mild"}})
     towns.publish(DAY, [1, 2], statuses={2: "error"})
-    assert void_what_failed(towns.enrichment, DAY, letters_of(towns.enrichment, DAY)) == 1
+    assert void_what_failed(towns.enrichment, DAY, find_letters(towns.enrichment, DAY)) == 1
     wanted = pa.array([key_text((f"town-{number}",)) for number in (1, 2, 3)])
     known = select(towns.folder, wanted, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers["key"].to_pylist()
     assert known == ['["town-1"]', '["town-3"]']
@@ -108,7 +108,7 @@ def test_a_call_that_must_not_be_made_twice_is_not_asked_again(towns):
     towns.publish(DAY, [1, 2], statuses={1: "error", 2: "miss"})
     (weather,) = towns.enrichment.lookups
     once = dataclasses.replace(towns.enrichment, lookups=[dataclasses.replace(weather, idempotent=False)])
-    letters = letters_of(towns.enrichment, DAY)
+    letters = find_letters(towns.enrichment, DAY)
     assert void_what_failed(once, DAY, letters) == 0
     assert void_what_failed(towns.enrichment, DAY, letters) == 2
 

@@ -9,7 +9,7 @@ import pytest
 
 from jobs.input import dealing
 from jobs.input.day import of_files
-from jobs.input.dealing import deal, tasks_of
+from jobs.input.dealing import deal, find_tasks
 from jobs.input.file_rows import FileRows
 from jobs.schema import SOURCE_FILE, SOURCE_ROW
 
@@ -42,9 +42,9 @@ def test_every_row_has_one_task_and_tasks_are_balanced(tmp_path, monkeypatch, se
     assert max(rows) <= day.rows / len(parts) + 2 * largest
     for task, table in enumerate(found):
         if table is not None:
-            numbers = {dealing.url_of(file): number for number, file in enumerate(day.files)}
+            numbers = {dealing.spark_url(file): number for number, file in enumerate(day.files)}
             files = np.array([numbers[url] for url in table[SOURCE_FILE].to_pylist()])
-            tasks, urls = tasks_of(parts, files, table[SOURCE_ROW].to_numpy())
+            tasks, urls = find_tasks(parts, files, table[SOURCE_ROW].to_numpy())
             assert set(tasks.tolist()) == {task}
             assert urls.to_pylist() == table[SOURCE_FILE].to_pylist()
 

@@ -35,7 +35,7 @@ def reading(path, **source):
 
 
 def put(place, data):
-    filesystem, path = stored_files.filesystem_of(place)
+    filesystem, path = stored_files.open_filesystem(place)
     with filesystem.open_output_stream(path, compression=None) as stream:
         stream.write(data)
 
@@ -149,7 +149,7 @@ def test_refused_credentials_and_a_store_that_throttles_are_named_in_one_sentenc
 def test_an_object_that_vanished_after_the_listing_is_named(raw, monkeypatch):
     put(f"{raw}/date={DAY}/a.parquet", parquet([{"k": "a"}]))
     (file,) = files_in(reading(raw).input, DAY)
-    filesystem, path = stored_files.filesystem_of(file.place)
+    filesystem, path = stored_files.open_filesystem(file.place)
     filesystem.delete_file(path)
     monkeypatch.setattr("jobs.input.day.find_in_folder", lambda *_: ([file], []))
     with pytest.raises(DeclarationError, match=r"moods: input: s3://.*/a.parquet cannot be copied to .*"):

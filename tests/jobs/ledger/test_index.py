@@ -10,7 +10,7 @@ from jobs.ledger import keyed_file, store
 from jobs.ledger.answers import StoredAnswer, as_table
 from jobs.ledger.index import AnswerIndex, write_index
 from jobs.ledger.plan import LedgerPlan
-from jobs.run.keys.hits import folder_of, with_index
+from jobs.run.keys.hits import open_folder, with_index
 
 
 def answers(count):
@@ -73,7 +73,7 @@ def test_a_torn_index_or_none_is_said(tmp_path, index):
 
 
 def test_an_index_in_an_object_store_is_read_from_a_local_copy(objects, monkeypatch):
-    monkeypatch.setattr(keyed_file, "filesystem_of", lambda path: (store.filesystem_of("bucket")[0], path))
+    monkeypatch.setattr(keyed_file, "open_filesystem", lambda path: (store.open_filesystem("bucket")[0], path))
     records = answers(10)
     write_index("bucket/index.arrow", as_table(records))
     one = AnswerIndex.open("bucket/index.arrow")
@@ -88,7 +88,7 @@ def test_each_lookup_has_an_index_of_its_own_below_any_url(tmp_path, end):
     indexed = [with_index(plan, as_table(answers(number))) for plan, number in zip(plans, (1, 2), strict=True)]
     assert [len(AnswerIndex.open(plan.index)) for plan in indexed] == [1, 2]
     for plan in plans:
-        assert [name[:15] for name in folder_of(plan).names()] == ["runs/run/index-"]
+        assert [name[:15] for name in open_folder(plan).names()] == ["runs/run/index-"]
 
 
 def test_searching_an_index_allocates_for_what_is_found_only(tmp_path):

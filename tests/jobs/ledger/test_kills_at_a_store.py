@@ -18,7 +18,7 @@ from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select
 from jobs.ledger.working_folders import announce
 from jobs.ledger.writer import LedgerWriter
-from jobs.run.keys.hits import folder_of, with_index
+from jobs.run.keys.hits import open_folder, with_index
 from jobs.run.keys.kept_keys import keep_keys
 from jobs.run.keys.registration import look_around, unregister
 from tests.support.killed_processes import behind_a_proxy
@@ -39,7 +39,7 @@ def plan_of(root, run_id):
 
 def answers_in(root):
     """The response of each key that needs no call."""
-    found = select(folder_of(plan_of(root, "")), pa.array(TEXTS), now_us=time.time_ns() // 1000, ttl=Ttl()).answers
+    found = select(open_folder(plan_of(root, "")), pa.array(TEXTS), now_us=time.time_ns() // 1000, ttl=Ttl()).answers
     return dict(zip(found["key"].to_pylist(), found["response"].to_pylist(), strict=True))
 
 
@@ -48,7 +48,7 @@ def ask(root, run_id, keys, told):
     told: a file for the keys that are.
     """
     plan = plan_of(root, run_id)
-    folder = folder_of(plan)
+    folder = open_folder(plan)
     announce(folder, run_id)
     look_around(plan)
     found = select(folder, pa.array(TEXTS), now_us=time.time_ns() // 1000, ttl=Ttl()).answers
@@ -94,7 +94,7 @@ def test_a_run_killed_at_any_request_of_its_ledger_loses_no_answer_and_the_next_
         root, told = f"{s3.bucket}/{at}", tmp_path / f"told-{at}"
         ask(root, "old", FIRST, told)
         if compacted:
-            compact(folder_of(plan_of(root, "")), grace=AT_ONCE)
+            compact(open_folder(plan_of(root, "")), grace=AT_ONCE)
         if not killed(ask, root, "killed", KEYS, told, at=at, served=served):
             break
         stored = answers_in(root)
@@ -116,7 +116,7 @@ def test_a_compaction_and_a_forgetting_killed_at_any_request_lose_no_answer_and_
     for at in itertools.count(1, EVERY):
         root, told = f"{s3.bucket}/{at}", tmp_path / f"told-{at}"
         ask(root, "old", FIRST, told)
-        compact(folder_of(plan_of(root, "")), grace=AT_ONCE)
+        compact(open_folder(plan_of(root, "")), grace=AT_ONCE)
         ask(root, "new", KEYS, told)
         if not killed(WORKS[work], root, at=at, served=served):
             break
@@ -128,11 +128,11 @@ def test_a_compaction_and_a_forgetting_killed_at_any_request_lose_no_answer_and_
 
 
 def compact_all(root):
-    compact(folder_of(plan_of(root, "")), grace=AT_ONCE)
+    compact(open_folder(plan_of(root, "")), grace=AT_ONCE)
 
 
 def forget_some(root):
-    forget(folder_of(plan_of(root, "")), GONE)
+    forget(open_folder(plan_of(root, "")), GONE)
 
 
 WORKS = {"compact": compact_all, "forget": forget_some}

@@ -243,16 +243,16 @@ def test_a_part_is_read_once_while_its_file_is_the_same(folder, ledgers, monkeyp
     read_part = LedgerFolder.read_part
     monkeypatch.setattr(LedgerFolder, "read_part", lambda *given: read.append(given[1]) or read_part(*given))
 
-    def answers_of(*keys):
+    def number_answers(*keys):
         return as_answers(select(folder, pa.array(keys), now_us=NOW, ttl=EVERY_KIND).answers)
 
     part = folder.write_part("run", "0-0-a-00000", [ledgers.stored("k", "ok", NOW - SECOND)])
-    assert [answers_of("k", "other"), answers_of("k")] == [answers_of("k")] * 2
+    assert [number_answers("k", "other"), number_answers("k")] == [number_answers("k")] * 2
     assert read == [part]
     folder.replace(f"parts/{part}", bytes(as_parquet(as_table([ledgers.stored("other", "ok", NOW - SECOND)]))))
-    assert (len(answers_of("k")), len(answers_of("other"))) == (0, 1)
+    assert (len(number_answers("k")), len(number_answers("other"))) == (0, 1)
     folder.delete(f"parts/{part}")
-    assert answers_of("other") == []
+    assert number_answers("other") == []
     assert read == [part, part]
 
 

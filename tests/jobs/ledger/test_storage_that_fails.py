@@ -30,7 +30,7 @@ from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import versions, write_request
 from jobs.ledger.working_folders import announce
-from jobs.run.keys.hits import folder_of, with_index
+from jobs.run.keys.hits import open_folder, with_index
 from jobs.run.keys.registration import look_around, unregister
 from tests.jobs.task.test_runner import Function, batch, collected, lookup, plan
 from tests.support.failing_storage import ERRORS, FailingStorage, put_under
@@ -184,7 +184,7 @@ def run_once(folder, asked, run_id):
         folder.root, folder.lookup, folder.fingerprint, run_id, FOR_EVER, 4, 0.02, idempotent=asked.idempotent
     )
     try:
-        announce(folder_of(ledger), ledger.run_id)
+        announce(open_folder(ledger), ledger.run_id)
         look_around(ledger)
         write_request(folder, asked)
         answers = select(folder, pa.array(KEYS, pa.string()), now_us=NOW_US, ttl=FOR_EVER).answers

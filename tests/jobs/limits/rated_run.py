@@ -12,7 +12,7 @@ import types
 import pyarrow as pa
 
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
-from jobs.run.coordinator.run_leases import keepers_of, limits_of
+from jobs.run.coordinator.run_leases import build_keepers, leased_limits
 from jobs.task.link.driver_link import with_driver
 from jobs.task.link.link_protocol import PARTITION_OF_FRAME
 from jobs.task.runner import PartitionRun
@@ -55,9 +55,9 @@ def plain(url):
 
 def main(url, tasks, rows, declare=rated):
     declared = declare(url)
-    limits = limits_of([declared])
+    limits = leased_limits([declared])
     driver = DriverCoordinator("127.0.0.1", "127.0.0.1", lambda _: True)
-    address = driver.register(once=False, keepers=keepers_of(limits, "a run"))
+    address = driver.register(once=False, keepers=build_keepers(limits, "a run"))
     planned = dataclasses.replace(plan(declared, share=LIMIT // tasks), driver=address, limits=limits)
     threads = [threading.Thread(target=task, args=(planned, n, batches(rows))) for n in range(tasks)]
     for thread in threads:

@@ -19,8 +19,8 @@ from jobs.limits.adaptive_limit import AdaptiveLimit, Seen
 from jobs.limits.lease_book import Answer, Claim, Limit, Share
 from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.limits.limits_plan import CALLS, ServiceLimits
-from jobs.run.coordinator.run_leases import limits_of
-from jobs.task.lease.lease_messages import claims_of, seen_of
+from jobs.run.coordinator.run_leases import leased_limits
+from jobs.task.lease.lease_messages import parse_claims, parse_seen
 from jobs.task.lease.service_lease import ServiceLease
 from tests.jobs.limits.fleet import MemoryStore
 from tidegate import Adaptive, HttpLookup, Service
@@ -106,7 +106,7 @@ class CallingTask:
         while True:
             asked_at = self.loop.time()
             message = self.lease.claims(AT_MOST)
-            answer = self.run.keeper.heartbeat(self.number, claims_of(message, self.run.limits), seen_of(message))
+            answer = self.run.keeper.heartbeat(self.number, parse_claims(message, self.run.limits), parse_seen(message))
             if message["probed"]:
                 self.run.keeper.probed(self.number)
             self.lease.take(answer, asked_at=asked_at)
@@ -247,9 +247,9 @@ def test_a_search_needs_calls_that_end_and_changes_no_fingerprint():
         return HttpLookup(name="x", service=service, request="GET /{k}", keys={"k": "k"}, returns="x INT", timeout=1.0)
 
     assert fingerprint(geo(adaptive=Adaptive())) == fingerprint(geo())
-    assert limits_of([geo()]) == ()
-    (limits,) = limits_of([geo(adaptive=Adaptive())])
+    assert leased_limits([geo()]) == ()
+    (limits,) = leased_limits([geo(adaptive=Adaptive())])
     assert (limits.limits, limits.at_least) == ({CALLS: Limit(8)}, 4)
     endless = replace(geo(adaptive=Adaptive()), timeout=None)
     with pytest.raises(DeclarationError, match="and with adaptive no call may outlive its run's lease"):
-        limits_of([endless])
+        leased_limits([endless])

@@ -17,7 +17,7 @@ from jobs.ledger.store import LedgerFolder
 from jobs.limits.lease_book import Claim, LeaseBook, Limit, Share
 from jobs.limits.store_url import LIMITS_URL, open_store
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
-from jobs.run.coordinator.run_leases import RunLeases, check_limits, limits_of
+from jobs.run.coordinator.run_leases import RunLeases, check_limits, leased_limits
 from tests.jobs.task.lookup.test_task_ledger import kept, with_ledger
 from tests.jobs.task.test_runner import batches, in_time, plan
 from tests.support.task_threads import TaskThreads
@@ -83,7 +83,7 @@ class Run(TaskThreads):
 
     def __init__(self, url, declared, name, *, tasks=2, now=lambda: TODAY, budgets=()):
         self.leases = RunLeases(open_store(url), name)
-        limits = limits_of([declared], budgets, now=now)
+        limits = leased_limits([declared], budgets, now=now)
         driver = DriverCoordinator("127.0.0.1", "127.0.0.1", lambda _: True)
         address = driver.register(once=False, keepers=self.leases.keepers(limits))
         super().__init__(dataclasses.replace(plan(declared, share=3), driver=address, limits=limits), tasks)
@@ -338,4 +338,4 @@ def test_a_coroutine_that_billed_and_then_failed_is_settled_at_its_bill(url, ser
 
 def test_no_budget_and_no_rate_changes_nothing_of_a_plan(monkeypatch):
     monkeypatch.setenv(LIMITS_URL, "off")
-    assert limits_of([priced("http://a", "1 USD", ())]) == ()
+    assert leased_limits([priced("http://a", "1 USD", ())]) == ()

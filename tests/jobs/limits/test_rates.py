@@ -20,7 +20,7 @@ from jobs.limits.lease_holder import LeaseHolder
 from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.limits.limits_plan import CALLS, Reserved, ServiceLimits
 from jobs.limits.window_use import CallUse, WindowUse, arrives_within
-from jobs.task.lease.lease_messages import claims_of
+from jobs.task.lease.lease_messages import parse_claims
 from jobs.task.lease.service_lease import ServiceLease
 from tests.jobs.limits.fleet import MemoryStore, Way
 from tidegate import HttpLookup, Service
@@ -58,13 +58,13 @@ STEP = st.tuples(
     window=st.sampled_from([2.0, math.inf]),
 )
 def test_whatever_is_lost_no_window_has_more_than_the_limit(steps, unit, window):
-    amount, of_a_call = 6, 1 if unit == "request" else 3
+    amount, reserve_per_call = 6, 1 if unit == "request" else 3
     book, now, used = LeaseBook(), 100.0, []
     owners = {}
 
     def owner_of(name):
         if name not in owners:
-            owners[name] = LeaseHolder({"r": Limit(amount, window)}), WindowUse(window, unit, of_a_call), []
+            owners[name] = LeaseHolder({"r": Limit(amount, window)}), WindowUse(window, unit, reserve_per_call), []
         return owners[name]
 
     for name, what, pause, billed in steps:
@@ -74,7 +74,7 @@ def test_whatever_is_lost_no_window_has_more_than_the_limit(steps, unit, window)
             for call in other[2]:
                 if unit == "request" and call["left"] is None and now >= call["begun"] + arrives_within(window):
                     call["left"] = now
-        if what == "call" and use.in_use(now) + of_a_call <= holder.may_use("r", now):
+        if what == "call" and use.in_use(now) + reserve_per_call <= holder.may_use("r", now):
             moment = now
             calls.append({"use": CallUse([use], lambda moment=moment: moment), "begun": now, "left": None})
             if unit == "request":
@@ -166,7 +166,7 @@ class Fleet:
         self.service, self.loop, self.width = service, asyncio.get_running_loop(), width
         limits = {CALLS: Limit(calls)} if store is not None else {}
         limits |= {rate.name: Limit(rate.amount, rate.seconds) for rate in rates}
-        reserved = {rate.name: Reserved(rate.unit, rate.of_a_call) for rate in rates}
+        reserved = {rate.name: Reserved(rate.unit, rate.reserve_per_call) for rate in rates}
         self.limits = ServiceLimits("geo", limits, longest, reserved)
         self.runs = [FleetRun(self, f"run-{number}", store, tasks) for number in range(runs)]
 
@@ -193,7 +193,7 @@ class FleetRun:
         while self.alive:
             asked_at = self.fleet.loop.time()
             message = lease.claims(self.fleet.width)["claims"]
-            answer = self.keeper.heartbeat(name, claims_of({"claims": message}, self.fleet.limits))
+            answer = self.keeper.heartbeat(name, parse_claims({"claims": message}, self.fleet.limits))
             lease.take(answer, asked_at=asked_at)
             soon.clear()
             with suppress(TimeoutError):
@@ -280,9 +280,9 @@ def test_killed_runs_and_a_store_that_goes_and_comes_never_exceed_a_rate(seed):
 
 
 def test_a_call_reserves_one_request_or_a_hundredth_of_another_unit_or_what_is_declared():
-    assert Rate(600, per="minute").of_a_call == 1
-    assert Rate(90_000, per="minute", of="tokens").of_a_call == 900
-    assert Rate(90_000, per="10 seconds", of="tokens", at_most=4_000).of_a_call == 4_000
+    assert Rate(600, per="minute").reserve_per_call == 1
+    assert Rate(90_000, per="minute", of="tokens").reserve_per_call == 900
+    assert Rate(90_000, per="10 seconds", of="tokens", at_most=4_000).reserve_per_call == 4_000
     assert Rate(5, per="10 seconds").name == "requests per 10 seconds"
     assert Rate(5, per="10 seconds").seconds == 10
 

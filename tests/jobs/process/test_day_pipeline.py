@@ -83,7 +83,7 @@ def test_a_red_verdict_that_cannot_be_stored_holds_the_day_back_all_the_same(tow
     assert (record.state, record.reason, len(record.warnings)) == ("held back", "every_row_once: 1 row lost", 1)
 
 
-def pipeline_of(towns, script):
+def open_pipeline(towns, script):
     return DayPipeline(
         reference="declared.towns:towns",
         enrichment=towns.enrichment,
@@ -103,7 +103,7 @@ def test_progress_is_told_though_a_later_event_replaced_it_before_the_file_was_r
             report(event)
         return json.loads(run_records.progress_file("towns", day).read_text())
 
-    events = list(pipeline_of(towns, script).run([DAY]))
+    events = list(open_pipeline(towns, script).run([DAY]))
     told = [event.kind for event in events if isinstance(event, DayStage)]
     assert told == ["starting", "progress", "failed"]
     assert [event.progress for event in events if isinstance(event, DayOutcome)] == [progress]
@@ -117,7 +117,7 @@ def run_days(towns, days, *, red=(), options=None):
         verdicts = [Verdict("every_row_once", "failed" if day in red else "passed", "error", "1 row lost")]
         return towns.written(day, [1, 2], run_id, {}, verdicts)
 
-    return [event for event in pipeline_of(towns, script).run(days, options) if isinstance(event, DayOutcome)]
+    return [event for event in open_pipeline(towns, script).run(days, options) if isinstance(event, DayOutcome)]
 
 
 def test_a_red_day_leaves_the_others_unless_the_first_red_day_is_to_be_the_last(towns):

@@ -8,7 +8,7 @@ import pytest
 from jobs.errors import DeclarationError
 from jobs.process.spark_conf import SPARK_CONF
 from jobs.process.spark_submit import SparkSubmit, python_environment, spark_submit_from_environment
-from jobs.run.engines.local_master import settings_of
+from jobs.run.engines.local_master import start_settings
 from jobs.run.engines.spark_session import OF_APPLICATION, OF_SESSION, OF_USER
 from tidegate.__main__ import main
 from tidegate.commands.days import add_engine
@@ -51,7 +51,7 @@ def test_what_is_no_setting_is_refused(word):
 @pytest.mark.parametrize("master", ["local[2]", CLUSTER])
 def test_all_that_tidegate_sets_itself_is_refused_and_nothing_else(environment, master):
     environment.setenv("TIDEGATE_SPARK_MASTER", master)
-    own = OF_SESSION.keys() | OF_APPLICATION.keys() | settings_of(master).keys()
+    own = OF_SESSION.keys() | OF_APPLICATION.keys() | start_settings(master).keys()
     own |= {"spark.master", "spark.app.name", "spark.driver.extraJavaOptions"}
     for key in own - set(OF_USER):
         with pytest.raises(DeclarationError, match=f"{key}=1 cannot be set: .*; leave it out"):

@@ -25,7 +25,7 @@ from deltalake import DeltaTable, write_deltalake
 from data_quality import batch, day
 from data_quality.day_quality import CHECKS, DayQuality
 from demo.killing import kill_tree
-from jobs.commands.costs import costs_of
+from jobs.commands.costs import list_costs
 from jobs.commands.replay import prepare
 from jobs.declare.finding.loading import load
 from jobs.errors import DeclarationError
@@ -159,12 +159,12 @@ def test_a_batch_is_billed_once_though_a_kill_left_the_record_of_the_one_before(
     (record,) = run_records.load("towns")
     assert record.figures.rows_out == 7
     month = f"{dt.datetime.now(dt.UTC):%Y-%m}"
-    assert costs_of(month).totals() == {"USD": Decimal("3.50")}
+    assert list_costs(month).totals() == {"USD": Decimal("3.50")}
     publish_day(DAY)
     project.put("c", [7, 8])
     project.run()
     assert last_published("towns", DAY).figures.rows_out == 9
-    assert costs_of(month).totals() == {"USD": Decimal("4.50")}
+    assert list_costs(month).totals() == {"USD": Decimal("4.50")}
 
 
 @pytest.mark.proof

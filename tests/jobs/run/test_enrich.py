@@ -14,10 +14,10 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 
 from jobs import schema
 from jobs.errors import AccessRefused, TidegateError
-from jobs.input.keys.arrow_keys import keys_of
+from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.ledger.keys import key_text
 from jobs.limits.fair_shares import even_shares
-from jobs.run.engines.spark_failures import own_words, sentence_of
+from jobs.run.engines.spark_failures import explain_error, own_words
 from jobs.run.engines.spark_session import PARALLELISM, keep_tasks
 from jobs.run.enrich import carry_out, enrich
 from jobs.run.metrics.run_metrics import count
@@ -296,7 +296,7 @@ def test_a_key_of_any_other_type_has_a_text(spark, service):
     declared = enrichment(*(lookup(f"of_{name}", keys={"k": name}) for name in names))
     prepared, plan = plan_tasks(made, declared)
     (batch,) = prepared.toArrow().to_batches()
-    texts = [key_text(key) for columns in plan.layout.keys for key in keys_of(batch, columns)]
+    texts = [key_text(key) for columns in plan.layout.keys for key in read_key_tuples(batch, columns)]
     assert texts == [
         "[1]", '["ü€1"]', '["1.0123456789"]', '["2013-01-10T05:30:00.000001Z"]', '["2013-01-10T05:30:00.000001"]',
         '["2013-01-10"]', '["Af8="]', "[1]", "[-1]", "[0.3333333432674408]", "[false]", "[[1,null]]",
@@ -408,5 +408,5 @@ def test_what_a_function_of_the_users_raises_in_a_task_is_told_and_not_that_pyth
     with pytest.raises(Exception, match="nobody listens") as failed:
         enrich(things, enrichment(asks)).collect()
     message = own_words(failed.value)  # by the driver link, or by Spark: whichever comes first
-    reported = str(message) if isinstance(message, TidegateError) else sentence_of(message)
+    reported = str(message) if isinstance(message, TidegateError) else explain_error(message)
     assert reported.startswith("ConnectionError: nobody listens")

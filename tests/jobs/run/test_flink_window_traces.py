@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_quality.window_rules import Arrived, dropped_rows, windows_of
+from data_quality.window_rules import Arrived, dropped_rows, find_windows
 from jobs.schema import WindowFacts
 from jobs.task.session_windows import SessionWindows
 from tests.jobs.run.windows.test_window_rows import EPOCH, day_of, made, reasons_of, table_of
@@ -23,7 +23,7 @@ IN_SPARK = [trace["name"] for trace in TRACES if trace["name"] in {"worked examp
 named = pytest.mark.parametrize("trace", TRACES, ids=[trace["name"] for trace in TRACES])
 
 
-def facts_of(trace, panes="all"):
+def reading_facts(trace, panes="all"):
     kind, size, every, lateness = (trace[name] for name in ("kind", "size_ms", "every_ms", "lateness_ms"))
     return WindowFacts("w", kind, size, every, lateness, ("action",), "count(*) AS n", panes)
 
@@ -47,7 +47,7 @@ def test_there_are_traces_of_every_kind_with_late_firings_merges_and_dropped_row
 
 @named
 def test_the_plain_model_does_what_flinks_operator_did(trace):
-    model = Model(facts_of(trace), trace["bound_ms"], trace["rows"])
+    model = Model(reading_facts(trace), trace["bound_ms"], trace["rows"])
     assert model.table() == firings_of(trace)
     rows = sorted((key, start, end, fired, tuple(sorted(rows))) for key, start, end, fired, rows, _ in trace["firings"])
     assert sorted(model.firings) == rows
@@ -60,11 +60,11 @@ def test_the_check_expects_what_flinks_operator_did(trace):
     codes = np.array([sorted(set(keys)).index(key) for key in keys], np.int64)
     times = np.array([time for _, time in trace["rows"]], np.int64)
     arrived = Arrived.of(times, trace["bound_ms"], codes)
-    found = windows_of(arrived, facts_of(trace))
-    of_rows = [keys[row] for row in found.first]
-    table = zip(of_rows, found.start, found.end, found.rows, found.fired, found.pane, strict=True)
+    found = find_windows(arrived, reading_facts(trace))
+    summarize = [keys[row] for row in found.first]
+    table = zip(summarize, found.start, found.end, found.rows, found.fired, found.pane, strict=True)
     assert sorted(table, key=str) == firings_of(trace)
-    assert np.flatnonzero(dropped_rows(arrived, facts_of(trace))).tolist() == trace["dropped"]
+    assert np.flatnonzero(dropped_rows(arrived, reading_facts(trace))).tolist() == trace["dropped"]
 
 
 @pytest.mark.parametrize("trace", SESSIONS, ids=[trace["name"] for trace in SESSIONS])
@@ -87,7 +87,7 @@ def test_the_sessions_of_a_task_fire_as_flinks_did(trace):
 
 def same_in_spark(spark, folder, trace):
     day = day_of(spark, folder, [trace["rows"][:7], trace["rows"][7:]], trace["bound_ms"], EPOCH)
-    windows, dropped = made(day, facts_of(trace))
+    windows, dropped = made(day, reading_facts(trace))
     assert table_of(windows, "all", EPOCH) == firings_of(trace)
     assert reasons_of(dropped)["late"] == len(trace["dropped"])
 

@@ -22,7 +22,7 @@ from jobs import schema
 from jobs.errors import AccessRefused, BudgetExhausted
 from jobs.ledger.store import LedgerFolder
 from jobs.run.day import run_day
-from jobs.run.plan.options import RunOptions, ledger_of
+from jobs.run.plan.options import RunOptions, plan_ledger
 from jobs.tables.records import run_records
 from tests.support.places import everywhere, place_of
 from tidegate import Ttl
@@ -149,7 +149,7 @@ def rows_of(record):
     return sorted(rows, key=lambda row: row["id"])
 
 
-def answers_of(record):
+def number_answers(record):
     """What consumers see of the lookup `answer`, but for when its answers came."""
     return [{name: row[name] for name in ("id", "k", "twice", "answer_status")} for row in rows_of(record)]
 
@@ -157,7 +157,7 @@ def answers_of(record):
 def published_of(record):
     """What consumers see of the lookup `answer`, and where each row's answer lies in the order."""
     of_the_order = {schema.PARTITION, schema.INPUT_SEQ, schema.OUTPUT_SEQ, schema.SEGMENT, schema.LATE}
-    names = set(answers_of(record)[0]) | of_the_order
+    names = set(number_answers(record)[0]) | of_the_order
     return [{name: row[name] for name in names} for row in rows_of(record)]
 
 
@@ -206,7 +206,7 @@ def test_a_run_killed_with_9_in_the_middle_repeats_few_calls_and_a_finished_day_
     calls = calls_of(service, "answer")
     assert len(calls) == rows
     assert calls.total() - rows <= lost
-    assert answers_of(needs_retry) == expected(rows)
+    assert number_answers(needs_retry) == expected(rows)
     found = figures_of(needs_retry)
     assert found.from_ledger + found.rows_called == rows
     assert found.from_ledger >= rows * share - lost
@@ -224,7 +224,7 @@ def test_a_run_killed_with_9_in_the_middle_repeats_few_calls_and_a_finished_day_
     made = len(service.log)
     third = run_day(night.both, DAY, "third")
     assert len(service.log) == made
-    assert answers_of(third) == expected(rows)
+    assert number_answers(third) == expected(rows)
     assert (figures_of(third).from_ledger, figures_of(third).calls, figures_of(third).stored) == (rows, 0, 0)
 
 
@@ -277,7 +277,7 @@ def test_a_task_whose_worker_dies_repeats_few_calls_when_spark_runs_it_again(nig
     print(f"{calls.total() - rows} calls repeated of {lost}")
     (record,) = run_records.load("night", DAY)
     assert figures_of(record).from_ledger >= dies_at - lost
-    assert answers_of(record) == expected(rows)
+    assert number_answers(record) == expected(rows)
     left = {str(path) for path in Path(record.facts.folder).glob("*.parquet")}
     assert left == set(record.facts.files)  # the attempt that died had begun a file too
 
@@ -333,7 +333,7 @@ def test_a_night_with_an_expired_credential_leaves_nothing_in_the_ledger(night, 
     service.answer = refuse
     with pytest.raises(AccessRefused, match=r"geo at \S*127\.0\.0\.1:[0-9]+ denies access: 401"):
         run_day(night.night, DAY, "expired")
-    ledger = ledger_of(night.night, night.answer, "expired", RunOptions())
+    ledger = plan_ledger(night.night, night.answer, "expired", RunOptions())
     assert LedgerFolder(ledger.root, ledger.lookup, ledger.fingerprint).parts() == []
 
 
@@ -349,7 +349,7 @@ def test_a_cap_stops_the_day_with_its_answers_kept_and_without_calls_the_rest_is
     assert outcomes["not_asked"] == 100 - outcomes["ok"] - outcomes["miss"] > 0
     assert len(service.log) == made
     record = run_day(night.night, DAY, "whole")
-    assert answers_of(record) == expected(100)
+    assert number_answers(record) == expected(100)
     assert len(service.log) <= 100 + IN_FLIGHT
 
 

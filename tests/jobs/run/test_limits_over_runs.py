@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from jobs.clients.client import Throttled
-from jobs.declare.lookup import service_of
+from jobs.declare.lookup import service_identity
 from jobs.errors import DeclarationError, RunStopped
 from jobs.limits.lease_book import Claim, Limit
 from jobs.limits.store import StoreLost
@@ -17,7 +17,7 @@ from jobs.limits.store_url import LIMITS_URL, open_store
 from jobs.run.coordinator import driver_coordinator as coordinating
 from jobs.run.coordinator import run_leases
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
-from jobs.run.coordinator.run_leases import RunLeases, keepers_of, limits_of
+from jobs.run.coordinator.run_leases import RunLeases, build_keepers, leased_limits
 from jobs.run.enrich import enrich
 from jobs.run.metrics.limiting_factor import TaskLoad
 from jobs.task.lease.service_lease import ServiceLease
@@ -62,15 +62,15 @@ def hold(url, declared, calls):
     def beat(book, now):
         return book.heartbeat("another", claim, now=now, ttl=600, name="another run")
 
-    return asyncio.run(step(service_of(declared), beat)).shares["calls"].has
+    return asyncio.run(step(service_identity(declared), beat)).shares["calls"].has
 
 
 class Run(TaskThreads):
     """One run in threads of its own: a driver, two tasks."""
 
     def __init__(self, url, declared, *, tasks=2, name="a run", share=LIMIT):
-        limits = limits_of([declared])
-        keepers = {} if url else keepers_of(limits, name)
+        limits = leased_limits([declared])
+        keepers = {} if url else build_keepers(limits, name)
         if url:
             leases = RunLeases(open_store(url), name)
             leases.check()
@@ -247,7 +247,7 @@ def test_gates_are_followed_again_after_any_error_of_the_store(monkeypatch, wait
 
 def test_a_lookup_whose_calls_nothing_ends_is_refused(url):
     with pytest.raises(DeclarationError, match="it has no timeout and no attempt_timeout"):
-        limits_of([lookup(Function(), timeout=None)])
+        leased_limits([lookup(Function(), timeout=None)])
 
 
 def test_a_store_that_is_not_there_is_said_before_anything_starts(monkeypatch):
@@ -259,7 +259,7 @@ def test_a_store_that_is_not_there_is_said_before_anything_starts(monkeypatch):
 
 def test_with_no_store_named_nothing_is_leased(monkeypatch):
     monkeypatch.setenv(LIMITS_URL, "off")
-    assert limits_of([lookup(Function())]) == ()
+    assert leased_limits([lookup(Function())]) == ()
 
 
 def test_a_pause_of_one_task_is_that_of_all_tasks_of_its_run(monkeypatch):
@@ -342,7 +342,9 @@ def test_limits_shows_who_holds_what_and_who_waits(url, capsys, monkeypatch):
     assert capsys.readouterr().out == "No run has or wants a part of a limit.\n"
     hold(url, declared, 4)
     step = open_store(url).step
-    asyncio.run(step(service_of(declared), lambda book, now: book.close_gate(30.0, "429 Too Many Requests", now=now)))
+    asyncio.run(
+        step(service_identity(declared), lambda book, now: book.close_gate(30.0, "429 Too Many Requests", now=now))
+    )
     assert main(["limits"]) == 0
     pause, headings, line = capsys.readouterr().out.splitlines()
     assert pause == "function first: paused for another 30 s (429 Too Many Requests)"

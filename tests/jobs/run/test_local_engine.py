@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from jobs import schema
 from jobs.errors import DeclarationError
-from jobs.input.dealing import url_of
+from jobs.input.dealing import spark_url
 from jobs.run.day import run_day
 from jobs.run.engines.engine import ENGINE
 from tidegate import (
@@ -130,7 +130,7 @@ def test_a_row_has_the_source_file_that_spark_gives_it(tmp_path, spark):
         pq.write_table(pa.table({"name": [name]}), tmp_path / name)
     frame = spark.read.parquet(str(tmp_path)).select("name", "_metadata.file_path")
     judged = {row["name"]: row["file_path"].replace("file:///", "file:/") for row in frame.collect()}
-    assert {name: url_of(str(tmp_path / name)) for name in NAMES} == judged
+    assert {name: spark_url(str(tmp_path / name)) for name in NAMES} == judged
 
 
 @pytest.mark.process

@@ -20,7 +20,7 @@ from jobs.tables.derived.summaries import summarize
 from jobs.tables.publishing import publish
 from jobs.tables.records import run_records
 from orchestration.dagster.declared import Declared
-from orchestration.dagster.definitions import definitions_of
+from orchestration.dagster.definitions import build_definitions
 from orchestration.dagster.resources import SparkProgram
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output, Summary
 from tidegate.commands.command import days_of
@@ -103,7 +103,7 @@ def test_the_command_runs_all_or_the_one_that_is_named():
 
 
 def test_each_tick_of_the_schedule_asks_for_all_names_again():
-    repository = definitions_of([Declared("a:moods", MOODS)], SparkProgram()).get_repository_def()
+    repository = build_definitions([Declared("a:moods", MOODS)], SparkProgram()).get_repository_def()
     schedule = repository.get_schedule_def("moods_nightly_schedule")
     keys = set()
     for day in (1, 2):

@@ -21,7 +21,7 @@ from jobs.ledger.changes.compaction import compact
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import Search
 from jobs.run.keys.claims import SharedLookup
-from jobs.run.keys.hits import folder_of, known_answers, run_of_keys
+from jobs.run.keys.hits import known_answers, open_folder, run_of_keys
 from jobs.run.keys.kept_keys import keep_keys, release_prefetched
 from jobs.run.keys.key_texts import HASH, TEXT
 from jobs.run.keys.prefetch_task import PLACE, SharedKeys, run_prefetch
@@ -87,7 +87,7 @@ def run(root, run_id, lookup, keys, *, by_row, seed):
     with registered([ledger]):
         alone = not look_around(ledger).others
         by_row = by_row and alone
-        search = Search(folder_of(ledger), pa.array([f"[{key}]" for key in keys]))
+        search = Search(open_folder(ledger), pa.array([f"[{key}]" for key in keys]))
         known = {*known_answers(search, lookup, ledger)["key"].to_pylist()}
         missing = [key for key in keys if f"[{key}]" not in known]
         texts = pa.array([f"[{key}]" for key in missing], pa.string())
@@ -111,7 +111,7 @@ def run(root, run_id, lookup, keys, *, by_row, seed):
             list(pool.map(task, range(TASKS)))
         if alone and not by_row:
             release_prefetched(ledger)
-        return {*known_answers(Search(folder_of(ledger), rows_of(keys)[TEXT]), lookup, ledger)["key"].to_pylist()}
+        return {*known_answers(Search(open_folder(ledger), rows_of(keys)[TEXT]), lookup, ledger)["key"].to_pylist()}
 
 
 def a_pair(root, service, draw, number):
@@ -132,7 +132,7 @@ def a_pair(root, service, draw, number):
     with ThreadPoolExecutor(3) as pool:
         runs = [pool.submit(one, which) for which in (0, 1)]
         if draw.random() < 0.2:
-            compact(folder_of(LedgerPlan(root, "score", "f" * 16, "", Ttl(), 20, 0.05)))
+            compact(open_folder(LedgerPlan(root, "score", "f" * 16, "", Ttl(), 20, 0.05)))
         found = [one.result(120) for one in runs]
     for which in (0, 1):
         assert found[which] == {f"[{key}]" for key in keys[which]}
@@ -157,7 +157,7 @@ def asks_each_key_once(service, root, pairs):
     assert {key: count for key, count in asked.items() if count > 1} == {}
     assert len(asked) == 60 * pairs
     for ledger in ledgers:
-        assert folder_of(LedgerPlan(ledger, "score", "f" * 16, "", Ttl(), 20, 0.05)).names("runs") == []
+        assert open_folder(LedgerPlan(ledger, "score", "f" * 16, "", Ttl(), 20, 0.05)).names("runs") == []
 
 
 @pytest.mark.slow

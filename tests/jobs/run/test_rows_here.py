@@ -22,7 +22,7 @@ from jobs.run.day import run_day
 from jobs.run.engines import driver_task
 from jobs.run.engines import engine as engines
 from jobs.run.engines.engine import SparkEngine
-from jobs.run.engines.spark_coordinator import coordinator_of
+from jobs.run.engines.spark_coordinator import open_coordinator
 from jobs.run.enrich_day import FAILED, main
 from jobs.run.plan.options import RunOptions
 from jobs.run.plan.preflight import preflight
@@ -248,7 +248,7 @@ def of_attempts(monkeypatch, many):
 
 def test_a_task_that_failed_is_tried_again_as_often_as_the_master_says(spark, monkeypatch, caplog):
     of_attempts(monkeypatch, 3)
-    address = coordinator_of(spark).register(once=False)
+    address = open_coordinator(spark).register(once=False)
     attempts = []
 
     def fails(rows, task):

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs.commands.costs import costs_of
+from jobs.commands.costs import list_costs
 from jobs.limits.file_store import FileStore
 from jobs.limits.lease_book import Claim, Limit
 from jobs.limits.store_url import LIMITS_URL
-from jobs.run.coordinator.run_leases import RunLeases, limits_of
+from jobs.run.coordinator.run_leases import RunLeases, leased_limits
 from jobs.schema import DayFacts
 from jobs.tables.records import run_bills, run_records
 from tidegate import Budget, Enrichment, HttpLookup, Input, Output, Price, Service
@@ -44,7 +44,7 @@ def began(run_id, leases, wait_for, reserved=50_000_000_000):
     """A run that has reserved so much of its budget; its meter, its bill, and the keeper of its lease."""
     facts = DayFacts(PRICED.facts(), "2026-11-24", run_id, (), (), "", (), (), NOW.isoformat(), "")
     meters = run_bills.begin(facts, PRICED.lookups)
-    (limits,) = limits_of(PRICED.lookups, now=meters.run_began)
+    (limits,) = leased_limits(PRICED.lookups, now=meters.run_began)
     (keeper,) = leases.keepers([limits], meters.run_id).values()
 
     def reserves():
@@ -99,10 +99,10 @@ def test_costs_settle_too_and_without_the_bill_all_that_was_held_counts(machine,
     monkeypatch.setattr("jobs.run.settling.open_store", machine.store)
     path = run_records.bill_file(bill.enrichment, bill.day, bill.run_id)
     path.rename(path.with_suffix(".elsewhere"))
-    assert costs_of("2026-11").totals() == {}
+    assert list_costs("2026-11").totals() == {}
     assert spent(machine) == 50_000_000_000
     path.with_suffix(".elsewhere").rename(path)
-    (total,) = costs_of("2026-11").totals().values()
+    (total,) = list_costs("2026-11").totals().values()
     assert spent(machine) == total * 1_000_000_000 == 3 * REQUEST
 
 

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_quality.watermarks import NO_TIME
-from data_quality.window_rules import Arrived, dropped_rows, windows_of
+from data_quality.window_rules import Arrived, dropped_rows, find_windows
 from jobs import schema
-from jobs.run.windows.arrival import arrival_of
-from jobs.run.windows.window_rows import DROPPED, WATERMARK, marks_of
-from jobs.run.windows.windowless_rows import dropped_of, write_windowless
+from jobs.run.windows.arrival import read_arrival
+from jobs.run.windows.window_rows import DROPPED, WATERMARK, find_closed_rows
+from jobs.run.windows.windowless_rows import find_dropped_rows, write_windowless
 from jobs.schema import WindowFacts
 from jobs.task.session_windows import SessionWindows
 from tests.jobs.run.windows.test_window_rows import EPOCH, MS, day_of, made, reasons_of, table_of, written
 from tests.support.examples import examples
-from tests.support.window_model import Model, starts_of, watermarks_of
+from tests.support.window_model import Model, watermarks_of, window_starts
 
 NO_WATERMARK = -(2**60)
 
@@ -50,7 +50,7 @@ def test_the_check_makes_the_windows_of_the_plainest_model(window, files, bound)
     moments = np.array([NO_TIME if time is None else time for _, time in arriving], np.int64)
     keys = np.array(["ab".index(key) for key, _ in arriving], np.int64)
     arrived = Arrived.of(moments, bound, keys)
-    found = windows_of(arrived, window)
+    found = find_windows(arrived, window)
     extents = list(zip((arriving[row][0] for row in found.first), found.start, found.end, found.rows, strict=True))
     if window.panes == "all":
         extents = [(*one, *more) for one, more in zip(extents, zip(found.fired, found.pane, strict=True), strict=True)]
@@ -83,13 +83,13 @@ def test_marked_rows_are_those_that_a_watermark_decides_about_whatever_tasks_wro
     watermarks = watermarks_of([time for _, time in arriving], bound)
     with tempfile.TemporaryDirectory() as folder:
         paths, counts = written(Path(folder), files, seed, EPOCH)
-        marks = marks_of(window, arrival_of(paths, counts, "at", bound)).to_pylist()
+        marks = find_closed_rows(window, read_arrival(paths, counts, "at", bound)).to_pylist()
     before = np.cumsum([0, *(len(file) for file in files)])
     number_of = {f"file:{folder}/in-{at}.parquet": int(before[at]) for at in range(len(files))}
     marked = {number_of[one[schema.SOURCE_FILE]] + one[schema.SOURCE_ROW]: one for one in marks}
     grace = 0 if window.panes == "all" else window.lateness_ms
     for number, (_, time) in enumerate(arriving):
-        ends = [start + window.size_ms for start in starts_of(window, time)] if time is not None else []
+        ends = [start + window.size_ms for start in window_starts(window, time)] if time is not None else []
         decides = any(end - 1 + grace <= watermarks[number] for end in ends)
         assert (number in marked) == decides
         if decides:
@@ -103,7 +103,7 @@ def test_the_rows_listed_as_in_no_window_are_those_of_the_plainest_model(window,
     model = Model(window, bound, in_order(files))
     with tempfile.TemporaryDirectory() as folder:
         paths, counts = written(Path(folder), files, seed, EPOCH)
-        arrival = [(one, dropped_of(window, one)) for one in arrival_of(paths, counts, "at", bound)]
+        arrival = [(one, find_dropped_rows(window, one)) for one in read_arrival(paths, counts, "at", bound)]
         listed = write_windowless(paths, ["action", "at"], window, arrival, Path(folder, "dropped.parquet"))
         found = [row for file in listed for row in pq.read_table(file).to_pylist()]
     before = np.cumsum([0, *(len(file) for file in files)])

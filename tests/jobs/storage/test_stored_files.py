@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobs.storage.stored_files import filesystem_of
+from jobs.storage.stored_files import open_filesystem
 
 
 @pytest.mark.parametrize(("place", "path"), [
@@ -11,4 +11,4 @@ from jobs.storage.stored_files import filesystem_of
     ("gs://lake/raw/50%20 é", "lake/raw/50%20 é"),
 ])  # fmt: skip
 def test_a_path_begins_with_the_name_of_the_bucket_and_nothing_else_of_the_host(place, path):
-    assert filesystem_of(place)[1] == path
+    assert open_filesystem(place)[1] == path

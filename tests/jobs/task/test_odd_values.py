@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.declare.answers.answer_json import dump
-from jobs.input.keys.arrow_keys import UnreadKey, keys_of
+from jobs.input.keys.arrow_keys import UnreadKey, read_key_tuples
 from jobs.ledger.answers import StoredAnswer, as_answers, as_table
 from jobs.ledger.index import write_index
 from jobs.ledger.keys import key_text
@@ -138,4 +138,11 @@ def test_a_key_that_is_not_utf8_costs_its_row(folder, with_store):
         5: ["error", None, unread],
     }
     assert function.calls == 2
-    assert [type(key) for key in keys_of(given, ["k"])] == [tuple, UnreadKey, tuple, UnreadKey, type(None), UnreadKey]
+    assert [type(key) for key in read_key_tuples(given, ["k"])] == [
+        tuple,
+        UnreadKey,
+        tuple,
+        UnreadKey,
+        type(None),
+        UnreadKey,
+    ]

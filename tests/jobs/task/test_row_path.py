@@ -8,7 +8,7 @@ from collections import Counter
 import pyarrow as pa
 from aiohttp import web
 
-from jobs.run.plan.options import RunOptions, ledger_of
+from jobs.run.plan.options import RunOptions, plan_ledger
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.arrow_batches import BatchLayout
 from jobs.task.runner import PartitionRun
@@ -72,7 +72,7 @@ def test_a_row_and_its_call_cross_the_files_that_the_design_lists_and_no_more(se
 
     def plan(run):
         return PartitionPlan(
-            (lookup,), ((4,),), "ordered", layout, None, ledgers=(ledger_of(declared, lookup, run, RunOptions()),)
+            (lookup,), ((4,),), "ordered", layout, None, ledgers=(plan_ledger(declared, lookup, run, RunOptions()),)
         )
 
     few, many = crossed(plan("r1"), 0, 20), crossed(plan("r2"), 1000, 60)

@@ -55,7 +55,7 @@ def install() -> None:
             deltalake.transaction.create_table_with_add_actions: stepped(
                 deltalake.transaction.create_table_with_add_actions, "create with files", commits=True
             ),
-            jobs.tables.delta.delta_log.checkpoints_of: _checkpoints,
+            jobs.tables.delta.delta_log.checkpoint_settings: _checkpoints,
             jobs.tables.leases.day_leases.leased: _watched(jobs.tables.leases.day_leases.leased),
             jobs.run.day.write_input: _written_by_the_stage,
             jobs.run.plan.preflight.check_input: lambda *_: None,

@@ -147,7 +147,7 @@ def _columns(rows: Sequence[Row], *, has_new_column: bool) -> pa.Table:
     return pa.table(columns)
 
 
-def record_of(enrichment: Enrichment, written: Written, sources: Collection[str], now: dt.datetime) -> DayRecord:
+def find_record(enrichment: Enrichment, written: Written, sources: Collection[str], now: dt.datetime) -> DayRecord:
     """The record of a run whose files are written, judged."""
     at = now.isoformat(timespec="milliseconds")
     files = tuple(str(Path(TABLE, file).resolve()) for file in written.files)

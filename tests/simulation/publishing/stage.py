@@ -201,7 +201,7 @@ class Stage:
         parts = self.draws.choice((1, 2, 3))
         folder = Path(TABLE, "runs", written.run_id)
         project.write_files(written, [rows[part::parts] for part in range(parts)], folder=folder)
-        record = project.record_of(self._enrichment_of(written), written, sources, self._today())
+        record = project.find_record(self._enrichment_of(written), written, sources, self._today())
         record = project.with_figures(record, rows)
         if changed is not None:
             record = replace(record, facts=with_kept_rows(record.facts, changed))

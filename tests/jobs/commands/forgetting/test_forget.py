@@ -382,14 +382,14 @@ def test_wrong_keys_on_the_command_line_are_refused(towns, capsys):
 
 
 def test_a_part_that_reads_as_a_number_is_looked_for_as_one_too():
-    assert forgotten_keys.texts_of([("7", "x")]) >= {'["7","x"]', '[7,"x"]', '[7.0,"x"]'}
-    assert key_text((True,)) in forgotten_keys.texts_of([("true",)])
-    assert key_text(("NaN",)) in forgotten_keys.texts_of([("NaN",)])
+    assert forgotten_keys.possible_texts([("7", "x")]) >= {'["7","x"]', '[7,"x"]', '[7.0,"x"]'}
+    assert key_text((True,)) in forgotten_keys.possible_texts([("true",)])
+    assert key_text(("NaN",)) in forgotten_keys.possible_texts([("NaN",)])
 
 
 def test_a_part_that_is_an_array_or_a_struct_is_given_as_json():
     given = ('{"born": "1980-01-02", "age": null}', "[1, 2]")
-    assert key_text(({"age": None, "born": dt.date(1980, 1, 2)}, [1, 2])) in forgotten_keys.texts_of([given])
+    assert key_text(({"age": None, "born": dt.date(1980, 1, 2)}, [1, 2])) in forgotten_keys.possible_texts([given])
 
 
 def test_a_key_whose_parts_had_another_order_once_is_forgotten_and_one_with_its_parts_swapped_is_not(towns):

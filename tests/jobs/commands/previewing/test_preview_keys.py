@@ -9,7 +9,7 @@ import pytest
 
 from asyncio_core import AsyncFunction
 from jobs.commands.previewing.preview import first_rows
-from jobs.commands.previewing.preview_keys import keys_of
+from jobs.commands.previewing.preview_keys import evaluate_keys
 from jobs.input.day import of_files
 from jobs.run.rows.keyed_rows import with_keys
 from jobs.task.rows import arrow_batches
@@ -52,8 +52,8 @@ def test_a_key_has_the_value_and_the_type_that_a_run_gives_it(spark, tmp_path):
     keyed, layout = with_keys(day.read(spark), enrichment)
     (names,) = layout.keys
     of_a_run = keyed.select(*names).toArrow().combine_chunks().to_batches()[0]
-    (previewed,) = keys_of(enrichment, [lookup], first_rows(day, 10), pytest.fail)
-    of_rows = pa.RecordBatch.from_arrays(previewed, names=list(names))
-    found, wanted = (arrow_batches.keys_of(batch, names, nulls=True) for batch in (of_rows, of_a_run))
+    (previewed,) = evaluate_keys(enrichment, [lookup], first_rows(day, 10), pytest.fail)
+    summarize = pa.RecordBatch.from_arrays(previewed, names=list(names))
+    found, wanted = (arrow_batches.evaluate_keys(batch, names, nulls=True) for batch in (summarize, of_a_run))
     assert repr(found) == repr(wanted)
     assert [array.type for array in previewed] == [of_a_run.column(name).type for name in names]

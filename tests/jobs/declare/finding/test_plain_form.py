@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from jobs.declare.finding.plain_form import enrichment_of
+from jobs.declare.finding.plain_form import read_enrichment
 from jobs.errors import DeclarationError
 from tidegate import (
     Batch,
@@ -123,8 +123,8 @@ addresses = Enrichment(
 
 
 def test_what_is_written_in_yaml_is_what_is_written_in_python():
-    assert enrichment_of(ADDRESSES) == addresses
-    assert enrichment_of(ADDRESSES).fingerprint == addresses.fingerprint
+    assert read_enrichment(ADDRESSES) == addresses
+    assert read_enrichment(ADDRESSES).fingerprint == addresses.fingerprint
 
 
 def put(path, value):
@@ -153,4 +153,4 @@ HTTP = ("lookups", 0, "http")
 )
 def test_what_is_wrong_is_named_by_its_path(path, value, message):
     with pytest.raises(DeclarationError, match=message):
-        enrichment_of(put(path, value))
+        read_enrichment(put(path, value))

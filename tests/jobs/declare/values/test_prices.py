@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from jobs.declare.values.fingerprint import fingerprint
-from jobs.declare.values.prices import cost_of, in_force
+from jobs.declare.values.prices import in_force, price_units
 from jobs.errors import DeclarationError
 from jobs.ledger.declared_folder import request_fingerprint
 from tidegate import HttpLookup, Price, Service
@@ -33,9 +33,9 @@ def test_the_price_in_force_is_the_last_one_that_has_begun():
 def test_costs_are_exact_decimals_of_the_units_billed():
     (item,) = geo(Price("0.10 USD")).prices
     (many,) = geo(Price("2.50 EUR", per="1000 items")).prices
-    assert cost_of(item, 3) == Decimal("0.30")
-    assert cost_of(many, 1) == Decimal("0.0025")
-    assert cost_of(None, 10) == 0
+    assert price_units(item, 3) == Decimal("0.30")
+    assert price_units(many, 1) == Decimal("0.0025")
+    assert price_units(None, 10) == 0
 
 
 def test_a_price_is_never_part_of_a_fingerprint():

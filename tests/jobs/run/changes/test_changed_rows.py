@@ -28,7 +28,7 @@ from jobs.tables.delta import copied_rows
 from jobs.tables.delta.copied_rows import keep_rows
 from jobs.tables.publishing import publish
 from jobs.tables.records import run_records
-from orchestration.common.day_results import result_of
+from orchestration.common.day_results import describe_result
 from tests.jobs.commands.conftest import as_written, key, towns_in
 from tests.support.places import everywhere, place_of
 from tests.support.scripted_spark import ScriptedSubmit
@@ -312,7 +312,7 @@ def test_where_nothing_changed_no_spark_starts_and_nothing_is_committed(towns):
         "all  published   0 rows (0 new, 0 changed, 0 expired, 0 gone, 2 kept), 0 calls, 0 answers from the ledger; "
         f"version {record.published_version}"
     )
-    assert result_of("towns", outcome)["figures"]["changes"]["kept"] == 2
+    assert describe_result("towns", outcome)["figures"]["changes"]["kept"] == 2
     assert DeltaTable("data/published/towns").version() == record.published_version
     judged_otherwise = compare(dataclasses.replace(towns.enrichment, tolerance=Tolerance(error=0.1)), "all")
     assert (judged_otherwise.changes.kept, judged_otherwise.input_day.rows) == (2, 0)

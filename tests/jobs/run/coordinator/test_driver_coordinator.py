@@ -394,7 +394,7 @@ MISFITS = [
 
 @pytest.mark.parametrize("message", MISFITS, ids=lambda message: repr(message[:30]))
 def test_a_message_that_does_not_fit_ends_its_own_connection_only(driver, message):
-    address = driver.register(once=False, progress=driver.listen(TaskProgress.of_message))
+    address = driver.register(once=False, progress=driver.listen(TaskProgress.from_message))
     other = connected(address, stays := Run(), partition=1, stage=7, task=1)
     with connection(address) as task:
         task.sendall(hello(address))

@@ -15,7 +15,7 @@ from aiohttp import web
 from jobs.errors import DeclarationError
 from jobs.input.day import find_input
 from jobs.process.spark_submit import SparkSubmit, ended
-from jobs.run.engines.spark_failures import sentence_of
+from jobs.run.engines.spark_failures import explain_error
 from tests.jobs.run.test_tasks_tried_again import workers_of
 from tidegate import Enrichment, HttpLookup, Input, Output, Service
 
@@ -103,4 +103,4 @@ def test_a_worker_killed_in_every_attempt_is_told_with_the_cure_and_the_log(raw,
 
 
 def test_an_error_that_is_not_known_is_told_by_its_innermost_cause():
-    assert sentence_of(ValueError("no\nsuch thing")) == "ValueError: no"
+    assert explain_error(ValueError("no\nsuch thing")) == "ValueError: no"

@@ -28,7 +28,7 @@ from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import Search, Seen
 from jobs.ledger.working_folders import BEAT, announce
 from jobs.run.keys.claims import FEWEST_AHEAD, Claims, SharedLookup
-from jobs.run.keys.hits import folder_of, known_answers, run_of_keys
+from jobs.run.keys.hits import known_answers, open_folder, run_of_keys
 from jobs.run.keys.kept_keys import keep_keys, release_prefetched
 from jobs.run.keys.registration import look_around, unregister
 from tests.support.failing_storage import ERRORS, FailingStorage, put_under
@@ -69,7 +69,7 @@ LOOKUP = HttpLookup(
 
 def register(plan):
     """A run that has registered and looked around. Returns the other runs."""
-    announce(folder_of(plan), plan.run_id)
+    announce(open_folder(plan), plan.run_id)
     return look_around(plan).others
 
 
@@ -77,7 +77,7 @@ def decide(plan, by_row=(), types="bigint", **more):
     keep_keys(plan, np.array(by_row, np.int64), types, **more)
 
 
-def claims_of(*plans, attempt=0, lookup=LOOKUP, types="bigint", seen=NOTHING):
+def parse_claims(*plans, attempt=0, lookup=LOOKUP, types="bigint", seen=NOTHING):
     shared = {number: SharedLookup(plan, lookup, types, seen) for number, plan in enumerate(plans)}
     return Claims(shared, 0, attempt, text="text", place="place", hashed="hash", seed=hash(plans[0].run_id))
 
@@ -87,12 +87,12 @@ def shares_file(shares, task=0, attempt=0):
 
 
 def claim_all(plan):
-    folder_of(plan).write(f"runs/{plan.run_id}/{shares_file(range(256))}", b"{}")
+    open_folder(plan).write(f"runs/{plan.run_id}/{shares_file(range(256))}", b"{}")
 
 
 def ask(plan, keys, *, at_once=50, seconds=0.004):
     """One task: what it takes it answers, `at_once` at a time, stores that, and says so. Gives what was asked."""
-    claims = claims_of(plan)
+    claims = parse_claims(plan)
     taken = queue.Queue()
 
     def read():
@@ -110,7 +110,7 @@ def ask(plan, keys, *, at_once=50, seconds=0.004):
             time.sleep(seconds)
             texts = piece["text"].to_pylist()
             answers = [StoredAnswer(text, "ok", b"1", time.time_ns() // 1000, plan.run_id) for text in texts]
-            folder_of(plan).write_part(run_of_keys(plan.run_id), f"0-0-{len(asked):06d}", answers)
+            open_folder(plan).write_part(run_of_keys(plan.run_id), f"0-0-{len(asked):06d}", answers)
             asked += texts
             claims.finished(piece)
     reader.join()
@@ -140,14 +140,14 @@ def test_keys_in_common_are_asked_by_one_of_two_runs_and_both_ask_something(plan
     assert set(first) | set(second) == {f"[{key}]" for key in range(2800)}
     assert len(first) + len(second) == 2800
     assert min(len(first), len(second)) > 900
-    assert folder_of(one).names("runs/one/claims") == folder_of(two).names("runs/two/claims") == []
+    assert open_folder(one).names("runs/one/claims") == open_folder(two).names("runs/two/claims") == []
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
 def test_a_task_runs_as_far_ahead_of_the_stored_answers_with_each_of_its_lookups(plan):
     keys = 4 * FEWEST_AHEAD  # of each lookup
     plans = {0: plan("one"), 1: replace(plan("one"), lookup="other")}
-    claims = claims_of(*plans.values())
+    claims = parse_claims(*plans.values())
     table = pa.table(
         {"text": [f"[{key}]" for key in range(2 * keys)], "place": [0] * keys + [1] * keys, "hash": range(2 * keys)}
     )
@@ -189,8 +189,8 @@ def test_what_a_dead_run_had_claimed_is_asked_by_others(plan, seconds):
     claim_all(dead)
     decide(dead, range(50))
     last_beat = time.time() + seconds
-    for name in folder_of(dead).names("runs"):
-        os.utime(f"{folder_of(dead).path}/{name}", (last_beat, last_beat))
+    for name in open_folder(dead).names("runs"):
+        os.utime(f"{open_folder(dead).path}/{name}", (last_beat, last_beat))
     register(alive)
     assert len(ask(alive, range(100))) == 100
 
@@ -202,9 +202,9 @@ def test_a_run_that_began_before_the_clock_was_put_back_waits_for_no_dead_one(pl
     decide(dead), decide(alive, range(200, 300))
     before = time.time() + 3600
     for run in (dead, alive):
-        for name in folder_of(run).names(f"runs/{run.run_id}"):
+        for name in open_folder(run).names(f"runs/{run.run_id}"):
             if run is dead or not name.endswith(BEAT):  # the living one's is renewed
-                os.utime(f"{folder_of(run).path}/{name}", (before, before))
+                os.utime(f"{open_folder(run).path}/{name}", (before, before))
     asked = []
     asking = threading.Thread(target=lambda: asked.extend(ask(alive, range(100))), daemon=True)
     asking.start()
@@ -218,42 +218,42 @@ def test_nobody_waits_for_a_run_whose_process_is_gone(plan):
     dead, alive = plan("dead"), plan("alive")
     begin = (
         "import sys, pickle; from jobs.ledger.working_folders import announce; "
-        "from jobs.run.keys.hits import folder_of; "
-        "plan = pickle.loads(sys.stdin.buffer.read()); announce(folder_of(plan), plan.run_id)"
+        "from jobs.run.keys.hits import open_folder; "
+        "plan = pickle.loads(sys.stdin.buffer.read()); announce(open_folder(plan), plan.run_id)"
     )
     subprocess.run([sys.executable, "-c", begin], input=pickle.dumps(dead), check=True)
     claim_all(dead)
-    folder_of(dead).write("runs/dead/index-1.arrow", b"")
+    open_folder(dead).write("runs/dead/index-1.arrow", b"")
     assert register(alive) == ()
-    assert folder_of(dead).names("runs/dead") == []
+    assert open_folder(dead).names("runs/dead") == []
     register(dead)  # by this very process, which lives
     assert register(alive) == ("dead",)
-    assert folder_of(dead).names("runs/dead") == ["runs/dead/run.json"]
+    assert open_folder(dead).names("runs/dead") == ["runs/dead/run.json"]
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
 def test_a_folder_whose_run_has_not_registered_is_left_alone_until_it_is_old(plan):
     other, alive = plan("other"), plan("alive")
-    folder_of(other).write("runs/other/index-1.arrow", b"")
+    open_folder(other).write("runs/other/index-1.arrow", b"")
     assert register(alive) == ()
-    assert folder_of(other).names("runs/other") == ["runs/other/index-1.arrow"]
+    assert open_folder(other).names("runs/other") == ["runs/other/index-1.arrow"]
 
 
 def test_a_run_deletes_the_folders_that_killed_runs_of_any_host_left_days_ago(plan):
     old = plan("old")
-    folder_of(old).write("runs/old/run.json", b'{"host": "another", "pid": 1}')
-    folder_of(old).write("runs/unregistered/index-1.arrow", b"")
+    open_folder(old).write("runs/old/run.json", b'{"host": "another", "pid": 1}')
+    open_folder(old).write("runs/unregistered/index-1.arrow", b"")
     for name, days in (("old/run.json", 2.1), ("unregistered/index-1.arrow", 1.9)):
         at = time.time() - days * 86_400
-        os.utime(f"{folder_of(old).path}/runs/{name}", (at, at))
+        os.utime(f"{open_folder(old).path}/runs/{name}", (at, at))
     assert register(plan("alive")) == ()
-    assert folder_of(old).names("runs") == ["runs/alive/run.json", "runs/unregistered/index-1.arrow"]
+    assert open_folder(old).names("runs") == ["runs/alive/run.json", "runs/unregistered/index-1.arrow"]
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"null", b'{"host": 1}', b'{"host": null, "pid": "x"}', b"\xff"])
 @everywhere("plan", on_store=pytest.mark.proof)
 def test_foreign_files_beside_the_runs_stop_no_run(plan, content):
-    folder = folder_of(plan("one"))
+    folder = open_folder(plan("one"))
     odd = ["notes.txt", "x/run.json", "x/claims/y", "x/claims/0-0-zz", f"x/claims/{'a' * 300}"[:200], "x/keys"]
     for name in odd:
         folder.write(f"runs/{name}", content)
@@ -276,8 +276,8 @@ def test_what_a_living_run_has_claimed_is_waited_for_until_it_is_answered(plan):
     def answer_at_last():
         time.sleep(0.5)
         answers = [StoredAnswer(f"[{key}]", "ok", b"1", time.time_ns() // 1000, "slow") for key in range(60)]
-        folder_of(slow).write_part(run_of_keys("slow"), "0-0-0", answers)
-        folder_of(slow).delete(f"runs/slow/{shares_file(range(256))}")
+        open_folder(slow).write_part(run_of_keys("slow"), "0-0-0", answers)
+        open_folder(slow).delete(f"runs/slow/{shares_file(range(256))}")
 
     answering = threading.Thread(target=answer_at_last)
     answering.start()
@@ -303,7 +303,7 @@ def test_the_claim_of_a_killed_task_expires_though_its_run_lives(plan):
     decide(killed), decide(waits)
     claim_all(killed)
     long_ago = time.time() - 31
-    os.utime(f"{folder_of(killed).path}/runs/killed/{shares_file(range(256))}", (long_ago, long_ago))
+    os.utime(f"{open_folder(killed).path}/runs/killed/{shares_file(range(256))}", (long_ago, long_ago))
     assert len(ask(waits, range(20))) == 20
 
 
@@ -311,11 +311,11 @@ def test_a_task_renews_its_claims_for_as_long_as_its_calls_take(plan, monkeypatc
     monkeypatch.setattr("jobs.run.keys.claims.RENEW_EVERY", 0.1)
     one = plan("one")
     register(one), decide(one)
-    claims = claims_of(one)
+    claims = parse_claims(one)
     taken = claims.take(batches([1]))
     batch = next(taken)
-    (name,) = folder_of(one).names("runs/one/claims")
-    path, long_ago = f"{folder_of(one).path}/{name}", time.time() - 60
+    (name,) = open_folder(one).names("runs/one/claims")
+    path, long_ago = f"{open_folder(one).path}/{name}", time.time() - 60
     os.utime(path, (long_ago, long_ago))
     deadline = time.monotonic() + 20
     while Path(path).stat().st_mtime < long_ago + 50 and time.monotonic() < deadline:
@@ -323,7 +323,7 @@ def test_a_task_renews_its_claims_for_as_long_as_its_calls_take(plan, monkeypatc
     assert Path(path).stat().st_mtime > long_ago + 50
     claims.finished(batch)
     time.sleep(0.3)
-    assert folder_of(one).names("runs/one/claims") == []
+    assert open_folder(one).names("runs/one/claims") == []
     claims.end()
 
 
@@ -333,7 +333,7 @@ def test_a_task_that_waits_long_says_so(plan, monkeypatch, caplog):
     register(one), register(other)
     decide(one), decide(other)
     claim_all(other)
-    claims = claims_of(one)
+    claims = parse_claims(one)
     threading.Timer(1.0, claims.end).start()
     assert list(claims.take(batches(range(5)))) == []
     assert "waits for other runs, which ask 5 of its keys" in caplog.text
@@ -345,7 +345,7 @@ def test_a_call_whose_answer_another_run_lost_is_not_made_again(plan):
     register(one), register(two)
     decide(one), decide(two)
     mark = StoredAnswer("[7]", "asked", None, time.time_ns() // 1000, "one")
-    folder_of(one).write_part(run_of_keys("one"), "0-0-x-00000", [mark], lasting=True)
+    open_folder(one).write_part(run_of_keys("one"), "0-0-x-00000", [mark], lasting=True)
     assert ask(two, [7, 8]) == ["[8]"]
     assert ask(plan("three"), [7, 8]) == ["[7]"]  # the declaration says now that the call may be repeated
 
@@ -357,9 +357,9 @@ def test_answers_of_a_dead_run_that_no_longer_hold_are_asked_by_the_prefetch(pla
     now = time.time_ns() // 1000
     found = {"expired": ("ok", b"1", now - 10), "miss": ("miss", None, now - 2 * 86_400 * 10**6)}[old]
     answers = [StoredAnswer("[7]", *found, "one"), StoredAnswer("[8]", "ok", b"1", now, "one")]
-    folder_of(one).write_part(run_of_keys("one"), "0-0-x-00000", answers)
+    open_folder(one).write_part(run_of_keys("one"), "0-0-x-00000", answers)
     if old == "expired":
-        mark_expired(folder_of(one), ["[7]"])
+        mark_expired(open_folder(one), ["[7]"])
     register(two)
     assert ask(two, [7, 8]) == ["[7]"]
 
@@ -368,7 +368,7 @@ def test_answers_of_a_dead_run_that_no_longer_hold_are_asked_by_the_prefetch(pla
 def test_what_voids_or_settles_a_record_of_a_dead_runs_journal_counts_in_the_prefetch(plan, later):
     """A journal is read again, but not the part that says that its record no longer counts."""
     one, two = plan("one"), replace(plan("two"), idempotent=later == "expired")
-    now, folder = time.time_ns() // 1000, folder_of(one)
+    now, folder = time.time_ns() // 1000, open_folder(one)
     outcome = {"expired": "ok", "error": "asked"}[later]
     old = StoredAnswer("[7]", outcome, b"1" if outcome == "ok" else None, now - 10, "one")
     folder.journal(run_of_keys("one"), "0-0-x-00000").append(as_table([old]))
@@ -379,7 +379,7 @@ def test_what_voids_or_settles_a_record_of_a_dead_runs_journal_counts_in_the_pre
     register(two)
     search = Search(folder, pa.array(["[7]", "[8]"]))
     assert known_answers(search, LOOKUP, two).num_rows == 0
-    claims = claims_of(two, seen=search.seen)
+    claims = parse_claims(two, seen=search.seen)
     taken = [text for batch in claims.take(batches([7, 8])) for text in batch["text"].to_pylist()]
     assert sorted(taken) == ["[7]", "[8]"]
 
@@ -387,9 +387,9 @@ def test_what_voids_or_settles_a_record_of_a_dead_runs_journal_counts_in_the_pre
 def test_stored_answers_that_the_declaration_calls_errors_are_asked_by_the_prefetch(plan):
     one, two = plan("one"), plan("two")
     answers = [StoredAnswer(f"[{k}]", "ok", b'{"x": %d}' % k, time.time_ns() // 1000, "one") for k in (7, 8)]
-    folder_of(one).write_part(run_of_keys("one"), "0-0-x-00000", answers)
+    open_folder(one).write_part(run_of_keys("one"), "0-0-x-00000", answers)
     register(two)
-    claims = claims_of(two, lookup=replace(LOOKUP, error_when=("$.x == 7",)))
+    claims = parse_claims(two, lookup=replace(LOOKUP, error_when=("$.x == 7",)))
     (given,) = claims.take(batches([7, 8]))
     claims.end()
     assert given["text"].to_pylist() == ["[7]"]
@@ -399,7 +399,7 @@ def test_stored_answers_that_the_declaration_calls_errors_are_asked_by_the_prefe
 def test_a_late_attempt_sees_what_a_run_answered_that_began_after_its_own(plan):
     two, three = plan("two"), plan("three")
     register(two), decide(two)
-    seen = Search(folder_of(two), pa.array(["[7]"]))
+    seen = Search(open_folder(two), pa.array(["[7]"]))
     seen.update(1)
     register(three)
     answer(three, [7])
@@ -414,7 +414,7 @@ def test_a_late_attempt_sees_what_a_run_answered_that_began_after_its_own(plan):
 
 def answer(plan, keys, name="0-0-0"):
     answers = [StoredAnswer(f"[{key}]", "ok", b"1", time.time_ns() // 1000, plan.run_id) for key in keys]
-    folder_of(plan).write_part(plan.run_id, name, answers)
+    open_folder(plan).write_part(plan.run_id, name, answers)
 
 
 def later(*steps, seconds=0.4):
@@ -453,7 +453,7 @@ def test_keys_that_a_lone_run_prefetches_are_left_to_it_until_it_has_prefetched(
     asked = ask(keys, range(100))
     going.join()
     assert sorted(asked) == sorted(f"[{key}]" for key in range(59, 100))
-    assert folder_of(alone).names("runs/alone") == ["runs/alone/by_row.arrow", "runs/alone/run.json"]
+    assert open_folder(alone).names("runs/alone") == ["runs/alone/by_row.arrow", "runs/alone/run.json"]
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
@@ -501,14 +501,14 @@ def test_no_key_that_another_run_has_is_given_whatever_operation_fails(plan, tmp
     other = plan("other")
     register(other), decide(other)
     claimed = {share_of(key) for key in range(30)}
-    folder_of(other).write(f"runs/other/{shares_file(claimed)}", b"{}")
+    open_folder(other).write(f"runs/other/{shares_file(claimed)}", b"{}")
     answer(other, range(30, 40))
     free = {f"[{key}]" for key in range(40, 60) if share_of(key) not in claimed}
     assert len(free) > 10
     for step in itertools.count(1, every):
         own = plan(f"own{step}")
         register(own)
-        claims = claims_of(own)
+        claims = parse_claims(own)
         given, raised = set(), None
         storage.fail_at(step)
         try:

@@ -12,7 +12,7 @@ from jobs.ledger.answers import StoredAnswer, as_answers
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select
 from jobs.run.keys.day_keys import SparkKeys
-from jobs.run.keys.hits import Hits, find_hits, folder_of, run_of_keys, with_own_answers
+from jobs.run.keys.hits import Hits, find_hits, open_folder, run_of_keys, with_own_answers
 from jobs.run.keys.key_texts import ROWS, TEXT
 from tidegate import HttpLookup, Service
 
@@ -24,7 +24,7 @@ SCORE = HttpLookup(
 
 def test_an_answer_that_held_when_the_run_began_holds_to_its_end(tmp_path):
     plan = LedgerPlan(str(tmp_path), "score", "f" * 16, "r", Ttl(ok=timedelta(days=1)), 200, 0.5)
-    folder, now = folder_of(plan), time.time_ns() // 1000
+    folder, now = open_folder(plan), time.time_ns() // 1000
     a_day_ago = now - 24 * 3600 * 1_000_000
     before = [StoredAnswer(key, "ok", b"1", a_day_ago, "yesterday") for key in ("[1]", "[2]")]
     folder.write_part("yesterday", "0-0-0", before)
@@ -54,7 +54,7 @@ def test_a_stored_answer_that_cannot_be_read_is_missing_where_several_rows_have_
     plan = LedgerPlan(str(tmp_path), "score", "f" * 16, "r", Ttl(), 200, 0.5, idempotent=idempotent)
     texts = {"[1]": b'{"score": 1}', "[2]": b'{"score": {"$datetime": "NaT"}}', "[3]": b'{"score": '}
     stored = [StoredAnswer(key, "ok", text, 9, "before") for key, text in texts.items()]
-    folder_of(plan).write_part("before", "0-0-0", stored)
+    open_folder(plan).write_part("before", "0-0-0", stored)
     keys = Distinct(pa.table({TEXT: [*texts], ROWS: [2, 2, 1]}), SCORE)
     found = find_hits(keys, plan, seed=1)
     assert found.missing[TEXT].to_pylist() == (["[2]"] if idempotent else [])

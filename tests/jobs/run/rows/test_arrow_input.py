@@ -17,7 +17,7 @@ from jobs.input import dealing
 from jobs.input.day import of_files
 from jobs.input.file_rows import BYTES_AT_ONCE
 from jobs.input.types import SPARK_TYPES
-from jobs.run.engines.spark_coordinator import coordinator_of
+from jobs.run.engines.spark_coordinator import open_coordinator
 from jobs.run.engines.spark_failures import own_words
 from jobs.run.enrich import write_out
 from jobs.run.keys.day_keys import task_column
@@ -185,11 +185,11 @@ def test_a_file_that_breaks_after_planning_is_named_with_the_cure(spark, tmp_pat
     with pytest.raises(TidegateError, match=rf"^{sentence}$"):
         list(plan.reads.of(0))
     file.unlink()
-    before = set(coordinator_of(spark)._frames)
+    before = set(open_coordinator(spark)._frames)
     with pytest.raises(PythonException) as caught:
         write_out(prepared, plan, str(tmp_path / "out"))
     error = own_words(caught.value)
     assert type(error) is TidegateError
     assert re.fullmatch(sentence, str(error))
     assert plan.driver is None
-    assert set(coordinator_of(spark)._frames) == before  # the failed job is released
+    assert set(open_coordinator(spark)._frames) == before  # the failed job is released

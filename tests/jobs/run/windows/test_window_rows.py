@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs import schema
-from jobs.run.windows.arrival import arrival_of
+from jobs.run.windows.arrival import read_arrival
 from jobs.run.windows.window_rows import END, START, WindowedDay, aggregated
 from jobs.schema import DeclaredFacts, EventTimeFacts, WindowFacts
 from tests.support.window_model import Model
@@ -66,7 +66,7 @@ def day_of(spark, folder, files, bound, start=NOON):
         enrichment="w", table=str(folder), input_path="", partition="date", mode="unordered", lookups=(),
         row_id=schema.SOURCE_IDENTITY, event_time=EventTimeFacts("at", bound / 1000),
     )  # fmt: skip
-    arrival = arrival_of(paths, counts, "at", bound)
+    arrival = read_arrival(paths, counts, "at", bound)
     return WindowedDay(spark.read.parquet(*paths), paths, declared, arrival, folder / "windows")
 
 

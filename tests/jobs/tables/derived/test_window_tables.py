@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from jobs.commands.forgetting.forgotten_windows import remake_windows
 from jobs.errors import DeclarationError, TidegateError
 from jobs.run.day import run_day
-from jobs.storage.stored_files import filesystem_of, parquet_source
+from jobs.storage.stored_files import open_filesystem, parquet_source
 from jobs.tables.derived.window_tables import publish_windows
 from jobs.tables.publishing import publish
 from jobs.tables.records.published_runs import last_published
@@ -118,7 +118,7 @@ def test_a_days_windows_are_written_checked_and_replaced_with_it(spark):
     assert [row[0] for row in rows_of("by_minute__dropped", "id")] == [8]
     for file in last_published("actions", DAY).facts.files:  # as `forget` leaves a day
         rows = pq.read_table(parquet_source(file))
-        filesystem, path = filesystem_of(file)
+        filesystem, path = open_filesystem(file)
         pq.write_table(rows.filter(pc.not_equal(rows["id"], 2)), path, filesystem=filesystem)
     remake_windows(enrichment, DAY)
     assert rows_of("by_minute", *columns) == sorted([("pv", at(-120), 1, 1.0, 1, day, day), before_midnight], key=str)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from data_quality.day_quality import DayQuality
-from data_quality.report.day_runs import runs_of
+from data_quality.report.day_runs import list_day_runs
 from jobs.process.day_pipeline import DayPipeline
 from jobs.process.publish_decision import render_report
 from jobs.schema import DayFacts, PriceFacts
@@ -120,7 +120,7 @@ def test_a_run_that_was_killed_while_it_was_checked_keeps_its_figures(towns):
     made = towns.written(DAY, [1, 2], "killed", {})
     run_records.save(made)
     run_records.spark_log("towns", DAY, "killed").touch()
-    (line,) = runs_of(DAY, run_records.load("towns"), killed_runs("towns", TABLE))
+    (line,) = list_day_runs(DAY, run_records.load("towns"), killed_runs("towns", TABLE))
     assert (line.state, line.rows, line.calls) == ("killed", 2, 2)
     render_report(DayQuality(), "towns", TABLE)
     assert "not published: killed" in Path(f"data/reports/towns/{DAY}/index.html").read_text()

@@ -8,11 +8,11 @@ import pytest
 from asyncio_core import AsyncFunction, StreamRecord
 from asyncio_core.testing import run_virtual
 from jobs.clients.client import Throttled
-from jobs.declare.lookup import service_of
+from jobs.declare.lookup import service_identity
 from jobs.limits.lease_book import CLOSED, OPEN, PROBE, Answer, Limit, Share
 from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.limits.limits_plan import CALLS, Reserved, ServiceLimits
-from jobs.task.lease.lease_messages import claims_of, message_of
+from jobs.task.lease.lease_messages import parse_claims, write_message
 from jobs.task.lease.service_lease import ServiceLease
 from jobs.task.link.progress import AttemptCounts
 from jobs.task.lookup.lookup_state import LookupState, Row
@@ -58,7 +58,7 @@ class Driver:
 
     def send(self, _kind, number, at, services):
         found = {
-            service: message_of(self.keeper.heartbeat(str(id(self)), claims_of(claims, self.keeper.declared)))
+            service: write_message(self.keeper.heartbeat(str(id(self)), parse_claims(claims, self.keeper.declared)))
             for service, claims in services.items()
         }
         asyncio.get_running_loop().call_later(0.003, self.limits.take, number, [], found)
@@ -71,7 +71,7 @@ class Task:
         self.function, self.rows = function, []
         loop = asyncio.get_running_loop()
         declared = lookup(function, timeout=LONGEST, cache=cache, max_concurrency=share)
-        limits = limits or ServiceLimits(service_of(declared), {CALLS: Limit(share)}, LONGEST)
+        limits = limits or ServiceLimits(service_identity(declared), {CALLS: Limit(share)}, LONGEST)
         plan = replace(task_plan(declared, share=share), limits=(limits,))
         clock = lambda: int(loop.time() * 1e6)  # noqa: E731
         self.limits = TaskLimits(plan, 0, driver or NoDriver(), clock, lambda _share: None)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from asyncio_core import WatermarkStrategy
 from jobs import schema
 from jobs.declare.answers.answer_types import read_ddl
-from jobs.input.keys.arrow_keys import keys_of, values_of
+from jobs.input.keys.arrow_keys import read_key_tuples, to_values
 from jobs.task.lookup.lookup_state import LookupState, Row
 from jobs.task.rows.arrow_batches import Assembler, BatchLayout, EventTimes, InputBatch
 
@@ -96,15 +96,15 @@ def test_without_an_event_time_there_are_no_watermarks_and_nothing_is_late():
 )
 def test_times_become_the_objects_that_arrow_itself_makes_of_them(moments, kind):
     column = pa.array(moments, pa.timestamp("us")).cast(kind)
-    assert list(map(repr, values_of(column))) == list(map(repr, column.to_pylist()))
+    assert list(map(repr, to_values(column))) == list(map(repr, column.to_pylist()))
 
 
 def test_a_key_with_a_null_in_it_is_no_key_unless_nulls_are_wanted():
     batch = pa.record_batch({"a": [1, None, 3], "b": ["x", "y", None]})
-    assert keys_of(batch, ["a", "b"]) == [(1, "x"), None, None]
-    assert keys_of(batch, ["a", "b"], nulls=True) == [(1, "x"), (None, "y"), (3, None)]
-    assert keys_of(batch, ["a"]) == [(1,), None, (3,)]
-    assert keys_of(batch.slice(0, 0), ["a"]) == []
+    assert read_key_tuples(batch, ["a", "b"]) == [(1, "x"), None, None]
+    assert read_key_tuples(batch, ["a", "b"], nulls=True) == [(1, "x"), (None, "y"), (3, None)]
+    assert read_key_tuples(batch, ["a"]) == [(1,), None, (3,)]
+    assert read_key_tuples(batch.slice(0, 0), ["a"]) == []
 
 
 # -- the assembler -----------------------------------------------------------------------------------------------------
