@@ -60,8 +60,8 @@ def commonest_errors(check: ToleranceCheck, day: WrittenDay) -> str:
     causes: Counter[str] = Counter()
     for read in day.output.parts():
         task = read()
-        summarize = task.table[check.error].filter(task.one_of(check.status, *check.outcomes))
-        for one in summarize.value_counts().to_pylist():
+        errors = task.table[check.error].filter(task.one_of(check.status, *check.outcomes))
+        for one in errors.value_counts().to_pylist():
             causes[_VARYING.sub("…", str(one["values"])[:200])] += one["counts"]
     top = sorted(causes.items(), key=lambda cause: (-cause[1], cause[0]))[:3]
     return "".join(f"; {count:,} times {cause}" for cause, count in top)

@@ -120,6 +120,6 @@ def test_fingerprints_are_those_of_the_checkout(lean, tmp_path):
 
 def test_an_import_that_cannot_be_renamed_is_refused():
     renamed = with_inner_names("def f():\n    from jobs.declare.values.env import (\n        Env)\n")
-    assert renamed == "def f():\n    from tidegate._jobs.declare.env import (\n        Env)\n"
+    assert renamed == "def f():\n    from tidegate._jobs.declare.values.env import (\n        Env)\n"
     with pytest.raises(ValueError, match="cannot be renamed"):
         with_inner_names("import jobs.schema\n")

@@ -36,5 +36,9 @@ def remake_windows(enrichment: Enrichment, day: str) -> None:
 
 def _all_input_files(facts: DayFacts) -> tuple[str, ...]:
     """Those of all batches of a stream, whose last one the record is of; in the order of arrival."""
-    summarize = frozenset().union(*map(sources, facts.files))
-    return facts.input_files if summarize <= {*facts.input_files} else tuple(sorted(summarize.union(facts.input_files)))
+    read_by_rows = frozenset().union(*map(sources, facts.files))
+    return (
+        facts.input_files
+        if read_by_rows <= {*facts.input_files}
+        else tuple(sorted(read_by_rows.union(facts.input_files)))
+    )

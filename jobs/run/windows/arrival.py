@@ -41,12 +41,12 @@ def read_arrival(
     """
     times = {path: np.full(rows, ABSENT, np.int64) for path, rows in counts.items()}
     names = {path: path for path in counts}
-    for uri, rows, summarize in _event_times(written, event_time):
+    for uri, rows, moments in _event_times(written, event_time):
         path = path_of(uri)
         names[path] = uri
         if missing := max(0, int(rows.max()) + 1 - len(times[path])):  # the file was replaced since
             times[path] = np.append(times[path], np.full(missing, ABSENT, np.int64))
-        times[path][rows] = summarize
+        times[path][rows] = moments
     found, highest = [], NEVER
     for path, of_file in times.items():
         before = np.maximum.accumulate(np.append(highest, of_file))

@@ -61,8 +61,8 @@ def test_the_check_expects_what_flinks_operator_did(trace):
     times = np.array([time for _, time in trace["rows"]], np.int64)
     arrived = Arrived.of(times, trace["bound_ms"], codes)
     found = find_windows(arrived, reading_facts(trace))
-    summarize = [keys[row] for row in found.first]
-    table = zip(summarize, found.start, found.end, found.rows, found.fired, found.pane, strict=True)
+    first_keys = [keys[row] for row in found.first]
+    table = zip(first_keys, found.start, found.end, found.rows, found.fired, found.pane, strict=True)
     assert sorted(table, key=str) == firings_of(trace)
     assert np.flatnonzero(dropped_rows(arrived, reading_facts(trace))).tolist() == trace["dropped"]
 

@@ -102,9 +102,9 @@ def held(service, keys):
     assert asked.total() - keys <= IN_FLIGHT + FLUSH_ROWS
     (record,) = run_records.load("scored", DAY)
     message = record.facts.asked_by[0]  # of the keys that the ledger did not know when the run began
-    asked_first, summarize = map(int, re.findall(r"\d+", message.replace(",", "")))
+    asked_first, rows = map(int, re.findall(r"\d+", message.replace(",", "")))
     assert 0 < asked_first <= keys
-    assert summarize == asked_first * ROWS_PER_KEY
+    assert rows == asked_first * ROWS_PER_KEY
     rows = [row for file in record.facts.files for row in pq.ParquetFile(file).read().to_pylist()]
     assert Counter((row["k"], row["twice"], row["score_status"]) for row in rows) == {
         (key, 2 * key, "ok"): ROWS_PER_KEY for key in range(keys)

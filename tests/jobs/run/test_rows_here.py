@@ -243,7 +243,7 @@ def test_a_driver_of_many_days_keeps_no_thread_and_no_connection_of_a_day(projec
 
 
 def of_attempts(monkeypatch, many):
-    monkeypatch.setattr(engines, "attempts_of", lambda _master: many)
+    monkeypatch.setattr(engines, "allowed_task_attempts", lambda _master: many)
 
 
 def test_a_task_that_failed_is_tried_again_as_often_as_the_master_says(spark, monkeypatch, caplog):

@@ -83,9 +83,9 @@ def test_ten_days_two_at_once_ask_each_key_once_but_for_those_in_flight_at_the_s
         (figures,) = record.figures.lookups
         assert figures.outcomes["ok"] == record.figures.rows_in == 3 * keys
         (message,) = record.facts.asked_by  # of the keys that the ledger did not know when the day began
-        asked_first, summarize = map(int, re.findall(r"\d+", message.replace(",", "")))
+        asked_first, rows = map(int, re.findall(r"\d+", message.replace(",", "")))
         assert keys - common <= asked_first <= keys
-        assert summarize == 3 * asked_first
+        assert rows == 3 * asked_first
     assert sum(record.figures.lookups[0].calls for record in found) == sum(asked.values())
 
 

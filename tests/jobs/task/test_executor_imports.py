@@ -37,8 +37,8 @@ print([name for name in {NOT_THERE} if name in sys.modules])
 
 @pytest.mark.process
 def test_what_tasks_run_loads_nothing_that_only_the_driver_has():
-    summarize = [run_partition, run_prefetch, without_doubt, key_texts, TaskFiles, SessionWindows]
-    require_light(pickle.dumps([*summarize, hidden_files, metrics.count, seen_in]))
+    run_by_tasks = [run_partition, run_prefetch, without_doubt, key_texts, TaskFiles, SessionWindows]
+    require_light(pickle.dumps([*run_by_tasks, hidden_files, metrics.count, seen_in]))
 
 
 @pytest.mark.spark

@@ -53,7 +53,7 @@ def test_a_key_has_the_value_and_the_type_that_a_run_gives_it(spark, tmp_path):
     (names,) = layout.keys
     of_a_run = keyed.select(*names).toArrow().combine_chunks().to_batches()[0]
     (previewed,) = evaluate_keys(enrichment, [lookup], first_rows(day, 10), pytest.fail)
-    summarize = pa.RecordBatch.from_arrays(previewed, names=list(names))
-    found, wanted = (arrow_batches.evaluate_keys(batch, names, nulls=True) for batch in (summarize, of_a_run))
+    previewed_rows = pa.RecordBatch.from_arrays(previewed, names=list(names))
+    found, wanted = (arrow_batches.read_key_tuples(batch, names, nulls=True) for batch in (previewed_rows, of_a_run))
     assert repr(found) == repr(wanted)
     assert [array.type for array in previewed] == [of_a_run.column(name).type for name in names]

@@ -94,7 +94,9 @@ def test_a_kill_before_or_amid_the_folders_is_made_up_for_by_the_next_day(killed
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(f"jobs.tables.{'shown_elsewhere' if killed == 'show' else 'shown_as_parquet'}.{killed}", kill)
+        patched.setattr(
+            f"jobs.tables.shown.{'shown_elsewhere' if killed == 'show' else 'shown_as_parquet'}.{killed}", kill
+        )
         with pytest.raises(KeyboardInterrupt):
             publishing.publish(run("b", FIRST, [7]))
     assert shown() == [1, 2, 3]
