@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812
 
 from jobs import schema
+from jobs.clients import request_counter
 from jobs.errors import DeclarationError
 from jobs.input.file_rows import ROWS_AT_ONCE
 from jobs.run.coordinator.run_leases import build_keepers, leased_limits
@@ -81,6 +81,7 @@ def carry_out(prepared: DataFrame, plan: PartitionPlan) -> DataFrame:
     plan = _with_address(engine_for(prepared), plan)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        request_counter.begin()
         return without_doubt(run_partition(plan, batches))
 
     return _by_tasks(prepared, task, written_schema(prepared.schema, plan.layout))
@@ -193,7 +194,7 @@ def _checked(sent: RequestMetricsCollector | None) -> Callable[[Iterator[pa.Reco
 
     A task would load this module with a function of it.
     """
-    return partial(without_doubt, counts_anew=False) if sent is None else iter
+    return without_doubt if sent is None else iter
 
 
 def distinct_columns(layout: BatchLayout) -> Iterator[str]:

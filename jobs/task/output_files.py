@@ -81,11 +81,9 @@ class TaskFiles:
         place = below(self.folder, f"part-{task:05d}-{token(8)}.parquet")
         of_the_input: list[OSError] = []
         rows = 0
-        request_counter.begin()
         try:
             with new_file(place) as target:
-                if self.meters is not None:
-                    request_counter.begin(self.meters.open())
+                request_counter.begin(None if self.meters is None else self.meters.open())
                 options = {"store_schema": False, "use_dictionary": self._dictionaries()}
                 with pq.ParquetWriter(target, self.schema, **options) as writer:
                     writer.add_key_value_metadata({SPARK_TYPES: self.spark_types})

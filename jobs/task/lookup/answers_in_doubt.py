@@ -8,15 +8,8 @@ from jobs.clients import request_counter
 from jobs.errors import TidegateError
 
 
-def without_doubt(rows: Iterator[pa.RecordBatch], *, counts_anew: bool = True) -> Iterator[pa.RecordBatch]:
-    """Fail a task with answers in doubt, if no check can hold its rows back.
-
-    Args:
-        rows: Of the task.
-        counts_anew: Nobody else begins the counts of the task's requests.
-    """
-    if counts_anew:
-        request_counter.begin()
+def without_doubt(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Fail a task with answers in doubt, if no check can hold its rows back. The counts of its requests have begun."""
     yield from rows
     for lookup, counts in request_counter.counted().items():
         if counts.in_doubt:
