@@ -7,7 +7,6 @@ import dataclasses
 import datetime as dt
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -24,7 +23,7 @@ from jobs.tables.delta.copied_log import COMMIT_TRIES
 from jobs.tables.delta.delta_log import commit_hooks, lasting, table_at
 from jobs.tables.delta.publishers import alone_with, storing
 from jobs.tables.leases.day_leases import Lease
-from jobs.tables.publishing import add_actions, add_columns, beside, created, delta_schema, transaction_name
+from jobs.tables.publishing import add_actions, add_columns, created, delta_schema, lasting_beside, transaction_name
 from jobs.tables.records import run_records
 from jobs.tables.records.published_runs import last_published, publications
 from jobs.tables.shown import shown_elsewhere
@@ -124,9 +123,7 @@ def publish_batch(
             lease.confirm()
         for record in records:
             deliver(record.facts)
-        with ExitStack() as until_named:
-            for written in (table, *beside(records[0].facts)):
-                until_named.enter_context(lasting(written))
+        with lasting(table), lasting_beside(records[0].facts):
             for record in records:
                 audit.write(record.facts, again=False)
                 if record.dead_letters:

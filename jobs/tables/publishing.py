@@ -83,7 +83,7 @@ def _committed(record: DayRecord, published: DeltaTable | None) -> int:
     there.
     """
     facts = record.facts
-    with _lasting_beside(facts):
+    with lasting_beside(facts):
         remove_other_runs = audit.write(facts), dead_letters.write(facts)
     try:
         before = facts.changes.over if facts.changes else None
@@ -93,14 +93,14 @@ def _committed(record: DayRecord, published: DeltaTable | None) -> int:
         for table in beside(facts):
             by_run.remove(table, facts)
         raise
-    with _lasting_beside(facts):
+    with lasting_beside(facts):
         for remove in remove_other_runs:
             remove()
     return version
 
 
 @contextmanager
-def _lasting_beside(facts: DayFacts) -> Iterator[None]:
+def lasting_beside(facts: DayFacts) -> Iterator[None]:
     """Sync the body's commits to the tables beside the published one."""
     audit_table, letters_table = beside(facts)
     with lasting(audit_table), lasting(letters_table):
