@@ -94,8 +94,7 @@ def _is_copied(file: StoredFile, declared: Input) -> bool:
 def _staged(file: StoredFile, declared: Input, folder: str, *, hidden: bool) -> str:
     try:
         also = [file.facts] if isinstance(file, ScannedFile) else TEXT_RULES if declared.schema else []
-        facts = json.dumps([declared.format, declared.schema, file.size, file.changed_ns, *also])
-        target = below(folder, f"{file.name}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}.parquet")
+        target = _place(file, folder, [declared.format, declared.schema, file.size, file.changed_ns, *also])
         if not _is_kept(target):
             with _copy_at(target) as copy:
                 if not _written(file, declared, copy):
@@ -109,6 +108,12 @@ def _staged(file: StoredFile, declared: Input, folder: str, *, hidden: bool) -> 
     except OSError as error:  # gzip's too, of another file or a wrong checksum
         raise DeclarationError(f"input: {file.place} cannot be copied to {folder}: {error_text(error)}.") from error
     return target
+
+
+def _place(file: StoredFile, folder: str, facts: Sequence[Any]) -> str:
+    """The place of a copy, whose name changes with the facts that it depends on."""
+    digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
+    return below(folder, f"{file.name}-{digest}.parquet")
 
 
 def _is_kept(target: str) -> bool:
@@ -171,8 +176,8 @@ def typed_copy(file: str, types: Mapping[str, pa.DataType], folder: str) -> str:
         DeclarationError: The file changes, or the copy cannot be written.
     """
     stored = StoredFile.at(file)
-    facts = json.dumps([stored.size, stored.changed_ns, {name: str(kind) for name, kind in types.items()}])
-    target = below(folder, f"{stored.name}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}.parquet")
+    named = {name: str(kind) for name, kind in types.items()}
+    target = _place(stored, folder, [stored.size, stored.changed_ns, named])
     if _is_kept(target):
         return target
     try:
