@@ -28,8 +28,8 @@ def check_package(
 ) -> Iterator[tuple[str, str, Finding]]:
     """The result for each enrichment: its name, a sentence, and the finding. A fault does not stop the others.
 
-    day: of the input, or an hour; by default the last one of each. engine: that of the runs; by default the one that
-    the environment chooses. Raises DeclarationError without the package.
+    day: The day or hour of the input; by default the last one of each enrichment. engine: Runs the days; by default
+    the environment chooses it. Raises DeclarationError without the package.
     """
     checked: list[Discovered] = []
     for module in list_modules(package):

@@ -126,7 +126,7 @@ def _of_lookups_only(enrichment: Enrichment) -> Enrichment:
 
 
 def _check(run: _Run) -> None:
-    """Check secrets, services and limits; in another thread, because a notebook's has an event loop of its own."""
+    """Check secrets, services and limits in another thread, because a notebook runs an event loop in this one."""
     with ThreadPoolExecutor(1) as pool:
         for step in steps(run.enrichment, None, None):
             pool.submit(step).result()
