@@ -5,7 +5,8 @@ show. A day that a kill left unshown is made up for by the next publication.
 """
 
 import shutil
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,11 +25,14 @@ from jobs.tables.delta.publishers import storing
 STATE = "_tidegate"  # readers of folders ignore names that begin with _
 DRAFT_OF_STATE = f".{STATE}."  # begins its name
 DRAFTS = "_writing"
+LISTED_WITHIN = 0.5  # s; a reader lists a folder so soon after it opened it
 
 
-def show(declared: DeclaredFacts) -> None:
+def show(declared: DeclaredFacts, *, sleep: Callable[[float], object] = time.sleep) -> None:
     """Bring the folders to the state of the published table, day by day.
 
+    The replaced files are removed a moment later: a reader that opened the folder before the exchange and listed it
+    afterwards would find no file, and take the day for empty. Now it finds names that are not there, and fails.
     Call it under `alone_with`. Raises TidegateError: the published table then is ahead until the next publication.
     """
     published = table_at(declared.table)
@@ -53,6 +57,8 @@ def show(declared: DeclaredFacts) -> None:
             elif shown.is_dir():
                 shown.rename(draft / "old")
             durable.sync(folder)
+        if any(drafts.glob("*")):
+            sleep(LISTED_WITHIN)
         shutil.rmtree(drafts, ignore_errors=True)
         durable.write(folder / STATE, state_of(published).encode())
 

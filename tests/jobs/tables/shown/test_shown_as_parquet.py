@@ -1,6 +1,7 @@
 """The published table as folders of Parquet: readers without a table format see the old day or the new one."""
 
 import dataclasses
+import os
 import threading
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from jobs.run.plan.preflight import preflight
 from jobs.schema import Verdict
 from jobs.storage import exchange
 from jobs.tables import publishing
+from jobs.tables.shown import shown_as_parquet
 from jobs.tables.shown.shown_as_parquet import refuse_foreign
 from tests.jobs.tables import test_publishing
 from tests.jobs.tables.test_publishing import EVERYWHERE, FIRST, SECOND, project, wind  # noqa: F401
@@ -26,8 +28,9 @@ FOLDER = Path("plain")
 
 
 @pytest.fixture(autouse=True)
-def here(project):  # noqa: F811
-    """Each test in a folder of its own."""
+def here(project, monkeypatch):  # noqa: F811
+    """Each test in a folder of its own, where replaced files are removed at once."""
+    monkeypatch.setattr(shown_as_parquet, "LISTED_WITHIN", 0.0)
 
 
 def run(*args, **facts):
@@ -119,7 +122,8 @@ def test_after_a_kill_amid_the_first_publication_the_folder_is_known_as_ours(kil
     assert (shown(FIRST), shown(SECOND)) == ([1, 2, 3], [9])
 
 
-def test_a_reader_sees_a_whole_day_or_misses_its_files_and_mixes_no_two():
+def test_a_reader_sees_a_whole_day_or_misses_its_files_and_mixes_no_two(monkeypatch):
+    monkeypatch.setattr(shown_as_parquet, "LISTED_WITHIN", 0.5)
     publishing.publish(run("r0", FIRST, [0] * 8, parts=4))
     seen, ended = set(), threading.Event()
 
@@ -133,13 +137,30 @@ def test_a_reader_sees_a_whole_day_or_misses_its_files_and_mixes_no_two():
     reader = threading.Thread(target=read)
     reader.start()
     try:
-        for number in range(1, 12):
+        for number in range(1, 7):
             publishing.publish(run(f"r{number}", FIRST, [number] * 8, parts=4))
     finally:
         ended.set()
         reader.join(60)
-    assert seen <= {(number,) * 8 for number in range(12)}
+    assert seen <= {(number,) * 8 for number in range(7)}
     assert len(seen) > 1
+
+
+def test_a_reader_who_opened_a_day_before_it_is_replaced_does_not_find_it_empty(monkeypatch):
+    publishing.publish(run("a", parts=2))
+    replacing = run("b", FIRST, [7])
+    with monkeypatch.context() as patched:
+        patched.setattr("jobs.tables.shown.shown_elsewhere.show", lambda _: None)
+        publishing.publish(replacing)
+    opened, listed = os.open(FOLDER / f"date={FIRST}", os.O_RDONLY), []
+    shown_as_parquet.show(
+        replacing.facts.declared,
+        sleep=lambda _: listed.extend(os.listdir(opened)),  # noqa: PTH208  # a folder, not its name
+    )
+    os.close(opened)
+    assert sorted(listed) == ["a-00000.parquet", "a-00001.parquet"]
+    assert shown() == [7]
+    assert not (FOLDER / "_writing").exists()
 
 
 def test_where_the_kernel_cannot_exchange_names_the_day_is_replaced_by_renames(monkeypatch):
