@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from jobs.errors import TidegateError
 from jobs.input.sizes import measure_files
-from jobs.run.engines.spark_session import FEW_ROWS
 from jobs.schema import DayRecord
 from jobs.storage.locked_folders import temporary_folder
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from jobs.run.changes.changed_rows import ChangedRows
 
 SMALL_INPUT = 1 << 20  # bytes
+FEW_ROWS = 20_000
 
 
 @dataclass(frozen=True)

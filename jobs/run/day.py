@@ -9,7 +9,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from jobs.run.metrics.limiting_factor import with_limits
 from jobs.run.metrics.progress import RunProgress
 from jobs.run.plan.options import RunOptions
 from jobs.run.plan.preflight import preflight, require_new_run
-from jobs.schema import DayFacts, DayRecord, RunBill
+from jobs.schema import DayFacts, DayRecord
 from jobs.storage.urls import is_url
 from jobs.tables.records import run_bills, run_records
 
@@ -41,51 +41,11 @@ Report = Callable[[dict[str, Any]], None]
 ROWS_OF_ONE_TASK = 5_000  # in one file, of a micro-batch
 
 
-def unheard(_event: dict[str, Any]) -> None:
-    """The report of a run to which nobody listens."""
+def ignore_event(_event: dict[str, Any]) -> None:
+    """Discards events of a run."""
 
 
-def proceed(*, here: bool) -> None:
-    """Let a run call at once."""
-
-
-@dataclass(frozen=True)
-class WrittenRun:
-    """A run whose files are written and counted. Its checks are left, which may run beside the next day."""
-
-    engine: Engine  # that wrote it
-    plan: DayPlan
-    record: DayRecord  # not saved yet
-    checks: str | None  # module:function
-    report: Report
-    repeated: bool  # later runs have the same plans
-    bill: RunBill | None  # to be removed; None too where calls may still be under way
-
-    @property
-    def is_checked_by_spark(self) -> bool:
-        """Whether its checks run jobs of Spark: of what only Spark reads or evaluates, and the user's expectations."""
-        facts = self.record.facts
-        return self.plan.tasks.reads is None or bool(facts.declared.expectations) or is_url(facts.folder)
-
-    def judged(self, engine: Engine | None = None) -> DayRecord:
-        """Check the files and save the record. engine: another one of the application, for another thread."""
-        record, engine = self.record, engine or self.engine
-        if self.checks:
-            with engine.interpreted(rows=record.rows_published, repeated=self.repeated):
-                record = _judged(engine, self.plan, record, self.checks)
-        run_records.save(record)  # before it is reported, because the receiver decides about the day at once
-        run_bills.end(self.bill)
-        if self.checks:
-            _show(self.report, "checked", record)
-        return record
-
-
-def run_day(enrichment: Enrichment, day: str, run_id: str, **options: Any) -> DayRecord:
-    """Run one day up to its verdicts, with the options of `write_day`. Returns the saved record; publishes nothing."""
-    return write_day(enrichment, day, run_id, **options).judged()
-
-
-def write_day(
+def run_day(
     enrichment: Enrichment,
     day: str,
     run_id: str,
@@ -93,14 +53,12 @@ def write_day(
     rules: RunOptions | None = None,
     checks: str | None = None,
     compared: Path | None = None,
-    report: Report = unheard,
-    before_calls: Callable[..., object] = proceed,
+    report: Report = ignore_event,
     clock: Callable[[], float] = time.monotonic,
-) -> WrittenRun:
-    """Run one day up to its checks.
+) -> DayRecord:
+    """Run one day up to its verdicts. Returns the saved record; publishes nothing.
 
-    compared: folder in which the starter of this program left what it found changed. before_calls: is called when all
-    is planned, and told whether the calls are made `here`, in this process; what it raises ends the run.
+    compared: folder in which the starter of this program left what it found changed.
 
     Raises DeclarationError before Spark starts, RunStopped if a service is down or denies access or the cap is used
     up, RowFailed for a policy "fail", LedgerError if answers cannot be stored. The ledger then has the answers so far,
@@ -119,7 +77,7 @@ def write_day(
         changed = taken_over(compared / day, input_day) if compared is not None else None
         if changed is None:
             changed = find_changes(enrichment, input_day, day, ignore_ttl=rules is not None and rules.ignore_ttl)
-    return write_input(
+    return run_files(
         enrichment,
         input_day if changed is None else changed.input_day,
         day,
@@ -128,12 +86,11 @@ def write_day(
         rules=rules,
         checks=checks,
         report=report,
-        before_calls=before_calls,
         clock=clock,
     )
 
 
-def write_input(
+def run_files(
     enrichment: Enrichment,
     input_day: InputDay,
     day: str,
@@ -144,11 +101,10 @@ def write_input(
     changed: ChangedRows | None = None,
     rules: RunOptions | None = None,
     checks: str | None = None,
-    report: Report = unheard,
-    before_calls: Callable[..., object] = proceed,
+    report: Report = ignore_event,
     clock: Callable[[], float] = time.monotonic,
-) -> WrittenRun:
-    """Run these files of a day as `write_day` does; their preflight has passed.
+) -> DayRecord:
+    """Run these files of a day as `run_day` does; their preflight has passed.
 
     spark: by default the session of the process. whole_day: they are all of the day, so that its windows are made.
     changed: where they are the changed rows of the day.
@@ -170,10 +126,7 @@ def write_input(
     importing = _import_meanwhile(checks)
     began, sent = clock(), RequestMetricsCollector()
     try:
-        with (
-            RunProgress(engine.coordinator, input_day.rows, report) as progress,
-            engine.interpreted(rows=input_day.rows, repeated=not whole_day),
-        ):
+        with RunProgress(engine.coordinator, input_day.rows, report) as progress:
             run = RunOfDay(
                 day, run_id, started_at, rules or RunOptions(), progress.number,
                 in_one_task=not whole_day and len(input_day.files) == 1 and input_day.rows <= ROWS_OF_ONE_TASK,
@@ -190,9 +143,6 @@ def write_input(
             )
             if here:
                 importing.join()  # an import stops the clocks of calls in this process for tenths of a second
-            waited = clock()
-            before_calls(here=here)
-            began += clock() - waited
             bill = run_records.bill_of(run_id, enrichment.name, day)
             try:
                 facts = _written(plan, input_day, progress, sent, here=here, here_if_known=here_if_known)
@@ -209,7 +159,13 @@ def write_input(
     record = _counted(engine, plan, facts, sent, rows_in=input_day.rows, job_s=clock() - began)
     record = replace(record, figures=with_limits(record.figures, progress.load()))
     _show(report, "written", record)
-    return WrittenRun(engine, plan, record, checks, report, not whole_day, bill if is_settled else None)
+    if checks:
+        record = _judged(engine, plan, record, checks)
+    run_records.save(record)  # before it is reported, because the receiver decides about the day at once
+    run_bills.end(bill if is_settled else None)  # else calls may still be under way
+    if checks:
+        _show(report, "checked", record)
+    return record
 
 
 def _writes_on_store(
@@ -237,7 +193,7 @@ def _is_elsewhere() -> bool:
 
 
 def _show(report: Report, kind: str, record: DayRecord) -> None:
-    if report is not unheard:
+    if report is not ignore_event:
         report({"kind": kind, "record": json.loads(record.to_json())})
 
 

@@ -3,8 +3,8 @@ run it.
 
     python jobs/run/enrich_day.py --enrichment enrichments.flights:flights --day 2013-01-10
 
-Several days after --day share one Spark application: one is written while the one before is checked. A failed day does
-not stop the next one, but a service that is down does.
+Several days after --day share one Spark application and run one after the other. A failed day does not stop the next
+one, but a service that is down does.
 
 Exit status: 0 written (and checked: red verdicts are in the record, not here), 2 the declaration or its input is
 wrong, 3 stopped because a service is down or denies access, 1 anything else; of several days, that of the first that
@@ -12,17 +12,14 @@ was not written. The last line on stderr is the reason, in one sentence.
 """
 
 import argparse
-import contextlib
 import json
 import logging
 import os
 import re
 import sys
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,12 +27,11 @@ from typing import Any
 from jobs.declare.finding.loading import load
 from jobs.declare.values.calendar import require_day
 from jobs.errors import LOG_SAYS_MORE, DeclarationError, NoInput, RowFailed, RunStopped, TidegateError
-from jobs.run.day import Report, WrittenRun, write_day
-from jobs.run.engines.engine import beside
+from jobs.run.day import Report, run_day
 from jobs.run.engines.spark_failures import explain_error
-from jobs.run.engines.spark_session import session
 from jobs.run.plan.options import RunOptions
 from jobs.run.terminal import terminal
+from jobs.schema import DayRecord
 from jobs.tables.records import run_records
 from jobs.task.worker_daemon import prefer_compiled_spark
 
@@ -53,25 +49,17 @@ class DayEnd:
     may_go_on: bool = True
 
 
-class _NotItsTurn(Exception):  # noqa: N818  # no error: the day before was the last
-    pass
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the days from the command line. Never lets an exception of ours reach the user as a traceback."""
     options = _options(arguments)
-    ends: list[Future[DayEnd]] = [_ended(DayEnd(WROTE))]
-    leave_slots = False  # to the checks of the day before
-    with ThreadPoolExecutor(1, thread_name_prefix="tidegate-checks") as judge:
-        for day in options.day:
-            alone = len(options.day) == 1 and not options.in_turn
-            run_id = options.run_id if alone else day_run_id(options.run_id, day)
-            one = _Day(options, day, run_id, before=ends[-1], leave_slots=leave_slots)
-            ends.append(one.begin(judge))
-            leave_slots = one.is_checked_by_spark
-            if ends[-1].done() and not ends[-1].result().may_go_on:
-                break
-    return next((end.result().status for end in ends if end.result().status), WROTE)
+    several = len(options.day) > 1 or options.in_turn
+    status = WROTE
+    for day in options.day:
+        end = _Day(options, day, day_run_id(options.run_id, day) if several else options.run_id).run()
+        status = status or end.status
+        if not end.may_go_on:
+            break
+    return status
 
 
 def day_run_id(run_id: str, day: str) -> str:
@@ -79,88 +67,38 @@ def day_run_id(run_id: str, day: str) -> str:
     return f"{run_id}-{day}"
 
 
-def _ended(end: DayEnd) -> Future[DayEnd]:
-    future: Future[DayEnd] = Future()
-    future.set_result(end)
-    return future
-
-
 class _Day:
-    """One day. It is written while the one before is checked and decided; its own checks wait for that decision, which
-    they compare with.
+    """Writes and checks one day, and waits until it is published or held back."""
 
-    Planned, it waits for that before its calls where a red day is the last, where the calls are made in this process,
-    and where the checks before it need Spark, whose slots its tasks would hold until their last call. It is not even
-    planned before with changed rows, without a ledger, and with Spark Connect.
-    """
-
-    def __init__(
-        self, options: argparse.Namespace, day: str, run_id: str, before: Future[DayEnd], *, leave_slots: bool
-    ) -> None:
-        self._options, self._day, self._run_id, self._before = options, day, run_id, before
-        self._leave_slots = leave_slots
-        self._alone = len(options.day) == 1 or "SPARK_REMOTE" in os.environ
-        self._progress: Path | None = None
+    def __init__(self, options: argparse.Namespace, day: str, run_id: str) -> None:
+        self._options, self._day, self._run_id = options, day, run_id
         self._to_file: Report | None = None  # once it is known that there is such a day
-        self.is_checked_by_spark = False
 
-    def begin(self, judge: Executor) -> Future[DayEnd]:
-        """Write the day, and leave what follows to `judge`. Returns its end; done where there is nothing to judge."""
-        written: WrittenRun | Exception
+    def run(self) -> DayEnd:
+        options = self._options
         try:
-            written = self._write()
-        except Exception as error:  # noqa: BLE001  # reported when the day before has been
-            written = error
-        if not self._before.result().may_go_on:
-            if isinstance(written, TidegateError):
-                self._failed(written)
-            elif self._progress is not None:
-                self._progress.unlink(missing_ok=True)
-            return _ended(DayEnd(WROTE, may_go_on=False))
-        if isinstance(written, Exception):
-            return _ended(self._failed(written))
-        self.is_checked_by_spark = written.is_checked_by_spark
-        return judge.submit(self._judge, written)
+            record = self._checked()
+            name = record.facts.declared.enrichment
+            state = _wait_for_decision(name, self._day, self._run_id) if options.in_turn else record.state
+        except Exception as error:  # noqa: BLE001  # whatever it is, the user gets a sentence
+            return self._failed(error)
+        return DayEnd(WROTE, state != "held back" or not options.until_red)
 
-    def _write(self) -> WrittenRun:
+    def _checked(self) -> DayRecord:
         options = self._options
         enrichment = load(options.enrichment)
         require_day(self._day, every=enrichment.input.every)
-        # changed rows are found by what is published; without a ledger the calls are lost if the run ends
-        if self._alone or enrichment.input.only_changed or enrichment.ledger is None:
-            self._wait_for_turn()
-        self._progress = run_records.progress_file(enrichment.name, self._day)
-        self._to_file = progress_to(self._progress)
+        self._to_file = progress_to(run_records.progress_file(enrichment.name, self._day))
         rules = RunOptions(
             max_calls=options.max_calls,
             max_cost=options.max_cost,
             may_call=not options.no_calls,
             ignore_ttl=options.ignore_ttl,
         )
-        with _spark_started_meanwhile(f"{enrichment.name} {self._day}"):
-            return write_day(
-                enrichment, self._day, self._run_id, rules=rules, checks=options.checks, compared=options.compared,
-                report=self._report, before_calls=self._before_calls,
-            )  # fmt: skip
-
-    def _before_calls(self, *, here: bool) -> None:
-        # checks would stop the clocks of calls in this process; and a day before that broke off is the last
-        if here or self._leave_slots or self._options.until_red or self._before.done():
-            self._wait_for_turn()
-
-    def _wait_for_turn(self) -> None:
-        if not self._before.result().may_go_on:
-            raise _NotItsTurn
-
-    def _judge(self, written: WrittenRun) -> DayEnd:
-        options = self._options
-        try:
-            written.judged(None if self._alone else beside(written.engine))
-            name = written.record.facts.declared.enrichment
-            state = _decision(name, self._day, self._run_id) if options.in_turn else "written"
-        except Exception as error:  # noqa: BLE001  # as of one that was not written
-            return self._failed(error)
-        return DayEnd(WROTE, state != "held back" or not options.until_red)
+        return run_day(
+            enrichment, self._day, self._run_id, rules=rules, checks=options.checks, compared=options.compared,
+            report=self._report,
+        )  # fmt: skip
 
     def _failed(self, error: Exception) -> DayEnd:
         """Report why the day is not written, or not checked."""
@@ -178,34 +116,9 @@ class _Day:
         return DayEnd(status, isinstance(error, DeclarationError | RowFailed) and not self._options.until_red)
 
     def _report(self, event: dict[str, Any]) -> None:
-        if not self._before.done() or self._before.result().may_go_on:  # else the day before has said the last line
-            terminal(event)
+        terminal(event)
         if self._to_file is not None:
             self._to_file(event)
-
-
-@contextlib.contextmanager
-def _spark_started_meanwhile(name: str) -> Iterator[None]:
-    """Start the session while the run looks at its input and its services, where spark-submit has started Java already.
-
-    An error is raised where the run asks for the session.
-    """
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        yield
-        return
-
-    import pyspark.sql  # noqa: F401  # first: beside the imports of the preflight Java would wait for it longer
-
-    def start() -> None:
-        with contextlib.suppress(Exception):
-            session(name)
-
-    starting = threading.Thread(target=start, name="tidegate-spark")
-    starting.start()
-    try:
-        yield
-    finally:
-        starting.join()  # before the reason is printed, which is the last line
 
 
 def with_log(reason: str) -> str:
@@ -213,7 +126,7 @@ def with_log(reason: str) -> str:
     return f"{reason}{LOG_SAYS_MORE}{log}" if log else reason
 
 
-def _decision(enrichment: str, day: str, run_id: str, sleep: Callable[[float], None] = time.sleep) -> str:
+def _wait_for_decision(enrichment: str, day: str, run_id: str, sleep: Callable[[float], None] = time.sleep) -> str:
     """Wait until the parent process has decided about the day, with which later checks compare. Returns its state."""
     while (record := run_records.of_run(enrichment, day, run_id)) is not None and record.state == "written":
         sleep(LOOK_EVERY)  # when the starter ends, this program is ended too: jobs/process/process_guard.py

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from jobs.errors import TidegateError
 from jobs.process.publish_decision import Quality, held_back_by, kept
-from jobs.run.day import write_input
+from jobs.run.day import run_files
 from jobs.run.plan.preflight import check_input
 from jobs.streams.batch_publishing import MicroBatch, complete_records, is_published, publish_batch
 from jobs.streams.delta_source import DeltaSource
@@ -112,10 +112,10 @@ class MicroBatches:
 
     def _enriched(self, rows: InputDay, day: str, run_id: str) -> DayRecord:
         """The record of the rows of a day, judged."""
-        return write_input(
+        return run_files(
             self._enrichment, rows, day, run_id,
             spark=self._spark, whole_day=False, checks=self._quality.batch_checks,
-        ).judged()  # fmt: skip
+        )  # fmt: skip
 
     def _keep(self, records: Sequence[DayRecord]) -> list[tuple[str, ...]]:
         """Store the verdicts. Returns the warnings of each record, whose rows are published all the same."""

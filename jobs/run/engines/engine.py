@@ -6,7 +6,6 @@ the same code on each engine.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import threading
@@ -17,13 +16,12 @@ from jobs.run.coordinator.driver_coordinator import DriverCoordinator
 from jobs.run.engines import spark_coordinator
 from jobs.run.engines.local_master import ATTEMPTS, LOOPBACK, allowed_task_attempts, is_local
 from jobs.run.engines.spark_facts import count_slots, is_remote, setting
-from jobs.run.engines.spark_session import interpreted, master_here, session_beside
+from jobs.run.engines.spark_session import master_here
 from jobs.run.engines.stages import ProcessStage, SparkStage, Stage, ThreadStage
 from jobs.storage.urls import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
 
@@ -58,9 +56,6 @@ class Engine(Protocol):
     def file_stage(self, files: Sequence[str]) -> Stage:
         """A stage whose parts are these files of a run: tasks read those on a store, the driver those on a disk."""
 
-    def interpreted(self, *, rows: int, repeated: bool) -> AbstractContextManager[None]:
-        """For the body, plan for few rows where that is cheaper."""
-
 
 class SparkEngine:
     """Runs tasks on Spark: on this machine, or on a cluster."""
@@ -92,9 +87,6 @@ class SparkEngine:
             return SparkStage(self.spark)
         return _stage_here(self, address, allowed_task_attempts(setting(self.spark, "spark.master")))
 
-    def interpreted(self, *, rows: int, repeated: bool) -> AbstractContextManager[None]:
-        return interpreted(self.spark, rows=rows, repeated=repeated)
-
 
 class LocalEngine:
     """Runs the tasks of a run in this process, one after the other, without Java."""
@@ -114,14 +106,6 @@ class LocalEngine:
 
     def stage(self, address: DriverAddress | None = None, *, here: bool = True) -> Stage:  # noqa: ARG002  # it is here
         return _stage_here(self, address, ATTEMPTS)
-
-    def interpreted(self, *, rows: int, repeated: bool) -> AbstractContextManager[None]:  # noqa: ARG002  # as Spark's
-        return contextlib.nullcontext()
-
-
-def beside(engine: Engine) -> Engine:
-    """Another engine of the application, for another thread."""
-    return SparkEngine(session_beside(engine.spark)) if isinstance(engine, SparkEngine) else engine
 
 
 def chosen_engine(option: str | None = None) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from jobs.run.engines import local_master
@@ -23,8 +21,6 @@ OF_SESSION = {
     "spark.sql.shuffle.partitions": "8",
 }
 OF_USER = ("spark.ui.enabled", "spark.python.daemon.module")  # of the application, where spark-submit was given them
-FEW_ROWS = 20_000
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 # processes give back what a batch took, else their memory grows with the rows, and a stream's with its batches: Arrow's
 # own allocator has a heap for each thread, and batches go from one to the next; glibc keeps ever larger blocks where it
 # has no bound
@@ -49,30 +45,6 @@ def session(name: str) -> SparkSession:
     spark = builder.getOrCreate()
     keep_tasks(spark)
     return spark
-
-
-def session_beside(spark: SparkSession) -> SparkSession:
-    """Another session of the application, with the same settings: a thread may change its own and disturb no other."""
-    other = spark.newSession()
-    for key in (*OF_SESSION, PARALLELISM):
-        other.conf.set(key, str(spark.conf.get(key)))
-    return other
-
-
-@contextlib.contextmanager
-def interpreted(spark: SparkSession, *, rows: int, repeated: bool = False) -> Iterator[None]:
-    """Let Spark interpret the body's plans where they are of few rows: to write Java for them, and to compile it, costs
-    a tenth of Java's CPU of such a run. repeated: later bodies have the same plans, so that compiled code pays.
-    """
-    is_worth_it = rows <= FEW_ROWS and not repeated
-    before = {key: str(spark.conf.get(key)) for key in INTERPRETED} if is_worth_it else {}
-    for key in before:
-        spark.conf.set(key, INTERPRETED[key])
-    try:
-        yield
-    finally:
-        for key, value in before.items():
-            spark.conf.set(key, value)
 
 
 def _application_settings() -> dict[str, str]:

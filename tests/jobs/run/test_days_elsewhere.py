@@ -5,6 +5,7 @@ The machines here are one, whose tasks are treated as if they ran on others; tes
 
 import datetime as dt
 import random
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +15,6 @@ from deltalake import DeltaTable
 
 from jobs import schema
 from jobs.errors import DeclarationError
-from jobs.run import day
 from jobs.run.day import run_day
 from jobs.run.engines import engine as engines
 from jobs.run.engines.engine import SparkEngine
@@ -174,15 +174,19 @@ def test_text_is_converted_to_files_on_the_store(place, spark, service, tmp_path
 @pytest.mark.usefixtures("elsewhere")
 def test_a_changed_row_is_named_by_a_check_in_a_task(place, spark, service, monkeypatch):
     """The files are changed after they are written: the check reads them in a task, and says which row."""
-    written = day.write_day(declare(service, place), DAY, "r1", checks=CHECKS)
-    file = written.record.facts.files[0]
-    with open_parquet(file) as opened:
-        table = opened.read()
-    towns = ["other", *table["town"].to_pylist()[1:]]
-    path = f"{place}/changed.parquet".rpartition("/")[2]
-    pq.write_table(table.set_column(table.column_names.index("town"), "town", pa.array(towns, pa.string())), path)
-    objects.upload(day.Path(path), file)
-    record = written.judged()
+
+    def change_once_written(event):
+        if event["kind"] != "written":
+            return
+        file = event["record"]["facts"]["files"][0]
+        with open_parquet(file) as opened:
+            table = opened.read()
+        towns = ["other", *table["town"].to_pylist()[1:]]
+        path = f"{place}/changed.parquet".rpartition("/")[2]
+        pq.write_table(table.set_column(table.column_names.index("town"), "town", pa.array(towns, pa.string())), path)
+        objects.upload(Path(path), file)
+
+    record = run_day(declare(service, place), DAY, "r1", checks=CHECKS, report=change_once_written)
     red = {one.check: one for one in record.verdicts if one.status == "failed"}
     assert set(red) >= {"input_unchanged"}
     assert red["input_unchanged"].evidence[0]["differs"] == "town"

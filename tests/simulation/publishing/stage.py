@@ -14,7 +14,6 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 
@@ -295,14 +294,13 @@ class Stage:
         with self.folder.unseen():
             return project.next_batch(self.inputs.files)
 
-    def write_batch(self, rows: InputDay, day: str, run_id: str) -> SimpleNamespace:
-        """In place of `write_input`, which needs Spark."""
+    def write_batch(self, rows: InputDay, day: str, run_id: str) -> DayRecord:
+        """In place of `run_files`, which needs Spark."""
         state = self.scheduler.me().process.state
         written = Written(run_id, day, len(self.runs) + 1, is_red=bool(state.pop("is red", False)))
         self.runs[run_id] = "of a batch"
         sources = {str(path): self.inputs.files[str(path)] for path in rows.files}
-        record = self._saved(written, project.rows_of(sources, written.number), sources)
-        return SimpleNamespace(judged=lambda: record)
+        return self._saved(written, project.rows_of(sources, written.number), sources)
 
     def _batch_published(self, _number: int, records: Sequence[DayRecord], _late: int) -> None:
         for record in records:
