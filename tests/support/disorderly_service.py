@@ -4,7 +4,8 @@ import asyncio
 import json
 import random
 import re
-import threading
+
+from tests.support.loop_thread import LoopThread
 
 LATENCY = 0.004  # s, at most, but for slow keys
 
@@ -33,36 +34,25 @@ class DisorderlyService:
         self.answer, self.fault, self.slow = answer, fault, slow
         self.log, self.heads, self.done = [], [], []
         self._random = random.Random(seed)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._loop = LoopThread()
 
     def __enter__(self):
-        self._thread.start()
-        self._server = asyncio.run_coroutine_threadsafe(
-            asyncio.start_server(self._connected, "127.0.0.1", 0, backlog=1000), self._loop
-        ).result(30)
+        self._server = self._loop.start().run(self._start())
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
-    def __exit__(self, *_):
-        async def end():
-            self._server.close()
-            await asyncio.sleep(0)  # a connection that was just accepted begins, else nothing closes it
-            others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
+    async def _start(self):
+        return await asyncio.start_server(self._connected, "127.0.0.1", 0, backlog=1000)
 
-        asyncio.run_coroutine_threadsafe(end(), self._loop).result(30)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(30)
-        self._loop.close()
+    def __exit__(self, *_):
+        self._loop.loop.call_soon_threadsafe(self._server.close)
+        self._loop.stop()
 
     def a_moment(self):
         return self._random.random() ** 3 * 0.015
 
     async def _connected(self, reader, writer):
-        number, later = 0, set()
+        number, later, ended = 0, set(), False
         try:
             if self.fault(0) == GREETING:
                 self.done.append(GREETING)
@@ -89,12 +79,14 @@ class DisorderlyService:
                     writer.write(response({"error": "no request"}, status="400 Bad Request"))
                 if writer.is_closing():
                     return
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):  # the last: the service ends
+        except (asyncio.IncompleteReadError, ConnectionError):
             return
+        except asyncio.CancelledError:
+            ended = True
         finally:
             for task in later:
                 task.cancel()
-            writer.close()
+            writer.transport.abort() if ended else writer.close()
 
     async def _respond(self, fault, content, reader, writer, later):
         right = response(content)

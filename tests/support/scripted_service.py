@@ -1,9 +1,8 @@
 """A real HTTP service on loopback that does what a test scripts."""
 
-import asyncio
-import threading
-
 from aiohttp import web
+
+from tests.support.loop_thread import LoopThread, end_service
 
 
 class ScriptedService:
@@ -14,8 +13,7 @@ class ScriptedService:
         self.log = []  # (path as it came over the wire, query string), in the order of arrival
         self.highest_in_flight = 0
         self._in_flight = 0
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._loop = LoopThread()
 
     async def weather(self, request):
         return web.json_response({"temp_c": 3.9, "wind": {"speed": 5.1}})
@@ -44,11 +42,8 @@ class ScriptedService:
         return len(self._runner.server.connections)
 
     def start(self):
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(30)
+        self._loop.start().run(self._start())
 
     def stop(self):
-        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(30)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(30)
-        self._loop.close()
+        self._loop.run(end_service(self._runner))
+        self._loop.stop()

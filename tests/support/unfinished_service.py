@@ -7,8 +7,9 @@ import json
 import random
 import socket
 import struct
-import threading
 import zlib
+
+from tests.support.loop_thread import LoopThread
 
 DRIP = 0.02  # s between two pieces of an answer that never ends
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -57,12 +58,10 @@ class UnfinishedService:
     def __init__(self, ending=lambda key: None, *, tls=None, seed=0):
         self.ending, self._tls, self._random = ending, tls, random.Random(seed)
         self.asked = []  # keys
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._loop = LoopThread()
 
     def __enter__(self):
-        self._thread.start()
-        self._server = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(30)
+        self._server = self._loop.start().run(self._start())
         scheme = "http" if self._tls is None else "https"
         self.url = f"{scheme}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
@@ -71,18 +70,8 @@ class UnfinishedService:
         return await asyncio.start_server(self._connected, "127.0.0.1", 0, backlog=1000, ssl=self._tls)
 
     def __exit__(self, *_):
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(30)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(30)
-        self._loop.close()
-
-    async def _end(self):
-        self._server.close()
-        await asyncio.sleep(0)
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        self._loop.loop.call_soon_threadsafe(self._server.close)
+        self._loop.stop()
 
     async def _connected(self, reader, writer):
         try:

@@ -8,7 +8,6 @@ import random
 import re
 import subprocess
 import sys
-import threading
 import time
 from contextlib import closing, suppress
 from decimal import Decimal
@@ -23,6 +22,7 @@ from jobs.commands.costs import list_costs
 from jobs.limits.store_url import LIMITS_URL, STATE_HOME, limits_url, open_store
 from jobs.process.spark_submit import SparkSubmit
 from jobs.tables.records import run_records
+from tests.support.loop_thread import LoopThread
 from tests.support.program_here import in_this_session
 from tidegate.__main__ import main
 
@@ -55,11 +55,9 @@ class Vendor:
     def __init__(self):
         self.billed = self.working = self.peak = 0
         self.draw, self.failing = random.Random(7), 0.1
-        self.loop = asyncio.new_event_loop()
-        self.server = self.loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=200))
+        self.loop = LoopThread().start()
+        self.server = self.loop.run(asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=200))
         self.url = f"http://127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
-        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self.thread.start()
 
     @property
     def invoice(self):
@@ -85,18 +83,8 @@ class Vendor:
         return (500, "{}") if self.draw.random() < self.failing else (200, '{"x": 1, "y": 2}')
 
     def close(self):
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
-        self.loop.run_until_complete(self._end())
-        self.loop.close()
-
-    async def _end(self):
-        self.server.close()
-        handlers = asyncio.all_tasks() - {asyncio.current_task()}
-        for handler in handlers:
-            handler.cancel()
-        await asyncio.gather(*handlers)
-        await asyncio.sleep(0)  # the loop closes the sockets in its next turn
+        self.loop.loop.call_soon_threadsafe(self.server.close)
+        self.loop.stop()
 
 
 @pytest.fixture

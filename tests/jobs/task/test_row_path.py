@@ -75,8 +75,11 @@ def test_a_row_and_its_call_cross_the_files_that_the_design_lists_and_no_more(se
             (lookup,), ((4,),), "ordered", layout, None, ledgers=(plan_ledger(declared, lookup, run, RunOptions()),)
         )
 
-    few, many = crossed(plan("r1"), 0, 20), crossed(plan("r2"), 1000, 60)
-    way = {path for path in many if (many[path] - few[path]) / 40 >= IN_EACH_BATCH}
+    def found(turn):
+        few, many = crossed(plan(f"few{turn}"), 2000 * turn, 20), crossed(plan(f"many{turn}"), 2000 * turn + 1000, 60)
+        return {path for path in many if (many[path] - few[path]) / 40 >= IN_EACH_BATCH}
+
+    way = found(0) & found(1) & found(2)  # in a slow turn, threads that look again after a time count as well
     assert {
         "jobs/task/lookup/lookup_function.py",
         "jobs/clients/http/http_client.py",

@@ -253,7 +253,7 @@ def test_a_connection_that_the_service_closed_while_idle_costs_at_most_the_attem
             for _ in range(5):
                 found.append(await message(caller, ("JFK",)))
                 for connection in list(service._runner.server.connections):
-                    service._loop.call_soon_threadsafe(connection.transport.close)
+                    service._loop.loop.call_soon_threadsafe(connection.transport.close)
                 await asyncio.to_thread(wait_for, lambda: service.open_connections == 0)
             return found
         finally:

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import contextlib
 import ssl
-import threading
 
 import pytest
 from aiohttp import web
@@ -16,26 +15,10 @@ from jobs.errors import AccessRefused, DeclarationError
 from jobs.run.plan.preflight import check_service
 from tests.jobs.clients.http.test_http_client import ask, lookup
 from tests.support.authority import HOST, Authority
+from tests.support.loop_thread import LoopThread, end_service
 from tidegate import Enrichment, Env, Input, OAuth2ClientCredentials, Output, Service
 
 pytestmark = pytest.mark.process
-
-
-class Loop:
-    """An event loop in a thread."""
-
-    def __init__(self):
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self._thread.start()
-
-    def run(self, coroutine):
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(30)
-
-    def stop(self):
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(30)
-        self.loop.close()
 
 
 class TlsService:
@@ -65,7 +48,7 @@ class TlsService:
         self.url = f"https://127.0.0.1:{self.port}"
 
     def stop(self):
-        self._loop.run(self._runner.cleanup())
+        self._loop.run(end_service(self._runner))
 
 
 class ForwardProxy:
@@ -94,7 +77,11 @@ class ForwardProxy:
             method, address, version = line.split(" ")
             path = "/" + address.split("/", 3)[3]
             to_writer.write(head.replace(line.encode(), f"{method} {path} {version}".encode(), 1))
-        await asyncio.gather(_pipe(reader, to_writer), _pipe(to_reader, writer))
+        try:
+            await asyncio.gather(_pipe(reader, to_writer), _pipe(to_reader, writer))
+        finally:
+            to_writer.close()
+            writer.close()
 
     def stop(self):
         self._loop.loop.call_soon_threadsafe(self._server.close)
@@ -124,7 +111,7 @@ def authority(tmp_path):
 @pytest.fixture
 def start():
     """Starts servers, and stops them at the end."""
-    loop, started = Loop(), []
+    loop, started = LoopThread().start(), []
 
     def start(kind, *arguments, **options):
         started.append(kind(*arguments, **options))
@@ -133,7 +120,6 @@ def start():
     yield lambda kind, *arguments, **options: start(kind, *_with_loop(kind, loop, arguments), **options)
     for one in reversed(started):
         one.stop()
-    loop.run(asyncio.sleep(0.05))
     loop.stop()
 
 
