@@ -110,7 +110,6 @@ def test_three_runs_at_once_share_one_limit_and_one_pause(url, counting):
         paused = time.monotonic()
         time.sleep(6.8)
     assert counting.peak == 16
-    assert counting.rate(begun, begun + 2.0) >= 0.8 * 16 / LATENCY
     assert sum(each) ** 2 / (3 * sum(one * one for one in each)) >= 0.95
     after = sorted(when - paused for when, _ in counting.calls if when > paused + 1.0)
     assert after[0] >= 5.0, "from one second later no call of any run starts until the pause ends"
