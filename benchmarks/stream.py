@@ -38,10 +38,10 @@ from usage import cpu_s
 from whole_run import session
 
 from data_quality.day_quality import DayQuality
-from jobs.run.windows.arrival import path_of
 from jobs.streams.enrich_stream import Stream, Trigger
 from jobs.streams.micro_batches import MicroBatches, source_of
 from jobs.streams.stream_state import checkpoint_path
+from jobs.task.windows.arrival import path_of
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service
 
 if TYPE_CHECKING:

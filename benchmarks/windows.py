@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from whole_run import session
 
 from jobs import schema
-from jobs.run.windows.arrival import read_arrival
+from jobs.run.engines.engine import SparkEngine
 from jobs.run.windows.window_rows import WindowedDay
 from jobs.schema import DeclaredFacts, EventTimeFacts, WindowFacts
 
@@ -64,8 +64,8 @@ def ours(spark: SparkSession, paths: list[str], counts: dict[str, int], window: 
         enrichment="windows", table="", input_path="", partition="date", mode="unordered", lookups=(),
         row_id=schema.SOURCE_IDENTITY, event_time=EventTimeFacts("at", BOUND_S),
     )  # fmt: skip
-    arrival = read_arrival(paths, counts, "at", BOUND_S * 1000)
-    written = WindowedDay(spark.read.parquet(*paths), paths, declared, arrival, folder).write(window)
+    columns = ["action", "price", "at", "user"]
+    written = WindowedDay.of(SparkEngine(spark), declared, paths, [*counts], columns, str(folder)).write(window)
     print(f"    {written.windows:,} windows, {written.rows:,} rows in them, {written.dropped:,} dropped", flush=True)
 
 

@@ -12,7 +12,7 @@ from data_quality.slow_imports import NOT_FOR_CHECKS, OF_GREAT_EXPECTATIONS, imp
 from data_quality.written_day import Evaluate, Stored, WrittenDay
 from jobs import schema
 from jobs.schema import DayFacts, DayMetrics, Verdict
-from jobs.storage.stored_files import open_parquet
+from jobs.storage.stored_files import rows_of_files
 from jobs.storage.urls import is_url
 from jobs.wording import one_line
 
@@ -21,13 +21,7 @@ with quiet(), without(*NOT_FOR_CHECKS):
     from data_quality.suite import validate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
-ROWS_AT_ONCE = 10_000  # in a task
 
 
 def check(  # noqa: PLR0917  # as the run calls it
@@ -82,7 +76,8 @@ def _frame(day: WrittenDay) -> DataFrame | None:
     if day.facts.files:
         types = from_arrow_schema(day.output.columns, prefer_timestamp_ntz=True)
         if any(map(is_url, day.facts.files)):
-            return _rows_on_store(day.spark, day.facts.files, types)
+            count = len(day.facts.files)
+            return day.spark.range(0, count, 1, count).mapInArrow(rows_of_files(day.facts.files), types)
         return day.spark.read.schema(types).parquet(*day.facts.files)
     ddl = [column.ddl for column in schema.ROW_TABLE]
     for lookup in day.declared.lookups:
@@ -94,18 +89,6 @@ def _frame(day: WrittenDay) -> DataFrame | None:
     own = {field.name for field in added}
     carried = [field for field in day.input.spark_types if field.name not in own]
     return day.spark.createDataFrame([], StructType([*carried, *added]))
-
-
-def _rows_on_store(spark: SparkSession, files: Sequence[str], types: StructType) -> DataFrame:
-    """The rows of these files as Arrow reads them in tasks: Spark itself reads no store."""
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch["id"].to_pylist():
-                with open_parquet(files[number]) as file:
-                    yield from file.iter_batches(ROWS_AT_ONCE)
-
-    return spark.range(0, len(files), 1, len(files)).mapInArrow(read, types)
 
 
 def _verdict(spec: CheckSpec, result: Any) -> Verdict:

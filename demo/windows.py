@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from jobs import schema
 from jobs.process.quiet_spark import quiet_session
-from jobs.run.windows.arrival import NEVER, FileArrival, read_arrival
 from jobs.schema import DeclaredFacts, EventTimeFacts
+from jobs.task.windows.arrival import NEVER, ArrivedRows, read_arrived
 from tidegate import Tumbling, Window
 
 if TYPE_CHECKING:
@@ -61,14 +61,15 @@ class Results:
 def results(spark: SparkSession, folder: Path) -> Results:
     day = _day(spark, folder)
     keyed, together = day.windows(BY_ACTION.facts()), day.windows(ALL.facts())
-    dropped = day.write_windowless(ALL.facts(), folder / "dropped.parquet")
+    dropped = [file for file, _ in day.write_windowless(ALL.facts())]
     windows = sorted(f"{_extent(row)}: {row['n']} {row['action']}" for row in keyed.collect())
     firings = {row["window_end"]: row["events"] for row in together.collect()}
     late = [event for file in dropped for event in pq.read_table(file)["event"].to_pylist()]
-    return Results(list(_trace(day.arrival[0], firings, late)), windows, late)
+    return Results(list(_trace(read_arrived(day.arrivals[0]), firings, late)), windows, late)
 
 
 def _day(spark: SparkSession, folder: Path) -> WindowedDay:
+    from jobs.run.engines.engine import SparkEngine
     from jobs.run.windows.window_rows import WindowedDay
 
     names, actions, seconds = zip(*EVENTS, strict=True)
@@ -88,12 +89,11 @@ def _day(spark: SparkSession, folder: Path) -> WindowedDay:
         row_id=("event",),
         event_time=EventTimeFacts("at", 0.0),
     )
-    arrival = read_arrival([written], {source: len(EVENTS)}, "at", 0)
-    return WindowedDay(spark.read.parquet(written), [written], declared, arrival, folder / "windows")
+    return WindowedDay.of(SparkEngine(spark), declared, [written], [source], [*columns], str(folder / "windows"))
 
 
 def _trace(
-    arrival: FileArrival, firings: dict[dt.datetime, list[str]], late: Sequence[str]
+    arrival: ArrivedRows, firings: dict[dt.datetime, list[str]], late: Sequence[str]
 ) -> Iterable[tuple[str, ...]]:
     due = sorted(firings)
     moments = [(time, watermark) for time, watermark in zip(arrival.times, arrival.watermarks, strict=True)]

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from data_quality.check import Check
 from data_quality.findings import ROWS_OF_EVIDENCE, Finding, plain, rows
@@ -33,6 +32,7 @@ from jobs.schema import (
     WindowFacts,
     WrittenWindows,
 )
+from jobs.storage.stored_files import open_parquet
 
 MILLIS = pa.timestamp("ms", "UTC")
 
@@ -165,14 +165,18 @@ def _listed(made: WrittenWindows, day: WrittenDay) -> Places:
     places = {path: place for place, path in enumerate(day.input.counts)}
     found = [np.zeros(0, np.int64)]
     for file in made.dropped_files:
-        listed = pq.read_table(file, columns=[*SOURCE_IDENTITY], partitioning=None)
+        with open_parquet(file) as opened:
+            listed = opened.read([*SOURCE_IDENTITY])
         of_files = [places.get(path_of(uri or ""), -1) for uri in listed[SOURCE_FILE].to_pylist()]
         found.append(_identity(np.array(of_files, np.int64), listed[SOURCE_ROW].to_numpy()))
     return np.concatenate(found)
 
 
 def _read(made: WrittenWindows, columns: list[str]) -> pa.Table | None:
-    tables = [pq.read_table(file, partitioning=None) for file in made.files]
+    tables = []
+    for file in made.files:
+        with open_parquet(file) as opened:
+            tables.append(opened.read())
     if not tables:
         return None
     table = pa.concat_tables(tables)

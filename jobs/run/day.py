@@ -151,7 +151,7 @@ def run_files(
     except Exception as error:
         raise own_words(error) from error
     if whole_day and isinstance(engine, SparkEngine):
-        facts = write_windows(engine.spark, facts)
+        facts = write_windows(engine, facts)
     if changed is not None:
         from jobs.run.changes.changed_rows import with_kept_rows
 
@@ -179,7 +179,7 @@ def _writes_on_store(
         return False
     from jobs.run.plan.shared_places import require_shared_places
 
-    on_store = is_url(enrichment.output.path) and is_plain and not enrichment.windows
+    on_store = is_url(enrichment.output.path) and is_plain
     if on_store:
         require_new_run(enrichment, run_id, on_store=True)
     require_shared_places(engine, enrichment, input_day, on_store=on_store)

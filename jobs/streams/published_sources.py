@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from jobs.run.windows.arrival import path_of
 from jobs.schema import SOURCE_FILE
+from jobs.storage.stored_files import open_parquet
 from jobs.tables.delta.asked_keys import files_of_days
+from jobs.task.windows.arrival import path_of
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
@@ -42,5 +42,6 @@ class PublishedSources:
 
 
 def sources(file: str) -> frozenset[str]:
-    column = pq.read_table(file, columns=[SOURCE_FILE], read_dictionary=[SOURCE_FILE], partitioning=None)[SOURCE_FILE]
+    with open_parquet(file, read_dictionary=[SOURCE_FILE]) as opened:
+        column = opened.read([SOURCE_FILE])[SOURCE_FILE]
     return frozenset(path_of(uri) for uri in pc.unique(column).to_pylist() if uri is not None)

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from jobs import schema
-from jobs.run.windows.arrival import NEVER, Millis, event_times_ms
 from jobs.storage import durable
+from jobs.task.windows.arrival import NEVER, Millis, event_times_ms
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import EventTime

@@ -3,10 +3,9 @@
 A copy that is broken off leaves files that are in no version of the table; `vacuum` removes them.
 """
 
-import contextlib
 import dataclasses
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -63,24 +62,6 @@ def with_rows(facts: DayFacts) -> list[str]:
 def _rows_of(file: str) -> int:
     rows: int = read_footer(file).num_rows
     return rows
-
-
-@contextlib.contextmanager
-def at_hand(facts: DayFacts) -> Iterator[DayFacts]:
-    """The facts of a published run with files in the work folder, which Spark can read meanwhile. Raises OSError."""
-    table = facts.declared.table
-    if not is_url(table):
-        yield facts
-        return
-    folder = Path(work_folder(table), "runs", facts.run_id).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {place: folder / place.rpartition("/")[2] for place in facts.files}
-    try:
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            list(pool.map(objects.download, files, files.values()))
-        yield dataclasses.replace(facts, folder=str(folder), files=tuple(map(str, files.values())), windows=())
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def discard_work(facts: DayFacts) -> None:

@@ -13,7 +13,7 @@ def make_lab(tmp_path):
         pytest.skip(reason)
     made = []
 
-    def make(*, latency, shared=True, **clocks_ahead):
+    def make(*, latency, shared=False, **clocks_ahead):
         folder = tmp_path / "lab"
         (folder / "shared").mkdir(parents=True)
         lab = Lab(folder, shared=folder / "shared" if shared else None)

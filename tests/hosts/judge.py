@@ -1,7 +1,6 @@
 """What must hold of a day on several hosts, by the published table and the vendor's own record of its calls."""
 
 import itertools
-from collections import Counter
 from dataclasses import dataclass
 
 from tests.hosts.lab import DAY, FLUSH, LIMIT
@@ -16,27 +15,35 @@ class Seen:
         calls: That the vendor took.
         repeated: Calls beyond the first of their key.
         most: The most calls in flight at once.
-        idle: The longest time after the fault, in seconds, without all slots in use; None without a fault.
+        repeated_after: Of the repeated calls those that began after a fault and before the next, per fault.
+        idle: The longest time after a fault, in seconds, without all slots in use, per fault.
     """
 
     calls: int
     repeated: int
     most: int
-    idle: float | None = None
+    repeated_after: tuple[int, ...]
+    idle: tuple[float, ...]
 
 
-def see(lab, *, fault_at=None, latency=0.0):
-    """The figures of the vendor's record. fault_at: seconds since the epoch. latency: of a call, in seconds."""
-    calls = lab.calls()
-    times = Counter(call["customer"] for call in calls)
-    idle = None
-    if fault_at is not None:
-        counts_from = fault_at + 2 * latency  # until then the vendor counts calls of a host that is gone
-        began = sorted((call["began"], call["in_flight"] == LIMIT) for call in calls if call["began"] > counts_from)
-        full = [fault_at, *(at for at, is_full in began if is_full), began[-1][0]]
-        idle = max(later - earlier for earlier, later in itertools.pairwise(full))
-    most = max(call["in_flight"] for call in calls)
-    return Seen(len(calls), len(calls) - len(times), most, idle)
+def see(lab, *faults, latency=0.0):
+    """The figures of the vendor's record. faults: seconds since the epoch. latency: of a call, in seconds."""
+    calls = sorted(lab.calls(), key=lambda call: call["began"])
+    asked, again = set(), []
+    for call in calls:
+        if call["customer"] in asked:
+            again.append(call["began"])
+        asked.add(call["customer"])
+    ends = [*faults[1:], calls[-1]["began"]]
+    repeated = tuple(sum(fault < at <= end for at in again) for fault, end in zip(faults, ends, strict=True))
+    idle = tuple(_idle(calls, fault, end, latency) for fault, end in zip(faults, ends, strict=True))
+    return Seen(len(calls), len(again), max(call["in_flight"] for call in calls), repeated, idle)
+
+
+def _idle(calls, fault, end, latency):
+    counts_from = fault + 2 * latency  # until then the vendor counts calls of a host that is gone
+    full = [call["began"] for call in calls if counts_from < call["began"] < end and call["in_flight"] == LIMIT]
+    return round(max(later - earlier for earlier, later in itertools.pairwise([fault, *full, end])), 1)
 
 
 def check_rows(lab, rows, day=DAY):

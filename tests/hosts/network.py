@@ -146,6 +146,7 @@ class Host:
             os.kill(self._init, signal.SIGKILL)
         while self._processes:
             self._processes.pop().wait(ENDS_WITHIN)
+        run("ip", "-n", self._switch, "link", "del", self._port, check=False)  # else it is there a while longer
         run("ip", "netns", "del", self._namespace, check=False)
         self._init = None
 

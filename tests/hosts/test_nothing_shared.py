@@ -38,7 +38,7 @@ OURS = (".parquet", ".arrow", ".csv", ".meter", ".npy")
 
 @pytest.fixture
 def lab(make_lab):
-    made = make_lab(latency=0.01, shared=False)
+    made = make_lab(latency=0.01)
     made.make_orders(SIZES, KEYS)
     made["driver"].run(sys.executable, "-c", MORE_INPUTS, DAY, environment=made.environment)
     return made

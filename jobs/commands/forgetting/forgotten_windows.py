@@ -6,7 +6,6 @@ from jobs.declare.enrichment import Enrichment
 from jobs.process.quiet_spark import quiet_session
 from jobs.schema import DayFacts
 from jobs.streams.published_sources import sources
-from jobs.tables.delivery import at_hand, deliver
 from jobs.tables.derived.window_tables import publish_windows
 from jobs.tables.records import run_records
 from jobs.tables.records.published_runs import last_published
@@ -21,14 +20,13 @@ def remake_windows(enrichment: Enrichment, day: str) -> None:
     if not enrichment.windows or record is None:
         return
     with quiet_session(f"{enrichment.name} windows {day}", "make the windows") as spark:
+        from jobs.run.engines.engine import SparkEngine
         from jobs.run.windows.window_rows import write_windows
 
         declared = dataclasses.replace(record.facts.declared, windows=enrichment.facts().windows)
         facts = dataclasses.replace(record.facts, declared=declared)
-        with at_hand(facts) as local:
-            facts = write_windows(spark, dataclasses.replace(local, input_files=_all_input_files(local)))
-            if local.folder != record.facts.folder:
-                facts = deliver(facts)
+        facts = dataclasses.replace(facts, input_files=_all_input_files(facts), windows=())
+        facts = write_windows(SparkEngine(spark), facts)
     record = run_records.save(dataclasses.replace(record, facts=facts))
     for window in enrichment.windows:
         publish_windows(enrichment, window, record)

@@ -69,7 +69,7 @@ def _folders(enrichment: Enrichment, *, on_store: bool) -> dict[str, str]:
 def _why_not_on_store(enrichment: Enrichment) -> str:
     if not is_url(enrichment.output.path):
         return "they write the rows of the table"
-    what = "windows" if enrichment.windows else "changed rows" if enrichment.input.only_changed else "streams"
+    what = "changed rows" if enrichment.input.only_changed else "streams"
     return f"the driver and they write what {what} need"
 
 

@@ -1,194 +1,226 @@
 """The windows of a day, made from the rows as the run wrote them, by the rules of Flink's WindowOperator.
 
 A row misses a window if its end - 1 ms + the allowed lateness is at or before the watermark in force as the row
-arrived (jobs/run/windows/arrival.py). Tumbling and sliding windows are columns; only the rows for which a watermark
-decides anything are looked up. Sessions depend on the order of arrival, key by key.
+arrived (jobs/task/windows/arrival.py). Tumbling and sliding windows are columns. Sessions depend on the order of
+arrival, key by key.
 """
 
-import shutil
-from collections.abc import Iterable, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from jobs import schema
 from jobs.errors import TidegateError
+from jobs.run.engines.engine import SparkEngine
 from jobs.run.engines.spark_failures import explain_error
-from jobs.run.windows.arrival import NEVER, FileArrival, read_arrival
-from jobs.run.windows.windowless_rows import Flags, find_dropped_rows, window_starts, write_windowless
-from jobs.schema import DayFacts, DeclaredFacts, WindowFacts, WrittenWindows
-from jobs.storage.stored_files import is_there, read_footer
+from jobs.run.engines.stages import Stage
+from jobs.schema import DayFacts, DeclaredFacts, WindowFacts, WrittenFile, WrittenWindows
+from jobs.storage.removal import remove_folder, remove_others
+from jobs.storage.stored_files import files_in, read_schema, rows_of_files
+from jobs.storage.urls import below
 from jobs.tables.publishing import published_columns
-from jobs.task.session_windows import SessionsOfKey
+from jobs.task.output_files import TaskFiles
+from jobs.task.windows.arrival import PLACE, TIME, WATERMARK, Arrival, Numbers, arrivals, find_runs, rows_with_arrival
+from jobs.task.windows.session_windows import DROPPED, SessionsOfKey, find_dropped
+from jobs.task.windows.windowless_rows import write_windowless
 
-TIME, START, END, FIRED, RANK = "__time", "__start", "__end", "__fired", "__rank"  # ms; RANK: of a late row
-WATERMARK, DROPPED, PLACE = "__watermark", "__dropped", "__place"
+START, END, FIRED, RANK = "__start", "__end", "__fired", "__rank"  # ms; RANK: of a late row
 SCRATCH = "_arrival"
-MARKS = (
-    f"`{schema.SOURCE_FILE}` STRING, `{schema.SOURCE_ROW}` BIGINT, {PLACE} INT, {WATERMARK} BIGINT, {DROPPED} BOOLEAN"
-)
-BROADCAST_AT_MOST = 1_000_000  # rows, of about 100 bytes in each executor
+ARRIVED = (  # columns of the rows that Spark gets
+    T.StructField(TIME, T.LongType()), T.StructField(WATERMARK, T.LongType()), T.StructField(PLACE, T.LongType()),
+    T.StructField(schema.SOURCE_ROW, T.LongType()),
+)  # fmt: skip
 
 
-def write_windows(spark: SparkSession, facts: DayFacts) -> DayFacts:
+def write_windows(engine: SparkEngine, facts: DayFacts) -> DayFacts:
     """Write the declared windows beside the run's files. Returns the facts that name them."""
-    declared = facts.declared
-    if not declared.windows or not facts.files:
+    if not facts.declared.windows or not facts.files:
         return facts
-    frame = spark.read.parquet(*facts.files)
-    assert declared.event_time is not None  # windows are refused without one
-    by_lower_name = {name.lower(): name for name in frame.columns}
-    counts = {file: read_footer(file).num_rows if is_there(file) else 0 for file in facts.input_files}
-    bound = round(declared.event_time.max_out_of_orderness * 1000)
-    arrival = read_arrival(facts.files, counts, by_lower_name[declared.event_time.column.lower()], bound)
-    folder = Path(facts.folder, "windows")
-    columns = [by_lower_name[name.lower()] for name in published_columns(facts)]
-    day = WindowedDay(frame.select(*_columns(columns), *schema.SOURCE_IDENTITY), facts.files, declared, arrival, folder)
+    folder = below(facts.folder, "windows")
+    day = WindowedDay.of(engine, facts.declared, facts.files, facts.input_files, published_columns(facts), folder)
     try:
-        return replace(facts, windows=tuple(map(day.write, declared.windows)))
+        return replace(facts, windows=tuple(map(day.write, facts.declared.windows)))
     except (PySparkException, Py4JError) as error:
         raise TidegateError(
-            f"{declared.enrichment}: its windows could not be made: {explain_error(error)}. Mend what their sql says, "
-            "then run the same again: nothing that the ledger has is asked."
+            f"{facts.declared.enrichment}: its windows could not be made: {explain_error(error)}. Mend what their sql "
+            "says, then run the same again: nothing that the ledger has is asked."
         ) from error
     finally:
-        shutil.rmtree(day.scratch, ignore_errors=True)
+        remove_folder(day.scratch)
 
 
 @dataclass(frozen=True)
 class WindowedDay:
-    """The rows of a day, and how they arrived. folder: one that driver and executors share."""
+    """The rows of a day, and how they arrived.
 
-    rows: DataFrame  # published columns and schema.SOURCE_IDENTITY
-    files: Sequence[str]  # that hold them
+    Attributes:
+        engine: Runs the tasks.
+        columns: The published ones, as the files have them.
+        declared: As the run was declared.
+        arrivals: Of the files that hold the rows.
+        rows: Their number.
+        untimed: Rows of these without an event time.
+        folder: Takes the windows: one that driver and executors share, or the URL of one.
+    """
+
+    engine: SparkEngine
+    columns: T.StructType
     declared: DeclaredFacts
-    arrival: Sequence[FileArrival]
-    folder: Path
+    arrivals: list[Arrival]
+    rows: int
+    untimed: int
+    folder: str
+
+    @classmethod
+    def of(  # noqa: PLR0917  # facts of a run
+        cls,
+        engine: SparkEngine,
+        declared: DeclaredFacts,
+        written: Sequence[str],
+        input_files: Sequence[str],
+        columns: Sequence[str],
+        folder: str,
+    ) -> WindowedDay:
+        """Have tasks find how the rows of these written files arrived.
+
+        Args:
+            engine: Runs the tasks.
+            declared: As the run was declared.
+            written: Files with rows.
+            input_files: The files that the rows are from, in the order of arrival.
+            columns: The published ones.
+            folder: Takes the windows.
+        """
+        assert declared.event_time is not None  # windows are refused without one
+        there = read_schema(written[0])
+        names = {name.lower(): name for name in there.names}
+        types = from_arrow_schema(
+            pa.schema([there.field(names[name.lower()]) for name in columns]), prefer_timestamp_ntz=True
+        )
+        event_time = names[declared.event_time.column.lower()]
+        bound = round(declared.event_time.max_out_of_orderness * 1000)
+        runs = engine.file_stage(written).run(lambda file, _facts: find_runs(file, event_time), written)
+        found = arrivals(written, runs, input_files, event_time, bound)
+        rows, untimed = sum(one.rows for one in runs), sum(one.untimed for one in runs)
+        return cls(engine, types, declared, found, rows, untimed, folder)
 
     @property
-    def scratch(self) -> Path:
+    def scratch(self) -> str:
         """A folder to be deleted when all windows are written."""
-        return self.folder / SCRATCH
+        return below(self.folder, SCRATCH)
 
     def write(self, window: WindowFacts) -> WrittenWindows:
-        total = sum(int((one.times >= NEVER).sum()) for one in self.arrival)
-        no_time = sum(int((one.times == NEVER).sum()) for one in self.arrival)
-        folder = self.folder / window.name
-        shutil.rmtree(folder, ignore_errors=True)  # of a `forget` that was broken off
-        self.windows(window).write.parquet(str(folder / "windows"))
-        dropped_files = self.write_windowless(window, folder / "dropped" / "part-0.parquet")
-        files = tuple(str(path) for path in sorted((folder / "windows").glob("*.parquet")))
-        dropped = _count_file_rows(dropped_files) - no_time
+        files = self._write_frame(self.windows(window), below(self.folder, window.name, "windows"))
+        listed = self.write_windowless(window)
+        dropped = sum(rows for _, rows in listed) - self.untimed
         return WrittenWindows(
             name=window.name,
-            files=files,
-            dropped_files=dropped_files,
-            windows=_count_file_rows(files),
-            rows=total - no_time - dropped,
+            files=tuple(file.place for file in files),
+            dropped_files=tuple(place for place, _ in listed),
+            windows=sum(file.rows for file in files),
+            rows=self.rows - self.untimed - dropped,
             dropped=dropped,
-            no_event_time=no_time,
+            no_event_time=self.untimed,
         )
 
     def windows(self, window: WindowFacts) -> DataFrame:
-        self.scratch.mkdir(parents=True, exist_ok=True)
-        event_time = F.col(f"`{self.declared.event_time.column}`")  # type: ignore[union-attr]  # there is one
-        timed = self.rows.withColumn(TIME, F.unix_millis(event_time.cast("timestamp"))).where(F.col(TIME).isNotNull())
-        inside = self._sessions(timed, window) if window.kind == "session" else self._fixed(timed, window)
+        timed = self._read_timed(window)
+        inside = self._sessions(timed, window) if window.kind == "session" else _fixed(timed, window)
         return _fired(inside, window, self.declared.partition)
 
-    def write_windowless(self, window: WindowFacts, target: Path) -> tuple[str, ...]:
-        columns = [name for name in self.rows.columns if name not in schema.SOURCE_IDENTITY]
-        dropped = [find_dropped_rows(window, one) for one in self.arrival]
-        if window.kind == "session":
-            dropped = self._dropped_by_sessions(window)
-        return write_windowless(self.files, columns, window, zip(self.arrival, dropped, strict=True), target)
+    def write_windowless(self, window: WindowFacts) -> list[tuple[str, int]]:
+        """Have tasks write the rows that are in no window; after its sessions are made. Returns the files and rows."""
+        dropped = self._dropped_by_sessions(window) if window.kind == "session" else None
+        folder, names = below(self.folder, window.name, "dropped"), self.columns.names
 
-    def _fixed(self, timed: DataFrame, window: WindowFacts) -> DataFrame:
-        """Each row once for every window that is open to it."""
-        marks = find_closed_rows(window, self.arrival)
-        size, every = (F.lit(number).cast("bigint") for number in (window.size_ms, window.every_ms))
-        last = F.col(TIME) - F.pmod(F.col(TIME), every)
-        if len(marks):
-            path = str(self.scratch / f"{window.name}.parquet")
-            pq.write_table(marks, path)
-            known = timed.sparkSession.read.schema(MARKS).parquet(path)
-            known = F.broadcast(known) if len(marks) <= BROADCAST_AT_MOST else known
-            marked = timed.join(known, [*schema.SOURCE_IDENTITY], "left")
-        else:
-            marked = timed.withColumns({WATERMARK: F.lit(None).cast("bigint"), PLACE: F.lit(0)})
-        starts = F.transform(
-            F.sequence(F.lit(0), F.lit((window.size_ms - 1) // window.every_ms)), lambda number: last - number * every
-        )
-        start = last if window.kind == "tumbling" else F.explode(starts)
-        inside = marked.withColumn(START, start).withColumn(END, F.col(START) + size)
-        if window.kind == "sliding":
-            inside = inside.where(F.col(END) > F.col(TIME))
-        if len(marks):
-            open_to_it = F.col(END) - 1 + window.lateness_ms > F.col(WATERMARK)
-            inside = inside.where(F.col(WATERMARK).isNull() | open_to_it)
-        return inside
+        def write(part: tuple[Arrival, str], _facts: Any) -> tuple[str, int] | None:
+            return write_windowless(part[0], names, window, part[1], dropped)
+
+        parts = [(one, below(folder, f"part-{place}.parquet")) for place, one in enumerate(self.arrivals)]
+        listed = [one for one in self._stage.run(write, parts) if one is not None]
+        remove_others(folder, kept=[place for place, _ in listed])  # of a `forget` that was broken off
+        return listed
+
+    @property
+    def _stage(self) -> Stage:
+        return self.engine.file_stage([one.file for one in self.arrivals])
+
+    def _read_timed(self, window: WindowFacts) -> DataFrame:
+        """The rows that have an event time, with the columns that a window needs."""
+        sql = window.sql.lower()
+        every = "*" in sql.replace("count(*)", "")  # as in struct(*)
+        keys = {name.lower() for name in window.key}
+        wanted = [
+            field
+            for field in self.columns
+            if every or field.name.lower() in keys or field.name.lower().replace("`", "``") in sql
+        ]
+        read = rows_with_arrival(self.arrivals, [field.name for field in wanted])
+        return self._over_files(len(self.arrivals), read, T.StructType([*ARRIVED, *wanted]))
+
+    def _over_files(
+        self, count: int, read: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], types: T.StructType
+    ) -> DataFrame:
+        return self.engine.spark.range(0, count, 1, count).mapInArrow(read, types)
+
+    def _write_frame(self, frame: DataFrame, folder: str) -> list[WrittenFile]:
+        """Have the tasks of a frame write its rows, in place of other files in the folder."""
+        files, names = TaskFiles.of(folder, frame.schema, ()), frame.columns
+
+        def write(batches: Iterator[pa.RecordBatch], facts: Any) -> Any:
+            return files.write((batch.select(names) for batch in batches), facts.partitionId())
+
+        with files.only_of_results() as results:
+            results.extend(self.engine.stage().run(write, frame))
+        return [result.file for result in results]
 
     def _sessions(self, timed: DataFrame, window: WindowFacts) -> DataFrame:
-        arrival = {}
-        for place, one in enumerate(self.arrival):
-            path = self.scratch / f"{place}.npy"
-            if not path.exists():
-                np.save(path, one.watermarks)
-            arrival[one.file] = (place, str(path.resolve()))
-        sessions = SessionsOfKey(window, arrival, TIME)
+        sessions = SessionsOfKey(window)
         added = T.StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in SessionsOfKey.ADDED))
         assert isinstance(added, T.StructType)  # a list of columns always is
-        wanted = {TIME, *schema.SOURCE_IDENTITY, *(name.lower() for name in window.key)}
-        sql = window.sql.lower()
-        timed = timed.select(*_columns(name for name in timed.columns if name.lower() in wanted or name.lower() in sql))
 
         def of_key(rows: pa.Table) -> pa.Table:  # Spark counts the arguments of what it is given
             return sessions(rows)
 
         kinds = T.StructType([*timed.schema.fields, *added.fields])
         rows = timed.groupBy(*_columns(window.key)).applyInArrow(of_key, kinds)
-        rows.write.parquet(self._path_of_sessions(window))  # read twice
-        return timed.sparkSession.read.schema(kinds).parquet(self._path_of_sessions(window)).where(~F.col(DROPPED))
+        files = self._write_frame(rows, self._folder_of_sessions(window))  # read twice
+        return self._over_files(len(files), rows_of_files([file.place for file in files]), kinds).where(~F.col(DROPPED))
 
-    def _dropped_by_sessions(self, window: WindowFacts) -> list[Flags]:
-        dropped = {one.file: np.zeros(len(one.times), np.bool_) for one in self.arrival}
-        rows = ds.dataset(self._path_of_sessions(window), format="parquet")
-        for batch in rows.to_batches(columns=[*schema.SOURCE_IDENTITY], filter=ds.field(DROPPED)):
-            for file, row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                dropped[file][row] = True
-        return list(dropped.values())
+    def _dropped_by_sessions(self, window: WindowFacts) -> Numbers:
+        """The rows that sessions dropped, by `name_rows`."""
+        files = [file.place for file in files_in(self._folder_of_sessions(window))]
+        found = self._stage.run(lambda file, _facts: find_dropped(file), files)
+        return np.concatenate([np.zeros(0, np.int64), *found])
 
-    def _path_of_sessions(self, window: WindowFacts) -> str:
-        return str(self.scratch / f"{window.name}-sessions")
+    def _folder_of_sessions(self, window: WindowFacts) -> str:
+        return below(self.scratch, f"{window.name}-sessions")
 
 
-def find_closed_rows(window: WindowFacts, arrival: Iterable[FileArrival]) -> pa.Table:
-    """The rows to which a window of theirs is closed or, with all panes, has fired before. Of fixed windows only."""
-    parts = []
-    for place, one in enumerate(arrival):
-        last = window_starts(window, one.times)
-        first = last - (window.size_ms - 1 - (one.times - last)) // window.every_ms * window.every_ms
-        grace = 0 if window.panes == "all" else window.lateness_ms
-        at = np.flatnonzero((one.times > NEVER) & (first + window.size_ms - 1 + grace <= one.watermarks))
-        columns = {
-            schema.SOURCE_FILE: pa.array([one.file] * len(at), pa.string()),
-            schema.SOURCE_ROW: pa.array(at, pa.int64()),
-            PLACE: pa.array([place] * len(at), pa.int32()),
-            WATERMARK: pa.array(one.watermarks[at], pa.int64()),
-            DROPPED: pa.array(find_dropped_rows(window, one)[at], pa.bool_()),
-        }
-        parts.append(pa.table(columns))
-    return pa.concat_tables(parts)
+def _fixed(timed: DataFrame, window: WindowFacts) -> DataFrame:
+    """Each row once for every window that is open to it."""
+    size, every = (F.lit(number).cast("bigint") for number in (window.size_ms, window.every_ms))
+    last = F.col(TIME) - F.pmod(F.col(TIME), every)
+    starts = F.transform(
+        F.sequence(F.lit(0), F.lit((window.size_ms - 1) // window.every_ms)), lambda number: last - number * every
+    )
+    start = last if window.kind == "tumbling" else F.explode(starts)
+    inside = timed.withColumn(START, start).withColumn(END, F.col(START) + size)
+    if window.kind == "sliding":
+        inside = inside.where(F.col(END) > F.col(TIME))
+    return inside.where(F.col(END) - 1 + window.lateness_ms > F.col(WATERMARK))
 
 
 def _fired(inside: DataFrame, window: WindowFacts, partition: str) -> DataFrame:
@@ -198,7 +230,7 @@ def _fired(inside: DataFrame, window: WindowFacts, partition: str) -> DataFrame:
         fired = F.col(FIRED)
         found = aggregated(inside, window, partition, (FIRED, "__pane"))
         return found.withColumns({schema.FIRED: fired, schema.PANE: F.col("__pane")}).drop(FIRED, "__pane")
-    late = F.col(WATERMARK).isNotNull() & (F.col(END) - 1 <= F.col(WATERMARK))
+    late = F.col(END) - 1 <= F.col(WATERMARK)
     by = [*window.key, START]
     order = Over.partitionBy(*_columns(by)).orderBy(PLACE, schema.SOURCE_ROW)
     ranked = inside.where(late).withColumn(RANK, F.row_number().over(order))
@@ -238,7 +270,3 @@ def _literal(sql: str) -> str:
 
 def _columns(names: Iterable[str]) -> list[Column]:
     return [F.col(f"`{name}`") for name in names]
-
-
-def _count_file_rows(files: Iterable[str]) -> int:
-    return sum(pq.read_metadata(file).num_rows for file in files)

@@ -5,6 +5,7 @@ The machines here are one, whose tasks are treated as if they ran on others; tes
 
 import datetime as dt
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from jobs.run.engines.engine import SparkEngine
 from jobs.run.plan import shared_places
 from jobs.storage import objects
 from jobs.storage.stored_files import open_parquet
+from jobs.tables.derived.window_tables import publish_windows, table_of
 from jobs.tables.old_files import vacuum
 from jobs.tables.publishing import publish
 from tidegate import (
@@ -32,6 +34,8 @@ from tidegate import (
     Ledger,
     Output,
     Service,
+    Session,
+    Sliding,
     Tolerance,
     Tumbling,
     Window,
@@ -201,11 +205,54 @@ def test_the_users_expectations_are_evaluated_over_files_on_the_store(place, spa
     assert [one.unexpected_count for one in red] == [50]
 
 
-def windows():
+def draw_windows(seed):
+    """Windows of every kind, for events that are up to 300 s out of order."""
+    draw = random.Random(seed)
+    second = dt.timedelta(seconds=1)
+    kinds = [Tumbling(draw.randint(5, 90) * second), Sliding(60 * second, draw.randint(7, 60) * second)]
+    kinds += [Session(draw.randint(1, 20) * second)] * 2
     return {
-        "event_time": EventTime("at", max_out_of_orderness=dt.timedelta(seconds=5)),
-        "windows": [Window("w", of=Tumbling(dt.timedelta(minutes=1)), key=["town"], sql="count(*) AS n")],
-    }
+        "event_time": EventTime("at", max_out_of_orderness=draw.choice([0, 5, 120]) * second),
+        "windows": [
+            Window(
+                f"w{number}", of=of, key=draw.choice([[], ["town"]]), allowed_lateness=draw.choice([0, 30]) * second,
+                panes=("last", "all")[number % 2], sql="count(*) AS rows_in, sum(n) AS total, max(degrees) AS warmest",
+            )
+            for number, of in enumerate(kinds)
+        ],
+    }  # fmt: skip
+
+
+def rows_of(files):
+    """The rows of files in an order of their values, without the file that they are from."""
+    found = []
+    for file in files:
+        with open_parquet(file) as opened:
+            found += opened.read().drop_columns([schema.SOURCE_FILE] * ("dropped" in file)).to_pylist()
+    return sorted(({name: value for name, value in row.items() if "answered" not in name} for row in found), key=str)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(1, 12))])
+def test_windows_on_a_store_alone_are_those_of_a_folder(place, spark, service, *, monkeypatch, tmp_path, seed):
+    in_folder = run_day(declare(service, ".", **draw_windows(seed)), DAY, "r1", checks=CHECKS)
+    monkeypatch.setattr(SparkEngine, "is_elsewhere", True)
+    monkeypatch.setattr(engines, "is_elsewhere", lambda: True)
+    there = files_of_runs(tmp_path)
+    declared = declare(service, place, **draw_windows(seed))
+    on_store = run_day(declared, DAY, "r1", checks=CHECKS)
+    assert statuses(on_store) == statuses(in_folder)
+    assert {statuses(on_store)[f"w{number}__windows_hold"] for number in range(4)} == {"passed"}
+    for expected, found in zip(in_folder.facts.windows, on_store.facts.windows, strict=True):
+        assert all(file.startswith(place) for file in (*found.files, *found.dropped_files))
+        assert found == replace(expected, files=found.files, dropped_files=found.dropped_files)
+        assert rows_of(found.files) == rows_of(expected.files)
+        assert rows_of(found.dropped_files) == rows_of(expected.dropped_files)
+    assert files_of_runs(tmp_path) == there
+    published = publish(on_store)
+    for window, made in zip(declared.windows, published.facts.windows, strict=True):
+        assert publish_windows(declared, window, published) == made.windows
+        assert DeltaTable(table_of(declared, window)).to_pyarrow_table().num_rows == made.windows
+    assert not [one.name for one in objects.listed(f"{place}/published/runs") if "_arrival" in one.name]
 
 
 @pytest.mark.usefixtures("elsewhere")
@@ -215,9 +262,8 @@ def windows():
         ({"output": "published"}, "output: w1, .* where they write the rows of the table. Publish to an object store"),
         ({"ledger": "ledger"}, "ledger: w1, .* Keep the ledger on an object store"),
         ({"raw": Input(path="raw", row_id=["n"])}, "input: w1, .* Put the input on an object store"),
-        (windows(), "output: w1, .* what windows need. Leave them out, or let all hosts share .*TIDEGATE_WORK"),
     ],
-    ids=["table", "ledger", "input", "windows"],
+    ids=["table", "ledger", "input"],
 )
 def test_a_folder_that_tasks_do_not_see_is_refused_before_any_call(
     place, spark, service, *, tmp_path, monkeypatch, more, sentence
@@ -231,7 +277,7 @@ def test_a_folder_that_tasks_do_not_see_is_refused_before_any_call(
 
 @pytest.mark.usefixtures("elsewhere")
 def test_a_folder_that_tasks_see_is_used(place, spark, service):
-    record = run_day(declare(service, ".", **windows()), DAY, "r1", checks=CHECKS)
+    record = run_day(declare(service, ".", **draw_windows(0)), DAY, "r1", checks=CHECKS)
     assert set(statuses(record).values()) <= {"passed", "not_run"}
     assert record.facts.windows
 

@@ -12,7 +12,7 @@ import pytest
 
 from data_quality.window_rules import Arrived, dropped_rows, find_windows
 from jobs.schema import WindowFacts
-from jobs.task.session_windows import SessionWindows
+from jobs.task.windows.session_windows import SessionWindows
 from tests.jobs.run.windows.test_window_rows import EPOCH, day_of, made, reasons_of, table_of
 from tests.support.window_model import Model, watermarks_of
 

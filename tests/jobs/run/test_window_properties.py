@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from data_quality.watermarks import NO_TIME
 from data_quality.window_rules import Arrived, dropped_rows, find_windows
 from jobs import schema
-from jobs.run.windows.arrival import read_arrival
-from jobs.run.windows.window_rows import DROPPED, WATERMARK, find_closed_rows
-from jobs.run.windows.windowless_rows import find_dropped_rows, write_windowless
 from jobs.schema import WindowFacts
-from jobs.task.session_windows import SessionWindows
+from jobs.task.windows.arrival import arrivals, find_runs, read_arrived
+from jobs.task.windows.session_windows import SessionWindows
+from jobs.task.windows.windowless_rows import write_windowless
 from tests.jobs.run.windows.test_window_rows import EPOCH, MS, day_of, made, reasons_of, table_of, written
 from tests.support.examples import examples
-from tests.support.window_model import Model, watermarks_of, window_starts
+from tests.support.window_model import Model, watermarks_of
 
 NO_WATERMARK = -(2**60)
 
@@ -37,6 +36,11 @@ times = st.one_of(st.none(), st.integers(-60, 120))
 rows = st.lists(st.tuples(st.sampled_from("ab"), times), min_size=1, max_size=40)
 days = st.lists(rows, min_size=1, max_size=4)  # a list of rows for each file
 bounds = st.sampled_from([0, 1, 5, 30])
+
+
+def arrivals_of(folder, files, seed, bound):
+    paths, counts = written(folder, files, seed, EPOCH)
+    return arrivals(paths, [find_runs(path, "at") for path in paths], [*counts], "at", bound)
 
 
 def in_order(files):
@@ -77,35 +81,30 @@ def test_the_sessions_of_a_task_are_those_of_the_plainest_model(window, files, b
     assert sorted(dropped) == model.dropped
 
 
-@given(windows(kinds=["tumbling", "sliding"]), days, bounds, st.integers(0, 9))
-def test_marked_rows_are_those_that_a_watermark_decides_about_whatever_tasks_wrote_them(window, files, bound, seed):
-    arriving = in_order(files)
-    watermarks = watermarks_of([time for _, time in arriving], bound)
+@given(days, bounds, st.integers(0, 9))
+def test_the_watermark_of_a_row_is_that_of_its_arrival_whatever_tasks_wrote_it(files, bound, seed):
+    expected = watermarks_of([time for _, time in in_order(files)], bound)
     with tempfile.TemporaryDirectory() as folder:
-        paths, counts = written(Path(folder), files, seed, EPOCH)
-        marks = find_closed_rows(window, read_arrival(paths, counts, "at", bound)).to_pylist()
+        found = [read_arrived(one) for one in arrivals_of(Path(folder), files, seed, bound)]
     before = np.cumsum([0, *(len(file) for file in files)])
-    number_of = {f"file:{folder}/in-{at}.parquet": int(before[at]) for at in range(len(files))}
-    marked = {number_of[one[schema.SOURCE_FILE]] + one[schema.SOURCE_ROW]: one for one in marks}
-    grace = 0 if window.panes == "all" else window.lateness_ms
-    for number, (_, time) in enumerate(arriving):
-        ends = [start + window.size_ms for start in window_starts(window, time)] if time is not None else []
-        decides = any(end - 1 + grace <= watermarks[number] for end in ends)
-        assert (number in marked) == decides
-        if decides:
-            assert marked[number][WATERMARK] == watermarks[number]
-            closed = [end - 1 + window.lateness_ms <= watermarks[number] for end in ends]
-            assert marked[number][DROPPED] == all(closed)
+    numbers = np.concatenate([before[one.places] + one.rows for one in found])
+    watermarks = np.concatenate([one.watermarks for one in found])
+    assert sorted(numbers.tolist()) == list(range(len(expected)))
+    assert [max(NO_WATERMARK, one) for one in expected] == np.maximum(NO_WATERMARK, watermarks)[
+        np.argsort(numbers)
+    ].tolist()
 
 
 @given(windows(kinds=["tumbling", "sliding"]), days, bounds, st.integers(0, 9))
 def test_the_rows_listed_as_in_no_window_are_those_of_the_plainest_model(window, files, bound, seed):
     model = Model(window, bound, in_order(files))
     with tempfile.TemporaryDirectory() as folder:
-        paths, counts = written(Path(folder), files, seed, EPOCH)
-        arrival = [(one, find_dropped_rows(window, one)) for one in read_arrival(paths, counts, "at", bound)]
-        listed = write_windowless(paths, ["action", "at"], window, arrival, Path(folder, "dropped.parquet"))
-        found = [row for file in listed for row in pq.read_table(file).to_pylist()]
+        listed = [
+            write_windowless(one, ["action", "at"], window, f"{folder}/dropped-{number}.parquet")
+            for number, one in enumerate(arrivals_of(Path(folder), files, seed, bound))
+        ]
+        found = [row for file in listed if file for row in pq.read_table(file[0]).to_pylist()]
+        assert [file[1] for file in listed if file] == [pq.read_metadata(file[0]).num_rows for file in listed if file]
     before = np.cumsum([0, *(len(file) for file in files)])
     first_of = {f"file:{folder}/in-{at}.parquet": int(before[at]) for at in range(len(files))}
     numbers = {reason: [] for reason in (schema.TOO_LATE, schema.NO_EVENT_TIME)}

@@ -22,8 +22,10 @@ from jobs.task.lookup.answers_in_doubt import without_doubt
 from jobs.task.output_files import TaskFiles
 from jobs.task.runner import run_partition
 from jobs.task.seen_files import hidden_files
-from jobs.task.session_windows import SessionWindows
 from jobs.task.stage_tasks import over_parts
+from jobs.task.windows.arrival import find_runs, rows_with_arrival
+from jobs.task.windows.session_windows import SessionsOfKey, find_dropped
+from jobs.task.windows.windowless_rows import write_windowless
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
 NOT_THERE = ("deltalake", "pyiceberg", "obstore", "sqlglot", "great_expectations", "dagster")
@@ -37,7 +39,8 @@ print([name for name in {NOT_THERE} if name in sys.modules])
 
 @pytest.mark.process
 def test_what_tasks_run_loads_nothing_that_only_the_driver_has():
-    run_by_tasks = [run_partition, run_prefetch, without_doubt, key_texts, TaskFiles, SessionWindows]
+    run_by_tasks = [run_partition, run_prefetch, without_doubt, key_texts, TaskFiles]
+    run_by_tasks += [find_runs, rows_with_arrival, SessionsOfKey, find_dropped, write_windowless]
     require_light(pickle.dumps([*run_by_tasks, hidden_files, metrics.count, seen_in]))
 
 

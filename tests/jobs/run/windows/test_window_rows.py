@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs import schema
-from jobs.run.windows.arrival import read_arrival
+from jobs.run.engines.engine import SparkEngine
 from jobs.run.windows.window_rows import END, START, WindowedDay, aggregated
 from jobs.schema import DeclaredFacts, EventTimeFacts, WindowFacts
 from tests.support.window_model import Model
@@ -66,8 +66,7 @@ def day_of(spark, folder, files, bound, start=NOON):
         enrichment="w", table=str(folder), input_path="", partition="date", mode="unordered", lookups=(),
         row_id=schema.SOURCE_IDENTITY, event_time=EventTimeFacts("at", bound / 1000),
     )  # fmt: skip
-    arrival = read_arrival(paths, counts, "at", bound)
-    return WindowedDay(spark.read.parquet(*paths), paths, declared, arrival, folder / "windows")
+    return WindowedDay.of(SparkEngine(spark), declared, paths, [*counts], ["action", "at"], str(folder / "windows"))
 
 
 def millis(moment, start=NOON):
@@ -88,8 +87,7 @@ def table_of(windows, panes, start=NOON):
 def made(day, facts):
     """The rows of the table of windows, and the rows that are in none, as dicts."""
     windows = day.windows(facts).collect()
-    files = day.write_windowless(facts, day.folder / "dropped.parquet")
-    return windows, [row for file in files for row in pq.read_table(file).to_pylist()]
+    return windows, [row for file, _ in day.write_windowless(facts) for row in pq.read_table(file).to_pylist()]
 
 
 def reasons_of(dropped):

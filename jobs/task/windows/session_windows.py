@@ -6,17 +6,18 @@ lateness further; then it is closed. A row whose window is closed from the begin
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from jobs.schema import FIRED_LATE, ON_TIME, SOURCE_FILE, SOURCE_ROW, WindowFacts
+from jobs.schema import FIRED_LATE, ON_TIME, SOURCE_ROW, WindowFacts
+from jobs.storage.stored_files import open_parquet
+from jobs.task.windows.arrival import PLACE, TIME, WATERMARK, Numbers, name_rows
 
-NEVER = np.iinfo(np.int64).min // 2  # no watermark yet
+DROPPED = "__dropped"
 FOR_EVER = np.iinfo(np.int64).max // 2  # the watermark at the end of the input
 
 
@@ -90,22 +91,18 @@ class SessionWindows:
 class SessionsOfKey:
     """What a Spark task makes of the rows of one key: each with its window; with all panes, once for each firing.
 
-    arrival: by source file, its place among the files and the path of the watermarks of its rows (.npy). time: the
-    column with the event times in ms. The columns added are those of ADDED.
+    The rows have the columns of `rows_with_arrival`; those of ADDED are added.
     """
 
     window: WindowFacts
-    arrival: Mapping[str, tuple[int, str]]
-    time: str
 
     ADDED = (
         ("__start", "bigint"), ("__end", "bigint"), ("__fired", "string"), ("__pane", "int"),
-        ("__watermark", "bigint"), ("__dropped", "boolean"),
+        (DROPPED, "boolean"),
     )  # fmt: skip
 
     def __call__(self, rows: pa.Table) -> pa.Table:
-        places, watermarks = self._arrival(rows)
-        times = rows[self.time].to_numpy()
+        places, times, watermarks = (rows[name].to_numpy() for name in (PLACE, TIME, WATERMARK))
         order = np.lexsort([rows[SOURCE_ROW].to_numpy(), places])
         firings: list[Firing] = []
         panes = self.window.panes == "all"
@@ -119,27 +116,10 @@ class SessionsOfKey:
         ]
         sessions.end()
         firings += [Firing(times[row], times[row] + self.window.size_ms, (row,), "", -1) for row in dropped]
-        return _with_firings(rows, firings, watermarks)
-
-    def _arrival(self, rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-        """Of each row the place of its file, and the watermark in force as it arrived."""
-        places, watermarks = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-        files = rows[SOURCE_FILE].combine_chunks().dictionary_encode()
-        codes, numbers = files.indices.to_numpy(), rows[SOURCE_ROW].to_numpy()
-        for code, file in enumerate(files.dictionary.to_pylist()):
-            of_file = codes == code
-            place, path = self.arrival[file]
-            places[of_file] = place
-            watermarks[of_file] = _watermarks(path)[numbers[of_file]]
-        return places, watermarks
+        return _with_firings(rows, firings)
 
 
-@lru_cache(maxsize=64)
-def _watermarks(path: str) -> Any:
-    return np.load(path, mmap_mode="r")
-
-
-def _with_firings(rows: pa.Table, firings: list[Firing], watermarks: np.ndarray) -> pa.Table:
+def _with_firings(rows: pa.Table, firings: list[Firing]) -> pa.Table:
     counts = np.array([len(one.rows) for one in firings], np.int64)
     taken = np.array([row for one in firings for row in one.rows], np.int64)
 
@@ -152,9 +132,16 @@ def _with_firings(rows: pa.Table, firings: list[Firing], watermarks: np.ndarray)
         of_each((one.end for one in firings), pa.int64()),
         of_each((one.fired for one in firings), pa.string()),
         of_each((one.pane for one in firings), pa.int32()),
-        pa.array(watermarks[taken], pa.int64()),
         of_each((one.pane < 0 for one in firings), pa.bool_()),
     )
     for (name, _), column in zip(SessionsOfKey.ADDED, added, strict=True):
         table = table.append_column(name, column)
     return table
+
+
+def find_dropped(file: str) -> Numbers:
+    """The rows of a file of `SessionsOfKey` that no session took, by `name_rows`."""
+    with open_parquet(file) as opened:
+        rows = opened.read([PLACE, SOURCE_ROW, DROPPED])
+    dropped = rows.filter(rows[DROPPED])
+    return name_rows(dropped[PLACE].to_numpy(), dropped[SOURCE_ROW].to_numpy())

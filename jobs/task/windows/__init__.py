@@ -1,0 +1,1 @@
+"""What tasks do for the window tables of a day."""

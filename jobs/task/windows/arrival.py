@@ -1,0 +1,202 @@
+"""The watermark in force as each row of a day arrived, whatever tasks wrote the rows.
+
+The rows of a task leave in no fixed order, and tasks differ from run to run; so the order of arrival is that of the
+input's files, and of the rows in each. A written file holds runs of consecutive rows of the input: a task finds those
+of each file, the driver puts the runs of all files in order, and tasks then read the rows with their watermarks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jobs import schema
+from jobs.storage.stored_files import ROWS_FOR_SPARK, open_parquet
+
+Numbers = NDArray[np.int64]
+Millis = NDArray[np.int64]
+NEVER = np.iinfo(np.int64).min // 2  # no event time, and no watermark yet
+ROWS_AT_ONCE = 1 << 17
+ROW_BITS = 40  # of a number that names a row of the input: the number of its file is above them
+TIME, WATERMARK, PLACE = "__time", "__watermark", "__place"  # ms, ms, number of the input file
+
+
+@dataclass(frozen=True, eq=False)
+class WrittenRuns:
+    """The runs of consecutive input rows in one written file, by input file and row.
+
+    Attributes:
+        files: URIs of the input files.
+        codes: The input file of each run, as an index into `files`.
+        firsts: The number of its first row in the input file.
+        latest: Its latest event time in ms, or NEVER.
+        rows: In the written file.
+        untimed: Rows of these without an event time.
+    """
+
+    files: tuple[str, ...]
+    codes: Numbers
+    firsts: Numbers
+    latest: Millis
+    rows: int
+    untimed: int
+
+
+@dataclass(frozen=True, eq=False)
+class Arrival:
+    """When the rows of one written file arrived.
+
+    Attributes:
+        file: Path or URL of the written file.
+        event_time: Its column.
+        bound_ms: How far events are out of order at most.
+        places: The number of each input file in the order of arrival, in the order of `WrittenRuns.files`.
+        before: The latest event time before each run, or NEVER.
+    """
+
+    file: str
+    event_time: str
+    bound_ms: int
+    places: Numbers
+    before: Millis
+
+
+@dataclass(frozen=True, eq=False)
+class ArrivedRows:
+    """The rows of one written file, in its order. Times are in ms, or NEVER."""
+
+    places: Numbers  # of the input files that they are from
+    rows: Numbers  # their numbers there
+    times: Millis
+    watermarks: Millis
+
+    def take(self, at: slice | Numbers) -> ArrivedRows:
+        return ArrivedRows(self.places[at], self.rows[at], self.times[at], self.watermarks[at])
+
+
+def find_runs(file: str, event_time: str) -> WrittenRuns:
+    """In a task: find the runs in a written file."""
+    files, codes, rows, times = _read_identity(file, event_time)
+    order, starts = _cut_into_runs(codes, rows)
+    at = order[starts]
+    latest = np.maximum.reduceat(times[order], starts) if len(starts) else times
+    return WrittenRuns(files, codes[at], rows[at], latest, len(rows), int((times == NEVER).sum()))
+
+
+def arrivals(
+    written: Sequence[str], runs: Sequence[WrittenRuns], input_files: Sequence[str], event_time: str, bound_ms: int
+) -> list[Arrival]:
+    """Put the runs of all written files in the order of arrival.
+
+    Args:
+        written: The files.
+        runs: Their runs.
+        input_files: In the order of arrival.
+        event_time: The column.
+        bound_ms: How far events are out of order at most.
+    """
+    numbers = {file: number for number, file in enumerate(input_files)}
+    places = [np.array([numbers[path_of(uri)] for uri in one.files], np.int64) for one in runs]
+    nothing = np.zeros(0, np.int64)
+    place = np.concatenate([*(of[one.codes] for of, one in zip(places, runs, strict=True)), nothing])
+    firsts = np.concatenate([*(one.firsts for one in runs), nothing])
+    latest = np.concatenate([*(one.latest for one in runs), nothing])
+    order = np.lexsort([firsts, place])
+    before = np.empty_like(latest)
+    before[order] = np.maximum.accumulate(np.append(NEVER, latest[order]))[:-1]
+    ends = np.cumsum([len(one.codes) for one in runs])[:-1]
+    return [
+        Arrival(file, event_time, bound_ms, of, part)
+        for file, of, part in zip(written, places, np.split(before, ends), strict=True)
+    ]
+
+
+def read_arrived(arrival: Arrival) -> ArrivedRows:
+    """In a task: read when the rows of a written file arrived."""
+    _, codes, rows, times = _read_identity(arrival.file, arrival.event_time)
+    order, starts = _cut_into_runs(codes, rows)
+    sorted_times, latest = times[order], np.empty_like(times)
+    for start, end, before in zip(starts, np.append(starts, len(times))[1:], arrival.before, strict=True):
+        latest[order[start:end]] = np.maximum.accumulate(np.append(before, sorted_times[start : end - 1]))
+    watermarks = np.where(latest > NEVER, latest - arrival.bound_ms - 1, NEVER)
+    return ArrivedRows(arrival.places[codes], rows, times, watermarks)
+
+
+def rows_with_arrival(
+    given: Sequence[Arrival], columns: Sequence[str]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """For mapInArrow over the numbers of written files in a column `id`: their rows that have an event time.
+
+    Args:
+        given: The written files.
+        columns: To read, beside TIME, WATERMARK, PLACE and the row's number in the input file.
+    """
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch["id"].to_pylist():
+                yield from _read_timed(given[number], columns)
+
+    return read
+
+
+def _read_timed(arrival: Arrival, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    arrived, start = read_arrived(arrival), 0
+    with open_parquet(arrival.file) as file:
+        for batch in file.iter_batches(ROWS_FOR_SPARK, columns=[*columns, schema.SOURCE_ROW]):
+            own = arrived.take(slice(start, start + batch.num_rows))
+            start += batch.num_rows
+            found = {name: pa.array(values) for name, values in ((TIME, own.times), (WATERMARK, own.watermarks))}
+            found |= {PLACE: pa.array(own.places), schema.SOURCE_ROW: batch.column(schema.SOURCE_ROW)}
+            found |= {name: batch.column(name) for name in columns}
+            yield pa.RecordBatch.from_pydict(found).filter(pa.array(own.times > NEVER))
+
+
+def name_rows(places: Numbers, rows: Numbers) -> Numbers:
+    """A number for each row of the input."""
+    named: Numbers = (places << ROW_BITS) + rows
+    return named
+
+
+def _cut_into_runs(codes: Numbers, rows: Numbers) -> tuple[Numbers, Numbers]:
+    """The order of rows by file and number, and where runs begin in that order."""
+    order = np.lexsort([rows, codes])
+    same_file, next_row = np.diff(codes[order]) == 0, np.diff(rows[order]) == 1
+    begins = np.flatnonzero(np.append(True, ~(same_file & next_row))[: len(rows)])
+    return order, begins
+
+
+def path_of(uri: str) -> str:
+    """The path of a file that Spark's `_metadata.file_path` spells as file:/x or file:///x, percent-encoded."""
+    return unquote(re.sub(r"^file:/+", "/", uri)) if uri.startswith("file:") else uri
+
+
+def _read_identity(place: str, event_time: str) -> tuple[tuple[str, ...], Numbers, Numbers, Millis]:
+    """The input files in a written file; of each row the number of its file there, its number in that, its time."""
+    files: dict[str, int] = {}
+    nothing = np.zeros(0, np.int64)
+    found = [(nothing, nothing, nothing)]
+    columns = [schema.SOURCE_FILE, schema.SOURCE_ROW, event_time]
+    with open_parquet(place, read_dictionary=[schema.SOURCE_FILE]) as file:
+        for batch in file.iter_batches(ROWS_AT_ONCE, columns=columns):
+            sources = batch.column(schema.SOURCE_FILE)
+            numbers = [files.setdefault(uri, len(files)) for uri in sources.dictionary.to_pylist()]
+            codes = np.array(numbers, np.int64)[sources.indices.to_numpy()]
+            found.append((codes, batch.column(schema.SOURCE_ROW).to_numpy(), event_times_ms(batch.column(event_time))))
+    codes, rows, times = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return tuple(files), codes, rows, times
+
+
+def event_times_ms(column: pa.Array) -> Millis:
+    """Whole milliseconds since the epoch; NEVER for null."""
+    zone = column.type.tz
+    micros = column.cast(pa.timestamp("us", zone)).cast(pa.int64())
+    times: Millis = np.floor_divide(pc.fill_null(micros, 0).to_numpy(zero_copy_only=False), 1000)
+    return np.where(column.is_null().to_numpy(zero_copy_only=False), NEVER, times)
