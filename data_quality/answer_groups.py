@@ -1,4 +1,6 @@
-"""Answers of one lookup grouped by place, a number of key and answer time, with the rows of each group."""
+"""Groups the answers of a lookup by place (a number of key and answer time), with the number of
+rows of each group.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def _number_rows(numbers: Numbers, table: pa.Table) -> Numbers:
 
 @dataclass(frozen=True)
 class AnswerGroups:
-    """One entry per place, in the order of the numbers."""
+    """Groups of rows, sorted by place, with a single entry per place."""
 
     places: Numbers
     rows: Places
@@ -91,7 +93,9 @@ class StoredAnswers:
         self._own, self._foreign = flags(by_run), flags(pc.invert(by_run))
 
     def at(self, places: Numbers) -> tuple[NDArray[np.uint64], Flags, Flags]:
-        """For each place: the stored answer, whether there is one, and whether it may be gone."""
+        """Returns for each place the stored answer, whether it exists, and whether it may be
+        gone.
+        """
         if not self.known:
             return np.zeros(len(places), np.uint64), np.zeros(len(places), np.bool_), np.ones(len(places), np.bool_)
         if not len(self._places):
@@ -100,7 +104,9 @@ class StoredAnswers:
         return self._answers[found], there, there & self._gone[found]
 
     def stored_by(self, places: Numbers) -> tuple[Flags, Flags]:
-        """For each place whether the run itself stored the answer, and whether another run did."""
+        """Returns for each place whether this run stored the answer, and whether another run
+        did.
+        """
         if not len(self._places):
             own, foreign = np.zeros((2, len(places)), np.bool_)
             return own, foreign
@@ -112,13 +118,16 @@ class StoredAnswers:
         return found, self._places[found] == places
 
     def settled(self, groups: AnswerGroups) -> Flags:
-        """The groups whose rows have the stored answer, which no further rows of their places can change."""
+        """Returns which groups have exactly the stored answer, so that no further row of their
+        places changes the verdict.
+        """
         stored, there, gone = self.at(groups.places)
         found: Flags = there & ~gone & (groups.lowest == stored) & (groups.highest == stored)
         return found
 
     def unlike(self, groups: AnswerGroups) -> tuple[Flags, Flags]:
-        """The groups with a wrong answer, and those whose stored answer may be gone.
+        """Returns which groups have a wrong answer, and which have a stored answer that may be
+        gone.
 
         Without a stored answer, two calls that ended in the same µs may have different answers.
         """

@@ -1,4 +1,6 @@
-"""Judges a micro-batch of a stream before it is published: the checks of a day, on its rows."""
+"""Judges a micro-batch of a stream before it is published, by the checks of a day on the rows of
+the batch.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,11 @@ def check(
     stored: Stored | None = None,
     evaluate: Evaluate | None = None,
 ) -> QualityResult:
-    """Judge a batch as `data_quality.day.check` judges a day, with the same verdicts but for those of a whole day.
+    """Judges a batch as `data_quality.day.check` judges a day, but without the checks that need a
+    whole day.
 
-    Great Expectations is used for expectations of the user only: its validation takes a quarter of a second, five times
-    as long as the checks themselves on a few hundred rows.
+    Great Expectations runs only if the user declared expectations: its validation takes a quarter
+    of a second, five times as long as the checks themselves on a few hundred rows.
     """
     if facts.declared.expectations:
         from data_quality import day

@@ -1,6 +1,7 @@
 """The checks of an enrichment: their names, severities and promises.
 
-Loads without Great Expectations, Spark or pandas, so that Dagster can build its definitions from it.
+Loads without Great Expectations, Spark or pandas, so that Dagster can build its definitions from
+it.
 """
 
 from collections import Counter
@@ -29,9 +30,10 @@ class CheckSpec:
 
 
 def checks(declared: DeclaredFacts) -> tuple[CheckSpec, ...]:
-    """Every check of a day of this enrichment, in display order.
+    """Returns every check of a day of this enrichment, in display order.
 
-    A rule without a counterpart in the declaration is absent, so that no check passes without judging anything.
+    A rule without a counterpart in the declaration is absent, so that no check passes without
+    judging anything.
 
     Raises:
         ValueError: `severities` names an unknown check.
@@ -52,7 +54,9 @@ def checks(declared: DeclaredFacts) -> tuple[CheckSpec, ...]:
 
 
 def further(declared: DeclaredFacts) -> list[tuple[str, ExpectationFacts]]:
-    """The user's expectations with their check names: `<type>__<column>`, numbered if two would be equal."""
+    """Returns the user's expectations with their check names: `<type>__<column>`, numbered if two
+    would be equal.
+    """
     seen: Counter[str] = Counter()
     named = []
     for expectation in declared.expectations:

@@ -1,4 +1,4 @@
-"""The base of all checks: the promise about a day, the rule and the texts."""
+"""The base classes of all checks: each has a promise about a day, a rule, and texts."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -22,7 +22,9 @@ class Cure(Enum):
 
 
 class Check(ABC):
-    """One check of one declaration. It reads the rows in parts, several at a time, and then combines the results."""
+    """A check of a declaration. It reads the rows in parts, several at a time, and then combines
+    the results.
+    """
 
     name: ClassVar[str]
     severity: ClassVar[Severity] = "error"  # unless declared otherwise
@@ -30,8 +32,8 @@ class Check(ABC):
     cure: ClassVar[Cure] = Cure.RUN_AGAIN
     whole_tasks: ClassVar[bool] = False  # compares a task's rows with each other: reads all at once, with few columns
 
-    whole_day: ClassVar[bool] = False  # says nothing of a part of a day, as of a micro-batch
-    in_driver: ClassVar[bool] = False  # compares rows with what only the driver has, as stored answers
+    whole_day: ClassVar[bool] = False  # not meaningful for part of a day, such as a micro-batch
+    in_driver: ClassVar[bool] = False  # compares rows with data that only the driver has, such as stored answers
 
     def __init__(self, declared: DeclaredFacts) -> None:
         self.declared = declared
@@ -52,7 +54,7 @@ class Check(ABC):
     @property
     @abstractmethod
     def promise(self) -> str:
-        """One sentence."""
+        """A single sentence."""
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -63,11 +65,13 @@ class Check(ABC):
         """Runs before the first rows."""
 
     def summarize(self, rows: TaskRows, day: WrittenDay) -> Any:  # noqa: B027  # some judge by what the run counted
-        """The partial result for a part of a task's rows; for all of them with `whole_tasks`."""
+        """Returns the partial result for a part of a task's rows; for all of them with
+        `whole_tasks`.
+        """
 
     @abstractmethod
     def finding(self, parts: list[Any], day: WrittenDay) -> Finding:
-        """The finding of the day from `parts`, the results of `summarize`."""
+        """Returns the finding of the day from `parts`, the results of `summarize`."""
 
     @property
     def reads(self) -> set[str]:

@@ -13,14 +13,16 @@ STRUCT = "a struct"  # the type of a key's column, with parts of any type
 
 
 def spark_name(kind: pa.DataType) -> str:
-    """Spark's name, such as bigint or array<double>; Arrow's name for a type that Spark lacks."""
+    """Returns Spark's name, such as bigint or array<double>; Arrow's name for a type that Spark
+    lacks.
+    """
     from pyspark.sql.pandas.types import from_arrow_type
 
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     try:
         return from_arrow_type(kind, prefer_timestamp_ntz=True).simpleString()
-    except Exception:  # noqa: BLE001  # Spark has an error class of its own for this
+    except Exception:  # noqa: BLE001  # Spark raises an error class specific to this case
         return str(kind)
 
 
@@ -29,7 +31,9 @@ def declared_name(ddl: str) -> str:
 
 
 def written_types(declared: DeclaredFacts) -> dict[str, str]:
-    """The types of the columns that a run adds to its input, by name, but for its answers."""
+    """Returns the types of the columns that a run adds to its input, by name, without the answer
+    columns.
+    """
     columns = list(schema.ROW_TABLE)
     for lookup in declared.lookups:
         columns += [column.of(lookup.name) for column in schema.AUDIT_TABLE]
@@ -39,7 +43,11 @@ def written_types(declared: DeclaredFacts) -> dict[str, str]:
 
 
 def unified(files: Mapping[str, pa.Schema]) -> tuple[pa.Schema, dict[str, str]]:
-    """All columns of these files; and a sentence for each whose type differs between files, which has the first."""
+    """Returns all columns of these files, and a sentence for each column whose type differs between
+    files.
+
+    Such a column gets the type of the first file that has it.
+    """
     first: dict[str, tuple[pa.DataType, str]] = {}
     unlike: dict[str, str] = {}
     for path, columns in files.items():

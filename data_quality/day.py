@@ -1,4 +1,6 @@
-"""Judges one day before it is published: every check of the catalogue on exactly the files of its run."""
+"""Judges a day before it is published: runs every check of the catalogue on exactly the files of
+its run.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +34,20 @@ def check(  # noqa: PLR0917  # as the run calls it
     evaluate: Evaluate | None = None,
     tasks: Tasks | None = None,
 ) -> QualityResult:
-    """Judge a day on the files of its run, before it is published: one verdict per check of the catalogue.
+    """Judges a day on the files of its run, before it is published: a verdict per check of the
+    catalogue.
 
-    A check that could not run is `not_run`, with the reason, and does not stop the others. Nothing is written.
+    A check that could not run is `not_run`, with the reason, and does not stop the others. Nothing
+    is written.
 
     Args:
-        spark: Evaluates the user's expectations, and the key expressions that `evaluate` does not.
+        spark: Evaluates the user's expectations, and the key expressions that `evaluate` cannot.
         facts: The run and its files.
-        metrics: The run's own counts, which are checked too.
-        stored: Returns the stored answers of a lookup. Without it, answers are compared only with each other.
+        metrics: The run's counts, which are checked too.
+        stored: Returns the stored answers of a lookup. Without it, answers are compared only with
+            each other.
         evaluate: Returns the values of a key expression, without Spark.
-        tasks: Read the files, where the driver does not.
+        tasks: Runs the reading of the files on a cluster; None reads them in the driver.
     """
     day = WrittenDay.of_run(spark, facts, metrics=metrics, stored=stored, evaluate=evaluate)
     return judge(day, tasks)
@@ -115,7 +120,9 @@ def _verdict_of_a_stock_expectation(spec: CheckSpec, result: Any) -> Verdict:
 
 
 def _exception(info: dict[str, Any]) -> str | None:
-    """The message of the exception that stopped a check; Great Expectations nests it by metric."""
+    """Returns the message of the exception that stopped a check; Great Expectations nests it by
+    metric.
+    """
     if "raised_exception" in info:
         return one_line(info["exception_message"], LONGEST) if info["raised_exception"] else None
     messages = [_exception(inner) for inner in info.values() if isinstance(inner, dict)]

@@ -1,4 +1,6 @@
-"""The names of partitions: a day, 2013-01-10; an hour, 2013-01-10T05Z; or a name of the user's, which is no time."""
+"""Names of partitions: a day, 2013-01-10; an hour, 2013-01-10T05Z; or a name that the user chose,
+without a time.
+"""
 
 import datetime as dt
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ class DayName:
 
     @classmethod
     def read(cls, day: str) -> Self | None:
-        """None for a partition with a name of the user's."""
+        """Parses a day or an hour; returns None for a partition with a name that the user chose."""
         return cls(dt.date.fromisoformat(day[:10]), day[10:]) if day[0].isdigit() else None
 
     def earlier(self, days: int) -> str:

@@ -1,4 +1,4 @@
-"""The interface of the checks for runs: their module, the verdict store and the report."""
+"""What a run uses of the checks: the module to import, the verdict store and the report."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class DayQuality:
     batch_checks: str = BATCH_CHECKS
 
     def unready(self, enrichment: str) -> str:
-        """One sentence why verdicts or the report cannot be stored; empty if they can."""
+        """Returns a sentence why verdicts or the report cannot be stored; empty if they can."""
         from data_quality import report, verdict_store
 
         try:
@@ -31,7 +31,7 @@ class DayQuality:
         return ""
 
     def keep(self, record: DayRecord) -> None:
-        """Store the verdicts of a run. Raises VerdictsRefused with a user-facing sentence."""
+        """Stores the verdicts of a run. Raises VerdictsRefused with a user-facing sentence."""
         from data_quality import verdict_store
 
         verdict_store.save(record)

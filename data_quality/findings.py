@@ -1,4 +1,4 @@
-"""The finding of a check, before it becomes a verdict, with the rows that prove it."""
+"""The finding of a check, from which a verdict is made, with the rows that prove it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _WORDS = 9  # columns of the first row in a sentence; the evidence table has all
 
 @dataclass(frozen=True)
 class Finding:
-    """`success` is None if the check could not run; `sentence` is then the reason."""
+    """The result of a check. `success` is None if the check could not run; `sentence` is then the
+    reason.
+    """
 
     success: bool | None
     sentence: str
@@ -31,12 +33,14 @@ class Finding:
 
     @classmethod
     def judged(cls, holds: str, wrong: str, unexpected_count: int, element_count: int, expected: str) -> Self:
-        """Green, saying `holds`, if nothing is unexpected; otherwise red."""
+        """Returns a green finding that says `holds` if nothing is unexpected, else a red one that
+        says `wrong`.
+        """
         success = unexpected_count == 0
         return cls(success, holds if success else wrong, unexpected_count, element_count, expected)
 
     def with_evidence(self, rows: Iterable[dict[str, Any]], first: str = "first") -> Finding:
-        """The sentence names the first of the rows."""
+        """Returns the finding with these rows as evidence; its sentence describes the first row."""
         evidence = tuple(rows)
         if not evidence:
             return replace(self, evidence=())
@@ -47,14 +51,16 @@ class Finding:
 
 
 def identity_columns(declared: DeclaredFacts, names: Collection[str]) -> list[str]:
-    """The columns that identify a row in evidence: the declared row_id if all are there, else source file and row."""
+    """Returns the columns that identify a row in evidence: the declared row_id if all its columns
+    exist, else source file and row.
+    """
     declared_id = [name for name in declared.row_id if name in names]
     identity = declared_id if declared.row_id and len(declared_id) == len(declared.row_id) else list(SOURCE_IDENTITY)
     return [*identity, *(name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name not in identity)]
 
 
 def plain(value: Any) -> Any:
-    """The value for JSON: times in ISO 8601, types that JSON lacks as text."""
+    """Converts a value for JSON: times in ISO 8601, types that JSON lacks as text."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -67,7 +73,9 @@ def plain(value: Any) -> Any:
 
 
 def in_words(row: dict[str, Any]) -> str:
-    """A row of evidence in words: its identity first, only the end of a path, and no lists, which the table shows."""
+    """Describes a row of evidence: its identity first, only the end of a path, and no lists, which
+    the table shows.
+    """
     short = {name.lstrip("_"): value for name, value in row.items() if value is not None}
     texts = [
         f"{name} {str(value).rsplit('/', 1)[-1]}" for name, value in short.items() if not isinstance(value, list | dict)

@@ -1,4 +1,4 @@
-"""Metrics of earlier days, read from their run records, to compare a day with."""
+"""Metrics of earlier days, read from their run records, for comparison with a day."""
 
 import json
 import logging
@@ -14,9 +14,11 @@ DAYS_OF_HISTORY = 28
 
 
 def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, DayMetrics]:
-    """Metrics of the published days among the last DAYS_OF_HISTORY; for a day published twice, of the later run.
+    """Returns the metrics of the published days among the last DAYS_OF_HISTORY; for a day published
+    twice, of the later run.
 
-    For an hour, 2013-01-10T05Z, of the same hour of these days; a partition with a name has no days before.
+    For an hour, 2013-01-10T05Z, the earlier days are the same hour of those days; a partition with
+    a name has none.
     """
     name = DayName.read(day)
     if name is None:
@@ -36,7 +38,9 @@ def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, DayM
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Empty for a record that a power cut tore: only this day is missing from the comparison."""
+    """Reads a record; empty if a power cut tore it, so that only this day is missing from the
+    comparison.
+    """
     try:
         record = json.loads(path.read_text())
         DayMetrics.from_dict(record["figures"])

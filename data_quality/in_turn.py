@@ -10,12 +10,16 @@ from jobs.schema import SEGMENT
 
 
 def gone_back(values: Floats, among: Places | None = None) -> Flags:
-    """The rows after a larger value, and the rows without a value. among: the groups in which order counts."""
+    """Returns the rows after a larger value, and the rows without a value. among: the groups in
+    which order counts.
+    """
     return (_neighbour(values, 1, among) > values) | np.isnan(values)
 
 
 def _neighbour(values: Floats, distance: int, among: Places | None) -> Floats:
-    """For each row, the value so many rows before it in its group (after it, if negative); NaN if there is none."""
+    """Returns for each row the value `distance` rows before it in its group (after it, if
+    negative); NaN at the group's edge.
+    """
     order = np.arange(len(values)) if among is None else np.argsort(among, kind="stable")
     groups = np.zeros(len(values), np.int64) if among is None else among[order]
     found, size = np.full(len(values), np.nan), abs(distance)
@@ -29,9 +33,11 @@ def _neighbour(values: Floats, distance: int, among: Places | None) -> Floats:
 
 
 def out_of_place(check: Check, rows: TaskRows, column: str, among: Places | None = None) -> Faults:
-    """The rows whose removal would leave the column in order: at each drop, one of its two neighbours.
+    """Returns the rows whose removal would leave the column in order: at each drop, the row before
+    or after it.
 
-    The row after the drop is late if the next one continues from before the drop; otherwise the row before is early.
+    The row after the drop is late if the next row continues from before the drop; otherwise the row
+    before is early.
     """
     value = rows.numbers(column)
     before, second_before = _neighbour(value, 1, among), _neighbour(value, 2, among)

@@ -27,12 +27,16 @@ _LEGACY = b"org.apache.spark.legacy"  # prefix of the metadata by which Spark ma
 
 
 def path_of(uri: str) -> str:
-    """The path that Spark opens. Spark takes a plain path and returns it percent-encoded, as file:/x or file:///x."""
+    """Returns the path that Spark opens. Spark takes a plain path and returns it percent-encoded,
+    as file:/x or file:///x.
+    """
     return unquote(re.sub(r"^file:/+", "/", uri)) if uri.startswith("file:") else uri
 
 
 class InputRows:
-    """Arrow reads what it reads like Spark; Spark the rest: nested columns of old layouts, shifted dates."""
+    """The rows of the input files. Arrow reads the files that it reads like Spark; Spark reads
+    nested columns of old layouts and shifted dates.
+    """
 
     def __init__(self, spark: SparkSession | None, facts: DayFacts) -> None:
         self._spark, self._facts = spark, facts
@@ -43,10 +47,12 @@ class InputRows:
         return {path: read_footer(path).num_rows for path in self._paths}
 
     def for_tasks(self) -> InputRows:
-        """The same without Spark, which tasks do not have, and with what the driver has found."""
+        """Returns a copy without Spark, for tasks, with the counts and columns that the driver has
+        read.
+        """
         found = copy.copy(self)
         _ = found.counts, found.columns
-        found._spark = None  # noqa: SLF001  # its own
+        found._spark = None  # noqa: SLF001  # a copy of this class
         return found
 
     @property
@@ -70,7 +76,7 @@ class InputRows:
         return arrow_schema(self.spark_types)
 
     def read(self, path: str, first: int, last: int) -> pa.Table:
-        """Rows `first` to `last`, both inclusive, in their order."""
+        """Reads the rows `first` to `last`, both inclusive, in their order."""
         if self._facts.input_types:
             try:
                 return self._by_arrow(path, first, last)
@@ -79,7 +85,9 @@ class InputRows:
         return self._by_spark(path, first, last)
 
     def _by_arrow(self, path: str, first: int, last: int) -> pa.Table:
-        """Raises an Arrow error for a file that Arrow would read differently from Spark."""
+        """Reads with Arrow. Raises an Arrow error for a file that Arrow would read differently from
+        Spark.
+        """
         with open_parquet(path, coerce_int96_timestamp_unit="us") as file:
             if any(name.startswith(_LEGACY) for name in file.metadata.metadata or {}):
                 raise pa.ArrowNotImplementedError("its old dates are shifted")
@@ -104,7 +112,7 @@ class InputRows:
         )
 
     def _by_spark(self, path: str, first: int, last: int) -> pa.Table:
-        from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+        from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
 
         assert self._spark is not None
         row = F.col("_metadata.row_index")
@@ -114,7 +122,9 @@ class InputRows:
 
 
 def beside(rows: TaskRows, source: InputRows) -> list[tuple[Places, pa.Table]]:
-    """The places of a task's rows that exist in the input, with those input rows in the same order, file by file."""
+    """Returns, file by file, the places of a task's rows that exist in the input, and those input
+    rows in the same order.
+    """
     return rows.once("beside", lambda: list(_beside(rows, source)))
 
 

@@ -1,4 +1,4 @@
-"""All checks of a day, with only a few parts of its tasks in memory at a time."""
+"""Runs all checks of a day with only a few parts of its tasks in memory at a time."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ FEW_ROWS = 10_000
 
 Sees = Check | Pictures
 Read = Callable[[], TaskRows]
-Mapped = Callable[..., Iterable[Any]]  # as `map` does
+Mapped = Callable[..., Iterable[Any]]  # like `map`
 
 
 @dataclass(frozen=True)
@@ -53,19 +53,23 @@ class Tasks(Protocol):
 
 
 class Judging:
-    """The checks of a day.
+    """Runs the checks of a day.
 
     Attributes:
-        pictures: Of its rows, for the report.
+        pictures: The data of the report's charts.
     """
 
     def __init__(self, checks: Sequence[Check], day: WrittenDay, tasks: Tasks | None = None) -> None:
-        """tasks: Read the rows for the checks, where the driver does not."""
+        """tasks: Run the checks on a cluster; None runs them in the driver."""
         self._checks, self._day, self._tasks = checks, day, tasks
         self.pictures: dict[str, Any] = {}
 
     def findings(self) -> dict[str, Finding]:
-        """By check name. A check that the files break is red; one that lacks something else reports the reason."""
+        """Returns the findings by check name.
+
+        A check that the files break is red; a check that lacks something else is not run, with the
+        reason.
+        """
         day, pictures = self._day, Pictures(self._day.facts)
         with _side_by_side(day) as mapped:
             why_not = zip(self._checks, mapped(self._refused, self._checks), strict=True)
@@ -85,7 +89,7 @@ class Judging:
         return found | refused
 
     def _seen(self, mapped: Mapped, reads: Iterable[Read], by: Sequence[Sees]) -> list[list[Any]]:
-        """What each sees in all parts."""
+        """Returns the results of each check for all parts."""
         reads = list(reads)
         found: dict[int, list[Any]] = {id(one): [] for one in by}
         here = [one for one in by if self._tasks is None or getattr(one, "in_driver", False)]
@@ -105,14 +109,16 @@ class Judging:
         return finding if isinstance(finding, Finding) else self._broken(finding)
 
     def _broken(self, error: Exception) -> Finding:
-        """Red: a check that breaks has met files that no run should write. An error of a disk says nothing of them."""
+        """Returns a red finding: files that no run should write broke the check. An error of a disk
+        proves nothing about the files, so the check is then not run.
+        """
         if isinstance(error, OSError):
             return Finding.not_run(_message(error))
         count = self._day.output.rows
         return Finding(False, f"the files cannot be judged: {_message(error)}", count, count)
 
     def _refused(self, check: Check) -> Finding | None:
-        """The finding of a check that cannot read the rows."""
+        """Returns the finding of a check that cannot read the rows, else None."""
         count = self._day.output.rows
         if wrong := self._day.output.wrong(check.needs):
             return Finding(False, wrong, count, count, check.promise)
@@ -122,7 +128,9 @@ class Judging:
 
 @contextmanager
 def _side_by_side(day: WrittenDay) -> Iterator[Mapped]:
-    """A `map` for the checks: in threads, which for a few rows take longer than the checks."""
+    """Yields a `map` that uses threads, except for a few rows, for which threads take longer than
+    the checks.
+    """
     if day.output.rows <= FEW_ROWS:
         yield map
         return
@@ -131,7 +139,7 @@ def _side_by_side(day: WrittenDay) -> Iterator[Mapped]:
 
 
 def seen_in(read: Read, by: Sequence[Sees], day: WrittenDay) -> list[Any]:
-    """What each of them sees in a part, or the error that kept it from it."""
+    """Returns the result of each check for a part, or the error that stopped it."""
     rows = _guarded(read)
     if isinstance(rows, Exception):
         return [rows] * len(by)
@@ -139,20 +147,24 @@ def seen_in(read: Read, by: Sequence[Sees], day: WrittenDay) -> list[Any]:
 
 
 def in_tasks(tasks: Tasks, reads: Sequence[Read], by: Sequence[Sees], day: WrittenDay) -> list[list[Any]]:
-    """What each of them sees in each part."""
+    """Returns the results of all checks for each part, computed in tasks."""
     there = replace(day, spark=None, stored=None, input=day.input.for_tasks())
     return tasks.run(lambda read, _facts: [_portable(one) for one in seen_in(read, by, there)], reads)
 
 
 def _portable(seen: Any) -> Any:
-    """An error without what may not travel, as a lock."""
+    """Replaces an error with a plain one, because an error may hold what cannot be pickled, such as
+    a lock.
+    """
     if not isinstance(seen, Exception):
         return seen
     return OSError(_message(seen)) if isinstance(seen, OSError) else ValueError(_message(seen))
 
 
 def _guarded(work: Callable[[], Any]) -> Any:
-    """An error of files, ledger or Spark becomes a value: the check did not run."""
+    """Returns the result; an error of files, ledger or Spark as a value, as the check did not
+    run.
+    """
     try:
         return work()
     except Exception as error:  # noqa: BLE001

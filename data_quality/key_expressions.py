@@ -27,7 +27,9 @@ def lasting(lookup: LookupFacts) -> list[tuple[str, str]]:
 
 
 def declared_keys(rows: TaskRows, lookup: LookupFacts, day: WrittenDay) -> Iterator[tuple[Places, Key]]:
-    """The places of rows that exist in the input, and the repeatable parts of their key. Raises ValueError."""
+    """Yields the places of rows that exist in the input, and the repeatable parts of their key.
+    Raises ValueError.
+    """
     for places, keys, refused in rows.once("declared keys", lambda: list(_declared_keys(rows, day))):
         if lookup.name in refused:
             raise ValueError(refused[lookup.name])
@@ -35,7 +37,9 @@ def declared_keys(rows: TaskRows, lookup: LookupFacts, day: WrittenDay) -> Itera
 
 
 def _declared_keys(rows: TaskRows, day: WrittenDay) -> Iterator[tuple[Places, dict[str, Key], dict[str, str]]]:
-    """Keys of all lookups. One job of Spark evaluates the expressions that nothing else does."""
+    """Yields the keys of all lookups. A single Spark job evaluates the expressions that only Spark
+    can evaluate.
+    """
     for places, given in beside(rows, day.input):
         columns = {name.lower(): name for name in given.column_names}
         keys: dict[str, Key] = {lookup.name: {} for lookup in day.declared.lookups}
@@ -55,7 +59,7 @@ def _declared_keys(rows: TaskRows, day: WrittenDay) -> Iterator[tuple[Places, di
 
 def _evaluate(rest: list[Expression], given: pa.Table, day: WrittenDay, keys: dict[str, Key]) -> dict[str, str]:
     from pyspark.errors import PySparkException
-    from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+    from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
     from pyspark.sql.types import StructType
 
     assert day.spark is not None  # the local engine refuses these keys before the run

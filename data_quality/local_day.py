@@ -1,4 +1,4 @@
-"""Judges a day that the local engine wrote: the checks of every day, without Spark."""
+"""Judges a day that the local engine wrote, by the checks of every day, without Spark."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def check(
     stored: Stored | None = None,
     evaluate: Evaluate | None = None,
 ) -> QualityResult:
-    """Judge a day as `data_quality.day.check` does, with the same verdicts.
+    """Judges a day as `data_quality.day.check` does, with the same verdicts.
 
-    The local engine refuses expectations of the user, so that Great Expectations has nothing to
-    evaluate; its import takes longer than a small day.
+    The local engine refuses the user's expectations, so Great Expectations has nothing to evaluate;
+    importing it takes longer than a small day.
     """
     day = WrittenDay.of_run(spark, facts, metrics=metrics, stored=stored, evaluate=evaluate)
     specs = checks(facts.declared)

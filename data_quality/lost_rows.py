@@ -1,7 +1,9 @@
-"""Input rows that the files lack, at the gap that their neighbours in the task leave.
+"""Finds input rows that the files lack, by the gap that they leave between their neighbours in the
+task.
 
-Within a task the rows of one input file are consecutive, so the nearest following row of that file, or else the nearest
-preceding one, determines task and input_seq: after the last row of a task there is always room, before its first none.
+Within a task the rows of an input file are consecutive, so the nearest following row of that file,
+or else the nearest preceding row, determines task and input_seq: a task always has room after its
+last row, and none before its first.
 """
 
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ _ROW, _TASK, _SEQ = range(3)
 
 
 def find(output: RunOutput, source: InputRows, event_time: EventTimeFacts) -> dict[int, Lost]:
-    """The lost rows by task. Reads all tasks again, which happens only on a faulty day."""
+    """Returns the lost rows by task. Reads all tasks again, which happens only on a faulty day."""
     there, taken = _there(output)
     found: dict[int, list[tuple[int, int]]] = {}
     for path, count in source.counts.items():

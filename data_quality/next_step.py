@@ -1,4 +1,4 @@
-"""The next step for a held-back day, chosen by its failed checks."""
+"""Chooses the next step for a held-back day by its failed checks."""
 
 from data_quality import catalogue
 from data_quality.check import Cure
@@ -6,7 +6,7 @@ from jobs.schema import DayRecord, DeclaredFacts
 
 
 def cure(record: DayRecord, declared: DeclaredFacts) -> Cure:
-    """The cure of a held-back day. declared: the current declaration."""
+    """Returns the cure of a held-back day. declared: the current declaration."""
     red = {verdict.check for verdict in record.verdicts if verdict.holds_back}
     cures = {spec.cure for spec in catalogue.checks(declared) if spec.name in red}
     if declared.ledger is None:
@@ -17,7 +17,7 @@ def cure(record: DayRecord, declared: DeclaredFacts) -> Cure:
 
 
 def next_step(record: DayRecord) -> str:
-    """A sentence for the reader of the day's report, with or without Dagster."""
+    """Returns sentences for the reader of the day's report, with or without Dagster."""
     name, day = record.facts.declared.enrichment, record.facts.day
     again = f"run the day again, with the job {name}_nightly or `tidegate run {name} --day {day}`."
     match cure(record, record.facts.declared):

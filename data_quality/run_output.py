@@ -1,4 +1,6 @@
-"""The files of a run for the checks: in parts of a task, or task by task, with the rows in the order of writing."""
+"""Reads the files of a run for the checks, in parts of a task or task by task, in the order of
+writing.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Places = NDArray[np.int64]
 T = TypeVar("T")
-More = Callable[[int], dict[str, Any]]  # further evidence of a row, beside its columns
+More = Callable[[int], dict[str, Any]]  # further evidence of a row, besides its columns
 
 ROWS_AT_ONCE = 1_000_000  # rows of a part, with all columns about 600 bytes each in memory
 _NUMBER_OF_A_TASKS_FILE = re.compile(r"-c(\d+)\.")  # part-00003-<uuid>-c012.snappy.parquet: the task's 13th file
@@ -35,7 +37,7 @@ _NUMBER_OF_A_TASKS_FILE = re.compile(r"-c(\d+)\.")  # part-00003-<uuid>-c012.sna
 
 @dataclass(frozen=True)
 class Faults:
-    """Rows that break a rule: their number and the first of them, each with its sort key."""
+    """Rows that break a rule: their number, and the first rows, each with its sort key."""
 
     count: int
     rows: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = ()
@@ -60,7 +62,9 @@ def nothing_more(_row: int) -> dict[str, Any]:
 
 
 class TaskRows:
-    """The rows of one task, or a part of them. As a number null is NaN, so that every comparison with it is false."""
+    """The rows of a task, or a part of them. A null number is NaN, so that every comparison with it
+    is false.
+    """
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table.unify_dictionaries().combine_chunks()
@@ -74,7 +78,7 @@ class TaskRows:
         return list(self.table.column_names)
 
     def once(self, name: Hashable, make: Callable[[], T]) -> T:
-        """A value that several checks share, computed for the first of them."""
+        """Returns a value that several checks share, computed at the first call."""
         if name not in self._made:
             self._made[name] = make()
         found: T = self._made[name]
@@ -84,7 +88,9 @@ class TaskRows:
         return as_array(self.table[name])
 
     def numbers(self, name: str) -> Floats:
-        """A column as floats, exact for integers up to 2**53; null becomes NaN, and NaN infinity, as Spark sorts."""
+        """Returns a column as floats, exact for integers up to 2**53; null becomes NaN, and NaN
+        infinity, as Spark sorts.
+        """
 
         def made() -> Floats:
             column = self.column(name)
@@ -98,7 +104,7 @@ class TaskRows:
         return self.once(("null", name), lambda: flags(self.column(name).is_null()))
 
     def one_of(self, name: str, *values: Any) -> Flags:
-        """Where a column has one of these values; null matches none."""
+        """Returns where a column has any of these values; null matches none."""
         column = self.column(name)
         if not pa.types.is_dictionary(column.type):
             return flags(pc.is_in(column, value_set=pa.array(values, column.type)))
@@ -132,14 +138,14 @@ def whole_number(value: float) -> int | None:
 
 
 def as_array(column: pa.ChunkedArray) -> pa.Array:
-    """One array, also for none or several chunks."""
+    """Returns a single array, also for no chunks or several."""
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def flags(column: pa.Array) -> Flags:
-    """The boolean array, with null as false."""
+    """Returns the boolean array, with null as false."""
     found: Flags = pc.fill_null(column, False).to_numpy(zero_copy_only=False)
     return found
 
@@ -154,7 +160,7 @@ def as_numbers(column: pa.Array) -> Floats:
 
 @dataclass(frozen=True)
 class Calls:
-    """The attempts of these rows for one lookup, in sequence; times in µs, NaN if missing."""
+    """The attempts of these rows for a lookup, in sequence; times in µs, NaN if missing."""
 
     counts: Places  # of each row
     starts: Floats
@@ -170,7 +176,7 @@ class Calls:
 
     @cached_property
     def rows(self) -> Places:
-        """The row's place of each attempt."""
+        """The place of the row of each attempt."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
     @cached_property
@@ -200,7 +206,7 @@ class RowGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """The rows of one task, or a part of them: row groups of its files, or rows of a table."""
+    """The rows of a task, or a part of them: row groups of its files, or rows of a table."""
 
     groups: tuple[RowGroup, ...] = ()
     table: pa.Table | None = None
@@ -210,7 +216,7 @@ class Task:
         return sum(group.rows for group in self.groups) if self.table is None else self.table.num_rows
 
     def parts(self) -> Iterator[Task]:
-        """Parts of at most ROWS_AT_ONCE rows; a row group is never divided."""
+        """Yields parts of at most ROWS_AT_ONCE rows; a row group is never divided."""
         if self.table is not None:
             for start in range(0, max(1, self.table.num_rows), ROWS_AT_ONCE):
                 yield Task(table=self.table.slice(start, ROWS_AT_ONCE))
@@ -237,9 +243,11 @@ class RunOutput:
     def __init__(
         self, declared: DeclaredFacts, columns: pa.Schema, tasks: list[Task], unlike: Mapping[str, str] | None = None
     ) -> None:
-        """unlike: sentences by column about columns whose files differ in type; no check reads these."""
+        """unlike: for each column whose files differ in type, a sentence about it; no check reads
+        these columns.
+        """
         self.columns = columns
-        self.table: pa.Table | None = None  # of an output that is a table
+        self.table: pa.Table | None = None  # the table itself, if the output is a table
         self.unlike = unlike or {}
         self._tasks = tasks
         self._kinds = written_types(declared)
@@ -250,7 +258,9 @@ class RunOutput:
 
     @classmethod
     def of_files(cls, declared: DeclaredFacts, files: Iterable[str]) -> RunOutput:
-        """A task writes one file, or several in sequence, in the order of its rows."""
+        """Reads the footers. A task writes a file, or several in sequence, in the order of its
+        rows.
+        """
         ordered = sorted(files, key=_in_order_of_writing)
         footers = [read_footer(file) for file in ordered]
         columns, unlike = unified(
@@ -271,7 +281,7 @@ class RunOutput:
                 return cls(declared, columns, _by_task(whole.table), unlike)
             tasks.setdefault(number, []).extend(groups[file])
             rows[number] += footer.num_rows
-        # the longest first, so that no core is left alone with a long one at the end
+        # the longest first, so that no core ends alone with a long task
         return cls(declared, columns, [Task(tuple(tasks[number])) for number, _ in rows.most_common()], unlike)
 
     @classmethod
@@ -281,14 +291,18 @@ class RunOutput:
         return output
 
     def _is_text(self, name: str) -> bool:
-        """In all files: Parquet's reader knows no nested column by such a name."""
+        """Whether a column is text in all files: Parquet's reader takes no nested column by such a
+        name.
+        """
         if name not in self.columns.names or name in self.unlike:
             return False
         kind = self.columns.field(name).type
         return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind))
 
     def wrong(self, needed: Iterable[str]) -> str | None:
-        """Why the files cannot be judged by these columns: one is missing or has another type; or None."""
+        """Returns why the files cannot be judged by these columns (a column is missing or has
+        another type), or None.
+        """
         needed = list(dict.fromkeys(needed)) if len(self.columns) else []
         absent = [name for name in needed if name not in self.columns.names]
         if absent:
@@ -302,7 +316,7 @@ class RunOutput:
         if wanted is None or (wanted == STRUCT and pa.types.is_struct(kind)) or spark_name(kind) == wanted:
             return None
         if self.table is not None and wanted in ("int", "bigint") and pa.types.is_integer(kind):
-            return None  # the width that another program gave it says nothing
+            return None  # another program may choose another width
         return f"{name} is {spark_name(kind)} in the files; it must be {wanted}"
 
     def __len__(self) -> int:
@@ -326,14 +340,18 @@ class RunOutput:
 
 
 def _in_order_of_writing(file: str) -> tuple[str, int, str]:
-    """Sorts by the counter as a number: as text, the thousandth file of a task would precede its second."""
+    """Sorts by the counter as a number: as text, the thousandth file of a task would precede its
+    second.
+    """
     name = Path(file).name
     counter = _NUMBER_OF_A_TASKS_FILE.search(name)
     return (name[: counter.start()], int(counter[1]), name) if counter else (name, 0, name)
 
 
 def _only_task(footer: pq.FileMetaData) -> int | None:
-    """By statistics; None if there are several tasks, or if statistics are missing."""
+    """Returns the only task of a file by its statistics; None for several tasks or without
+    statistics.
+    """
     names = footer.schema.names
     if PARTITION not in names:
         return 0

@@ -1,5 +1,5 @@
-"""Imports Great Expectations without its messages, and without plotting, statistics, databases and clouds: two thirds
-of its import time.
+"""Imports Great Expectations without its messages, and without plotting, statistics, databases and
+clouds: two thirds of its import time.
 """
 
 import contextlib
@@ -14,19 +14,22 @@ from types import ModuleType
 from typing import Any
 
 OF_GREAT_EXPECTATIONS = ("altair", "scipy.stats", "scipy.sparse")  # 4 s of CPU; no check of Tidegate needs them
-# the checks read Spark's frames only; a frame of Spark Connect has its module, which is imported by then
+# the checks read Spark's frames only; a frame of Spark Connect has its module, which is imported by
+# then
 NOT_FOR_CHECKS = ("sqlalchemy", "boto3", "botocore", "pyspark.sql.connect.dataframe")
 
 
 def import_when_used(*names: str) -> None:
-    """Import these modules on first use; modules that are imported already stay."""
+    """Imports these modules on first use; modules that are already imported stay."""
     for name in names:
         sys.modules.setdefault(name, _WhenUsed(name))
 
 
 @contextlib.contextmanager
 def without(*names: str) -> Iterator[None]:
-    """Let the body's imports, in this thread, not find these modules; those that are imported already they find."""
+    """Hides these modules from the body's imports in this thread; modules that are already imported
+    stay visible.
+    """
     hiding = _Hiding(names)
     sys.meta_path.insert(0, hiding)
     try:
@@ -46,7 +49,7 @@ class _Hiding:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence logs and warnings of Great Expectations, which say nothing about the day."""
+    """Silences logs and warnings of Great Expectations, which say nothing about the day."""
     logger = logging.getLogger("great_expectations")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -59,7 +62,9 @@ def quiet() -> Iterator[None]:
 
 
 class _WhenUsed(ModuleType):
-    """A placeholder for a module until its first use. importlib's LazyLoader imports at the next `import` statement."""
+    """A placeholder for a module until its first use. importlib's LazyLoader imports at the next
+    `import` statement.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

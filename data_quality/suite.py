@@ -1,7 +1,7 @@
 """The checks of a day as one Great Expectations validation.
 
-Tidegate's checks share one metric, which judges the day in one pass. Great Expectations judges the user's expectations
-itself, in Spark.
+Tidegate's checks share one metric, which judges the day in one pass. Great Expectations judges the
+user's expectations itself, in Spark.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Judge = Callable[[], Mapping[str, Finding]]
 
 _SEVERITY = {"error": "critical", "warn": "warning"}
-_JUDGES: dict[str, Judge] = {}  # of the running validations, because arguments of a metric can only be plain data
+_JUDGES: dict[str, Judge] = {}  # by running validation, because a metric's arguments can only be plain data
 
 
 class FindingsMetric(TableMetricProvider):  # type: ignore[misc]  # Great Expectations has no types for us
@@ -51,7 +51,7 @@ class FindingsMetric(TableMetricProvider):  # type: ignore[misc]  # Great Expect
 
 
 class ExpectPromiseToHold(BatchExpectation):  # type: ignore[misc]  # as above
-    """The finding of one check becomes the result, evidence included."""
+    """Turns the finding of a check into the result, evidence included."""
 
     judge: str
     check: str
@@ -80,7 +80,7 @@ class ExpectPromiseToHold(BatchExpectation):  # type: ignore[misc]  # as above
 def validate(
     specs: Sequence[CheckSpec], judge: Judge, frame: DataFrame | None
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Validate a day. frame: its rows, for the user's expectations; None where there are none."""
+    """Validates a day. frame: its rows, for the user's expectations; None without expectations."""
     number = uuid.uuid4().hex
     expectations, refused = [], {}
     for spec in specs:

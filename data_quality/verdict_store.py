@@ -1,4 +1,6 @@
-"""Stores each verdict of each day as a row of a SQL table, in any database that SQLAlchemy supports."""
+"""Stores each verdict of each day as a row of a SQL table, in any database that SQLAlchemy
+supports.
+"""
 
 import contextlib
 import json
@@ -41,13 +43,15 @@ class VerdictsRefused(Exception):  # noqa: N818  # what happened
 
 
 def require(url: str | None = None) -> None:
-    """Check that verdicts can be stored, before a run makes any. Raises VerdictsRefused."""
+    """Checks that verdicts can be stored, before a run makes any. Raises VerdictsRefused."""
     with _transaction(url) as connection:
         connection.execute(sa.delete(VERDICTS).where(sa.false()))
 
 
 def save(record: DayRecord, url: str | None = None) -> int:
-    """Store the verdicts of a run in place of its earlier ones, or none. Raises VerdictsRefused."""
+    """Stores the verdicts of a run in place of its earlier verdicts; returns their number. Raises
+    VerdictsRefused.
+    """
     facts = record.facts
     of_the_run = {"enrichment": facts.declared.enrichment, "day": facts.day, "run_id": facts.run_id}
     rows = [
@@ -76,7 +80,7 @@ def save(record: DayRecord, url: str | None = None) -> int:
 
 @contextlib.contextmanager
 def _transaction(url: str | None) -> Iterator[sa.Connection]:
-    """Raises VerdictsRefused for any error of the database or its driver."""
+    """Opens a transaction. Raises VerdictsRefused for any error of the database or its driver."""
     url = url or os.environ.get(URL) or DEFAULT_URL
     try:
         path = sa.make_url(url).database
@@ -98,7 +102,9 @@ def _transaction(url: str | None) -> Iterator[sa.Connection]:
 
 
 def _widen(connection: sa.Connection) -> None:
-    """Make room for hours in a table that was made when every partition was a day. SQLite heeds no length."""
+    """Makes room for hours in a table from when every partition was a day. SQLite ignores the
+    length.
+    """
     if connection.dialect.name != "postgresql":
         return
     (day,) = (column for column in sa.inspect(connection).get_columns(VERDICTS.name) if column["name"] == "day")
@@ -114,5 +120,5 @@ def _shown(url: str) -> str:
 
 
 def _storable(text: str) -> str:
-    """The text without NUL, which PostgreSQL rejects, and without lone surrogates."""
+    """Returns the text without NUL, which PostgreSQL rejects, and without lone surrogates."""
     return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()

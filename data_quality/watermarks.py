@@ -1,4 +1,4 @@
-"""Segments and late rows computed from the event times, task by task."""
+"""Computes segments and late rows from the event times, task by task."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ NO_TIME = np.iinfo(np.int64).min // 2
 
 @dataclass(frozen=True)
 class Lost:
-    """Rows of a task that its files lack; their event times moved its watermarks nevertheless."""
+    """Rows of a task that its files lack; their event times still moved the task's watermarks."""
 
     places: Places  # in the task's input
     times_ms: Places
@@ -32,7 +32,9 @@ class TrueMarks:
 
 
 def event_times_ms(table: pa.Table, column: str) -> Places:
-    """Event times in whole milliseconds since the epoch; an integer column is used unchanged."""
+    """Returns event times in whole milliseconds since the epoch; an integer column is used
+    unchanged.
+    """
     values = as_array(table[column])
     if pa.types.is_integer(values.type):
         times = values.cast(pa.int64())
@@ -45,7 +47,9 @@ def event_times_ms(table: pa.Table, column: str) -> Places:
 
 
 def true_marks(rows: TaskRows, declared: EventTimeFacts, lost: Lost = NONE_LOST) -> TrueMarks:
-    """A watermark follows every record that raises the largest event time. A duplicated row counts once."""
+    """Computes the marks: a watermark follows every record that raises the largest event time; a
+    duplicated row counts once.
+    """
     seq = np.concatenate([np.nan_to_num(rows.numbers(INPUT_SEQ), nan=-1).astype(np.int64), lost.places])
     times = np.concatenate([event_times_ms(rows.table, declared.column), lost.times_ms])
     order = np.argsort(seq, kind="stable")

@@ -1,4 +1,6 @@
-"""Windows by the plain rule, over rows in their order of arrival: what the check of a table of windows holds it to."""
+"""Computes windows by the plain rule, from rows in their order of arrival; the check compares the
+written windows with them.
+"""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -13,7 +15,9 @@ from jobs.schema import FIRED_LATE, ON_TIME, WindowFacts
 
 @dataclass(frozen=True)
 class Arrived:
-    """Rows in their order of arrival. keys: equal where the rows have one key. watermarks: in force at each arrival."""
+    """Rows in their order of arrival. keys: equal for rows with the same key. watermarks: in force
+    at each arrival.
+    """
 
     times: Places
     keys: Places
@@ -27,7 +31,9 @@ class Arrived:
 
 @dataclass
 class Windows:
-    """Windows, or firings. first: the number of a row of each; fired and pane: of firings only."""
+    """Windows, or firings. first: the number of a row of each window; fired and pane: of firings
+    only.
+    """
 
     first: list[int] = field(default_factory=list)
     start: list[int] = field(default_factory=list)
@@ -90,7 +96,9 @@ def _in_windows(arrived: Arrived, window: WindowFacts) -> tuple[Places, Places]:
 
 
 def _firings(arrived: Arrived, window: WindowFacts) -> Windows:
-    """A window fires when the watermark reaches its last millisecond, and at once for each row after that."""
+    """Returns the firings: a window fires when the watermark reaches its last millisecond, and at
+    once for each row after that.
+    """
     contents: dict[tuple[int, int], list[int]] = {}
     for row, start in zip(*(one.tolist() for one in _in_windows(arrived, window)), strict=True):
         contents.setdefault((int(arrived.keys[row]), start), []).append(row)
@@ -105,7 +113,7 @@ def _firings(arrived: Arrived, window: WindowFacts) -> Windows:
 
 
 def _sessions(arrived: Arrived, window: WindowFacts, dropped: Flags) -> Windows:
-    """Key by key; marks the rows that are dropped."""
+    """Finds the sessions key by key, and marks the dropped rows."""
     found = Windows()
     order = np.argsort(arrived.keys, kind="stable")
     order = order[arrived.times[order] > NO_TIME]
@@ -129,7 +137,7 @@ class _Session:
 
 
 class SessionsOfKey:
-    """The sessions of one key, told to `found`."""
+    """Finds the sessions of a key and adds them to `found`."""
 
     def __init__(self, window: WindowFacts, found: Windows) -> None:
         self._window, self._found = window, found
@@ -137,7 +145,7 @@ class SessionsOfKey:
         self._panes: Counter[tuple[int, int]] = Counter()
 
     def take(self, row: int, time: int, watermark: int) -> bool:
-        """A row of this key; false when it is dropped."""
+        """Adds a row of this key; returns false if the row is dropped."""
         gap = self._window.size_ms
         self.advance(watermark)
         near = [one for one in self._open if one.start <= time + gap and time <= one.end]
@@ -151,7 +159,7 @@ class SessionsOfKey:
         return True
 
     def advance(self, watermark: float) -> None:
-        """Fire and close what this watermark has passed."""
+        """Fires and closes the sessions that this watermark has passed."""
         for session in sorted(self._open, key=lambda one: one.end):
             if session.end - 1 > watermark:
                 return

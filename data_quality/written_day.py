@@ -20,30 +20,30 @@ from jobs.schema import DayFacts, DayMetrics, DeclaredFacts, LookupFacts, Lookup
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# By a lookup's name, the stored responses of the answers in the files; None without any. One row for each key and
-# answer time: schema.key, published_answered_at, published_status, and the answers that the stored response gives
-# today: ok, miss or error; NONE without a response, GONE if the response may be missing for a good reason; and
-# schema.BY_RUN.
+# Returns, for a lookup's name, the stored responses of the answers in the files, or None. The table
+# has a row for each key and answer time: schema.key, published_answered_at, published_status, and
+# the answers that the stored response gives today: ok, miss or error; NONE without a response, GONE
+# if the response may be missing for a good reason; and schema.BY_RUN.
 Stored = Callable[[str], pa.Table | None]
 
-# The values of a Spark SQL expression over rows; None where only Spark can evaluate it.
+# Returns the values of a Spark SQL expression over rows; None where only Spark can evaluate it.
 Evaluate = Callable[[str, pa.Table], pa.Array | None]
 
 
 @dataclass(frozen=True)
 class WrittenDay:
-    spark: SparkSession | None  # evaluates the user's expectations, and what `evaluate` does not
+    spark: SparkSession | None  # evaluates the user's expectations, and what `evaluate` cannot
     facts: DayFacts
     output: RunOutput
     input: InputRows
-    metrics: DayMetrics | None = None  # the run's own counts
+    metrics: DayMetrics | None = None  # the run's counts
     stored: Stored | None = None
     evaluate: Evaluate | None = None
     earlier: dict[str, DayMetrics] = field(default_factory=dict)  # published days before it
 
     @classmethod
     def of_run(cls, spark: SparkSession | None, facts: DayFacts, **more: Any) -> WrittenDay:
-        """The day of a run's files; more: further fields."""
+        """Returns the day of a run's files; more: further fields."""
         return cls.of(spark, facts, RunOutput.of_files(facts.declared, facts.files), **more)
 
     @classmethod
@@ -61,11 +61,13 @@ class WrittenDay:
 
     @property
     def rows_kept(self) -> int:
-        """Rows of the table that are published again as they were. Each has an answer, a miss, or a null key."""
+        """Rows of the table that are published again unchanged. Each has an answer, a miss, or a
+        null key.
+        """
         return self.facts.changes.kept if self.facts.changes else 0
 
     def kept_rows(self, names: Sequence[str]) -> Iterator[pa.Table]:
-        """These columns of the rows that are published again as they were."""
+        """Yields these columns of the rows that are published again unchanged."""
         for file in self.facts.kept_files:
             yield pq.read_table(file, columns=list(names), partitioning=None)
 

@@ -1,4 +1,4 @@
-"""The checks, one file each, in display order."""
+"""All checks, a file for each, in display order."""
 
 from data_quality.check import Check, LookupCheck
 from data_quality.checks.answers_in_range import AnswersInRange

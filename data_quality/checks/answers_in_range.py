@@ -1,4 +1,4 @@
-"""Checks that answers have the declared columns, types and ranges, and at most the declared nulls."""
+"""Checks that answers have the declared columns, types and ranges, and few enough nulls."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -95,7 +95,9 @@ class AnswersInRange(LookupCheck):
     def _too_many_nulls(
         self, parts: list[dict[str, Faults]], answers: int, expected: str, day: WrittenDay
     ) -> Finding | None:
-        """The share is of the table, as of outcomes."""
+        """Returns a red finding if a column has too many nulls, as a share of the whole table's
+        answers.
+        """
         kept = self._kept_nulls(day)
         for column, tolerated in self.lookup.null_share:
             nulls = Faults.together(part[column] for part in parts)
@@ -107,7 +109,9 @@ class AnswersInRange(LookupCheck):
         return None
 
     def _kept_nulls(self, day: WrittenDay) -> Counter[str]:
-        """Of the rows that are published again as they were: those with an answer as `ok`, and by column its nulls."""
+        """Counts, in the rows that are published again unchanged, the answers (as `ok`) and the
+        nulls by column.
+        """
         columns, found = [column for column, _ in self.lookup.null_share], Counter[str]()
         for kept in day.kept_rows([self.status, *columns]) if columns else ():
             answered = kept.filter(pc.equal(kept[self.status], "ok"))

@@ -1,4 +1,6 @@
-"""Follows an answer back: the key that the declaration gives for the row, the answer of that key, and its time."""
+"""Checks that each row has the key that the declaration gives, and the answer of that key at its
+time.
+"""
 
 import datetime as dt
 from collections import Counter
@@ -31,10 +33,10 @@ _ROW_EXPECTED = (
 class Answers:
     rows: int
     answered: int
-    contradicted: Faults  # by the row's own columns about its answer
+    contradicted: Faults  # by the row's columns about its answer
     other_keys: Faults  # than declared
     parts: Counter[str]  # rows by differing part of the key
-    groups: AnswerGroups  # those that further rows can change
+    groups: AnswerGroups  # groups that further rows can change
     other_source: Faults  # than the run that stored the answer
     own_as_stored: Numbers  # places of answers that this run stored, in rows that took them from the ledger
 
@@ -82,7 +84,7 @@ class AnswersMatch(LookupCheck):
         return (*self.shown, self.key, self.attempts, latency, *self.columns, *SOURCE_IDENTITY)
 
     def prepare(self, day: WrittenDay) -> None:
-        """Get the stored answers."""
+        """Reads the stored answers."""
         table = day.stored(self.lookup.name) if day.stored else None
         self._stored = StoredAnswers(table, self.lookup)
         there = day.output.columns
@@ -102,7 +104,7 @@ class AnswersMatch(LookupCheck):
         found = [self._by_answer(parts, day), self._by_source(parts, day), self._by_row(parts)]
         return _together([*found, self._by_key(parts, day)])
 
-    # -- the row's own columns: published as audited, not skipped with a key, answered at the end of the call ----------
+    # -- the row's columns: published as audited, not skipped with a key, answered at the call's end
     def _contradicted(self, rows: TaskRows, facts: DayFacts) -> Flags:
         hit, asked_now = rows.one_of(self.status, "ok", "miss"), rows.one_of(self.source, "call", "shared")
         answered, at = rows.one_of(self.status, *ANSWERED, "miss"), rows.numbers(self.answered_at)
@@ -116,7 +118,7 @@ class AnswersMatch(LookupCheck):
         called = rows.calls(self.lookup.name).counts > 0
         wrong |= rows.one_of(self.status, *ANSWERED, "miss") & np.isnan(at)
         ended_at = rows.calls(self.lookup.name).begun + 1000 * rows.numbers(schema.latency_ms(self.lookup.name))
-        joined = hit & rows.one_of(self.source, "shared") & called  # another row's call, after its own had failed
+        joined = hit & rows.one_of(self.source, "shared") & called  # another row's call, after this row's had failed
         wrong |= joined & ((at == came_at) | (ended_at < at - TICK_US))
         by_end = answered if self.lookup.timeout is None else rows.one_of(self.status, "fallback")
         wrong |= by_end & rows.one_of(self.source, "call") & called & (np.abs(at - ended_at) > TICK_US)
@@ -132,9 +134,11 @@ class AnswersMatch(LookupCheck):
         found = Finding.judged(f"{rows(count)} published as audited", wrong, faults.count, count, _ROW_EXPECTED)
         return found.with_evidence(faults.evidence)
 
-    # -- the source against the run that stored the answer -------------------------------------------------------------
+    # -- the source against the run that stored the answer -----------------------------------------
     def _sources(self, rows: TaskRows, places: Numbers) -> tuple[Faults, Numbers]:
-        """The rows whose answer by call or shared call was stored by another run; and `Answers.own_as_stored`."""
+        """Returns the rows whose answer by call or shared call was stored by another run, and
+        `Answers.own_as_stored`.
+        """
         own, foreign = self._stored.stored_by(places)
         answered = self._answered(rows)
         wrong = np.zeros(len(rows), np.bool_)
@@ -143,7 +147,11 @@ class AnswersMatch(LookupCheck):
         return self.faults(rows, wrong, self.shown), np.unique(places[own & from_ledger])
 
     def _by_source(self, parts: list[Answers], day: WrittenDay) -> Finding:
-        """A run takes answers of its own from the ledger only where a task ran again, whose calls no file shows."""
+        """Judges the source of each answer.
+
+        A run takes its answers from the ledger only where a task ran again, whose first calls are
+        in no file.
+        """
         faults = [part.other_source for part in parts]
         doubtful = np.unique(np.concatenate([np.zeros(0, np.uint64), *(part.own_as_stored for part in parts)]))
         if len(doubtful):
@@ -155,7 +163,9 @@ class AnswersMatch(LookupCheck):
         return judged.with_evidence(found.evidence)
 
     def _called_too(self, doubtful: Numbers, day: WrittenDay) -> list[Faults]:
-        """The rows that took such an answer from the ledger although a row of the files made the call."""
+        """Returns the rows with such an answer from the ledger although another row of the files
+        made the call.
+        """
         called = np.zeros(0, np.uint64)
         for read in day.output.parts():
             places, _, by_call = self._numbers(task := read(), self._answered(task))
@@ -170,7 +180,7 @@ class AnswersMatch(LookupCheck):
             faults.append(self.faults(task, wrong, self.shown))
         return faults
 
-    # -- the key against the declared expressions over the input row ---------------------------------------------------
+    # -- the key against the declared expressions over the input row -------------------------------
     def _other_keys(self, rows: TaskRows, day: WrittenDay) -> tuple[Faults, Counter[str]]:
         wrong = np.zeros(len(rows), np.bool_)
         if self._absent or not lasting(self.lookup):
@@ -202,7 +212,7 @@ class AnswersMatch(LookupCheck):
         found = Finding.judged(f"{rows(count)} with the declared key", wrong, faults.count, count, expected)
         return found.with_evidence(faults.evidence)
 
-    # -- the answer against the stored one, or against answers of equal rows -------------------------------------------
+    # -- the answer against the stored answer, or against answers of equal rows --------------------
     def _answered(self, rows: TaskRows) -> Flags:
         return rows.one_of(self.published, "ok", "miss") & ~rows.is_null(self.answered_at)
 

@@ -1,11 +1,14 @@
-"""Calls in flight, from the start and the end of every attempt, against the share of each task.
+"""Compares the calls in flight, computed from the start and end of every attempt, with the share of
+each task.
 
-Other tasks get the slots that a task's last rows do not need, and all its slots at its end. The changes of its share
-have times of its own clock, so each task is judged by one clock. The order of the changes shows that all shares
-together stay within the limit. A task that was lost has several attempts; only the last one's calls are in the files.
+Other tasks get the slots that a task's last rows do not need, and all its slots at its end. The
+share of a task changes at times of that task's clock, so a single clock judges each task. The order
+of the changes shows that all shares together stay within the limit. A lost task has several
+attempts; only the calls of the last attempt are in the files.
 
-With batches, the files have the attempts of keys, which wait for each other first. The check judges requests by the
-run's own counts at sending, and attempts by the number of keys that may wait or be in flight at once.
+With batches, the files have the attempts of keys, and keys first wait for each other. The check
+then judges requests by the run's counts at sending, and attempts by the number of keys that may
+wait or be in flight at once.
 """
 
 from __future__ import annotations
@@ -63,7 +66,8 @@ class ConcurrencyHeld(LookupCheck):
         allowed = self._allowed_over_time(day.facts, task)
         counted = InFlight(calls.starts, calls.ends, allowed)
         if counted.over > 0 and set(SOURCE_IDENTITY) <= set(rows.names):
-            # A row that is duplicated in the files did not call twice: equal attempts of a row count once.
+            # A row that is duplicated in the files called only once: equal attempts of a row count
+            # once.
             kept = np.isin(calls.rows, _each_once(rows, calls))
             counted = InFlight(calls.starts[kept], calls.ends[kept], allowed)
         faults = self._attempts_over(rows, calls, counted) if counted.over > 0 else Faults(0)
@@ -101,7 +105,9 @@ class ConcurrencyHeld(LookupCheck):
                 before = allowed
 
     def _allowed_attempts(self, share: int) -> int:
-        """One per call; with batches, the keys of full requests and of one that waits."""
+        """Returns the share; with batches, the number of keys in that many full requests and in a
+        waiting batch.
+        """
         size = self.lookup.batch_size
         return share if size == 1 or not share else (share + 1) * size
 
@@ -154,7 +160,7 @@ class ConcurrencyHeld(LookupCheck):
         return largest
 
     def _given_too_much(self, facts: DayFacts) -> str | None:
-        """A sentence if the shares together ever exceeded their first sum."""
+        """Returns a sentence if the shares together ever exceeded their first sum."""
         now: dict[tuple[int, int | None], int] = {
             (task, None): share for task, share in enumerate(facts.shares[self.number])
         }
@@ -168,17 +174,18 @@ class ConcurrencyHeld(LookupCheck):
 
 
 def _given_to_writers(facts: DayFacts) -> Iterator[ShareGiven]:
-    """The shares of the attempts that wrote the day's files."""
+    """Yields the shares of the attempts that wrote the day's files."""
     for given in facts.shares_given:
         if not facts.attempts or given.attempt == facts.attempts[given.task]:
             yield given
 
 
 class InFlight:
-    """Attempts of one task in flight, at every moment that one starts or ends, or that the task's share changes.
+    """Counts the attempts of a task in flight whenever an attempt starts or ends or the task's
+    share changes.
 
-    A moment is an edge: twice its µs, and one more for a start. So an end comes before a start of the same µs: the slot
-    was free by then.
+    A moment is an edge: twice its µs, plus 1 for a start. Thus an end precedes a start of the same
+    µs: the slot was free by then.
     """
 
     def __init__(self, starts: Floats, ends: Floats, allowed: tuple[Places, Places]) -> None:
@@ -193,7 +200,7 @@ class InFlight:
         return self._at(np.nan_to_num(starts).astype(np.int64) * 2 + 1)
 
     def _at(self, edges: Places) -> tuple[Places, Places]:
-        """The numbers in flight and allowed at these moments."""
+        """Returns the numbers in flight and allowed at these moments."""
         begun = np.searchsorted(self.starts, edges, "right")
         ended = np.searchsorted(self._ends, edges, "right")
         share = self._allowed[np.searchsorted(self._since, edges, "right") - 1]
@@ -201,7 +208,7 @@ class InFlight:
 
 
 def _each_once(rows: TaskRows, calls: Calls) -> Places:
-    """The first of rows with the same identity and attempts."""
+    """Returns the first of the rows with the same identity and attempts."""
     file = rows.column(SOURCE_FILE)
     codes = (file if hasattr(file, "indices") else file.dictionary_encode()).indices.fill_null(-1).to_numpy()
     same = [codes, np.nan_to_num(rows.numbers(SOURCE_ROW), nan=-1), calls.counts, calls.begun, calls.ended]

@@ -1,4 +1,4 @@
-"""The common base of the two checks that compare the rows' marks with their event times."""
+"""The base of the two checks that compare the rows' marks with their event times."""
 
 from abc import abstractmethod
 from typing import Protocol, TypeVar
@@ -13,7 +13,7 @@ from jobs.schema import INPUT_SEQ, LATE, OUTPUT_SEQ, PARTITION, SEGMENT, EventTi
 
 
 class Marked(Protocol):
-    """The result of one task."""
+    """The result of a task."""
 
     @property
     def gaps(self) -> int: ...
@@ -46,7 +46,9 @@ class EventTimeCheck(Check):
         return self.judged(rows, rows.once("marks", lambda: true_marks(rows, self.event_time)))
 
     def with_lost_rows(self, parts: list[Part], day: WrittenDay) -> list[Part]:
-        """Judge tasks with lost rows again: without these, every later row of the task would look wrong."""
+        """Judges tasks with lost rows again: without the lost rows, every later row of the task
+        would look wrong.
+        """
         if not any(part.gaps for part in parts):
             return parts
         again = []

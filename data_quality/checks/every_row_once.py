@@ -22,7 +22,7 @@ class Runs:
 
     firsts: Places
     lasts: Places
-    count: int  # rows; more than in the runs if one is duplicated
+    count: int  # rows; more than in the runs if a row is duplicated
 
     @classmethod
     def of(cls, numbers: Places) -> Runs:

@@ -1,4 +1,4 @@
-"""Checks that every carried value is that of the input, bit for bit."""
+"""Checks that every carried value equals its input value, bit for bit."""
 
 from collections import Counter
 from typing import Any

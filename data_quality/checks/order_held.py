@@ -62,7 +62,9 @@ class OrderHeld(Check):
         )
 
     def _among(self, rows: TaskRows) -> Places | None:
-        """Equal for rows of one order; None if all rows share one."""
+        """Returns equal numbers for rows that must keep their order among each other; None if all
+        rows must.
+        """
         if not self.key:
             return None
         numbers = digest([rows.column(SEGMENT), *(rows.column(name) for name in self.key)])

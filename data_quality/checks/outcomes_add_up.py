@@ -1,4 +1,6 @@
-"""Checks that each row has one known outcome per lookup, consistent with its calls and the run's counts."""
+"""Checks that each row has one known outcome per lookup, consistent with its calls and the run's
+counts.
+"""
 
 from collections import Counter
 from typing import Any
@@ -60,7 +62,9 @@ class OutcomesAddUp(Check):
         return self._as_the_run_counted(found, counted, day) or found.with_evidence(faults.evidence)
 
     def _as_the_run_counted(self, found: Finding, counted: dict[str, Counter[Any]], day: WrittenDay) -> Finding | None:
-        """Red if the files and the run differ in a count, once all else holds."""
+        """Returns a red finding if the files and the run differ in a count and the rows are
+        otherwise right.
+        """
         for one in day.metrics.lookups if found.success and day.metrics else ():
             for outcome, count in one.outcomes.items():
                 if (there := counted.get(one.name, Counter())[outcome]) != count:
@@ -70,7 +74,7 @@ class OutcomesAddUp(Check):
 
 
 def _contradicted(rows: TaskRows, lookup: LookupFacts) -> Flags:
-    """The rows whose outcome contradicts its source or calls."""
+    """Returns the rows whose outcome contradicts their source or calls."""
     status, source = schema.status(lookup.name), schema.source(lookup.name)
     called, no_source = rows.calls(lookup.name).counts > 0, rows.is_null(source)
     wrong = ~rows.one_of(status, *OUTCOMES) | rows.is_null(schema.attempts(lookup.name))
@@ -90,7 +94,7 @@ def _contradicted(rows: TaskRows, lookup: LookupFacts) -> Flags:
 
 
 def _error_contradicted(rows: TaskRows, lookup: LookupFacts) -> Flags:
-    """The rows whose error is missing, or is that of another outcome or number of attempts."""
+    """Returns the rows whose error is missing, or is of another outcome or number of attempts."""
     status, source, column = schema.status(lookup.name), schema.source(lookup.name), schema.error(lookup.name)
     failed, there = rows.one_of(status, *FAILED), ~rows.is_null(column)
     wrong: Flags = failed != there

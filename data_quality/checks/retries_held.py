@@ -1,5 +1,6 @@
-"""Checks the number of attempts and the pauses between them. A throttled attempt uses no retry, and the service, not
-the declaration, sets the pause after it.
+"""Checks the number of attempts and the pauses between them.
+
+A throttled attempt uses no retry, and the service, not the declaration, sets the pause after it.
 """
 
 import numpy as np

@@ -1,4 +1,6 @@
-"""Checks the time limit on each row's clock, which stands still while its gate is closed, and by its attempts."""
+"""Checks the time limit by each row's clock, which stands still while its gate is closed, and by
+its attempts.
+"""
 
 from dataclasses import dataclass
 
@@ -11,7 +13,7 @@ from data_quality.written_day import WrittenDay
 from jobs import schema
 
 WITHOUT_FALLBACK = ("http", "sql")  # kinds of lookups
-TICK_MS = 1.0  # tolerance for two rounded readings of one clock
+TICK_MS = 1.0  # tolerance for two rounded readings of the same clock
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Times:
 
     faults: Faults
     rows: int
-    slowest: float | None  # on the row's own clock
+    slowest: float | None  # by the row's clock
     slowest_whole: float | None  # including the time of a closed gate
     earliest_timeout: float | None
 
@@ -72,7 +74,7 @@ class TimeLimitHeld(LookupCheck):
         latency, paused = rows.numbers(schema.latency_ms(self.lookup.name)), self._paused(rows)
         calls = rows.calls(self.lookup.name)
         called, in_calls = calls.counts > 0, (calls.ended - calls.begun) / 1000
-        joined = rows.one_of(self.source, "shared")  # ended with another row's call, after its own attempts
+        joined = rows.one_of(self.source, "shared")  # ended with another row's call, after its attempts
         wrong = ended & ((own > limit + slack) | (in_calls - paused > limit + slack))
         wrong |= ended & called & (np.isnan(latency) | (~joined & (latency > in_calls + slack)))
         wrong |= self._ended_with_call(rows) & called & (latency > in_calls + TICK_MS)
@@ -82,7 +84,9 @@ class TimeLimitHeld(LookupCheck):
         return wrong
 
     def _ended_with_call(self, rows: TaskRows) -> Flags:
-        """The rows whose own call ended them. A fallback, or an error of one, may come between two calls."""
+        """Returns the rows that ended with their call; a fallback, or its error, may come between
+        two calls.
+        """
         own = rows.one_of(self.status, "ok", "miss") & rows.one_of(self.source, "call")
         if self.lookup.kind in WITHOUT_FALLBACK:
             own = own | (rows.one_of(self.status, "error") & rows.is_null(self.source))

@@ -1,4 +1,4 @@
-"""The common base of the checks that compare a share of rows with a tolerance."""
+"""The base of the checks that compare a share of the rows with a tolerance."""
 
 import re
 from abc import abstractmethod
@@ -36,8 +36,10 @@ class ToleranceCheck(LookupCheck):
         return outcomes(rows, self.lookup), self.faults(rows, wrong, shown)
 
     def finding(self, parts: list[tuple[Counter[Any], Faults]], day: WrittenDay) -> Finding:
-        """The share is of the table: failed rows are enriched in every run, so that of a run that enriches changed rows
-        only they may be most.
+        """Judges the share in the whole table.
+
+        A run that enriches only changed rows enriches every failed row again, so failed rows may be
+        most of that run's rows.
         """
         counted = total([part[0] for part in parts])
         every, count = counted.total() + day.rows_kept, sum(counted[outcome] for outcome in self.outcomes)
@@ -51,12 +53,14 @@ class ToleranceCheck(LookupCheck):
         return found.with_evidence(Faults.together(part[1] for part in parts).evidence)
 
     def causes(self, _day: WrittenDay) -> str:
-        """The end of the sentence of a red check."""
+        """Returns text to append to the sentence of a red check."""
         return ""
 
 
 def commonest_errors(check: ToleranceCheck, day: WrittenDay) -> str:
-    """Without numbers and ids, so that '500 for key 1717' and '500 for key 1818' are one."""
+    """Returns the three commonest errors without numbers and ids, so that '500 for key 1717' and
+    '500 for key 1818' count together.
+    """
     causes: Counter[str] = Counter()
     for read in day.output.parts():
         task = read()

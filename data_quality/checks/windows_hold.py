@@ -1,7 +1,8 @@
-"""The windows of the day, recomputed from its rows by the plain rule; and every row in one, dropped, or without a time.
+"""Recomputes the day's windows from its rows by the plain rule, and checks that every row is in a
+window, dropped, or without an event time.
 
-The rows stand in the order of arrival again, by input file and row. A window is taken with its start, end and number of
-rows; for all panes, with each of its firings.
+The rows are put back in their order of arrival, by input file and row. A window is compared by its
+start, end and number of rows; with all panes, each of its firings is compared.
 """
 
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ MILLIS = pa.timestamp("ms", "UTC")
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows of one task. files: paths of the input, which the codes name."""
+    """Some rows of a task. files: the input paths that `codes` index."""
 
     files: list[str]
     codes: Places
@@ -116,7 +117,7 @@ class WindowsHold(Check):
         return found.with_evidence(differing[:ROWS_OF_EVIDENCE])
 
     def _arrived(self, parts: list[Part], day: WrittenDay) -> tuple[Arrived, pa.Table, Places]:
-        """All rows in their order of arrival, their keys, and what names them."""
+        """Returns all rows in their order of arrival, with their keys and identities."""
         places = {path: place for place, path in enumerate(day.input.counts)}
         empty = np.zeros(0, np.int64)
         files = [np.array([places.get(one, -1) for one in part.files], np.int64)[part.codes] for part in parts]
@@ -134,7 +135,7 @@ class WindowsHold(Check):
         return round(self.declared.event_time.max_out_of_orderness * 1000)
 
     def _differing(self, arrived: Arrived, keys: pa.Table, made: WrittenWindows) -> Iterator[dict[str, Any]]:
-        """Windows, or firings, that only the rows make or only the files have."""
+        """Yields the windows, or firings, that only the rows make or only the files have."""
         found = find_windows(arrived, self.window)
         columns = [*self.window.key, WINDOW_START, WINDOW_END, WINDOW_ROWS]
         true = {name: keys[name].take(pa.array(found.first)) for name in self.window.key}
@@ -157,7 +158,7 @@ class WindowsHold(Check):
 
 
 def _identity(places: Places, numbers: Places) -> Places:
-    """Of a file's place and a row's number there, in the order of arrival."""
+    """Returns a number made from a file's place and a row's number, in the order of arrival."""
     return (places << 40) + numbers
 
 
@@ -189,7 +190,7 @@ def _read(made: WrittenWindows, columns: list[str]) -> pa.Table | None:
 
 
 def _codes(keys: pa.Table, count: int) -> Places:
-    """A number for each row, equal where all its keys are."""
+    """Returns a number for each row, equal where all keys are equal."""
     if not keys.num_columns:
         return np.zeros(count, np.int64)
     whole = np.zeros(count, np.int64)

@@ -1,6 +1,7 @@
 """The charts of the report as Plotly figures: plain data that the browser draws.
 
-Colours are CSS variables of the page, such as var(--ok), which the browser resolves, light or dark, when it draws.
+Colours are CSS variables of the page, such as var(--ok), which the browser resolves, light or dark,
+when it draws.
 """
 
 import datetime as dt
@@ -11,8 +12,8 @@ from typing import Any
 from data_quality.day_names import DayName
 from jobs.schema import OUTCOMES, DayMetrics, DayRecord, LookupMetrics
 
-LABELLED_DAYS = 5  # as many dates as fit side by side on a telephone
-FEWEST_BARS = 12  # the width of a bar is that of at least so many bars
+LABELLED_DAYS = 5  # dates that fit side by side on a phone
+FEWEST_BARS = 12  # a chart has room for at least this many bars
 _INK, _GRID = "var(--ink)", "var(--line)"
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
@@ -179,7 +180,7 @@ def _bar(
 
 
 def colour(outcome: str) -> str:
-    """The CSS variable that holds it."""
+    """Returns the CSS variable of an outcome's colour."""
     return f"var(--{outcome.replace('_', '-')})"
 
 

@@ -1,4 +1,4 @@
-"""The runs of one day, a line each: what a later run replaces stays on the page of the day."""
+"""Lists the runs of a day; a run that a later run replaced stays on the day's page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from jobs.schema import DayRecord, UnwrittenRun
 
 @dataclass(frozen=True)
 class RunLine:
-    """One run of a day. Counts are None for a run that wrote no files."""
+    """A run of a day. Counts are None for a run that wrote no files."""
 
     run_id: str
     started_at: str
@@ -23,7 +23,9 @@ class RunLine:
 
 
 def list_day_runs(day: str, records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> tuple[RunLine, ...]:
-    """The runs of the day by their start. A run that was killed after it wrote its files has one line."""
+    """Returns the runs of the day by their start. A run that was killed after it wrote its files
+    has a single line.
+    """
     lines = {run.run_id: _ended(run) for run in unwritten if run.day == day}
     written = {record.facts.run_id: _written(record) for record in records if record.facts.day == day}
     for run_id, line in written.items():

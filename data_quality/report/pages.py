@@ -1,4 +1,5 @@
-"""The report: one page per day and one over all days, which open from a disk without a network.
+"""Renders the report: a page per day and a page over all days, which open from a disk without a
+network.
 
 Loads without Great Expectations and Spark: the run records contain all its data.
 """
@@ -22,15 +23,15 @@ from data_quality.report import charts
 from data_quality.report.day_runs import RunLine, list_day_runs
 from jobs.schema import OUTCOMES, DayRecord, LookupMetrics, UnwrittenRun, Verdict
 
-PLOTLY = "plotly.min.js"  # one copy beside the pages
+PLOTLY = "plotly.min.js"  # a single copy beside the pages
 DAYS_SHOWN = 60
-DAGSTER_URL = "TIDEGATE_UI_URL"  # of Dagster's page, which each day links
+DAGSTER_URL = "TIDEGATE_UI_URL"  # URL of Dagster's web page, to which each day links
 MARKS = {"passed": "✓", "failed": "✗", "not_run": "–"}
 
 
 @dataclass(frozen=True)
 class Day:
-    """The runs of a day: the last one that wrote files, and a later one that did not; at least one is set.
+    """The last run of a day that wrote files, and a later run that wrote none; at least one is set.
 
     shown: The run whose rows readers see. runs: All runs of the day, oldest first.
     """
@@ -71,10 +72,10 @@ class Day:
 
 
 def render(enrichment: str, records: Sequence[DayRecord], folder: Path, unwritten: Sequence[UnwrittenRun] = ()) -> Path:
-    """Write `index.html` over all days and `<day>/index.html` for each; returns the index.
+    """Writes `index.html` over all days and `<day>/index.html` for each; returns the index.
 
-    A day with several records shows the last one, the end of a later run without files, and a line for each run. Pages
-    of days without records stay unchanged.
+    A day with several records shows the last record, the end of a later run without files, and a
+    line for each run. Pages of days without records stay unchanged.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _copy_plotly(folder)
@@ -95,7 +96,7 @@ def render(enrichment: str, records: Sequence[DayRecord], folder: Path, unwritte
 
 
 def _days(records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> list[Day]:
-    """The days in order. A run without files counts until a later run writes some."""
+    """Returns the days in order. A run without files counts until a later run writes some."""
     written = {record.facts.day: record for record in _in_order(records)}
     ended = {run.day: run for run in sorted(unwritten, key=lambda run: run.ended_at)}
     shown = {record.facts.day: record for record in _in_order(records) if record.state == "published"}
@@ -117,7 +118,7 @@ def _time(text: str) -> dt.datetime:
 
 
 def require(folder: Path) -> None:
-    """Check that pages can be written to this folder. Raises OSError."""
+    """Checks that pages can be written to this folder. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):
         pass
@@ -196,13 +197,13 @@ def _describe_all_days(enrichment: str, days: list[Day]) -> dict[str, Any]:
 
 
 def _weekday(day: str) -> str:
-    """Of a day or an hour; empty for a partition with a name."""
+    """Returns the weekday of a day or an hour; empty for a partition with a name."""
     name = DayName.read(day)
     return f"{name.date:%A}" if name else ""
 
 
 def _groups(days: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Days under their month, hours under their day, names without a heading; each with a label."""
+    """Groups days by month and hours by day, each with a label; names have no heading."""
     read = [(day, DayName.read(day)) for day in days]
     groups = [("", [(day, day) for day, name in read if name is None])]
     named = [(day, name) for day, name in read if name is not None]
@@ -215,13 +216,17 @@ def _groups(days: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def _group_day(name: DayName) -> tuple[dt.date, bool]:
-    """The day of an hour, or the first day of a day's month; and which of them."""
+    """Returns the day of an hour, or the first day of a day's month; and whether the name is an
+    hour.
+    """
     return (name.date, True) if name.hour else (name.date.replace(day=1), False)
 
 
-# -- sentences ---------------------------------------------------------------------------------------------------------
+# -- sentences -------------------------------------------------------------------------------------
 def state(record: DayRecord) -> str:
-    """The state of a record; verdicts decide a `written` one before it is published or held back."""
+    """Returns the state of a record; a `written` record that verdicts hold back is already `held
+    back`.
+    """
     if record.state == "written" and any(verdict.holds_back for verdict in record.verdicts):
         return "held back"
     return record.state
@@ -258,7 +263,9 @@ def reason(record: DayRecord) -> str:
 
 
 def readers_see(days: list[Day], place: int) -> str:
-    """What readers find of a day, from the records of its runs: the last published one, whatever came later."""
+    """Describes what readers find of a day, from the records of its runs: the last published run,
+    whatever came later.
+    """
     day = days[place]
     if day.shown is not None:
         version = "" if day.shown.published_version is None else f", version {day.shown.published_version}"
@@ -289,7 +296,7 @@ def seconds(value: float | None) -> str:
     return f"{value:,.1f} s" if value < 600 else f"{value / 60:,.1f} min"
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
 def _copy_plotly(folder: Path) -> None:
     source = importlib.resources.files("plotly") / "package_data" / PLOTLY
     target = folder / PLOTLY
@@ -302,5 +309,5 @@ def _copy_plotly(folder: Path) -> None:
 
 def _replace(target: Path, text: str) -> None:
     draft = target.with_suffix(".draft")
-    draft.write_text(text, encoding="utf-8", errors="replace")  # a name of a file need not be UTF-8
+    draft.write_text(text, encoding="utf-8", errors="replace")  # a file's name need not be UTF-8
     draft.replace(target)

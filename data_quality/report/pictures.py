@@ -15,7 +15,7 @@ from jobs.schema import OUTCOMES, DayFacts, LookupFacts
 
 SLOTS = 60  # the highest number of time slots in a chart
 _WIDTHS_S = (1, 5, 15, 60, 300, 900, 3600, 14_400)
-_STEPS = 25  # latency classes per power of ten: each 10 % wider than the previous one
+_STEPS = 25  # latency classes per power of ten: each is 10 % wider than the one before
 _NARROWEST_MS = 0.1
 _KNOWN = (*OUTCOMES, schema.NONE)
 
@@ -23,10 +23,11 @@ Cells = Counter[tuple[int, str, int]]  # rows by slot, outcome and latency class
 
 
 class Pictures:
-    """By lookup: the width of a slot in s, the slots of the run's time, and the latency histogram.
+    """Computes for each lookup the slots of the run's time, their width in s, and the latency
+    histogram.
 
-    A slot has its start (s since the epoch), rows by outcome, and p50 and p99 (ms) of the rows with an answer, within
-    10 %, from the histogram's classes. Lookups without audit columns are omitted.
+    A slot has its start (s since the epoch), rows by outcome, and p50 and p99 (ms) of the rows with
+    an answer, within 10 %, from the histogram's classes. Lookups without audit columns are omitted.
     """
 
     def __init__(self, facts: DayFacts) -> None:
@@ -43,10 +44,10 @@ class Pictures:
         return {lookup.name: self._cells(rows, lookup) for lookup in there}
 
     def _cells(self, rows: TaskRows, lookup: LookupFacts) -> Cells:
-        """The rows with an attempt."""
+        """Counts the rows with an attempt."""
         begun, latency = rows.calls(lookup.name).begun, rows.numbers(schema.latency_ms(lookup.name))
         drawn = ~np.isnan(begun) & ~np.isnan(latency)
-        # A clock that is wrong by years yields one slot at either end, not a million slots.
+        # A clock that is wrong by years yields a single slot at either end, not a million slots.
         first, last = (int(moment_s // self._width_s) for moment_s in _span_s(self._facts))
         slots = _whole(begun[drawn] / (self._width_s * 1e6), first - SLOTS, last + SLOTS)
         wide = np.maximum(latency[drawn], _NARROWEST_MS) / _NARROWEST_MS
