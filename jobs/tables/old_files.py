@@ -19,6 +19,7 @@ from jobs.storage import objects
 from jobs.storage.objects import ListedObject
 from jobs.storage.urls import below, is_url
 from jobs.storage.work_folders import RUNS, work_folder
+from jobs.tables.delta.copied_log import commit_on_top
 from jobs.tables.delta.copy_folders import remove_abandoned
 from jobs.tables.delta.delta_log import sync_log, table_at
 from jobs.tables.delta.publishers import storing
@@ -110,9 +111,13 @@ def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[st
     if opened is None:
         return 0, set()
     hours = older_than // timedelta(hours=1)
-    with storing(table):
+
+    def remove() -> list[str]:
         sync_log(table)  # else a power cut brings back a version whose files are gone
-        old = opened.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
+        return opened.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
+
+    with storing(table):
+        old = commit_on_top(opened, remove)
         named = _named_in(opened, table)
         if is_url(table):
             remove_abandoned(table)

@@ -9,10 +9,9 @@ from functools import partial
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError
 
 from jobs.schema import RUN_ID, DayFacts
-from jobs.tables.delta.copied_log import COMMIT_TRIES, pushed
+from jobs.tables.delta.copied_log import commit_on_top
 from jobs.tables.delta.delta_log import checkpoint_settings, commit_hooks, log_beside, saying_format
 
 Rows = Callable[[], pa.RecordBatchReader]
@@ -30,7 +29,7 @@ def write(table: str, facts: DayFacts, rows: Rows | None, *, again: bool = True)
         return partial(keep_only, table, facts)
     there = remove(table, facts) if again else log_beside(table)
     days_and_runs = [facts.declared.partition, RUN]
-    _commit(
+    commit_on_top(
         there,
         lambda: write_deltalake(
             there or table, rows(), mode="append", partition_by=days_and_runs, schema_mode="merge",
@@ -65,19 +64,5 @@ def _delete(table: DeltaTable | None, partition: str, day: str, comparison: str,
     if table is not None:
         run = run_id.replace("'", "''")
         where = f"\"{partition}\" = '{day}' AND {RUN} {comparison} '{run}'"
-        _commit(table, lambda: table.delete(where))
+        commit_on_top(table, lambda: table.delete(where))
     return table
-
-
-def _commit(table: DeltaTable | None, commit: Callable[[], object]) -> None:
-    """Commit, on top of what others commit to the table meanwhile; None: to make it."""
-    for tries_left in reversed(range(COMMIT_TRIES)):
-        try:
-            with pushed(table):
-                commit()
-        except CommitFailedError:
-            if table is None or not tries_left:
-                raise
-            table.update_incremental()
-        else:
-            return

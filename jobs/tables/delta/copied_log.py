@@ -10,9 +10,10 @@ import contextlib
 import json
 import re
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote
 
 from deltalake import DeltaTable
@@ -30,6 +31,8 @@ CHECKPOINT = re.compile(r"\d{20}\.checkpoint\.parquet")
 UNNEEDED = re.compile(rf"{LAST_CHECKPOINT}|\d{{20}}\.(crc|\d{{20}}\.compacted\.json)")
 AT_ONCE = 8  # requests
 COMMIT_TRIES = 20  # against programs that commit meanwhile
+
+Result = TypeVar("Result")
 
 
 class CopiedTable(DeltaTable):
@@ -118,6 +121,20 @@ def pushed(table: DeltaTable | None) -> Iterator[None]:
     with on_disk(table.folder):
         yield
     table.push({file for file in table.folder.rglob("*") if file.is_file()} - before)
+
+
+def commit_on_top(table: DeltaTable | None, commit: Callable[[], Result]) -> Result:
+    """Commit on top of what others commit to the table meanwhile. table: None where the commit creates it."""
+    if table is None:
+        return commit()
+    for _ in range(COMMIT_TRIES - 1):
+        try:
+            with pushed(table):
+                return commit()
+        except CommitFailedError:
+            table.update_incremental()
+    with pushed(table):
+        return commit()
 
 
 def copied(place: str) -> DeltaTable | None:

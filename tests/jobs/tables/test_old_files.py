@@ -176,6 +176,20 @@ def test_two_vacuums_at_once_remove_a_run_without_an_error(runs_only, monkeypatc
     assert vacuum(runs_only, older_than=WEEK) == Removed(old=0, runs=0)
 
 
+def test_a_run_that_replaces_a_day_while_vacuum_begins_does_not_stop_it(table, monkeypatch):
+    rows = pa.table({"value": [3], "date": ["2013-01-10"]})
+    sync, replacing = old_files.sync_log, [rows]
+
+    def after_a_run(table):
+        if replacing:
+            write_deltalake(table, replacing.pop(), mode="overwrite")
+        sync(table)
+
+    monkeypatch.setattr(old_files, "sync_log", after_a_run)
+    assert vacuum(table, older_than=AT_ONCE).old == 2
+    assert values(table) == [3]
+
+
 def test_old_files_go_only_once_the_commits_that_replaced_them_are_on_the_disk(table, monkeypatch):
     synced, vacuums = set(), DeltaTable.vacuum
     monkeypatch.setattr(durable, "sync", lambda path: synced.add(path.name))
