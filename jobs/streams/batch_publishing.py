@@ -88,7 +88,7 @@ def _save_published(
         if before is None:
             run_records.save(record)
         elif not before.facts.run_id.startswith(f"{batch.query}-"):  # of a day's run, whose record stays
-            run_records.save(dataclasses.replace(record, figures=after_run(before.figures, record.figures)))
+            run_records.save(dataclasses.replace(record, figures=after_run(before, record.figures)))
         else:
             both = together(before.figures, record.figures)
             run_records.save(dataclasses.replace(record, figures=both, adds_to=before.facts.run_id))

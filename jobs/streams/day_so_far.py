@@ -5,13 +5,15 @@ from dataclasses import fields, replace
 from decimal import Decimal
 from typing import Any
 
-from jobs.schema import Billed, DayMetrics, LookupMetrics, RequestMetrics
+from jobs.schema import Billed, DayMetrics, DayRecord, LookupMetrics, RequestMetrics
 
 
-def after_run(run: DayMetrics, now: DayMetrics) -> DayMetrics:
-    """The figures of a day as its run has left it and of a batch. What the run billed stays in its own record."""
-    unbilled = tuple(replace(one, billed=None) for one in run.lookups)
-    return together(replace(run, lookups=unbilled), now)
+def after_run(run: DayRecord, now: DayMetrics) -> DayMetrics:
+    """The figures of a day as its run has left it, with the rows that it kept, and of a batch. What the run billed
+    stays in its own record.
+    """
+    unbilled = tuple(replace(one, billed=None) for one in run.figures.lookups)
+    return together(replace(run.figures, rows_out=run.rows_published, lookups=unbilled), now)
 
 
 def together(before: DayMetrics, now: DayMetrics) -> DayMetrics:
