@@ -42,7 +42,7 @@ class Rules:
         self._gone: set[str] = set()  # of these files
         self.retentions: dict[Process, float] = {}  # s; of vacuums
         self.erased: set[int] = set()
-        self.emptied_at = -1.0  # when a vacuum began last that keeps nothing
+        self.emptied_at = -1.0  # when a vacuum that keeps nothing removed files last
         self.days_passed = 0
         self.power_was_off = False  # rows of runs that were not said to be published may be lost beside the table
         self._log = Log(TABLE)
@@ -267,17 +267,23 @@ class Rules:
         return self.rows_shown(day, self.versions[version])
 
     def may_be_gone(self, opened_at: float) -> bool:
-        """Whether a reader who opened the table then may miss a file: a vacuum that keeps no old file has worked."""
+        """Whether a reader who opened the table then may miss a file: a vacuum that keeps no old file removed some.
+
+        It may have begun before, since it removes what is replaced while it works.
+        """
         return self.emptied_at >= opened_at
 
     # -- removals ------------------------------------------------------------------------------------------------------
     def vacuum_begins(self, days: int) -> None:
         self.retentions[scheduler().me().process] = days * DAY
-        if not days:
+
+    def _note_removal(self) -> None:
+        if self.retentions.get(scheduler().me().process) == 0:
             self.emptied_at = self.now
 
     def removes(self, path: str) -> None:
         """Somebody is about to remove this file or folder."""
+        self._note_removal()
         root = f"{Path(TABLE).resolve()}/"
         name = path.removeprefix(root)
         if not path.startswith(root) or not name.startswith("runs/"):
@@ -299,6 +305,7 @@ class Rules:
 
     def check_files(self) -> None:
         """deltalake has removed files: none that is shown, and none that is needed by readers of versions lately."""
+        self._note_removal()
         for name in self._log.files:
             if not Path(TABLE, name).exists():
                 self.fail(f"a shown file is gone: {name}")
