@@ -83,9 +83,5 @@ class DayTaken(TidegateError):  # noqa: N818  # nothing is wrong: the other run 
     """Another run holds the day. Nothing was started."""
 
 
-class ComputedBefore(TidegateError):  # noqa: N818  # says what is wrong, not that something is
-    """An enriched DataFrame is computed a second time, which would repeat its calls."""
-
-
 class RunCancelled(TidegateError):  # noqa: N818  # nobody's fault
     """Spark no longer needs the task: it was cancelled, a limit has its rows, or another part of the run failed."""

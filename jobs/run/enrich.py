@@ -1,4 +1,4 @@
-"""enrich(df, enrichment): the lookups' answers and the audit columns beside every row, in one pass over the data."""
+"""Enriches rows: tasks ask the lookups and write files with the answers and the audit columns beside every row."""
 
 from __future__ import annotations
 
@@ -7,22 +7,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812
 
 from jobs import schema
-from jobs.clients import request_counter
-from jobs.errors import DeclarationError
 from jobs.input.file_rows import ROWS_AT_ONCE
 from jobs.run.coordinator.run_leases import build_keepers, leased_limits
 from jobs.run.engines.engine import Engine
-from jobs.run.plan.planner import plan_tasks
-from jobs.run.plan.preflight import check_columns
 from jobs.run.rows.keyed_rows import written_schema
 from jobs.run.rows.local_rows import LocalRows, engine_for
 from jobs.storage.stored_files import open_parquet
-from jobs.task.input_files import numbered, read_rows
-from jobs.task.link.link_protocol import PARTITION_OF_FRAME
 from jobs.task.lookup.answers_in_doubt import without_doubt
 from jobs.task.output_files import TaskFiles, TaskResult
 from jobs.task.plan import PartitionPlan
@@ -32,7 +25,6 @@ from jobs.task.runner import run_partition
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.declare.enrichment import Enrichment
     from jobs.run.request_metrics import RequestMetricsCollector
     from jobs.schema import ShareGiven, WrittenFile
     from jobs.task.link.driver_link import TaskFacts
@@ -40,51 +32,6 @@ if TYPE_CHECKING:
     RunOfKeys = Callable[
         [PartitionPlan, Iterator[pa.RecordBatch], TaskFacts | None], Iterator[pa.RecordBatch]
     ]  # as run_partition
-    Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # what mapInArrow runs
-
-
-def enrich(df: DataFrame, enrichment: Enrichment) -> DataFrame:
-    """The rows of `df`, each once, with answers, published columns and audit columns (jobs.schema).
-
-    Lazy like Spark. Write the result first, then read the written files: a later count(), a sort (Spark samples its
-    input first) or a union with itself would repeat the calls, and fails with ComputedBefore instead. Spark's own retry
-    of a task or stage does not fail; a recomputation of shuffle output lost after its job does, because it looks like a
-    second use. Only a day's run (jobs/run/enrich_day.py) stores answers; with stored answers nothing is refused.
-
-    With spark.speculation both copies of a task call; a lookup with idempotent=False is refused then.
-
-    Raises DeclarationError when the declaration does not fit `df`. A task fails on RunStopped (a service is down or
-    denies access) and RowFailed (the policy "fail"). After a cancellation, or a reached limit, its calls stop within
-    about half a second of Spark's decision.
-    """
-    check_columns(enrichment, df.columns)
-    check_event_time(enrichment, df)
-    return carry_out(*plan_tasks(df, enrichment))
-
-
-def check_event_time(enrichment: Enrichment, df: DataFrame) -> None:
-    if enrichment.event_time is not None:
-        field = df.select(f"`{enrichment.event_time.column}`").schema.fields[0]
-        if not isinstance(field.dataType, T.TimestampType | T.TimestampNTZType):
-            raise DeclarationError(
-                f"{enrichment.name}: event_time: {field.name!r} is {field.dataType.simpleString()}; "
-                "it must be a timestamp."
-            )
-
-
-def carry_out(prepared: DataFrame, plan: PartitionPlan) -> DataFrame:
-    """Run the plan over the prepared rows, one task per partition.
-
-    A user of the DataFrame may compute several partitions in one task, or some never, so each keeps its share of the
-    calls in flight.
-    """
-    plan = _with_address(engine_for(prepared), plan)
-
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        request_counter.begin()
-        return without_doubt(run_partition(plan, batches))
-
-    return _by_tasks(prepared, task, written_schema(prepared.schema, plan.layout))
 
 
 @dataclass(frozen=True)
@@ -124,7 +71,7 @@ def write_out(
     checked = _checked(sent)
 
     def task(part: Any, facts: TaskFacts) -> TaskResult:
-        rows = part if plan.reads is None else read_rows(plan.reads, part)
+        rows = part if plan.reads is None else plan.reads.of(part)
         written = run_partition(plan, rows, facts)
         return files.write(checked(written), facts.partitionId(), attempt=facts.taskAttemptId())
 
@@ -169,7 +116,7 @@ def write_keys(
 
     def task(part: Any, facts: TaskFacts) -> TaskResult:
         number = facts.partitionId()
-        batches = (numbered(batch, number) for batch in part.to_batches(ROWS_AT_ONCE)) if here else part
+        batches = iter(part.to_batches(ROWS_AT_ONCE)) if here else part
         done = run(plan, batches, facts)
         asked = (batch.select(columns) for batch in checked(done))
         return files.write(asked, number)
@@ -205,7 +152,6 @@ def distinct_columns(layout: BatchLayout) -> Iterator[str]:
 
 
 def _with_address(engine: Engine, plan: PartitionPlan, *, divides: bool = False) -> PartitionPlan:
-    stored = bool(plan.ledgers) and all(ledger is not None for ledger in plan.ledgers)
     tasks = len(plan.shares[0])
     totals = [sum(of_lookup) for of_lookup in plan.shares] if divides and tasks > 1 else ()
     if plan.meters is None:
@@ -214,11 +160,5 @@ def _with_address(engine: Engine, plan: PartitionPlan, *, divides: bool = False)
     else:
         limits = leased_limits(plan.lookups, plan.budgets, now=plan.meters.run_began)
         keepers = build_keepers(limits, engine.name, run_id=plan.meters.run_id)
-    address = engine.coordinator.register(
-        once=not stored, totals=totals, tasks=tasks, progress=plan.progress, keepers=keepers
-    )
+    address = engine.coordinator.register(totals=totals, tasks=tasks, progress=plan.progress, keepers=keepers)
     return replace(plan, driver=address, limits=limits)
-
-
-def _by_tasks(prepared: DataFrame, task: Task, gives: T.StructType) -> DataFrame:
-    return prepared.withColumn(PARTITION_OF_FRAME, F.spark_partition_id()).mapInArrow(task, gives)

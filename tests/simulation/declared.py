@@ -29,7 +29,7 @@ from jobs.task.rows.arrow_batches import BatchLayout
 from tests.simulation import clock
 from tests.simulation.file_access import ROOT
 from tests.simulation.nights import Act, Night
-from tests.simulation.spark import Frame, Spark, numbered_batches
+from tests.simulation.spark import ROWS_PER_BATCH, Frame, Spark
 from tidegate import Adaptive, Batch, Budget, HttpLookup, Price, Rate, lookup
 
 LEDGER = f"{ROOT}ledger"
@@ -179,7 +179,7 @@ def frame_of(rows: Sequence[Row], night: Night, spark: Spark) -> Frame:
     types = T.StructType(
         [T.StructField(one.name, T.LongType() if one.type == pa.int64() else T.StringType()) for one in table.schema]
     )
-    parts = [numbered_batches(table.slice(part * size, size), part) for part in range(night.tasks)]
+    parts = [table.slice(part * size, size).to_batches(ROWS_PER_BATCH) for part in range(night.tasks)]
     tasks_of_rows = pa.array([number // size for number in range(len(rows))], pa.int32())
     return Frame(spark, table.append_column(TASK, tasks_of_rows), types, parts)
 

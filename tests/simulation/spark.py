@@ -16,7 +16,6 @@ from jobs.run.coordinator.driver_coordinator import DriverCoordinator
 from jobs.run.keys import day_keys, driver_keys
 from jobs.run.keys.key_texts import TASK
 from jobs.task import stage_tasks
-from jobs.task.link.link_protocol import PARTITION_OF_FRAME
 from tests.simulation.faults import Faults
 from tests.simulation.night_at_work import scheduler
 from tests.simulation.scheduler import Process
@@ -229,13 +228,6 @@ class TableStage:
         numbers = [[pa.record_batch({"id": [number]})] for number in range(len(pieces))]
         rows = self.spark.run_stage(stage_tasks.over_parts(task, pieces), numbers)
         return [stage_tasks.read_result(row) for row in rows]
-
-
-def numbered_batches(rows: pa.Table, partition: int) -> list[pa.RecordBatch]:
-    """Batches of one partition, as Spark hands them to a task."""
-    numbers = pa.array([partition] * rows.num_rows, pa.int32())
-    found: list[pa.RecordBatch] = rows.append_column(PARTITION_OF_FRAME, numbers).to_batches(ROWS_PER_BATCH)
-    return found
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,7 @@
 import threading
 import types
 
-import pyarrow as pa
-
 from jobs.task.link.driver_link import with_driver
-from jobs.task.link.link_protocol import PARTITION_OF_FRAME
 from jobs.task.runner import PartitionRun
 
 
@@ -20,9 +17,8 @@ class TaskThreads:
     def task(self, number, batches):
         run = PartitionRun(self.plan, number, 0)
         context = types.SimpleNamespace(stageId=lambda: 7, partitionId=lambda: number, taskAttemptId=lambda: number)
-        rows = (one.append_column(PARTITION_OF_FRAME, pa.array([number] * one.num_rows, pa.int32())) for one in batches)
         try:
-            self.found += list(with_driver(run, rows, self.plan.driver, context))
+            self.found += list(with_driver(run, batches, self.plan.driver, context))
         except Exception as error:  # noqa: BLE001 - the test looks at it
             self.errors.append(error)
 

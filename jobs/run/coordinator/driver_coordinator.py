@@ -1,9 +1,8 @@
 """The driver's side of the driver link (jobs/task/link/link_protocol.py).
 
-The coordinator knows what only the driver can know. Whether a partition was computed before, by another job or another
-part of the same one: its calls would be repeated, and paid again. Whether Spark still runs the stage: Spark kills the
-Python workers of a cancelled stage only after two seconds or more, in which they would call. And each task's share of
-the calls in flight, after others have ended or fallen silent. The tasks report their progress here.
+The coordinator knows what only the driver can know. Whether Spark still runs the stage: Spark kills the Python workers
+of a cancelled stage only after two seconds or more, in which they would call. And each task's share of the calls in
+flight, after others have ended or fallen silent. The tasks report their progress here.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from jobs.run.coordinator.link_server import ANY_PORT, Connection, LinkServer
 from jobs.schema import ShareGiven
 from jobs.task.lease.lease_messages import parse_claims, parse_seen, write_message
 from jobs.task.link.link_protocol import (
-    AGAIN,
     ALIVE,
     ASK,
     DEADLINES,
@@ -33,6 +31,7 @@ from jobs.task.link.link_protocol import (
     HEARTBEAT,
     HELLO,
     LIMITS,
+    OVER,
     PAUSE,
     PROGRESS,
     SPENT,
@@ -50,11 +49,9 @@ _NO_KEEPERS: Mapping[str, LeaseKeeper] = {}
 
 @dataclass
 class _Frame:
-    once: bool
     shares: CallShares | None  # None: each task keeps what it has
     progress: int | None  # number of its listener
     keepers: Mapping[str, LeaseKeeper]  # by service, the run's leases
-    computed: dict[int, tuple[int, int]] = field(default_factory=dict)  # its partition -> stage and partition there
     tasks: dict[str, _Task] = field(default_factory=dict)  # connected ones, by name
     lost: dict[str, float] = field(default_factory=dict)  # by name: when their last call has certainly ended
     failed: dict[str, Any] | None = None  # the failed task's message
@@ -116,29 +113,28 @@ class DriverCoordinator:
     def register(
         self,
         *,
-        once: bool,
         totals: Sequence[int] = (),
         tasks: int = 0,
         progress: int | None = None,
         keepers: Mapping[str, LeaseKeeper] = _NO_KEEPERS,
     ) -> DriverAddress:
-        """A new DataFrame. once: no partition is computed a second time. progress: number of its listener.
+        """A new job. progress: number of its listener.
 
         totals: per lookup, the calls in flight that so many tasks divide; () where each keeps what it has.
         """
         number, self._registered = self._registered, self._registered + 1
-        self._frames[number] = _Frame(once, CallShares(totals, tasks) if totals else None, progress, keepers)
+        self._frames[number] = _Frame(CallShares(totals, tasks) if totals else None, progress, keepers)
         return DriverAddress(
-            self._host, self._server.port, number, once, bool(totals), leases=bool(keepers), secret=self._secret
+            self._host, self._server.port, number, bool(totals), leases=bool(keepers), secret=self._secret
         )
 
     def release(self, address: DriverAddress) -> None:
-        """The job of the DataFrame is over: refuse its late tasks, and stop those that Spark has not killed yet."""
+        """The job is over: refuse its late tasks, and stop those that Spark has not killed yet."""
         if (frame := self._frames.pop(address.frame, None)) is not None:
             self._released.append(frame)
 
     def end(self, address: DriverAddress, clock: Callable[[], float] = time.monotonic) -> None:
-        """Release the DataFrame, and return when its tasks have ended their calls, or after LAST_CALLS s: what the run
+        """Release the job, and return when its tasks have ended their calls, or after LAST_CALLS s: what the run
         claims in ledgers may then be left to other runs.
         """
         frame = self._frames.get(address.frame)
@@ -148,11 +144,11 @@ class DriverCoordinator:
             self._sleep(0.02)
 
     def has_failed(self, address: DriverAddress) -> bool:
-        """Whether a task of the DataFrame failed by what another attempt would fail by too."""
+        """Whether a task of the job failed by what another attempt would fail by too."""
         return self._frames[address.frame].failed is not None
 
     def listen(self, listener: Callable[[dict[str, Any]], None]) -> int:
-        """Pass `listener` the progress messages of DataFrames that are registered with the returned number."""
+        """Pass `listener` the progress messages of jobs that are registered with the returned number."""
         number = next(self._numbers)
         self._listeners[number] = listener
         return number
@@ -161,7 +157,7 @@ class DriverCoordinator:
         del self._listeners[listener]
 
     def waits(self, listener: int) -> str:
-        """Why no call of its DataFrames may start, in words; empty where one may."""
+        """Why no call of its jobs may start, in words; empty where one may."""
         frames = [frame for frame in [*self._frames.values()] if frame.progress == listener]
         return next((keeper.waits for frame in frames for keeper in frame.keepers.values() if keeper.waits), "")
 
@@ -188,16 +184,11 @@ class DriverCoordinator:
     def _welcome(self, connection: Connection[_Task], message: dict[str, Any]) -> None:
         frame = self._frames.get(message["frame"])
         if frame is None:  # a late attempt: its job has ended
-            self._server.send_last(connection, AGAIN)
+            self._server.send_last(connection, OVER)
             return
         stage, partition, at = int(message["stage"]), int(message["partition"]), int(message["at"])
         if frame.failed is not None:  # Spark retries a task after any failure
             self._server.send_last(connection, FAILED, **frame.failed)
-            return
-        # a retry of Spark's has the stage and the partition of the first attempt, whatever failed
-        place = (stage, int(message["task"]))
-        if frame.computed.setdefault(partition, place) != place and frame.once:
-            self._server.send_last(connection, AGAIN)
             return
         self._attempts += 1
         name = f"{message['frame']}-{partition}-{self._attempts}"

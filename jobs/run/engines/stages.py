@@ -9,10 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from jobs.task.link.link_protocol import PARTITION_OF_FRAME
-
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from jobs.task.stage_tasks import Task
 
@@ -57,16 +55,9 @@ class SparkStage:
                 return []
             given = self.spark.range(0, count, 1, count).mapInArrow(over_parts(task, parts), RESULT)
         else:
-            numbered = parts.withColumn(PARTITION_OF_FRAME, _partition())
-            given = numbered.mapInArrow(over_rows(task), RESULT)
+            given = parts.mapInArrow(over_rows(task), RESULT)
         rows = [row.asDict() for row in given.collect()]
         return [read_result(row) for row in sorted(rows, key=lambda row: row["part"])]
-
-
-def _partition() -> Column:
-    from pyspark.sql.functions import spark_partition_id
-
-    return spark_partition_id()
 
 
 @dataclass(frozen=True)

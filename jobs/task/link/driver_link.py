@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from jobs import errors
-from jobs.errors import ComputedBefore, TaskFailed, TidegateError
+from jobs.errors import TaskFailed, TidegateError
 from jobs.task.link.link_protocol import (
-    AGAIN,
     ALIVE,
     ASK,
     DEADLINES,
@@ -30,7 +29,7 @@ from jobs.task.link.link_protocol import (
     GO,
     HELLO,
     LIMITS,
-    PARTITION_OF_FRAME,
+    OVER,
     PAUSE,
     PROGRESS,
     SPENT,
@@ -135,19 +134,17 @@ class DriverLink:
         *,
         partition: int,
         stage: int,
-        task: int,
         attempt: int = 0,
         sleep: Callable[[float], None] = time.sleep,
     ) -> bool:
         """Register at the driver. Returns whether it is reached.
 
-        run: receives its limits and the order to stop. partition: number in the enriched DataFrame. attempt: number
-        among all attempts of all tasks.
+        run: receives its limits and the order to stop. attempt: number among all attempts of all tasks.
 
-        Raises ComputedBefore for a partition that was computed before, and the TidegateError with which another task,
-        or an earlier attempt of this one, failed.
+        Raises TaskFailed for a task whose job has ended, and the TidegateError with which another task, or an earlier
+        attempt of this one, failed.
         """
-        hello = {"frame": address.frame, "partition": partition, "stage": stage, "task": task, "attempt": attempt}
+        hello = {"frame": address.frame, "partition": partition, "stage": stage, "attempt": attempt}
         why = "it closes the connection"
         for _ in range(TRIES):
             try:
@@ -164,7 +161,7 @@ class DriverLink:
             lines.socket.close()
             sleep(TRY_EVERY)
         logging.getLogger("tidegate").warning(
-            "the driver at %s:%d is not reached (%s): a second computation of this DataFrame would not be noticed",
+            "the driver at %s:%d is not reached (%s): this task keeps its first share of the calls in flight",
             address.host, address.port, why,
         )  # fmt: skip
         return False
@@ -172,7 +169,7 @@ class DriverLink:
     def begin(self, lines: Lines, run: Controlled, messages: list[dict[str, Any]]) -> None:
         """Listen from now on. messages: already received ones. Raises if the driver refuses the task."""
         lines.socket.settimeout(None)
-        if messages[0]["kind"] in (FAILED, AGAIN):
+        if messages[0]["kind"] in (FAILED, OVER):
             lines.socket.close()
             raise _refusal(messages[0])
         self._lines, self._run = lines, run
@@ -296,11 +293,8 @@ class DriverLink:
 
 def _refusal(message: dict[str, Any]) -> TidegateError:
     """The reason for which the task must not go on."""
-    if message["kind"] == AGAIN:
-        return ComputedBefore(
-            "this enriched DataFrame was computed before, and its services would be called again: "
-            "write it first, then read what was written; enrich() anew calls them anew."
-        )
+    if message["kind"] == OVER:
+        return TaskFailed("the job of this task has ended")
     kind = vars(errors).get(str(message.get("error")))
     if not (isinstance(kind, type) and issubclass(kind, TidegateError)):
         kind = TaskFailed
@@ -313,8 +307,11 @@ def with_driver(
     """The run's output. The task registers at the driver with its first row, stops on its order, and reports its end,
     also without rows, if others may use its share.
     """
-    link, number = run.driver, task.partitionId()
-    connect = partial(link.connect, address, run, stage=task.stageId(), task=number, attempt=task.taskAttemptId())
+    link = run.driver
+    connect = partial(
+        link.connect, address, run,
+        partition=task.partitionId(), stage=task.stageId(), attempt=task.taskAttemptId(),
+    )  # fmt: skip
     registered = False
 
     def registering() -> Iterator[pa.RecordBatch]:
@@ -322,7 +319,7 @@ def with_driver(
         for batch in batches:
             if not registered and batch.num_rows:
                 registered = True
-                if not connect(partition=batch.column(PARTITION_OF_FRAME)[0].as_py()):
+                if not connect():
                     if address.leases:
                         raise TaskFailed(
                             f"the driver at {address.host}:{address.port} is not reached, and without it no call may "
@@ -334,7 +331,7 @@ def with_driver(
     try:
         yield from run.run(registering())
         if address.divides and not registered:
-            connect(partition=number)
+            connect()
         if address.divides or address.leases:
             link.send_end()
     finally:

@@ -4,7 +4,7 @@ The first line of a connection is the run's secret, compared before anything is 
 
 | from the task | |
 |---|---|
-| `hello`: frame, partition, stage, task, attempt, `at`: µs | answered by `go`, `again` or `failed` |
+| `hello`: frame, partition, stage, attempt, `at`: µs | answered by `go`, `over` or `failed` |
 | `heartbeat`: number, `at`: µs, keeps, wants, services | what it has in use of its limits from then on, and could use |
 | `progress`: TaskProgress | four times a second |
 | `ended`: µs | all its rows are through, no call is in flight |
@@ -17,7 +17,7 @@ The first line of a connection is the run's secret, compared before anything is 
 | `go`: share | begin with these calls in flight per lookup |
 | `limits`: number, share, services | what it may use from now on, in answer to the heartbeat with this number |
 | `ask` | send a heartbeat: there is more to have |
-| `again` | the partition was computed before: do not begin |
+| `over` | the job of the task has ended: do not begin |
 | `alive`: `at`: s | the answer to the `alive` with this time |
 | `stop` | Spark has ended the stage |
 | `spent` | a task is at the cap on calls: start none, and send `failed` once none is in flight |
@@ -40,10 +40,9 @@ from typing import Any
 LONGEST_LINE = 64 << 10  # bytes
 LONGEST_READ = 16 << 10  # bytes
 HELLO, HEARTBEAT, PROGRESS, ENDED = "hello", "heartbeat", "progress", "ended"  # from the task
-GO, LIMITS, ASK, AGAIN, STOP, SPENT = "go", "limits", "ask", "again", "stop", "spent"  # from the driver
+GO, LIMITS, ASK, OVER, STOP, SPENT = "go", "limits", "ask", "over", "stop", "spent"  # from the driver
 PAUSE, FAILED, ALIVE = "pause", "failed", "alive"  # from both
-FROM_DRIVER = (GO, LIMITS, ASK, AGAIN, STOP, SPENT, PAUSE, FAILED, ALIVE)
-PARTITION_OF_FRAME = "__partition_of_frame"  # int column: the row's partition, independent of Spark's stages
+FROM_DRIVER = (GO, LIMITS, ASK, OVER, STOP, SPENT, PAUSE, FAILED, ALIVE)
 
 
 @dataclass(frozen=True)
@@ -68,12 +67,11 @@ DEADLINES = Deadlines()
 
 @dataclass(frozen=True)
 class DriverAddress:
-    """The driver's address for the tasks of one enriched DataFrame. Plain data, sent to the executors in the plan."""
+    """The driver's address for the tasks of one job. Plain data, sent to the executors in the plan."""
 
     host: str
     port: int
-    frame: int  # number of the DataFrame
-    once: bool  # refuse a second computation, which would repeat calls
+    frame: int  # number of the job
     divides: bool = False  # tasks divide the calls in flight
     leases: bool = False  # calls need a lease from the driver
     secret: str = field(default="", repr=False)

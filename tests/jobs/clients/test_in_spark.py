@@ -9,7 +9,6 @@ from aiohttp import web
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PythonException
 
-from jobs.run.enrich import enrich
 from tidegate import Enrichment, Env, HttpLookup, Input, OAuth2ClientCredentials, Output, Service, SqlLookup
 
 pytestmark = pytest.mark.spark
@@ -31,7 +30,7 @@ def enrichment(*lookups):
 
 
 def test_a_coroutine_travels_by_its_name_and_shares_its_services_limit_with_other_lookups(
-    spark, service, tmp_path, monkeypatch
+    spark, service, tmp_path, monkeypatch, enrich
 ):
     (tmp_path / "doubling_declared.py").write_text(DECLARED.replace("SHARED_URL", service.url))
     spark.sparkContext.addPyFile(str(tmp_path / "doubling_declared.py"))  # as --py-files does
@@ -82,7 +81,7 @@ def refusing_in_latin_1():
         listening.shutdown(socket.SHUT_RDWR)
 
 
-def test_a_refusal_in_words_that_are_no_utf_8_ends_the_run_and_not_in_silence(spark, refusing_in_latin_1):
+def test_a_refusal_in_words_that_are_no_utf_8_ends_the_run_and_not_in_silence(spark, refusing_in_latin_1, enrich):
     asked = Service(name="s", url=refusing_in_latin_1, max_concurrency=4)
     refused = HttpLookup(
         name="x", service=asked, request="GET /{k}", keys={"k": "id"}, returns="x INT", timeout=30.0
@@ -90,10 +89,10 @@ def test_a_refusal_in_words_that_are_no_utf_8_ends_the_run_and_not_in_silence(sp
     with pytest.raises(
         (PythonException, Py4JJavaError), match=r"AccessRefused: s at .* denies access: 403 Acc\?s refus\?\."
     ):
-        enrich(spark.range(0, 10, 1, 2), enrichment(refused)).collect()
+        enrich(spark.range(0, 10, 1, 2), enrichment(refused))
 
 
-def test_keys_of_many_rows_go_together_to_a_database_from_every_task(spark, postgres, wait_for, tmp_path):
+def test_keys_of_many_rows_go_together_to_a_database_from_every_task(spark, postgres, wait_for, tmp_path, enrich):
     database = postgres.new_database()
     postgres.execute(
         "CREATE TABLE squares (n BIGINT PRIMARY KEY, square BIGINT);"
@@ -121,7 +120,7 @@ def test_keys_of_many_rows_go_together_to_a_database_from_every_task(spark, post
     wait_for(lambda: postgres.execute(left) == [(0,)])
 
 
-def test_a_run_has_one_token_for_each_worker_process_and_the_next_run_uses_them_again(spark, service, monkeypatch):
+def test_each_worker_process_has_one_token_which_the_next_run_uses_too(spark, service, monkeypatch, enrich):
     tokens, seen, both = [], set(), asyncio.Event()
 
     async def answer(request):

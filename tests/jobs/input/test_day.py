@@ -16,7 +16,6 @@ from jobs.input.day import BYTES_PER_BATCH, UNBOUNDED, of_files
 from jobs.run.day import run_day
 from jobs.run.engines.stages import SparkStage
 from jobs.tables.publishing import publish
-from jobs.task.link.link_protocol import PARTITION_OF_FRAME
 from jobs.task.output_files import TaskFiles
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
@@ -104,7 +103,7 @@ def test_the_types_that_a_day_publishes_are_told_without_spark(spark, tmp_path, 
     files = TaskFiles.of(str(tmp_path / "run"), read.schema, ())
 
     def task(batches, _facts):
-        return files.write((batch.drop_columns([PARTITION_OF_FRAME]) for batch in batches), 0)
+        return files.write(batches, 0)
 
     (written,) = SparkStage(spark).run(task, read)
     assert Schema.from_arrow(day.schema).fields == Schema.from_arrow(pq.read_schema(written.file.place)).fields

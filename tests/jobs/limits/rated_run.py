@@ -9,12 +9,9 @@ import threading
 import time
 import types
 
-import pyarrow as pa
-
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
 from jobs.run.coordinator.run_leases import build_keepers, leased_limits
 from jobs.task.link.driver_link import with_driver
-from jobs.task.link.link_protocol import PARTITION_OF_FRAME
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import batches, plan
 from tidegate import HttpLookup, Rate, Service, lookup
@@ -34,8 +31,7 @@ async def geo(row, http):
 def task(planned, number, rows):
     run = PartitionRun(planned, number, 0)
     context = types.SimpleNamespace(stageId=lambda: 7, partitionId=lambda: number, taskAttemptId=lambda: number)
-    column = (one.append_column(PARTITION_OF_FRAME, pa.array([number] * one.num_rows, pa.int32())) for one in rows)
-    done = sum(batch.num_rows for batch in with_driver(run, column, planned.driver, context))
+    done = sum(batch.num_rows for batch in with_driver(run, rows, planned.driver, context))
     print(f"task {number}: {done} rows", flush=True)
 
 
@@ -57,7 +53,7 @@ def main(url, tasks, rows, declare=rated):
     declared = declare(url)
     limits = leased_limits([declared])
     driver = DriverCoordinator("127.0.0.1", "127.0.0.1", lambda _: True)
-    address = driver.register(once=False, keepers=build_keepers(limits, "a run"))
+    address = driver.register(keepers=build_keepers(limits, "a run"))
     planned = dataclasses.replace(plan(declared, share=LIMIT // tasks), driver=address, limits=limits)
     threads = [threading.Thread(target=task, args=(planned, n, batches(rows))) for n in range(tasks)]
     for thread in threads:

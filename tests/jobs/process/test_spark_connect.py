@@ -103,11 +103,10 @@ IN_A_PROGRAM = """
 import sys
 from pyspark.sql import SparkSession
 from declared.remote import scored
-from jobs.run.enrich import enrich
+from tidegate import enrich
 
 spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
-enrich(spark.read.parquet("raw"), scored).write.parquet("enriched")
-print(spark.read.parquet("enriched").where("score_status = 'ok' and temp_c > 7").count())
+print(enrich(spark.read.parquet("raw"), scored).where("score_status = 'ok' and temp_c > 7").count())
 """
 
 

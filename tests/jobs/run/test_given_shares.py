@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 
 from jobs.task.link.driver_link import DriverLink, with_driver
-from jobs.task.link.link_protocol import HEARTBEAT, PARTITION_OF_FRAME, DriverAddress
+from jobs.task.link.link_protocol import HEARTBEAT, DriverAddress
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import Function, batches, in_time, lookup, plan
 from tidegate import Cache
 
 pytestmark = pytest.mark.slow
 
-DIVIDED = DriverAddress("127.0.0.1", 1, 0, once=False, divides=True)  # it is not asked: the test says what it would
+DIVIDED = DriverAddress("127.0.0.1", 1, 0, divides=True)  # it is not asked: the test says what it would
 
 
 @pytest.mark.parametrize("mode", ["ordered", "unordered"])
@@ -63,8 +63,7 @@ def test_a_task_that_does_not_reach_the_driver_has_what_each_has_at_first():
     function = Function(seconds=lambda key: 0.005)
     run = PartitionRun(dataclasses.replace(plan(lookup(function)), shares=((4, 3),), driver=DIVIDED), 0, 0)
     task = types.SimpleNamespace(stageId=lambda: 7, partitionId=lambda: 0, taskAttemptId=lambda: 0)
-    given = (one.append_column(PARTITION_OF_FRAME, pa.array([0] * one.num_rows, pa.int32())) for one in batches(60))
-    assert sum(found.num_rows for found in in_time(lambda: list(with_driver(run, given, DIVIDED, task)))) == 60
+    assert sum(found.num_rows for found in in_time(lambda: list(with_driver(run, batches(60), DIVIDED, task)))) == 60
     assert function.highest == 3
 
 

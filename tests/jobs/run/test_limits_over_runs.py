@@ -18,7 +18,6 @@ from jobs.run.coordinator import driver_coordinator as coordinating
 from jobs.run.coordinator import run_leases
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
 from jobs.run.coordinator.run_leases import RunLeases, build_keepers, leased_limits
-from jobs.run.enrich import enrich
 from jobs.run.metrics.limiting_factor import TaskLoad
 from jobs.task.lease.service_lease import ServiceLease
 from tests.jobs.limits.test_rates import most_in_a_window
@@ -79,7 +78,7 @@ class Run(TaskThreads):
         self.driver = DriverCoordinator("127.0.0.1", "127.0.0.1", lambda _: True)
         self.progress = {}  # the last one of each task
         listener = self.driver.listen(lambda message: self.progress.update({message["partition"]: message}))
-        address = self.driver.register(once=False, keepers=keepers, progress=listener)
+        address = self.driver.register(keepers=keepers, progress=listener)
         planned = plan(declared, share=share)
         super().__init__(dataclasses.replace(planned, driver=address, limits=limits, progress=listener), tasks)
 
@@ -312,7 +311,7 @@ def test_the_calls_that_a_service_bears_are_found_and_said_to_hold_the_run_back(
 
 
 @pytest.mark.spark
-def test_a_run_on_spark_keeps_to_what_it_holds(url, spark, service, monkeypatch):
+def test_a_run_on_spark_keeps_to_what_it_holds(url, spark, service, monkeypatch, enrich):
     monkeypatch.setattr(run_leases, "_leases", None)
     arrivals = []
 

@@ -248,7 +248,7 @@ def of_attempts(monkeypatch, many):
 
 def test_a_task_that_failed_is_tried_again_as_often_as_the_master_says(spark, monkeypatch, caplog):
     of_attempts(monkeypatch, 3)
-    address = open_coordinator(spark).register(once=False)
+    address = open_coordinator(spark).register()
     attempts = []
 
     def fails(rows, task):

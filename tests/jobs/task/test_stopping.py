@@ -15,7 +15,6 @@ import pytest
 from aiohttp import web
 from pyspark import InheritableThread
 
-from jobs.run.enrich import enrich
 from tidegate import Enrichment, HttpLookup, Input, Output, Service
 
 pytestmark = pytest.mark.spark
@@ -78,18 +77,13 @@ def jvm_of(mark):
     return found
 
 
-def test_a_limit_on_top_stops_the_calls_once_it_has_its_rows(spark, slow):
-    assert len(enrich(spark.range(0, ROWS, 1, 1), declared(slow.url)).limit(100).collect()) == 100
-    assert calls_from_now_on(slow) < A_SECOND_OF_CALLS
-
-
-def test_a_cancelled_job_stops_calling_long_before_spark_kills_its_workers(spark, slow, wait_for):
+def test_a_cancelled_job_stops_calling_long_before_spark_kills_its_workers(spark, slow, wait_for, enrich):
     raised = []
 
     def count():
         spark.sparkContext.setJobGroup("cancelled", "to be cancelled")
         try:
-            enrich(spark.range(0, ROWS, 1, 2), declared(slow.url)).count()
+            enrich(spark.range(0, ROWS, 1, 2), declared(slow.url))
         except Exception as error:  # noqa: BLE001  # it is looked at below
             raised.append(error)
 
@@ -104,26 +98,26 @@ def test_a_cancelled_job_stops_calling_long_before_spark_kills_its_workers(spark
     wait_for(lambda: slow.open_connections == 0)
 
 
-def test_an_error_in_one_task_stops_the_calls_of_the_other(spark, slow):
+def test_an_error_in_one_task_stops_the_calls_of_the_other(spark, slow, enrich):
     async def refuses_one(request):
         await asyncio.sleep(LATENCY)
         return web.Response(status=400) if request.path == "/1500" else await slow.weather(request)
 
     slow.answer = refuses_one
-    frame = enrich(spark.range(0, ROWS, 1, 2), declared(slow.url, on_error="fail"))
     with pytest.raises(Exception, match="on_error is 'fail'"):
-        frame.count()
+        enrich(spark.range(0, ROWS, 1, 2), declared(slow.url, on_error="fail"))
     assert calls_from_now_on(slow) < A_SECOND_OF_CALLS
 
 
 DRIVER = """
 import os, sys
 sys.path.insert(0, {tests!r})
-from jobs.run.enrich import enrich
 from jobs.run.engines.spark_session import session
+from jobs.run.enrich import write_out
+from jobs.run.plan.planner import plan_tasks
 from test_stopping import ROWS, declared
 spark = session("stopped")
-enrich(spark.range(0, ROWS, 1, 2), declared({url!r})).count()
+write_out(*plan_tasks(spark.range(0, ROWS, 1, 2), declared({url!r})), "out")
 """
 
 

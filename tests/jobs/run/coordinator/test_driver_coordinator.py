@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs.errors import BudgetExhausted, ComputedBefore, DeclarationError, RowFailed, RunStopped, TaskFailed
+from jobs.errors import BudgetExhausted, DeclarationError, RowFailed, RunStopped, TaskFailed
 from jobs.run.coordinator import driver_coordinator as coordinating
 from jobs.run.coordinator import link_server
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
@@ -24,8 +24,6 @@ from jobs.task.link.progress import TaskProgress
 from tests.jobs.task.link.test_driver_link import Run, connected
 
 pytestmark = pytest.mark.process
-
-WRITE_FIRST = "write it first, then read what was written"
 
 
 class Clock:
@@ -83,26 +81,11 @@ def looks(stages, clock, wait_for):
     return look
 
 
-def test_a_task_that_spark_tries_again_is_let_through_and_another_stage_is_not(driver, run):
-    address = driver.register(once=True)
-    connected(address, run, partition=3, stage=7, task=3).close()
-    connected(address, run, partition=3, stage=7, task=3).close()
-    with pytest.raises(ComputedBefore, match=WRITE_FIRST):
-        connected(address, run, partition=3, stage=8, task=3)
-    connected(address, run, partition=4, stage=8, task=4).close()
-
-
-def test_where_every_answer_is_stored_nothing_is_refused(driver, run):
-    address = driver.register(once=False)
-    for stage in (7, 8):
-        connected(address, run, partition=0, stage=stage, task=0).close()
-
-
 def test_the_tasks_of_a_stage_that_ended_are_told_to_stop_and_others_are_not(driver, stages, looks, wait_for):
     stages.active.add(8)
-    address = driver.register(once=True)
+    address = driver.register()
     ends, stays, not_seen_yet = runs = [Run() for _ in range(3)]
-    links = [connected(address, run, partition=n, stage=n, task=0) for n, run in zip((7, 8, 9), runs, strict=True)]
+    links = [connected(address, run, partition=n, stage=n) for n, run in zip((7, 8, 9), runs, strict=True)]
     looks()
     stages.active.remove(7)
     looks(1)
@@ -116,16 +99,16 @@ def test_the_tasks_of_a_stage_that_ended_are_told_to_stop_and_others_are_not(dri
 
 
 def test_a_job_that_is_over_stops_and_refuses_tasks_of_a_stage_never_seen(driver, looks, run):
-    address, over = driver.register(once=False), driver.register(once=False)
+    address, over = driver.register(), driver.register()
     with contextlib.closing(DriverLink()) as works, contextlib.closing(DriverLink()) as waits:
-        works.connect(address, Run(), partition=0, stage=7, task=0)
-        waits.connect(over, run, partition=1, stage=8, task=1)
+        works.connect(address, Run(), partition=0, stage=7)
+        waits.connect(over, run, partition=1, stage=8)
         driver.release(over)
         looks()
         assert run.happened.wait(30)
         assert run.reason == "Spark wants this stage no more"
-    with pytest.raises(ComputedBefore):
-        connected(over, run, partition=1, stage=8, task=1)
+    with pytest.raises(TaskFailed, match="the job of this task has ended"):
+        connected(over, run, partition=1, stage=8)
 
 
 @pytest.mark.parametrize(
@@ -139,9 +122,9 @@ def test_a_job_that_is_over_stops_and_refuses_tasks_of_a_stage_never_seen(driver
 def test_what_a_task_failed_by_stops_the_others_and_every_next_attempt_with_the_same_words(
     driver, error, raised, message
 ):
-    address = driver.register(once=False)
-    other = connected(address, run := Run(), partition=1, stage=7, task=1)
-    fails = connected(address, Run(), partition=0, stage=7, task=0)
+    address = driver.register()
+    other = connected(address, run := Run(), partition=1, stage=7)
+    fails = connected(address, Run(), partition=0, stage=7)
     fails.send_failure(error)
     fails.close()
     assert run.happened.wait(30)
@@ -149,8 +132,8 @@ def test_what_a_task_failed_by_stops_the_others_and_every_next_attempt_with_the_
     assert str(run.error).startswith(message)
     other.close()
     with pytest.raises(raised, match=message[:20]):
-        connected(address, Run(), partition=0, stage=7, task=0)
-    still_serves(driver.register(once=False))
+        connected(address, Run(), partition=0, stage=7)
+    still_serves(driver.register())
 
 
 AT_THE_CAP = BudgetExhausted("max_calls 4 is used up")
@@ -159,9 +142,9 @@ AT_THE_CAP = BudgetExhausted("max_calls 4 is used up")
 @pytest.mark.parametrize("last", ["is at the cap too", "has ended", "has died"])
 @pytest.mark.parametrize("divided", [False, True])
 def test_a_task_at_the_cap_has_the_others_end_their_calls_and_fails_after_them(driver, wait_for, last, divided):
-    address = driver.register(once=False, totals=(4,) if divided else (), tasks=2)
+    address = driver.register(totals=(4,) if divided else (), tasks=2)
     first, other = runs = [Run(), Run()]
-    links = [connected(address, run, partition=n, stage=7, task=n) for n, run in enumerate(runs)]
+    links = [connected(address, run, partition=n, stage=7) for n, run in enumerate(runs)]
     links[0].send_failure(AT_THE_CAP)
     wait_for(lambda: other.calls_ended)
     assert not first.happened.is_set()
@@ -176,17 +159,17 @@ def test_a_task_at_the_cap_has_the_others_end_their_calls_and_fails_after_them(d
     assert type(first.error) is BudgetExhausted
     links[0].close()
     with pytest.raises(BudgetExhausted, match="max_calls 4 is used up"):
-        connected(address, Run(), partition=0, stage=7, task=0)
+        connected(address, Run(), partition=0, stage=7)
 
 
 @pytest.mark.parametrize("divided", [False, True])
 def test_a_task_that_comes_while_others_end_their_calls_begins_none_and_fails_with_them(driver, wait_for, divided):
-    address = driver.register(once=False, totals=(4,) if divided else (), tasks=3)
+    address = driver.register(totals=(4,) if divided else (), tasks=3)
     first, other, late = runs = [Run(), Run(), Run()]
-    links = [connected(address, run, partition=n, stage=7, task=n) for n, run in enumerate(runs[:2])]
+    links = [connected(address, run, partition=n, stage=7) for n, run in enumerate(runs[:2])]
     links[0].send_failure(AT_THE_CAP)
     wait_for(lambda: other.calls_ended)
-    links.append(connected(address, late, partition=2, stage=7, task=2))
+    links.append(connected(address, late, partition=2, stage=7))
     wait_for(lambda: late.calls_ended)
     links[1].send_failure(AT_THE_CAP)
     assert not first.happened.is_set()
@@ -198,12 +181,12 @@ def test_a_task_that_comes_while_others_end_their_calls_begins_none_and_fails_wi
 
 
 def test_the_only_task_at_the_cap_may_die_and_its_next_attempt_fails_as_it_would_have(driver, run, wait_for):
-    address = driver.register(once=False)
-    links = [connected(address, Run(), partition=n, stage=7, task=n) for n in range(2)]
+    address = driver.register()
+    links = [connected(address, Run(), partition=n, stage=7) for n in range(2)]
     links[0].send_failure(AT_THE_CAP)
     for link in links:
         link.close()
-    again = connected(address, run, partition=1, stage=7, task=1)
+    again = connected(address, run, partition=1, stage=7)
     wait_for(lambda: run.calls_ended)
     again.send_failure(AT_THE_CAP)
     again.wait_until_stopped()
@@ -212,8 +195,8 @@ def test_the_only_task_at_the_cap_may_die_and_its_next_attempt_fails_as_it_would
 
 
 def test_a_task_at_the_cap_does_not_wait_for_others_once_one_fails_otherwise(driver):
-    address = driver.register(once=False)
-    waits, fails = (connected(address, Run(), partition=n, stage=7, task=n) for n in range(2))
+    address = driver.register()
+    waits, fails = (connected(address, Run(), partition=n, stage=7) for n in range(2))
     waits.send_failure(AT_THE_CAP)
     fails.send_failure(RowFailed("lookup w: a row ended as error"))
     waits.wait_until_stopped()
@@ -224,16 +207,16 @@ def test_a_task_at_the_cap_does_not_wait_for_others_once_one_fails_otherwise(dri
 def test_a_driver_that_cannot_be_reached_stops_nobody(driver, run, caplog):
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
-        address = dataclasses.replace(driver.register(once=True), port=nobody.getsockname()[1])
-        assert not DriverLink().connect(address, run, partition=0, stage=1, task=0)
+        address = dataclasses.replace(driver.register(), port=nobody.getsockname()[1])
+        assert not DriverLink().connect(address, run, partition=0, stage=1)
     assert "is not reached" in caplog.text
     assert not run.happened.is_set()
 
 
 def test_what_a_task_says_of_its_progress_reaches_the_listener_of_its_frame(driver, wait_for):
     heard = []
-    address = driver.register(once=True, progress=driver.listen(heard.append))
-    link = connected(address, Run(), partition=0, stage=7, task=0)
+    address = driver.register(progress=driver.listen(heard.append))
+    link = connected(address, Run(), partition=0, stage=7)
     link.send_progress(TaskProgress(0, 0, rows=5))
     wait_for(lambda: heard)
     assert heard[0]["rows"] == 5
@@ -243,12 +226,12 @@ def test_what_a_task_says_of_its_progress_reaches_the_listener_of_its_frame(driv
 def test_what_an_ended_day_was_sent_late_reaches_no_listener_of_the_next(driver, wait_for):
     before, after = [], []
     ended = driver.listen(before.append)
-    address = driver.register(once=True, progress=ended)
-    late = connected(address, Run(), partition=0, stage=7, task=0)
+    address = driver.register(progress=ended)
+    late = connected(address, Run(), partition=0, stage=7)
     driver.forget(ended)
     number = driver.listen(after.append)
     late.send_progress(TaskProgress(0, 0, rows=5))
-    other = connected(driver.register(once=True, progress=number), Run(), partition=0, stage=7, task=0)
+    other = connected(driver.register(progress=number), Run(), partition=0, stage=7)
     other.send_progress(TaskProgress(0, 0, rows=6))
     wait_for(lambda: after)
     assert [message["rows"] for message in after] == [6]
@@ -258,11 +241,11 @@ def test_what_an_ended_day_was_sent_late_reaches_no_listener_of_the_next(driver,
 
 
 def test_the_tasks_of_a_job_that_is_over_are_stopped_and_none_begins(driver, clock, wait_for):
-    address, run = driver.register(once=False), Run()
-    link = connected(address, run, partition=0, stage=7, task=0)
+    address, run = driver.register(), Run()
+    link = connected(address, run, partition=0, stage=7)
     driver.release(address)
-    with pytest.raises(ComputedBefore):
-        connected(address, Run(), partition=1, stage=7, task=1)
+    with pytest.raises(TaskFailed, match="the job of this task has ended"):
+        connected(address, Run(), partition=1, stage=7)
     clock.now += link_server.LOOK_EVERY
     assert run.happened.wait(30)
     assert run.reason == "Spark wants this stage no more"
@@ -272,10 +255,10 @@ def test_the_tasks_of_a_job_that_is_over_are_stopped_and_none_begins(driver, clo
 
 @pytest.mark.parametrize("failed", [False, True])
 def test_the_end_of_a_job_waits_until_its_stopped_tasks_have_ended_their_calls(driver, clock, wait_for, failed):
-    address, run = driver.register(once=False), Run()
-    calls = connected(address, run, partition=0, stage=7, task=0)
+    address, run = driver.register(), Run()
+    calls = connected(address, run, partition=0, stage=7)
     if failed:
-        fails = connected(address, Run(), partition=1, stage=7, task=1)
+        fails = connected(address, Run(), partition=1, stage=7)
         fails.send_failure(RowFailed("lookup w: a row ended as error"))
         fails.close()
     ending = threading.Thread(target=driver.end, args=[address])
@@ -291,8 +274,8 @@ def test_the_end_of_a_job_waits_until_its_stopped_tasks_have_ended_their_calls(d
 
 
 def test_the_end_of_a_job_does_not_wait_for_ever_for_a_task_that_hangs(driver):
-    address = driver.register(once=False)
-    with contextlib.closing(connected(address, Run(), partition=0, stage=7, task=0)):
+    address = driver.register()
+    with contextlib.closing(connected(address, Run(), partition=0, stage=7)):
         driver.end(address, clock=iter([0.0, 1.0, coordinating.LAST_CALLS]).__next__)
 
 
@@ -304,7 +287,7 @@ def test_the_driver_listens_on_the_first_free_port_of_those_that_are_named(stage
         first = taken.getsockname()[1]
         monkeypatch.setenv(link_server.LINK_PORT, f"{first}-{first + 20}")
         driver = DriverCoordinator("127.0.0.1", "127.0.0.1", stages, ports=link_server.link_ports())
-        address = driver.register(once=False)
+        address = driver.register()
         assert first < address.port <= first + 20
         still_serves(address)
         with pytest.raises(RunStopped, match=f"no port of {first}-{first} .TIDEGATE_LINK_PORT. is free"):
@@ -326,7 +309,7 @@ def test_without_a_named_port_any_may_be_free(monkeypatch):
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 @pytest.mark.parametrize("bind_host", ["::1", "an address of nobody here"])
 def test_tasks_reach_the_driver_by_ipv6(stages, bind_host):
-    still_serves(DriverCoordinator("::1", bind_host, stages).register(once=False))
+    still_serves(DriverCoordinator("::1", bind_host, stages).register())
 
 
 # -- connections that are no task's ------------------------------------------------------------------------------------
@@ -344,13 +327,13 @@ def closed(stranger):
 
 
 def hello(address, **changed):
-    place = {"partition": 0, "stage": 7, "task": 0, "attempt": 0, "at": 99}
+    place = {"partition": 0, "stage": 7, "attempt": 0, "at": 99}
     message = {"kind": "hello", "frame": address.frame} | place | changed
     return address.secret.encode() + b"\n" + json.dumps(message).encode() + b"\n"
 
 
 def still_serves(address):
-    connected(address, Run(), partition=0, stage=7, task=0).close()
+    connected(address, Run(), partition=0, stage=7).close()
 
 
 STRANGE = [
@@ -365,7 +348,7 @@ STRANGE = [
 
 @pytest.mark.parametrize("message", STRANGE, ids=lambda message: repr(message[:20]))
 def test_who_does_not_know_the_secret_is_not_answered_and_disturbs_nobody(driver, message):
-    address = driver.register(once=False)
+    address = driver.register()
     with connection(address) as stranger:
         with contextlib.suppress(ConnectionError):
             stranger.sendall(message)
@@ -394,8 +377,8 @@ MISFITS = [
 
 @pytest.mark.parametrize("message", MISFITS, ids=lambda message: repr(message[:30]))
 def test_a_message_that_does_not_fit_ends_its_own_connection_only(driver, message):
-    address = driver.register(once=False, progress=driver.listen(TaskProgress.from_message))
-    other = connected(address, stays := Run(), partition=1, stage=7, task=1)
+    address = driver.register(progress=driver.listen(TaskProgress.from_message))
+    other = connected(address, stays := Run(), partition=1, stage=7)
     with connection(address) as task:
         task.sendall(hello(address))
         assert json.loads(task.recv(1000))["kind"] == "go"
@@ -409,7 +392,7 @@ def test_a_message_that_does_not_fit_ends_its_own_connection_only(driver, messag
 
 @pytest.mark.parametrize("message", [b"", b"0" * 10, "secret", "half a hello"])
 def test_a_connection_without_a_hello_is_closed_after_a_while(driver, clock, message):
-    address = driver.register(once=False)
+    address = driver.register()
     message = {"secret": address.secret.encode() + b"\n", "half a hello": hello(address)[:-5]}.get(message, message)
     with connection(address) as stranger:
         stranger.sendall(message)
@@ -423,8 +406,8 @@ def test_a_connection_without_a_hello_is_closed_after_a_while(driver, clock, mes
 
 
 def test_many_silent_connections_keep_no_task_out_and_no_task_gives_way_to_them(driver):
-    address = driver.register(once=False)
-    task = connected(address, run := Run(), partition=1, stage=7, task=1)
+    address = driver.register()
+    task = connected(address, run := Run(), partition=1, stage=7)
     with contextlib.ExitStack() as connections:
         silent = [connections.enter_context(connection(address)) for _ in range(link_server.MOST_UNACCEPTED + 20)]
         still_serves(address)
@@ -446,13 +429,13 @@ def thrown(address, times, seed):
 
 @pytest.mark.parametrize("times", [200, pytest.param(10_000, marks=pytest.mark.proof)])
 def test_whatever_is_thrown_at_it_tasks_are_served_as_before(driver, times):
-    address = driver.register(once=False, totals=(9,), tasks=3)
+    address = driver.register(totals=(9,), tasks=3)
     throwing = [threading.Thread(target=thrown, args=(address, times // 4, seed)) for seed in range(4)]
     for thread in throwing:
         thread.start()
     while any(thread.is_alive() for thread in throwing):
         run = Run()
-        link = connected(address, run, partition=0, stage=7, task=0)
+        link = connected(address, run, partition=0, stage=7)
         assert run.shares
         link.close()
     for thread in throwing:
@@ -462,7 +445,7 @@ def test_whatever_is_thrown_at_it_tasks_are_served_as_before(driver, times):
 
 
 def test_the_secret_is_shown_by_no_address(driver):
-    address = driver.register(once=True)
+    address = driver.register()
     assert len(address.secret) == 2 * coordinating.SECRET_BYTES
     assert address.secret not in repr(address)
     assert DriverCoordinator("127.0.0.1", "127.0.0.1", lambda _: True)._secret != address.secret
@@ -476,7 +459,7 @@ class Task:
         self.lines = Lines(connection(address))
         self.heartbeats = 0
         self.messages = []
-        self.lines.socket.sendall(hello(address, partition=number, task=number))
+        self.lines.socket.sendall(hello(address, partition=number))
         self.first = self.receives()["share"]
 
     def receives(self):
@@ -546,7 +529,7 @@ def test_a_task_that_reads_late_gets_every_message_in_order_and_stays(seed, cloc
 
 @pytest.mark.proof
 def test_a_task_that_never_reads_is_gone_and_keeps_nobody_from_work(driver, task, wait_for):
-    address = driver.register(once=False, totals=[8], tasks=2)
+    address = driver.register(totals=[8], tasks=2)
     deaf, other = task(address, 0), task(address, 1)
     line = b'{"kind": "heartbeat", "number": 1, "at": 100, "keeps": [4], "wants": [4], "services": {}}\n'
     with contextlib.suppress(OSError):
@@ -572,7 +555,7 @@ def task(driver):
 
 
 def test_what_a_task_that_ended_had_goes_to_those_that_work_and_it_is_known_since_when(driver, task):
-    address = driver.register(once=False, totals=(10, 4), tasks=3)
+    address = driver.register(totals=(10, 4), tasks=3)
     first, second, third = (task(address, number) for number in range(3))
     assert [one.first for one in (first, second, third)] == [[4, 2], [3, 1], [3, 1]]
     third.end(500)
@@ -591,7 +574,7 @@ def test_what_a_task_that_ended_had_goes_to_those_that_work_and_it_is_known_sinc
 
 
 def test_what_a_task_needs_no_more_goes_to_the_others_before_it_ends(driver, task):
-    address = driver.register(once=False, totals=(10, 4), tasks=2)
+    address = driver.register(totals=(10, 4), tasks=2)
     first, second = task(address, 0), task(address, 1)
     assert second.report([3, 1], [3, 1], at=500) == [3, 1]
     assert first.is_asked()
@@ -609,7 +592,7 @@ def test_what_a_task_needs_no_more_goes_to_the_others_before_it_ends(driver, tas
 
 
 def test_what_a_task_that_died_had_is_kept_for_its_next_attempt(driver, task):
-    address = driver.register(once=False, totals=(4,), tasks=2)
+    address = driver.register(totals=(4,), tasks=2)
     other, dies = task(address, 0), task(address, 1)
     dies.lines.socket.close()
     assert other.report([2], [4], at=1) == [2]
@@ -618,7 +601,7 @@ def test_what_a_task_that_died_had_is_kept_for_its_next_attempt(driver, task):
 
 
 def test_a_task_that_died_and_does_not_come_again_leaves_its_share_after_a_while(driver, task, clock, looks):
-    address = driver.register(once=False, totals=(4,), tasks=2)
+    address = driver.register(totals=(4,), tasks=2)
     other, dies = task(address, 0), task(address, 1)
     dies.lines.socket.close()
     looks()
@@ -631,7 +614,7 @@ def test_a_task_that_died_and_does_not_come_again_leaves_its_share_after_a_while
 
 
 def test_a_task_that_is_silent_for_30_s_is_lost_and_others_get_its_calls(driver, task, clock, looks):
-    address = driver.register(once=False, totals=(4,), tasks=2)
+    address = driver.register(totals=(4,), tasks=2)
     other, silent = task(address, 0), task(address, 1)
     clock.now += DEADLINES.lost - 1
     assert other.report([2], [4], at=1) == [2]
@@ -644,7 +627,7 @@ def test_a_task_that_is_silent_for_30_s_is_lost_and_others_get_its_calls(driver,
 
 
 def test_a_task_that_only_says_that_it_is_alive_is_answered_and_keeps_its_calls(driver, task, clock, looks):
-    address = driver.register(once=False, totals=(4,), tasks=2)
+    address = driver.register(totals=(4,), tasks=2)
     other, quiet = task(address, 0), task(address, 1)
     for at in range(5):
         clock.now += 20
@@ -659,10 +642,10 @@ def test_a_task_that_only_says_that_it_is_alive_is_answered_and_keeps_its_calls(
 def test_the_lease_of_a_lost_task_is_given_back_once_its_calls_have_ended(stages, clock, looks, wait_for):
     left = []
     driver = DriverCoordinator("127.0.0.1", "127.0.0.1", stages, clock=clock)
-    address = driver.register(once=False, keepers={"credit": SimpleNamespace(leave=left.append, lost_since=None)})
+    address = driver.register(keepers={"credit": SimpleNamespace(leave=left.append, lost_since=None)})
     dies, other = (connection(address) for _ in range(2))
     for number, one in enumerate((dies, other)):
-        one.sendall(hello(address, partition=number, task=number))
+        one.sendall(hello(address, partition=number))
         assert b"go" in one.recv(1000)
     dies.close()
     looks()
@@ -676,7 +659,7 @@ def test_the_lease_of_a_lost_task_is_given_back_once_its_calls_have_ended(stages
 
 
 def test_a_task_that_had_ended_and_comes_again_has_what_others_leave(driver, task):
-    address = driver.register(once=False, totals=(4,), tasks=2)
+    address = driver.register(totals=(4,), tasks=2)
     other = task(address, 0)
     task(address, 1).end(500)
     assert other.is_asked()

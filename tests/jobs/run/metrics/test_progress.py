@@ -29,8 +29,8 @@ def to_driver(driver):
     links = []
 
     def of(progress):
-        address = driver.register(once=False, progress=progress.number)
-        links.append(connected(address, Run(), partition=0, stage=1, task=0))
+        address = driver.register(progress=progress.number)
+        links.append(connected(address, Run(), partition=0, stage=1))
         return links[-1]
 
     yield of
@@ -72,7 +72,7 @@ def test_the_last_word_of_a_task_counts_all_its_rows(driver, to_driver, wait_for
 def test_figures_say_why_no_call_may_start(driver, to_driver, wait_for):
     with RunProgress(driver, 30, lambda _: None) as progress:
         keeper = LeaseKeeper(ServiceLimits("geo", {}, 5.0), "a", "a run", None, time.monotonic)
-        driver.register(once=False, progress=progress.number, keepers={"geo": keeper})
+        driver.register(progress=progress.number, keepers={"geo": keeper})
         assert progress.figures()["waits"] == ""
         keeper.waits = "waits for calls of a killed run to end, 9 s"
         assert progress_line(progress.figures()).endswith("0 timeouts, waits for calls of a killed run to end, 9 s")
