@@ -56,6 +56,7 @@ class LedgerWriter:
         self._flush_seconds = flush_seconds
         self._lock = threading.Lock()
         self._wake = threading.Event()
+        self._came = threading.Event()  # an answer is pending, or none will come: until then an idle thread sleeps
         self._stored_more = threading.Condition(self._lock)
         self._pending = Columns()
         self._taken = 0  # answers put so far
@@ -109,6 +110,8 @@ class LedgerWriter:
     def _took(self, count: int) -> int:
         before = self._taken
         self._taken = ticket = before + count
+        if not self._came.is_set():
+            self._came.set()
         if before < self._full_at <= ticket:
             self._wake.set()
         return ticket
@@ -145,6 +148,7 @@ class LedgerWriter:
         """
         self._closing = True
         self._wake.set()
+        self._came.set()
         self._thread.join()
         if self._failure is not None:
             raise self._failure
@@ -155,6 +159,9 @@ class LedgerWriter:
         with self._failing():
             self._begin_part(0)
         while not self._closing:
+            if not (self._count or self._came.is_set()):
+                self._came.wait()
+                began = self._clock()
             due = began + self._flush_seconds
             self._journal_until(due)
             self._wake.clear()
@@ -190,6 +197,7 @@ class LedgerWriter:
         """The pending answers, which are of the next part from now on."""
         with self._lock:
             answers, self._pending = self._pending, Columns()
+            self._came.clear()
         self._count += len(answers)
         self._has_marks |= answers.has_marks
         table = answers.table(self._run_id, hidden=self._hidden)

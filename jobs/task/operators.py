@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamElement, exponential_backoff
 from jobs.clients.client import Client, Doubting, Requesting
@@ -77,10 +77,15 @@ class Chain:
             before += figures.queued + waiting
         return found
 
+    @cached_property
+    def _requesting(self) -> list[Requesting | None]:
+        """Per lookup: its client if that bounds its requests itself; looked up once, as a protocol's check is slow."""
+        return [caller if isinstance(caller, Requesting) else None for caller in self.callers]
+
     def _calls(self, place: int, rows: int) -> int:
         """The most calls in flight at one lookup for these rows, and the requests that are being cancelled."""
-        caller = self.callers[place]
-        leaving = caller.leaving() if isinstance(caller, Requesting) else 0
+        requesting = self._requesting[place]
+        leaving = requesting.leaving() if requesting is not None else 0
         return self.functions[place].calls_of_a_row * rows + leaving
 
     def running(self) -> int:
@@ -108,9 +113,9 @@ class Chain:
         return found
 
     def resize(self, lookups: Sequence[Lookup], shares: Sequence[int]) -> None:
-        for operator, caller, lookup, share in zip(self.operators, self.callers, lookups, shares, strict=True):
-            if isinstance(caller, Requesting):
-                caller.allow(share)
+        for operator, requesting, lookup, share in zip(self.operators, self._requesting, lookups, shares, strict=True):
+            if requesting is not None:
+                requesting.allow(share)
             rows = rows_at_once(lookup, share)
             operator.resize(capacity=CAPACITY_PER_CALL * rows, concurrency=rows)
 

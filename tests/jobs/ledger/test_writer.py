@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,21 @@ def test_wait_returns_when_the_answer_and_all_before_it_are_stored(folder, write
     one.wait(tickets[4])
     assert in_store(folder)[:5] == [answer(number) for number in range(5)]
     assert one.stored >= 5
+
+
+def test_a_writer_without_answers_sleeps_until_the_first_comes(folder, writer, wait_for):
+    looks = []
+
+    def clock():
+        looks.append(threading.current_thread().name)
+        return time.monotonic()
+
+    one = writer(flush_seconds=0.01, clock=clock)
+    wait_for(lambda: looks)
+    time.sleep(0.2)  # ten times the pause between two looks
+    assert len(looks) <= 2
+    one.put(*given(1))
+    wait_for(lambda: in_store(folder) == [answer(1)])
 
 
 @everywhere("folder")
