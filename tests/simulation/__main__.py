@@ -22,6 +22,7 @@ from tests.simulation.planted import try_faults
 from tests.simulation.play import Outcome
 from tests.simulation.shortening import shorten
 
+ENVIRONMENT = ("HOME", "LANG", "PATH", "TMPDIR")  # variables that nights keep
 HANGS_AFTER = 300  # s of real time in one night, on a busy machine too
 
 
@@ -117,6 +118,7 @@ def _fast_folder() -> str | None:
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a night
-        os.environ["PYTHONHASHSEED"] = "0"
-        os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
+        few = {name: value for name, value in os.environ.items() if name in ENVIRONMENT}  # each client reads them all
+        command = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
+        os.execve(sys.executable, command, few | {"PYTHONHASHSEED": "0"})
     os._exit(main())  # without waiting for the threads that carried the nights

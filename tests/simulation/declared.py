@@ -101,7 +101,10 @@ class _Declared(NamedTuple):
 
 def lookup_of(night: Night, name: str, changed: Sequence[str] = ()) -> Any:
     """A lookup as a run of the night declares it."""
-    return _lookup(_Declared(name, night.batched, night.hedge, night.limits, night.rate, night.budget, tuple(changed)))
+    limits = night.limits if night.limits in ("rates", "alone", "budget", "adaptive") else ""
+    rate = night.rate if limits in ("rates", "alone") else 0
+    budget = night.budget if limits == "budget" else 0
+    return _lookup(_Declared(name, night.batched, night.hedge, limits, rate, budget, tuple(changed)))
 
 
 @lru_cache(maxsize=1024)

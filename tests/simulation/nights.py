@@ -120,6 +120,7 @@ SETS_OF_LOOKUPS = (
     ("price",), ("order",), ("price", "order"), ("price", "order"), ("price", "stock"), ("price", "order", "stock"),
     ("score",), ("price", "score"), LOOKUPS,
 )  # fmt: skip
+LIMITS = (*("off",) * 11, *("alone", "calls", "rates", "budget") * 2, "adaptive")
 
 
 def draw_night(seed: int) -> Night:
@@ -154,11 +155,12 @@ def draw_night(seed: int) -> Night:
 
 def _draw_limits(draws: random.Random, night: Night) -> dict[str, Any]:
     """What the runs of a night share, in half of the nights."""
-    limits = draws.choice(("off", "off", "off", "off", "off", "alone", "calls", "rates", "budget", "adaptive"))
+    limits = draws.choice(LIMITS)
     away_from = 20 * draws.random()
     return {
         "limits": limits,
-        "rate": draws.choice((5, 20)) if night.rows > 20 else 3,
+        "rows": 20 if limits == "adaptive" else night.rows,  # a run that found a low limit takes a minute for each 100
+        "rate": draws.choice((8, 20)) if night.rows > 20 else 3,
         "budget": int(night.rows * draws.choice((0.3, 1.5, 5.0, 30.0))) + 20,
         "store_away": (away_from, away_from + draws.choice((0.0, 0.0, 5.0, 15.0)))
         if limits not in ("off", "alone")

@@ -1,6 +1,8 @@
 """Plays one night: its runs, what people and machines do beside them, and at last a quiet run that calls nothing."""
 
+import asyncio
 import gc
+import itertools
 import os
 import pathlib
 import shutil
@@ -37,6 +39,9 @@ LONGEST_RUN = 1800.0  # s
 LONGEST_COMMAND = 600.0
 ORPHANS_LIVE = 25.0  # s at most
 CLAIMS_EXPIRE = 31.0  # a dead run's claims count no more
+NIGHTS_PER_COLLECTION = 10  # of garbage, as each costs a tenth of a night
+
+_played = itertools.count(1)
 
 
 class Over(Exception):  # noqa: N818  # the night, as nothing more can be learned from it
@@ -309,6 +314,8 @@ def play(night: Night, base: pathlib.Path, *, trace: bool = False) -> Outcome:
         if (meter := process.state.get("meter")) is not None:
             meter.close()  # type: ignore[attr-defined]
     night_at_work.end()
+    asyncio.tasks._all_tasks.clear()  # type: ignore[attr-defined]  # of dead loops; each look at a loop's tasks reads all
     shutil.rmtree(folder, ignore_errors=True)
-    gc.collect()
+    if next(_played) % NIGHTS_PER_COLLECTION == 0:
+        gc.collect()
     return outcome

@@ -189,6 +189,9 @@ class Scheduler:
         me = self.me()
         if self._in_timer or self._order.random() >= self.preempts:
             return
+        if not self._runnable and not (self._timers and self._timers[0][0] <= self.now) and self.steps < MOST_STEPS:
+            self.steps += 1
+            return  # no other thread can run
         me.state = State.RUNNABLE
         self._runnable.append(me)
         self._switch(me)
