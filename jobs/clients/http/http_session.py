@@ -40,11 +40,15 @@ class Response:
     status: int
     content: Any
     is_miss: bool
-    retry_after: float  # s, if the content means throttling
     headers: Any  # of aiohttp: names ignore case
     size: int = 0  # bytes of the body, unpacked
     is_ambiguous: bool = False  # an object of the content has a member twice, and is an `Ambiguous`
     connection: WatchedConnection | None = None  # the connection that brought it
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds to wait where the content means throttling."""
+        return throttling.pause(self.headers)
 
 
 class StatusFailed(CallFailed):
@@ -118,6 +122,7 @@ class ServiceSession:
         self._throttled = throttled
         self._errors = errors
         self._unanswered = unanswered
+        self._refused = frozenset((*throttled, *service.stop_on, *errors, *unanswered))  # below 300 too
         self._in_items = in_items
         self._counts = counts
         self._headers = CIMultiDict(headers)
@@ -237,11 +242,11 @@ class ServiceSession:
                 note(exchange, response.status)
                 if response.status == 401 and self._authorizer.refused(headers):
                     raise Throttled("401: the token is no longer accepted and will be renewed", 0.0)
-                if response.status not in misses and self._is_refusal(response.status):
+                if response.status not in misses and (response.status >= 300 or response.status in self._refused):
                     await self._refuse(response, exchange)
                 self._authorizer.accepted(headers)
                 if response.status in misses:
-                    return Response(response.status, None, True, 0.0, response.headers)
+                    return Response(response.status, None, True, response.headers)
                 return await self._answer(response, received, exchange)
         except (TimeoutError, aiohttp.ClientError, ValueError, RecursionError) as error:
             raise self._translated(error) from error
@@ -273,12 +278,7 @@ class ServiceSession:
             if not self._in_items:
                 raise
             content, is_ambiguous = loaded(body, response.charset, ambiguous=True), True
-        pause = throttling.pause(response.headers)
-        return Response(response.status, content, False, pause, response.headers, len(body), is_ambiguous)
-
-    def _is_refusal(self, status: int) -> bool:
-        refused = (self._throttled, self._service.stop_on, self._errors, self._unanswered)
-        return status >= 300 or any(status in statuses for statuses in refused)
+        return Response(response.status, content, False, response.headers, len(body), is_ambiguous)
 
     async def _refuse(self, response: aiohttp.ClientResponse, exchange: Exchange | None) -> None:
         """Raise the error for a status that is neither an answer nor a miss."""
@@ -326,17 +326,15 @@ class ServiceSession:
         coding = response.headers.get("Content-Encoding", "")
         largest, content = self._max_answer_bytes - received, response.content
         at_most = largest + (CODING_ADDS if coding else 0)
-        arrived = bytearray(content.read_nowait())  # the data that came with the headers, for a short answer all of it
-        while len(arrived) <= at_most:
-            if content.at_eof():
-                break
-            arrived += await content.readany()
-        else:
+        arrived = content.read_nowait()  # the data that came with the headers, for a short answer all of it
+        if not content.at_eof():
+            arrived = await _read_on(content, arrived, at_most)
+        if len(arrived) > at_most:
             raise AnswerTooLarge(self._max_answer_bytes)
         if not arrived or not is_coded(coding):  # no coding marks the end of this body
-            return bytes(arrived), is_sized(response)
+            return arrived, is_sized(response)
         try:
-            body, has_end = decoded(bytes(arrived), coding, largest)
+            body, has_end = decoded(arrived, coding, largest)
         except TooLong:
             raise AnswerTooLarge(self._max_answer_bytes) from None
         if not has_end:
@@ -357,6 +355,14 @@ class ServiceSession:
 
     def _failure(self, reason: str, *, passing: bool) -> CallFailed:
         return CallFailed(self.masked(reason), passing=passing)
+
+
+async def _read_on(content: aiohttp.StreamReader, begin: bytes, at_most: int) -> bytes:
+    """What arrives after the begin, until the end or more than `at_most` bytes of both."""
+    arrived = bytearray(begin)
+    while len(arrived) <= at_most and not content.at_eof():
+        arrived += await content.readany()
+    return bytes(arrived)
 
 
 def _location(response: aiohttp.ClientResponse) -> str:
