@@ -1,1 +1,1 @@
-"""The declarations of users, without Spark or clients, so that they load fast."""
+"""What users declare, free of Spark and clients so that it loads fast."""

@@ -1,4 +1,4 @@
-"""Adaptive: the calls in flight that a service bears are found by their latencies."""
+"""Adaptive: finds from latencies how many calls in flight a service bears."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ from jobs.errors import DeclarationError
 
 @dataclass(frozen=True, kw_only=True)
 class Adaptive:
-    """Find how many calls in flight a service bears, below its max_concurrency, and follow it when that changes.
+    """Find how many calls in flight a service bears, up to its max_concurrency, and follow changes.
 
     Attributes:
-        at_least: Calls in flight of a run to begin with, and never fewer.
+        at_least: Calls in flight of a run at its start; a run never has fewer.
     """
 
     at_least: int = 4
@@ -21,7 +21,7 @@ class Adaptive:
 
 
 def check_adaptive(where: str, adaptive: Adaptive | None, max_concurrency: int) -> None:
-    """Raise DeclarationError if there is nothing to find."""
+    """Raise DeclarationError if `at_least` is over `max_concurrency`."""
     if adaptive is not None and adaptive.at_least > max_concurrency:
         raise DeclarationError(
             f"{where}: adaptive: at_least is {adaptive.at_least}, over max_concurrency={max_concurrency}, below which "

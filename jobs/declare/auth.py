@@ -1,4 +1,4 @@
-"""Authentication at services: names of environment variables, never a secret itself. Free of aiohttp."""
+"""Authentication at services: names of environment variables, no secrets. Free of aiohttp."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -66,16 +66,18 @@ class Basic:
 
 @dataclass(frozen=True, kw_only=True)
 class OAuth2ClientCredentials:
-    """OAuth 2 client credentials: a token per Python process of Spark, renewed before it ends, and once after a 401.
+    """OAuth 2 client credentials: one token per Python process of Spark.
+
+    The token is renewed before it ends, and once after a 401.
 
     Attributes:
         token_url: Address for the token request (POST).
         client_id: The variable that contains the client's id.
         client_secret: The variable that contains the client's secret.
         scope: Scope of the token request.
-        client_auth: Where the request sends id and secret: in the Authorization header, which RFC 6749 requires of
-            every server, or in the body.
-        refresh_before: How long before its end a token is renewed, at most half its life.
+        client_auth: Where the request sends id and secret: in the Authorization header, which RFC
+            6749 requires every server to support, or in the body.
+        refresh_before: Time before its end at which a token is renewed, at most half its life.
     """
 
     token_url: str | Env
@@ -100,7 +102,7 @@ Auth = ApiKey | Bearer | Basic | OAuth2ClientCredentials
 
 
 def require_token_url(url: str) -> None:
-    """Check the address. Raises DeclarationError without the value, which may contain a secret."""
+    """Check the address. The DeclarationError does not show it, as it may contain a secret."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
         raise DeclarationError("auth: token_url is not an http:// or https:// address with a host and no password.")

@@ -1,4 +1,4 @@
-"""Declarations of many keys in one request, and of an answer in pages."""
+"""Declarations of requests with many keys, and of answers in pages."""
 
 import math
 from dataclasses import dataclass, field
@@ -21,13 +21,15 @@ class Batch:
     Attributes:
         max_items: Highest number of keys in a request.
         max_wait: Longest time, in seconds, that a key waits for others.
-        item: The JSON of one key, with {key} for its values, and {id} for a generated id.
-        body: The JSON of the request, with "{items}" for the list of items.
+        item: The JSON of one key: {key} becomes a key's value, {id} a generated id.
+        body: The JSON of the request; "{items}" becomes the list of items.
         answers: JSON path to the list of answers.
-        match: JSON path of the id in an answer: the value of {id}, or, in an item without {id}, its only key.
-        position: Instead of match, JSON path of an answer's number, as "$.index": the item's place in the request,
-            counted from 0. Every item must have exactly one answer. Without match and position the answers are taken in
-            the order of the items, one for each; `tidegate check` names such a lookup.
+        match: JSON path of the id in an answer: the value of {id}, or, in an item without {id}, its
+            only key.
+        position: Instead of match, JSON path of an answer's number, as "$.index": the item's place
+            in the request, counted from 0. Every item must have exactly one answer. Without match
+            and position, answers are taken in the order of the items, one for each; `tidegate
+            check` names such a lookup.
         left_out: The outcome of a key without an answer, "error" or "miss".
     """
 
@@ -74,7 +76,7 @@ class Batch:
 
     @property
     def trusts(self) -> str | None:
-        """What nothing in an answer proves, for `tidegate check`; None if every answer names its item."""
+        """What the answers do not prove, for `tidegate check`; None if each names its item."""
         if self.match is not None or self.position is not None or self.max_items == 1:
             return None
         return (
@@ -94,7 +96,7 @@ class Batch:
             timeout: The lookup's time limit in seconds, or None.
 
         Raises:
-            DeclarationError: The two do not fit.
+            DeclarationError: Batch and lookup do not fit.
         """
         made = sorted({ID, ITEMS} & set(keys))
         if made:
@@ -120,11 +122,12 @@ class Pages:
     """An answer in several pages, requested one after the other.
 
     Attributes:
-        next: JSON path, in a page, of the next page's address (absolute or relative) or, with `parameter`, of a value
-            for that query parameter. The answer ends where it finds nothing, null, false or "".
-        max_pages: A longer answer is an error.
-        items: JSON path of the list that continues from page to page: the answer is the first page with the whole list.
-            None: the answer is the list of pages.
+        next: JSON path, in a page, of the next page's address (absolute or relative) or, with
+            `parameter`, of a value for that query parameter. A page where it finds nothing, null,
+            false or "" is the last.
+        max_pages: Highest number of pages; a longer answer is an error.
+        items: JSON path of the list that continues from page to page: the answer is the first page
+            with the whole list. None: the answer is the list of pages.
         parameter: Name of the query parameter for the value of `next`.
     """
 

@@ -1,4 +1,4 @@
-"""Budgets of a service or an enrichment: money that its runs together may spend in a day or a month."""
+"""Budgets of a service or an enrichment: the money that its runs may spend in a day or a month."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -10,19 +10,22 @@ from jobs.declare.values.prices import SENT, Money, Price, read_money
 from jobs.errors import DeclarationError
 
 PERIODS = ("day", "month")
-MONEY = "billionths of "  # begins the name of a limit of money
-PARTS = 1_000_000_000  # of a unit of money: the least amount that a price can name
+MONEY = "billionths of "  # prefix of the name of a money limit
+PARTS = 1_000_000_000  # of a unit of money: a price has at most nine decimal places
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What all runs together, or those of an enrichment, may spend at a service: Budget("100.00 USD", per="day").
+    """The most that all runs, or the runs of an enrichment, may spend at a service.
+
+        Budget("100.00 USD", per="day")
 
     Attributes:
         amount: Decimal money, in the currency of the service's prices.
-        per: day or month, in UTC; that in which a run begins counts.
-        at_most: The most that one call costs, as "0.05 USD": so much is reserved before each call. By default the price
-            of one request or of a batch's items; needed where only the answer tells what a call cost.
+        per: day or month, in UTC; the time at which a run begins decides.
+        at_most: The most that a call costs, as "0.05 USD": this amount is reserved before each
+            call. By default the price of one request or of a batch's items; required where only the
+            answer tells what a call cost.
     """
 
     amount: str
@@ -46,22 +49,22 @@ class Budget:
 
     @property
     def reserve_per_call(self) -> int:
-        """`at_most` in billionths; 0 without one."""
+        """`at_most` in billionths; 0 without it."""
         return 0 if self.at_most is None else int(read_money(self.at_most, "budget: at_most").amount * PARTS)
 
     def name(self, today: dt.date, enrichment: str = "") -> str:
-        """The name of its limit, the same for all runs whose spending counts together.
+        """Return the name of its limit, the same for all runs whose spending counts together.
 
         Args:
             today: The day on which the run began.
-            enrichment: The only one whose runs count; empty for those of all.
+            enrichment: The enrichment whose runs count; empty for all runs.
         """
         period = f"on {today}" if self.per == "day" else f"in {today:%Y-%m}"
         return f"{MONEY}{self.money.currency} {period}{enrichment and f' for {enrichment}'}"
 
 
 def check_budgets(where: str, budgets: Sequence[Budget], prices: Sequence[Price]) -> None:
-    """Raise DeclarationError for budgets that no price, or no single reserve, goes with."""
+    """Raise DeclarationError if the prices, or a missing `at_most`, make a budget impossible."""
     if not budgets:
         return
     facts = [price.facts for price in prices]

@@ -1,4 +1,4 @@
-"""A lookup from a user's coroutine, declared with @lookup: its arguments and its result."""
+"""Lookups from users' coroutines, declared with @lookup, and the coroutines' arguments."""
 
 import importlib
 import inspect
@@ -28,7 +28,7 @@ class Row:
         self._keys = keys
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_keys":  # a copy in progress has none yet
+        if name == "_keys":  # a copy in progress has no _keys yet
             raise AttributeError(name)
         try:
             return self._keys[name]
@@ -49,7 +49,9 @@ class Http(Protocol):
     """Requests to the lookup's service, with its authentication, limits, gate and certificates."""
 
     async def get(self, path: str, *, params: Mapping[str, Any] | None = None, miss: Collection[int] = (404,)) -> Any:
-        """Send a GET request. Throttling (429, 503) pauses the whole service and runs the coroutine again, without a
+        """Send a GET request.
+
+        Throttling (429, 503) pauses the whole service and runs the coroutine again, without a
         retry.
 
         Args:
@@ -61,7 +63,8 @@ class Http(Protocol):
             The JSON of the answer.
 
         Raises:
-            Exception: For a status of 300 and more, a dropped connection, an answer too large or too late.
+            Exception: The status is 300 or more, the connection dropped, or the answer is too large
+                or too late.
         """
 
     async def post(
@@ -80,10 +83,10 @@ class Http(Protocol):
         """
 
     def bill(self, **units: int) -> None:
-        """Record the units that the service bills for an answer, regardless of the row's outcome.
+        """Record the units that the service bills for an answer, whatever the row's outcome.
 
         Args:
-            units: The service's own units, as bill(tokens=812). Further calls add to it.
+            units: Units as the service names them: bill(tokens=812). Further calls add to them.
         """
 
 
@@ -92,12 +95,13 @@ Function = Callable[[Row, Http], Awaitable[Mapping[str, Any] | None]]
 
 @dataclass(frozen=True, kw_only=True)
 class CoroutineLookup(Lookup):
-    """A coroutine of your own, called with a row's keys: `async def f(row: Row, http: Http) -> dict | None`.
+    """A coroutine called with a row's keys: `async def f(row: Row, http: Http) -> dict | None`.
 
-    A dict is the answer, by the names of `returns`; None is a miss. A transient failure of a request (5xx,
-    dropped connection, attempt_timeout), and an OSError, run the coroutine again; any other exception, a list, or any
-    other result is an error at once. max_concurrency of the service bounds the running coroutines and all their
-    requests. Executors import the coroutine by its name, so its module must be importable there.
+    A dict is the answer, by the names of `returns`; None is a miss. A transient failure of a
+    request (5xx, dropped connection, attempt_timeout) or an OSError runs the coroutine again; any
+    other exception or result is an error at once. The service's max_concurrency bounds the running
+    coroutines and all their requests. Executors import the coroutine by its name, so its module
+    must be importable there.
 
     Attributes:
         service: The service to call.
@@ -149,11 +153,11 @@ class CoroutineLookup(Lookup):
         return "http", self.service.name  # an HttpLookup may call the same service
 
     def request_facts(self) -> dict[str, Any]:
-        """The function counts by its name; `version` marks a changed body."""
+        """Return the facts of a request; the function counts by its name, its body by `version`."""
         return super().request_facts() | {"service": self.service.request_facts(), "function": self.function}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by name: the decorated name is this object, so pickle cannot find the function there."""
+        """Pickle by name, because pickle finds this object, not the function, under that name."""
         module, name = self.function.__module__, self.function.__qualname__
         if module != "__main__" and _found(sys.modules.get(module), name) is self:
             return declared, (module, name)
@@ -162,7 +166,7 @@ class CoroutineLookup(Lookup):
 
 
 def declared(module: str, name: str) -> CoroutineLookup:
-    """The lookup of that name. Raises DeclarationError if this process cannot find it."""
+    """Return the lookup of that name. Raises DeclarationError if this process cannot find it."""
     try:
         found = _found(importlib.import_module(module), name)
     except ImportError as error:
@@ -200,7 +204,7 @@ def lookup(
         keys: Name -> Spark SQL expression over the input's columns.
         returns: Spark DDL of the answer's columns.
         timeout: Seconds per row, over all attempts; None for no limit.
-        name: Name of the lookup; by default that of the coroutine.
+        name: Name of the lookup; by default the coroutine's name.
         fields: Further fields of CoroutineLookup, such as version, retry, cache.
 
     Returns:

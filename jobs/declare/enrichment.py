@@ -1,4 +1,4 @@
-"""The declaration of an enrichment, from which jobs, assets, checks, schedule and report are derived. Free of Spark."""
+"""The declaration of an enrichment, from which the program derives all else. Free of Spark."""
 
 import datetime as dt
 import importlib
@@ -26,11 +26,13 @@ from jobs.schema import DeclaredFacts, EventTimeFacts, ExpectationFacts, Mode, S
 
 @dataclass(frozen=True)
 class EventTime:
-    """The column with a row's event time. Watermark: largest event time so far, minus the bound, minus 1 ms.
+    """The column with a row's event time; the watermark is its maximum, minus the bound, minus 1
+    ms.
 
     Attributes:
         column: A timestamp column of the input.
-        max_out_of_orderness: How far a row may be behind the latest one; a row further behind is late.
+        max_out_of_orderness: How far a row may be behind the latest row; a row further behind is
+            late.
     """
 
     column: str
@@ -46,12 +48,13 @@ class EventTime:
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerance:
-    """Highest tolerated shares of a day's rows, per lookup; above them the day is held back.
+    """Highest tolerated shares of a day's rows, per lookup; above them, the day is held back.
 
     Attributes:
         timeout: Share, 0 to 1, of rows that timed out.
         error: Share, 0 to 1, of rows that ended as an error.
-        miss_change: Largest change of the share of misses against the last 28 days; None disables the check.
+        miss_change: Largest change of the share of misses against the last 28 days; None disables
+            the check.
     """
 
     timeout: float = 0.0
@@ -68,12 +71,13 @@ class Tolerance:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """A small table for readers, made from the published day by one SQL query and published with it.
+    """A small table for readers, made from a published day by an SQL query and published with it.
 
     Attributes:
-        name: Name of the table's folder, beside the published one, and of its asset.
-        sql: A SELECT over the enrichment's name, in DataFusion's dialect, optionally with a WITH; its input is the
-            day's published columns. The summary always has the day's column, even if the SELECT omits it.
+        name: Name of its asset, and of its folder beside the published table.
+        sql: A SELECT over the enrichment's name, in DataFusion's dialect, optionally with a WITH;
+            its input is the day's published columns. The summary always has the day's column, even
+            if the SELECT omits it.
         description: Description of its asset.
     """
 
@@ -88,9 +92,9 @@ class Summary:
 
 
 class Expectation:
-    """A Great Expectations rule for your own columns.
+    """A Great Expectations rule for columns of the table.
 
-        Expectation("expect_column_values_to_be_between", column="temp_c", min_value=-60, max_value=60, severity="warn")
+        Expectation("expect_column_values_to_be_between", column="temp_c", min_value=-60, max_value=60)
 
     Args:
         type_: The name of the rule.
@@ -118,20 +122,22 @@ class Enrichment:
         key: The key columns of mode key_ordered.
         event_time: Enables watermarks and late rows; None disables both.
         tolerance: The tolerated failures of a published day.
-        schedule: Cron in `zone`; each run enriches the day before, or the hour before; of names all.
-        publish_by: "HH:MM" in `zone`, on the day after: until then a stopped day is restarted.
+        schedule: Cron in `zone`; a run enriches the previous day, the previous hour, or all named
+            partitions.
+        publish_by: "HH:MM" in `zone`, on the following day; until then a stopped day is restarted.
         zone: Time zone of schedule, publish_by and the input's days, as "Europe/Berlin".
         start: First day in `zone`, for backfills.
-        end: The day after the last one; None for no end.
+        end: The day after the last day; None for no end.
         owners: Owners of the Dagster asset: mail addresses, or team:name.
         description: Description of the Dagster asset.
         summaries: Small tables made from each published day.
         severities: Check name -> error or warn, to change the default.
-        expectations: Further rules of your own.
-        ledger: Where answers are stored, so that no run pays for one twice; None stores none.
+        expectations: Further rules.
+        ledger: Where answers are stored, so that no run pays for an answer twice; None stores none.
         pii: Personal columns of the input; the ledger hashes keys made from them.
         runbook: The http address of instructions for a day that is not published.
-        budget: What all its runs may spend in a day or a month, a list of Budget; needs prices at one service.
+        budget: The most that its runs may spend in a day or a month, a list of Budget; exactly one
+            service needs prices.
         windows: Tables of windows over the event times of each day's rows; they need event_time.
     """
 
@@ -213,7 +219,7 @@ class Enrichment:
                 )
 
     def _check_names(self) -> None:
-        """Refuse row_id and day columns that the tables beside the published one use themselves."""
+        """Refuse row_id and day columns whose names the audit table or the dead letters use."""
         own = {schema.RUN_ID, *schema.LETTER_COLUMNS, *schema.ROW_COLUMNS}
         own |= {column.lower() for lookup in self.lookups for column in schema.audit_columns(lookup.name)}
         for where, name in (("partition", self.input.partition), *(("row_id", name) for name in self.input.row_id)):
@@ -271,7 +277,7 @@ class Enrichment:
             raise DeclarationError(f"severities: {wrong[0]!r} is not a severity; write error or warn.")
 
     def _check_no_days(self) -> None:
-        """Refuse what needs days, where the input is by hours or by names."""
+        """Refuse fields that need days, where the input is by hours or by names."""
         every = self.input.every
         if every == "hour" and self.schedule is not None and self.schedule.split()[1] != "*":
             raise DeclarationError(
@@ -302,11 +308,11 @@ class Enrichment:
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits that change with every declared value; code counts only by its name (see version)."""
+        """16 hex digits that change with every declared value; code counts by its name."""
         return fingerprint(self)
 
     def tables(self) -> list[TablePath]:
-        """The published table and all tables beside it."""
+        """Return the published table and all tables beside it."""
         return tables_beside(
             self.output.path,
             summaries=(summary.name for summary in self.summaries),
@@ -314,7 +320,7 @@ class Enrichment:
         )
 
     def facts(self) -> DeclaredFacts:
-        """The declared promises as plain data for checks, report and orchestration."""
+        """Return the declared promises as plain data for checks, report and orchestration."""
         return DeclaredFacts(
             enrichment=self.name,
             table=self.output.path,
@@ -349,7 +355,7 @@ def written_columns(lookup: Lookup) -> list[str]:
 
 
 def load(reference: str) -> Enrichment:
-    """The Enrichment named by `module:name`. Raises DeclarationError for a fault of either."""
+    """Return the Enrichment named `module:name`. Raises DeclarationError if it cannot be loaded."""
     module_name, colon, name = reference.partition(":")
     if not colon or not name:
         raise DeclarationError(f"{reference!r} is not module:name, as in enrichments.flights:flights.")

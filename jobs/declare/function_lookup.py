@@ -1,4 +1,4 @@
-"""The declaration of a lookup by a user's function."""
+"""Lookups by users' functions."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -15,15 +15,15 @@ from jobs.errors import DeclarationError
 
 @dataclass(frozen=True, kw_only=True)
 class AsyncFunctionLookup(Lookup):
-    """Your own AsyncFunction, Flink's included: `async_invoke(keys: dict) -> list[dict]`.
+    """A lookup by an AsyncFunction: `async_invoke(keys: dict) -> list[dict]`, as in Flink.
 
     Attributes:
-        function: A factory of the AsyncFunction, called once per partition (its class works); it must be importable on
-            the executors. An empty list is a miss, one dict is the answer, two or more are an error. An exception is
-            retried and then an error.
+        function: A factory of the AsyncFunction, such as its class, called once per partition; it
+            must be importable on the executors. An empty list is a miss, a list of one dict is the
+            answer, a longer list is an error. An exception is retried and then an error.
         max_concurrency: Calls in flight over all tasks of a run.
         rate: At most so many calls in any period; a list of Rate.
-        outage: When its outside system counts as down.
+        outage: When the outside system counts as down.
     """
 
     function: Callable[[], AsyncFunction[Any, Any]]

@@ -1,4 +1,4 @@
-"""The declaration of a lookup over HTTP."""
+"""Lookups over HTTP."""
 
 import math
 import re
@@ -31,36 +31,40 @@ UNANSWERED = {  # statuses of 200 to 299 that are no answers by default
 
 @dataclass(frozen=True, kw_only=True)
 class HttpLookup(Lookup):
-    """One HTTP request per key, or per batch of keys; the answer's JSON becomes columns.
+    """An HTTP request per key, or per batch of keys; the answer's JSON becomes columns.
 
     Attributes:
         service: The service to call.
-        request: Method (GET, POST, PUT) and path, with {key} for a key's value, escaped. A timestamp is written in UTC
-            as 2013-01-10T05:00:00Z.
-        body: Any JSON, with {key} in its strings; a string of only one {key} becomes the key's JSON value, so that a
-            number stays a number; an Env in it is a secret.
+        request: Method (GET, POST, PUT) and path, with {key} for a key's value, escaped. A
+            timestamp is written in UTC as 2013-01-10T05:00:00Z.
+        body: Any JSON, with {key} in its strings; a string that is only a {key} becomes the key's
+            JSON value: a number stays a number. An Env in it is a secret.
         headers: Sent with every request; not for secrets.
         batch: Many keys in one request; max_concurrency counts requests.
         pages: An answer in several pages.
         paths: Column -> JSON path (RFC 9535) into the answer, by default `$.<column>`.
-        attempt_timeout: Seconds for one attempt, all its pages, by default `timeout`.
-        miss_when: Statuses, or conditions on the JSON of a 2xx answer, that mean a miss, such as "$.status ==
-            'ZERO_RESULTS'".
+        attempt_timeout: Seconds for an attempt with all its pages, by default `timeout`.
+        miss_when: Statuses, or conditions on the JSON of a 2xx answer, that mean a miss, such as
+            "$.status == 'ZERO_RESULTS'".
         throttled_when: Likewise for throttling; closes the gate for the time in Retry-After.
-        error_when: Likewise for errors that look like answers; in a batch, of one item.
+        error_when: Likewise for errors that look like answers; in a batch, conditions on an item's
+            answer.
         answer_when: Statuses of 202, 206, 207 and 208 that are answers; by default they are errors.
         required: Columns of returns that an answer must fill; otherwise it is an error.
-        max_answer_bytes: A larger answer is an error; counts unpacked bytes, of all pages together, and of a batch's
-            whole answer.
-        finish_after_timeout: When a row leaves at its time limit, its request, billed anyway, continues for up to
-            attempt_timeout, and its answer is stored.
-        echo: Key -> JSON path of the key in an answer, such as {"customer": "$.customer_id"}; an answer with another
-            key is an error, is not stored, and its connection is not used again.
-        idempotency_header: Header, such as "Idempotency-Key", by which the service recognizes a repeated call: its
-            value is the same in every attempt and run for one key and request. With it a lookup with idempotent=False
-            is called again after its answer was lost, and its rows are never `unknown`.
-        hedge_after: Seconds without an answer after which a request is sent a second time, where no row needs its call
-            in flight, or "p95" of the latest answers; the first answer counts. Only for a service without prices.
+        max_answer_bytes: A larger answer is an error. Counts unpacked bytes, of all pages together,
+            and of a batch's whole answer.
+        finish_after_timeout: When a row leaves at its time limit, its request, billed anyway,
+            continues for up to attempt_timeout, and its answer is stored.
+        echo: Key -> JSON path of the key in an answer, such as {"customer": "$.customer_id"}. An
+            answer with another key is an error, is not stored, and its connection is not used
+            again.
+        idempotency_header: Header, such as "Idempotency-Key", by which the service recognizes a
+            repeated call: its value is the same in every attempt and run for a key and request.
+            With it, a lookup with idempotent=False calls again after its answer was lost, and its
+            rows are never `unknown`.
+        hedge_after: Seconds without an answer after which a request is sent a second time, while no
+            row waits for a call to start, or "p95" of the latest answers. The first answer counts.
+            Only for a service without prices.
     """
 
     service: Service
@@ -279,7 +283,7 @@ class HttpLookup(Lookup):
 
 
 def _placeholders(request: str, path: str) -> set[str]:
-    """The names in braces. Raises DeclarationError for a path that a URL cannot contain."""
+    """Return the names in braces. Raises DeclarationError for a path that a URL cannot contain."""
     parts = placeholders("request", path)
     for literal, _ in parts:
         if not literal.isascii() or not literal.isprintable() or {" ", "#"} & set(literal):

@@ -1,4 +1,4 @@
-"""The declaration of an input: the files, or the table, of each day. Free of Spark."""
+"""The declaration of an input: each day's files, or the table that has them. Free of Spark."""
 
 import re
 from collections.abc import Sequence
@@ -19,31 +19,35 @@ TABLES: tuple[InputFormat, ...] = ("delta", "iceberg")  # formats whose files ar
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """The files in one folder per day, `<path>/<partition>=<day>/`, a Delta table partitioned by the day, or an Iceberg
-    table.
+    """A folder per day, `<path>/<partition>=<day>/`, a Delta table partitioned by the day, or an
+    Iceberg table.
 
-    The files of a day may differ: a column that a file lacks is null in its rows, and the wider of two compatible types
-    is read. Incompatible types in one column are refused before any call. Of a table a run reads the last version or
-    snapshot; the record of the run has its number.
+    The files of a day may differ: a column that a file lacks is null in its rows, and the wider of
+    two compatible types is read. Incompatible types in a column are refused before any call. From a
+    table, a run reads the last version or snapshot, and records its number.
 
     Attributes:
-        path: A folder, local or on a disk that driver and executors share, or a URL of an object store; none for an
-            Iceberg table.
-        partition: Name in the folders' names, the partition column of the Delta table, or the day's column or
-            partition field of the Iceberg table; also of the day's column in the published table.
+        path: A folder, local or on a disk that driver and executors share, or a URL of an object
+            store; empty for an Iceberg table.
+        partition: The name in the folders' names, the partition column of the Delta table, or the
+            day's column or partition field of the Iceberg table; also the day's column in the
+            published table.
         row_id: Columns that identify a row in evidence; by default source file and row number.
-        asset_key: In Dagster, of the asset that writes these files, where there is one: `["raw", "orders"]`.
-        format: "parquet", "csv" (with a header), "json" (an object per line), "delta" or "iceberg"; the published
-            table of another enrichment is a Delta table.
+        asset_key: Key of the Dagster asset that writes these files, if any: `["raw", "orders"]`.
+        format: "parquet", "csv" (with a header), "json" (an object per line), "delta" or "iceberg";
+            the published table of another enrichment is a Delta table.
         schema: The columns to read from CSV or JSON, which do not name their types, in Spark's DDL.
-        table: Of format "iceberg": `catalog.namespace.table`; pyiceberg's configuration names the catalog.
-        every: "day", or "hour": then all that is said of a day goes for an hour of UTC, named as 2013-01-10T05Z; or the
-            names of partitions, as ["eu", "us"]: then it goes for each of these.
-        skip_change_commits: Of format "delta", for streams: pass over commits that delete or change rows of a day, as
-            Spark's Delta source does by its option skipChangeCommits. By default they end the stream. The day's run
-            brings what they changed.
-        rows: "all", or "changed", with names of partitions and `row_id`: then a run enriches the rows that are new,
-            that changed since the published version, or whose answer is past its `ttl`, and removes those that went.
+        table: With format "iceberg", `catalog.namespace.table`; pyiceberg's configuration names the
+            catalog.
+        every: "day"; "hour", an hour of UTC named as 2013-01-10T05Z; or names of partitions, as
+            ["eu", "us"]. Whatever is documented for a day then holds for each hour or named
+            partition.
+        skip_change_commits: With format "delta", for streams: skip commits that delete or change
+            rows of a day, as Spark's Delta source does with its option skipChangeCommits. By
+            default such a commit ends the stream. The day's run brings the changed rows.
+        rows: "all"; or "changed", with names of partitions and `row_id`: then a run enriches rows
+            that are new, that changed since the published version, or whose answer is past its
+            `ttl`, and removes rows that are gone.
     """
 
     path: str = ""
@@ -123,12 +127,12 @@ class Input:
 
     @property
     def columns(self) -> tuple[AnswerColumn, ...]:
-        """The columns of `schema`; none for a format that has its own."""
+        """The columns of `schema`; empty for a format whose files name their columns."""
         return read_ddl(self.schema, "input: schema") if self.schema else ()
 
     @property
     def only_changed(self) -> bool:
-        """Whether a run enriches only what changed."""
+        """Whether a run enriches only changed rows."""
         return self.rows == "changed"
 
     @property

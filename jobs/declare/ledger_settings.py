@@ -11,12 +11,13 @@ from jobs.errors import DeclarationError
 
 @dataclass(frozen=True)
 class Ledger:
-    """Where answers are stored, and when: after `flush_rows` answers or `flush_seconds` s, whichever comes first.
+    """Where answers are stored, and when: after `flush_rows` answers or `flush_seconds` s,
+    whichever comes first.
 
     Attributes:
-        path: A folder, or any filesystem URL that pyarrow opens (s3://, gs://, hdfs://), without a secret in it; every
-            executor must reach it. A killed process loses at most the answers of one such interval and the calls in
-            flight.
+        path: A folder, or any filesystem URL that pyarrow opens (s3://, gs://, hdfs://), without a
+            secret in it. Every executor must reach it. A killed process loses at most the answers
+            of one such interval and the calls in flight.
         flush_rows: Highest number of answers that wait to be stored, at least 1.
         flush_seconds: Longest time that an answer waits to be stored, in seconds, over 0.
     """
@@ -39,7 +40,8 @@ class Ledger:
 
 @dataclass(frozen=True, kw_only=True)
 class Ttl:
-    """How long a stored outcome is used instead of a call; None for ever, 0 never. Errors are stored only if over 0.
+    """How long a stored outcome replaces a call; None for ever, 0 never. Errors are stored only if
+    over 0.
 
     Attributes:
         ok: For an answer.
@@ -64,7 +66,7 @@ class Ttl:
         return self.error is None or self.error > timedelta(0)
 
     def max_age_us(self) -> dict[str, int | None]:
-        """Outcome -> its time to live in µs; None for ever."""
+        """Return each outcome's time to live in µs; None for ever."""
         return {
             name: None if value is None else value // timedelta(microseconds=1)
             for name, value in (("ok", self.ok), ("miss", self.miss), ("error", self.error))

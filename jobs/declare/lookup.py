@@ -1,4 +1,4 @@
-"""The base of declared lookups. Frozen, checked at construction, free of Spark."""
+"""The base of declared lookups: frozen, checked at construction, free of Spark."""
 
 from __future__ import annotations
 
@@ -39,21 +39,23 @@ class Lookup:
         name: Prefix of the columns that it adds: lower-case letters, digits and _.
         keys: Name -> Spark SQL expression over the input's columns.
         returns: Spark DDL of the answer's columns, all nullable.
-        timeout: Seconds over all attempts and the waits between them, from the first call; None waits without limit.
+        timeout: Seconds over all attempts and the waits between them, from the first call; None
+            waits without limit.
         retry: How transient failures of calls are retried.
-        on_null_key: A row with a null in its key makes no call, or fails the run.
-        on_miss: Policy for a row whose key the service does not have. "null": its answer is null; "dead_letter": also,
-            the table's dead letters list the row with its reason; "fail": the run fails.
+        on_null_key: Whether a row with a null in its key makes no call or fails the run.
+        on_miss: Policy for a row whose key the service does not have. "null": its answer is null;
+            "dead_letter": its answer is null, and the table's dead letters list the row with its
+            reason; "fail": the run fails.
         on_timeout: The same for a row whose time limit expired.
         on_error: The same for a row that ended as an error, or without a call.
         ranges: Column -> (smallest, largest) of an answer, None for no bound.
-        null_share: Column -> largest share of nulls among ok rows, 0 to 1; like ranges, checked on the output, not
-            during the run.
-        cache: Equal requests in flight in a task are one call, and its answer is reused; with None every row makes a
-            call.
-        ttl: How long a stored answer is used instead of a call.
-        idempotent: False for a call that must not be made twice: the ledger marks it before it is made, and it is never
-            repeated; its row is `unknown` if a crash lost its answer.
+        null_share: Column -> largest share of nulls among ok rows, 0 to 1. Like ranges, it is
+            checked on the output, not during the run.
+        cache: Reuses answers within a task, and makes equal requests in flight a single call; with
+            None every row makes a call.
+        ttl: How long a stored answer replaces a call.
+        idempotent: False for a call that must not be made twice: the ledger marks the call before
+            it is made, and no run repeats it. If a crash loses the answer, the row is `unknown`.
         version: Raise it to repeat all calls.
     """
 
@@ -76,7 +78,7 @@ class Lookup:
     kind = "lookup"
     bills = False  # whether it reports billed units of the service
     finish_after_timeout = False  # a call without a waiting row is cancelled
-    hedge_after: ClassVar[float | Literal["p95"] | None] = None  # nor is a slow one made a second time
+    hedge_after: ClassVar[float | Literal["p95"] | None] = None  # a slow call is not made a second time
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
@@ -153,7 +155,7 @@ class Lookup:
                 )
 
     def reads(self, columns: Collection[str]) -> bool:
-        """Whether a key reads one of these columns, regardless of case, as in Spark.
+        """Return whether a key reads one of these columns, regardless of case, as in Spark.
 
         Args:
             columns: Names of columns of the input.
@@ -167,14 +169,14 @@ class Lookup:
 
     @functools.cached_property
     def columns(self) -> tuple[AnswerColumn, ...]:
-        """Of an answer. They travel to the workers with the lookup."""
+        """The columns of an answer; they travel to the workers with the lookup."""
         from jobs.declare.answers.answer_types import read_ddl
 
         return read_ddl(self.returns)
 
     @property
     def _system(self) -> Any:
-        """What declares its name and limits: the service of a lookup over HTTP, else the lookup itself."""
+        """The object that declares name and limits: the HTTP service, else the lookup itself."""
         return self.http_service or self
 
     @property
@@ -184,7 +186,7 @@ class Lookup:
 
     @property
     def longest_call(self) -> float | None:
-        """Seconds that one call takes at most; None where nothing ends it."""
+        """Highest number of seconds of a call; None without a limit."""
         return self.timeout
 
     @property
@@ -194,7 +196,7 @@ class Lookup:
 
     @property
     def batch_size(self) -> int:
-        """Highest number of keys of one call."""
+        """Highest number of keys in a call."""
         return 1
 
     @property
@@ -204,7 +206,7 @@ class Lookup:
 
     @property
     def service_key(self) -> tuple[str, str]:
-        """Equal for lookups of one service, which share its gate and divide its calls in flight."""
+        """The same for lookups of one service, which share its gate and calls in flight."""
         return self.kind, self.service_name
 
     @property
@@ -224,7 +226,7 @@ class Lookup:
 
     @property
     def adaptive(self) -> Adaptive | None:
-        """How the service's capacity is found; None where it is not."""
+        """How the service's capacity is found; None if it is fixed."""
         return None if self.http_service is None else self.http_service.adaptive
 
     @property
@@ -239,17 +241,17 @@ class Lookup:
         return service if isinstance(service, Service) else None
 
     def variables(self) -> Iterator[Env]:
-        """The environment variables that its calls need."""
+        """Yield the environment variables that its calls need."""
         yield from () if self.http_service is None else self.http_service.variables()
 
     @property
     def trusts(self) -> str | None:
-        """What its answers are trusted with, because nothing in them proves it; None: nothing."""
+        """What its answers do not prove and the lookup trusts; None if it trusts nothing."""
         return None
 
     @property
     def judges_answers(self) -> bool:
-        """Whether the declaration marks some answers as errors, which are stored with the time to live of errors."""
+        """Whether the declaration marks some answers as errors, stored for the errors' ttl."""
         return False
 
     @property
@@ -258,8 +260,10 @@ class Lookup:
         return found
 
     def request_facts(self) -> dict[str, Any]:
-        """The facts that a raw answer depends on, without secrets; each kind of lookup adds its own. The ledger answers
-        while they are unchanged.
+        """Return the facts that a raw answer depends on, without secrets; each kind of lookup adds
+        some.
+
+        The ledger answers while they are unchanged.
         """
         return {"kind": self.kind, "keys": list(self.keys), "version": self.version}
 
@@ -295,6 +299,6 @@ class Lookup:
 
 
 def service_identity(lookup: Lookup) -> str:
-    """The same for lookups, of whatever run, that ask one service."""
+    """Return a text that is equal for lookups, of any run, that call the same service."""
     kind, name = lookup.service_key
     return f"{kind} {name} at {lookup.address}" if lookup.address else f"{kind} {name}"

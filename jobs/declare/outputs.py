@@ -1,4 +1,4 @@
-"""The declaration of an output: the published table, and where else it is shown."""
+"""The declaration of an output: the published table, and where else it appears."""
 
 from dataclasses import dataclass, field
 
@@ -14,12 +14,13 @@ class Output:
     """A Delta table, partitioned by the input's day and published one whole day at a time.
 
     Attributes:
-        path: A folder, local or on a disk that driver and executors share, or a URL of an object store, as
-            s3://bucket/orders.
-        iceberg: An Iceberg table that shows the same files, `catalog.namespace.table`; pyiceberg's configuration names
-            the catalog.
-        parquet: A folder that shows the published columns as `<partition>=<day>/*.parquet`, a copy for readers without
-            a table format; on a disk, because a store cannot exchange a folder for another.
+        path: A folder, local or on a disk that driver and executors share, or a URL of an object
+            store, as s3://bucket/orders.
+        iceberg: An Iceberg table that shows the same files, `catalog.namespace.table`; pyiceberg's
+            configuration names the catalog.
+        parquet: A folder that shows the published columns as `<partition>=<day>/*.parquet`, a copy
+            for readers without a table format; on a disk, because a store cannot exchange a folder
+            for another.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""Rates of a service: so many requests, or units of its own, in any period of a length."""
+"""Rates of a service: how many requests, or other units, it allows in any period of some length."""
 
 import re
 from collections.abc import Sequence
@@ -10,19 +10,23 @@ SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
 PERIOD = re.compile(r"(?:([1-9]\d{0,5}) )?(second|minute|hour|day)s?")
 UNIT = re.compile(r"[a-z]+")
 REQUEST = "request"
-PART_OF_A_CALL = 100  # a call reserves this part of a limit of units, if its declaration does not say how much
+PART_OF_A_CALL = 100  # without a declared `at_most`, a call reserves this part of a limit of units
 
 
 @dataclass(frozen=True)
 class Rate:
-    """At most so much in any period of this length: Rate(600, per="minute"), Rate(90_000, per="minute", of="tokens").
+    """The most that a service allows in any period of a length.
+
+        Rate(600, per="minute")
+        Rate(90_000, per="minute", of="tokens")
 
     Attributes:
         amount: What the service allows in one period.
-        per: second, minute, hour or day, or so many, such as "10 seconds".
+        per: second, minute, hour or day, or a multiple, such as "10 seconds".
         of: requests, or a unit that a coroutine reports with http.bill, such as tokens.
-        at_most: The most that one call uses. So much is reserved before each call, and what it did not use is free
-            again after it. By default 1 request, or a hundredth of the amount of another unit.
+        at_most: The most that a call uses. It is reserved before each call, and the unused part is
+            free again after the call. By default 1 request, or a hundredth of the amount of another
+            unit.
     """
 
     amount: int
@@ -47,7 +51,7 @@ class Rate:
 
     @property
     def unit(self) -> str:
-        """In the singular, as http.bill has it."""
+        """The unit in the singular, as http.bill names it."""
         return self.of if self.of.endswith("ss") else self.of.removesuffix("s")
 
     @property
@@ -58,25 +62,25 @@ class Rate:
 
     @property
     def name(self) -> str:
-        """The same for limits of the same unit and period."""
+        """The name, equal for limits of the same unit and period."""
         many, period = self._period
         return f"{self.unit}s per {period if many is None else f'{many} {period}s'}"
 
     @property
     def _period(self) -> tuple[str | None, str]:
-        """How many, if that is said, and of what."""
+        """The multiple, if declared, and the unit of time."""
         found = PERIOD.fullmatch(self.per)
         assert found is not None  # checked at construction
         return found[1], found[2]
 
     @property
     def reserve_per_call(self) -> int:
-        """What is reserved before each call."""
+        """The amount that is reserved before each call."""
         return self.at_most or (1 if self.unit == REQUEST else max(1, self.amount // PART_OF_A_CALL))
 
 
 def check_rates(where: str, rates: Sequence[Rate]) -> None:
-    """Raise DeclarationError for two rates of one unit and period."""
+    """Raise DeclarationError for two rates of the same unit and period."""
     names = [rate.name for rate in rates]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

@@ -22,10 +22,11 @@ from jobs.errors import DeclarationError
 class Retry:
     """Retries of transient failures: 5xx, dropped connection, attempt time limit.
 
-    The pause after attempt n is min(max_delay, initial_delay * multiplier**(n-1)) s, times uniform[1, 1 + jitter].
+    The pause after attempt n is min(max_delay, initial_delay * multiplier**(n-1)) s, times
+    uniform[1, 1 + jitter].
 
     Attributes:
-        retries: Attempts after the first one.
+        retries: Attempts after the first attempt.
         initial_delay: Seconds before the second attempt.
         max_delay: Longest pause, in seconds.
         multiplier: Growth of the pause with each further attempt, at least 1.
@@ -57,9 +58,11 @@ class Cache:
     """A cache of answers and misses in each task, for equal keys; errors are not cached.
 
     Attributes:
-        max_entries: Highest number of answers in one task; the least recently used are evicted first.
+        max_entries: Highest number of answers in one task; the least recently used are evicted
+            first.
         ttl: Time to live of an entry; None for the whole task.
-        max_bytes: Highest size of texts and lists in one task; the least recently used are evicted first.
+        max_bytes: Highest size of texts and lists in one task; the least recently used are evicted
+            first.
     """
 
     max_entries: int = 10_000
@@ -80,17 +83,19 @@ class Cache:
 
 @dataclass(frozen=True, kw_only=True)
 class Outage:
-    """A service counts as down after `after` consecutive failed rows, or when too large a share of attempts fails.
+    """A service is down after `after` consecutive failed rows, or when too large a share of
+    attempts fails.
 
-    Then the gate closes: no call starts and record clocks stand still, except for probes every `probe_every`. After
+    Then the gate closes: no call starts and record clocks stand still, except for probes every
+    `probe_every`. After `wait_at_most` the run stops; it publishes nothing, and can continue later.
     `wait_at_most` the run stops; nothing is published, and it can continue later.
 
     Attributes:
         after: Consecutive failed rows.
-        probe_every: Time between two probes while it is down.
+        probe_every: Time between two probes while the service is down.
         wait_at_most: Time after which the run stops.
-        failing: Share of the attempts of a task `within` this time, at least `after` of them, whose failure is an
-            outage too, such as 0.5; None: only consecutive failures count.
+        failing: Share of failed attempts, such as 0.5, among a task's attempts `within` this time,
+            at least `after` of them, that is an outage too; None: only consecutive failures count.
         within: See `failing`.
     """
 
@@ -121,20 +126,24 @@ class Service:
     Attributes:
         name: Name of the service; all lookups that name it share its limits.
         url: Http or https; every request is below it.
-        max_concurrency: Calls in flight over all tasks of a run; it is divided over the tasks that run at once.
-        rate: At most so many requests, or units, in any period; a list of Rate. Like max_concurrency it holds within
-            one run, and over runs where docs/limits.md is set up.
-        adaptive: Adaptive finds how many calls in flight the service bears, up to max_concurrency; None: always all of
-            them.
+        max_concurrency: Calls in flight over all tasks of a run, divided among the tasks that run
+            at once.
+        rate: At most so many requests, or units, in any period; a list of Rate. Like
+            max_concurrency it holds within one run, and over runs where docs/limits.md is set up.
+        adaptive: Finds how many calls in flight the service bears, up to max_concurrency; None: the
+            limit is always max_concurrency.
         outage: When the service counts as down.
-        stop_on: HTTP statuses about the client, not about a key; they stop the run with one sentence.
-        auth: ApiKey, Bearer, Basic or OAuth2ClientCredentials; secrets are names of environment variables.
+        stop_on: HTTP statuses about the client, not about a key; they stop the run with one
+            sentence.
+        auth: ApiKey, Bearer, Basic or OAuth2ClientCredentials; secrets are names of environment
+            variables.
         prices: Prices by the day of the call; a changed price repeats no call.
-        budget: What all runs together may spend here in a day or a month, a list of Budget; a run that would pass one
-            stops and can go on later (docs/limits.md).
-        tenant: The owner of the answers, where one url and one set of variables serve several; it is part of the
-            fingerprint of stored answers.
-        proxy: Address, http:// or https://; by default that of HTTPS_PROXY, HTTP_PROXY and NO_PROXY, none for loopback.
+        budget: The most that all runs together may spend here in a day or a month, a list of
+            Budget; a run that would exceed it stops and can continue later (docs/limits.md).
+        tenant: The owner of the answers, where a url and its variables serve several owners; part
+            of the fingerprint of stored answers.
+        proxy: Address, http:// or https://; by default that of HTTPS_PROXY, HTTP_PROXY and
+            NO_PROXY, none for loopback.
         ca: PEM file of the trusted authorities, in place of the system's.
         client_certificate: PEM file of the client's certificate; it may contain the key too.
         client_key: PEM file of that certificate's key, if it is a separate file.
@@ -182,25 +191,25 @@ class Service:
             require_http_url(f"service {self.name}", self.url)
 
     def variables(self) -> Iterator[Env]:
-        """The environment variables of a request."""
+        """Yield the environment variables of a request."""
         yield from variables_in(self)
         yield from variables_in(self.auth) if self.auth else ()
 
     def request_facts(self) -> dict[str, Any]:
-        """The facts that a stored answer depends on."""
+        """Return the facts that a stored answer depends on."""
         facts: dict[str, Any] = {"name": self.name, "url": self.url}
         return facts if self.tenant is None else facts | {"tenant": self.tenant}
 
     @property
     def base_url(self) -> str:
-        """The resolved URL without a trailing slash. Raises DeclarationError if it is missing or not an HTTP URL."""
+        """The resolved URL without a trailing slash. Raises DeclarationError if it is unusable."""
         url = resolve(self.url)
         require_http_url(f"service {self.name}", url, of=self.url)
         return url.rstrip("/")
 
     @property
     def shown_url(self) -> str:
-        """`base_url` for messages; only scheme, host and port of one from the environment."""
+        """`base_url` for messages; only scheme, host and port if it comes from the environment."""
         return without_path(self.base_url) if isinstance(self.url, Env) else self.base_url
 
 
@@ -212,8 +221,15 @@ def require_concurrency(where: str, max_concurrency: int) -> None:
 
 
 def require_http_url(where: str, url: str, *, of: str | Env = "") -> None:
-    """Check the address of a service. of: the declared value; no part of an Env's value is shown, as it may be a
-    secret. Raises DeclarationError.
+    """Check the address of a service.
+
+    Args:
+        where: Start of the error message.
+        url: The address.
+        of: The declared value. An Env's value is never shown, as it may be a secret.
+
+    Raises:
+        DeclarationError: The address is not http or https, or has more than host, port and path.
     """
     try:
         parts = urlsplit(url)
@@ -229,6 +245,6 @@ def require_http_url(where: str, url: str, *, of: str | Env = "") -> None:
 
 
 def without_path(url: str) -> str:
-    """Scheme, host and port."""
+    """Return scheme, host and port."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

@@ -1,4 +1,4 @@
-"""How a declaration shows itself in a prompt and a notebook: a line per lookup, without any secret."""
+"""Shows a declaration in a prompt and a notebook: a line per lookup, without secrets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST = 60  # characters of a cell
 
 
 def as_text(title: str, lookups: Sequence[Lookup]) -> str:
-    """The lookups as a table of text, under a title."""
+    """Return the lookups as a text table under a title."""
     rows = [HEADINGS, *map(_cells, lookups)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
@@ -25,7 +25,7 @@ def as_text(title: str, lookups: Sequence[Lookup]) -> str:
 
 
 def as_html(title: str, lookups: Sequence[Lookup]) -> str:
-    """The same for a notebook."""
+    """Return the lookups as an HTML table under a title, for a notebook."""
     heads = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
     rows = "".join(f"<tr>{_html_cells(_cells(lookup))}</tr>" for lookup in lookups)
     return f"<p>{html.escape(title)}</p><table><tr>{heads}</tr>{rows}</table>"
@@ -45,13 +45,13 @@ def _cells(lookup: Lookup) -> tuple[str, ...]:
 
 
 def _address(lookup: Lookup) -> str:
-    """Host and port, or the variable that holds the address, whose value may be a secret."""
+    """Return host and port, or the variable that holds the address, whose value may be a secret."""
     url = getattr(lookup.http_service or lookup, "url", "")
     if isinstance(url, Env):
         return f"${url.name}"
     try:
         return lookup.address
-    except Exception:  # noqa: BLE001  # a prompt shows what it can
+    except Exception:  # noqa: BLE001  # a prompt must not fail
         return ""
 
 

@@ -1,4 +1,4 @@
-"""A lookup that asks a database, declared."""
+"""Lookups in a database."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
     from jobs.declare.values.sql_text import Statement, TableName
 
 LARGEST_BATCH = 32_000  # values in one query: SQLite takes 32,766, and PostgreSQL's protocol 32,767
-# databases whose query for many keys is known to equal one query per key
+# databases for which a query for many keys is known to equal a query per key
 BATCHING = {"sqlite": "aiosqlite", "postgresql": "asyncpg"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SqlLookup(Lookup):
-    """One row of a database by its key, through SQLAlchemy's asyncio engine.
+    """A row of a database by its key, through SQLAlchemy's asyncio engine.
 
     Attributes:
-        url: SQLAlchemy URL with an asyncio driver, such as sqlite+aiosqlite:///planes.db; Env("NAME") for one with a
-            password, read where the queries run.
+        url: SQLAlchemy URL with an asyncio driver, such as sqlite+aiosqlite:///planes.db;
+            Env("NAME") for a URL with a password, read where the queries run.
         table: `table` or `schema.table`; its columns include the keys.
-        select: Instead of a table, one SELECT whose :parameters are the keys. No row is a miss; two or more rows for
-            one key are an error.
+        select: Instead of a table, a SELECT whose :parameters are the keys. No row is a miss; two
+            or more rows for a key are an error.
         max_concurrency: Queries in flight over all tasks of a run.
         rate: At most so many queries in any period; a list of Rate.
-        attempt_timeout: Seconds for one query, by default `timeout`.
-        batch_size: Highest number of keys of a table in one query, which is sent when it is full or its first key has
-            waited max_wait s (SQLite, PostgreSQL).
+        attempt_timeout: Seconds for a query, by default `timeout`.
+        batch_size: Highest number of a table's keys in a query, which is sent when it is full or
+            its first key has waited max_wait s (SQLite, PostgreSQL).
         max_wait: Longest time that a key waits for others, in seconds.
         outage: When the database counts as down.
     """
@@ -113,7 +113,7 @@ class SqlLookup(Lookup):
 
     @property
     def backend(self) -> str | None:
-        """SQLAlchemy's name of the database; None while the address is only in the executors' environment."""
+        """SQLAlchemy's name of the database; None if only the executors know the address."""
         return None if isinstance(self.url, Env) else self.url.partition(":")[0].partition("+")[0]
 
     @property
@@ -152,7 +152,7 @@ class SqlLookup(Lookup):
         return shown_address(sqlalchemy.make_url(resolve(self.url)))
 
     def request_facts(self) -> dict[str, Any]:
-        """The batch size is not part of it, because it does not change answers."""
+        """Return the facts of a request, without the batch size, which does not change answers."""
         from sqlalchemy import make_url
 
         url = self.url if isinstance(self.url, Env) else make_url(self.url).render_as_string()
@@ -162,8 +162,9 @@ class SqlLookup(Lookup):
 
 
 def _require_no_password(url: str) -> None:
-    """Refuse a password in the address, because plans and repositories contain declarations. The DeclarationError does
-    not show the address.
+    """Refuse a password in the address, because plans and repositories contain declarations.
+
+    The DeclarationError does not show the address.
     """
     try:
         parts = urlsplit(url)
@@ -178,8 +179,10 @@ def _require_no_password(url: str) -> None:
 
 
 def shown_address(url: URL) -> str:
-    """The address for messages. It omits the query, and the part before an unescaped @ of the host, as both may contain
-    a password.
+    """Return the address for messages.
+
+    It omits the query, and the part before an unescaped @ of the host, as both may contain a
+    password.
     """
     text = url.set(query={}).render_as_string()
     if url.username is None:

@@ -1,4 +1,4 @@
-"""Windows over the enriched table, as in Flink: which there are, and what is computed in each. Free of Spark."""
+"""Windows over the enriched table, as in Flink, and the aggregates of each. Free of Spark."""
 
 import datetime as dt
 import re
@@ -15,10 +15,10 @@ MILLISECOND = dt.timedelta(milliseconds=1)
 
 @dataclass(frozen=True)
 class Tumbling:
-    """Windows of one size, side by side from the epoch on (UTC).
+    """Windows of the same size, side by side from the epoch on (UTC).
 
     Attributes:
-        size: From the start of a window to its end, which is not in it; whole milliseconds.
+        size: From the start of a window to its exclusive end; whole milliseconds.
     """
 
     size: dt.timedelta
@@ -30,10 +30,10 @@ class Tumbling:
 
 @dataclass(frozen=True)
 class Sliding:
-    """Windows of one size that start at equal distances, so that a row may be in several.
+    """Windows of the same size that start at equal distances, so that a row may be in several.
 
     Attributes:
-        size: From the start of a window to its end, which is not in it; whole milliseconds.
+        size: From the start of a window to its exclusive end; whole milliseconds.
         every: From one start to the next, at most the size.
     """
 
@@ -53,10 +53,10 @@ class Sliding:
 
 @dataclass(frozen=True)
 class Session:
-    """Windows that grow while rows of one key come: one more row within the gap, or exactly at its end, belongs to it.
+    """Windows that grow with each further row of a key within the gap, or exactly at its end.
 
     Attributes:
-        gap: A session ends when no row came for so long; whole milliseconds.
+        gap: The time without a row after which a session ends; whole milliseconds.
     """
 
     gap: dt.timedelta
@@ -75,11 +75,11 @@ class Window:
         of: The windows: Tumbling, Sliding or Session.
         sql: Spark SQL aggregates over the published columns, each with its name, as in
             "count(*) AS n, max(price) AS top".
-        key: Columns; each of their values has windows of its own.
-        allowed_lateness: How far the watermark may be past the end of a window that still takes rows; whole
-            milliseconds.
-        late: Where a row goes that every window of it is closed to: the table `<name>__dropped`.
-        panes: "last" has a row per window, as it was at its last firing; "all" has one per firing.
+        key: Columns; each combination of their values has separate windows.
+        allowed_lateness: How far the watermark may pass the end of a window that still takes rows;
+            whole milliseconds.
+        late: Where a row goes for which all windows are closed: the table `<name>__dropped`.
+        panes: "last" has a row per window, from its last firing; "all" has a row per firing.
         description: Description of its asset.
     """
 
@@ -112,7 +112,7 @@ class Window:
             raise DeclarationError(f"{where}: key has {twice!r} twice.")
 
     def facts(self) -> WindowFacts:
-        """What it promises, as plain data for the run and the checks."""
+        """Return what it promises, as plain data for the run and the checks."""
         size, every = _extent(self.of)
         return WindowFacts(
             name=self.name,
@@ -127,7 +127,7 @@ class Window:
 
 
 def _extent(of: Tumbling | Sliding | Session) -> tuple[dt.timedelta, dt.timedelta]:
-    """From start to end, and from one start to the next; a session grows from one row and its gap."""
+    """Return the size, and the distance of two starts; a session grows by its gap from a row."""
     if isinstance(of, Session):
         return of.gap, dt.timedelta(0)
     return (of.size, of.every) if isinstance(of, Sliding) else (of.size, of.size)
