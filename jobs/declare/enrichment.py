@@ -94,7 +94,7 @@ class Summary:
 class Expectation:
     """A Great Expectations rule for columns of the table.
 
-        Expectation("expect_column_values_to_be_between", column="temp_c", min_value=-60, max_value=60)
+        Expectation("expect_column_values_to_not_be_null", column="temp_c", severity="warn")
 
     Args:
         type_: The name of the rule.

@@ -1,4 +1,4 @@
-"""The columns that a lookup returns, with one strict cast per value."""
+"""The columns that a lookup returns, with a strict cast for each."""
 
 import base64
 import datetime as dt
@@ -22,7 +22,7 @@ LARGEST_FLOAT = 3.4028235677973366e38  # the smallest number that FLOAT cannot h
 
 @dataclass(frozen=True)
 class AnswerColumn:
-    """One column of an answer. `cast` returns the value for Arrow, or raises ValueError with a sentence."""
+    """A column of an answer. `cast` returns the value for Arrow, or raises ValueError."""
 
     name: str
     spark_type: str
@@ -37,10 +37,11 @@ class AnswerColumn:
 
 
 def cast_all(columns: Sequence[AnswerColumn], values: Sequence[Any]) -> tuple[Any, ...]:
-    """The values of an answer for Arrow, one per column. Raises ValueError with the column's name.
+    """Return the values of an answer for Arrow, by column. Raises ValueError with the column's
+    name.
 
-    A value that does not fit is cast in the ledger's form (a UUID as its text, an Enum as its value, a set as a list),
-    so that the result does not depend on whether the answer was stored.
+    A value that does not fit is cast in the ledger's form (a UUID as its text, an Enum as its
+    value, a set as a list), so that the result does not depend on whether the answer was stored.
     """
     try:
         return tuple([column.cast(value) for column, value in zip(columns, values)])  # noqa: B905  # a cost per row
@@ -57,7 +58,7 @@ def _named_cast(column: AnswerColumn, value: Any) -> Any:
 
 
 def cast_to(kind: pa.DataType) -> Cast:
-    """The cast to an Arrow type of `answer_types`."""
+    """Return the cast to an Arrow type of `answer_types`."""
     if pa.types.is_decimal(kind):
         return _decimal(kind.precision, kind.scale)
     if pa.types.is_list(kind):

@@ -1,11 +1,12 @@
 """JSON of raw answers, also of database rows and function results, with tags for what JSON lacks.
 
-A value that JSON lacks becomes an object with one tag, such as {"$decimal": "1.10"}; an answer's own object with a name
-that starts with $ becomes {"$object": [[name, value], ...]}. A UUID becomes its text, an Enum its value. Everything
-else is unchanged, digit for digit, so that people can query it.
+A value that JSON lacks becomes an object with a single tag, such as {"$decimal": "1.10"}; an
+answer's object with a name that starts with $ becomes {"$object": [[name, value], ...]}. A UUID
+becomes its text, an Enum its value. Everything else is unchanged, digit for digit, so that people
+can query it.
 
-Every answer can be stored, since it may have been paid for: an object of a user's class is stored as
-{"$unstorable": <its class>}, and read as an `Unstorable`, which fits no column.
+Every answer can be stored, since it may have been paid for: an object of a user's class is stored
+as {"$unstorable": <its class>}, and read as an `Unstorable`, which fits no column.
 """
 
 import base64
@@ -46,9 +47,11 @@ class Unstorable:
 
 
 def dump(answer: Any) -> bytes:
-    """UTF-8 JSON from which `load` returns an equal answer, except that a tuple, a set, an array of
-    numpy or a database row becomes a list, a UUID its text, an Enum its value, a numpy scalar and a
-    time with nanoseconds Python's own, NaT a NaN, and any other object an `Unstorable`.
+    """Return UTF-8 JSON from which `load` returns an equal answer, with these exceptions.
+
+    A tuple, a set, a numpy array or a database row becomes a list, a UUID its text, an Enum its
+    value, a numpy scalar and a time with nanoseconds Python's types, NaT a NaN, and any other
+    object an `Unstorable`.
     """
     try:
         data = orjson.dumps(answer, _converted, _OPTIONS)
@@ -61,10 +64,10 @@ def dump(answer: Any) -> bytes:
 
 
 def load(data: bytes) -> Any:
-    """The answer of `dump`, also of older records.
+    """Return the answer of `dump`, also of older records.
 
     Raises:
-        ValueError: It is no such answer.
+        ValueError: The data is not from `dump`.
     """
     if _DOLLAR not in data:
         numbers = data.translate(_NUMBERS)
@@ -85,7 +88,7 @@ class _Written(bytes):
 
 
 def _written(answer: Any) -> bytes:
-    """The JSON with tags and escapes, so that no part of the answer looks like a tag.
+    """Return the JSON with tags and escapes, so that no part of the answer looks like a tag.
 
     It does not recurse, because an answer may be nested deeper than Python's stack.
     """
@@ -114,7 +117,7 @@ def _written(answer: Any) -> bytes:
 
 
 def _form(value: Any) -> bytes | list[Any] | dict[str, Any]:
-    """JSON text, or a list or an object whose items have no form yet."""
+    """Return JSON text, or a list or an object whose items have no form yet."""
     try:
         while isinstance(value, enum.Enum):
             value = value.value  # as orjson does
@@ -128,7 +131,7 @@ def _form(value: Any) -> bytes | list[Any] | dict[str, Any]:
             case Mapping():
                 return _members(dict(value))
         return _simple(value)
-    except Exception as error:  # noqa: BLE001  # by code of an object's class
+    except Exception as error:  # noqa: BLE001  # code of an object's class may raise anything
         return _unstorable(f"a {_class_name(value)} ({type(error).__name__})")
 
 
@@ -159,7 +162,7 @@ def _members(members: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _name(name: Any) -> Any:
-    """A name that can be one after `load` too, where a tuple would be a list."""
+    """Return a hashable name as it is; a tuple, which `load` would make a list, as Unstorable."""
     return Unstorable(f"a {_class_name(name)}") if isinstance(name, tuple | frozenset) else name
 
 
@@ -172,7 +175,7 @@ def _class_name(value: Any) -> str:
 
 
 def _converted(value: Any) -> Any:
-    """What stands in JSON for a value that orjson does not write as it should."""
+    """Return the JSON form of a value that orjson does not write as it should."""
     for kind, convert in _CONVERT:
         if isinstance(value, kind):
             return convert(value)
@@ -221,7 +224,7 @@ _RESTORE: dict[str, Callable[[Any], Any]] = {
 
 
 def _restored(members: dict[str, Any]) -> Any:
-    """The value of a tag, or the object itself. Its items are restored already."""
+    """Return the value of a tag, or the object itself. Its items are restored already."""
     if len(members) == 1:
         ((name, item),) = members.items()
         if name in _RESTORE:

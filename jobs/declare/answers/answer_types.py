@@ -1,4 +1,4 @@
-"""Spark DDL of the columns that a lookup returns, read without Spark."""
+"""Reads the Spark DDL of the columns that a lookup returns, without Spark."""
 
 import re
 
@@ -14,9 +14,14 @@ LARGEST_PRECISION = 38  # of a DECIMAL, in Spark
 
 
 def read_ddl(ddl: str, where: str = "returns") -> tuple[AnswerColumn, ...]:
-    """`"temp_c DOUBLE, visibility_m INT"` -> its columns. Raises DeclarationError with the unreadable text.
+    """Return the columns of DDL such as "temp_c DOUBLE, visibility_m INT".
 
-    where: the declared field.
+    Args:
+        ddl: The DDL.
+        where: The declared field.
+
+    Raises:
+        DeclarationError: The DDL is unreadable; the message shows it.
     """
     cure = 'Write Spark DDL, as in "temp_c DOUBLE, visibility_m INT".'
     try:
@@ -41,7 +46,7 @@ def read_ddl(ddl: str, where: str = "returns") -> tuple[AnswerColumn, ...]:
 
 
 def _read_type(kind: exp.DataType) -> tuple[str, pa.DataType]:
-    """Spark's and Arrow's type. Raises ValueError for a type that an answer cannot have."""
+    """Return Spark's and Arrow's type. Raises ValueError for a type that an answer cannot have."""
     match kind.this:
         case simple if simple in _BY_NAME:
             return _BY_NAME[simple]
@@ -67,7 +72,7 @@ def _read_type(kind: exp.DataType) -> tuple[str, pa.DataType]:
 
 
 def _quoted(name: str) -> str:
-    """A quoted name for DDL. Raises ValueError for a name that DDL cannot express."""
+    """Return a name quoted for DDL. Raises ValueError for a name that DDL cannot express."""
     if not name or "`" in name:
         raise ValueError(f"{name!r} is not a name: it must not be empty or contain a backtick.")
     return name if PLAIN_NAME.fullmatch(name) else f"`{name}`"

@@ -12,10 +12,10 @@ RFC_9535 = jsonpath.JSONPathEnvironment(strict=True)
 
 
 class Conditions:
-    """Statuses, and filter expressions of RFC 9535 over the whole answer, such as "$.status == 'ZERO_RESULTS'"."""
+    """Statuses, and RFC 9535 filters over the answer, such as "$.status == 'NONE'"."""
 
     def __init__(self, where: str, declared: Iterable[int | str]) -> None:
-        """Raises DeclarationError for a value that is neither a status nor a condition."""
+        """Raise DeclarationError for a value that is neither a status nor a condition."""
         self.statuses: set[int] = set()
         self._filters = []
         for one in declared:
@@ -29,10 +29,11 @@ class Conditions:
                 self.statuses.add(one)
 
     def hold_for(self, answer: Any) -> bool:
-        """Whether a condition holds for this answer. Raises ValueError if it cannot be evaluated."""
+        """Return whether a condition holds for an answer. Raises ValueError if evaluation fails."""
         if not self._filters:
             return False
-        # a filter selects children, and its condition is about the root: when true it selects all, so add one child
+        # a filter selects children, but the condition reads the root: if it is true, every child is
+        # selected, so there must be a child
         answer = answer or {"": None}
         with reading():
             return any(picked.match(answer) is not None for picked in self._filters)

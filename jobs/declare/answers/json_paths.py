@@ -1,4 +1,7 @@
-"""JSON paths, compiled once. Paths to one place are walked step by step, because every answer of a day passes here."""
+"""JSON paths, compiled once.
+
+Paths to a single place are walked step by step, because every answer of a day passes here.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +19,7 @@ LENIENT = jsonpath.JSONPathEnvironment()
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Turn the library's errors on a document into ValueError; nesting is the one known reason."""
+    """Turn the library's errors on a document into ValueError; nesting is the only known reason."""
     try:
         yield
     except (jsonpath.JSONPathError, RecursionError) as error:
@@ -24,10 +27,10 @@ def reading() -> Iterator[None]:
 
 
 class JsonPath:
-    """A path of RFC 9535. lenient: with the extensions of python-jsonpath, which `paths` has always accepted."""
+    """A path of RFC 9535; if `lenient`, with python-jsonpath's extensions, as in `paths`."""
 
     def __init__(self, where: str, path: str, *, lenient: bool = False) -> None:
-        """Raises DeclarationError, with the declaring field, for an invalid path."""
+        """Raise DeclarationError, with the declaring field, for an invalid path."""
         try:
             self._compiled = (LENIENT if lenient else STRICT).compile(path)
         except (jsonpath.JSONPathError, TypeError) as error:
@@ -37,13 +40,14 @@ class JsonPath:
 
     @property
     def picks_one(self) -> bool:
-        """Whether the path names one place in any document, or is a union, whose first place counts."""
+        """Whether the path names a single place, or is a union, whose first place counts."""
         return not isinstance(self._compiled, jsonpath.JSONPath) or self._compiled.singular_query()
 
     def value(self, document: Any) -> Any:
-        """The first matching value, or None, also for a value that is neither object nor array.
+        """Return the first matching value, or None, also if the document is not an object or array.
 
-        Raises ValueError, like `values`, for a document in which the library cannot follow the path.
+        Raises ValueError, like `values`, for a document in which the library cannot follow the
+        path.
         """
         if not isinstance(document, dict | list):
             return None
@@ -68,7 +72,7 @@ class JsonPath:
 
 
 def _steps(path: Any) -> list[str | int] | None:
-    """The path's names and indexes, if it has nothing else."""
+    """Return the path's names and indexes, if it has nothing else."""
     steps: list[str | int] = []
     for segment in getattr(path, "segments", (None,)):
         selectors = segment.selectors if isinstance(segment, JSONPathChildSegment) else ()

@@ -1,4 +1,4 @@
-"""JSON text as values: numbers keep their digits, and an object with a repeated member is refused."""
+"""Reads JSON text: numbers keep their digits, and an object with a repeated member is refused."""
 
 import decimal
 import json
@@ -11,7 +11,8 @@ SMALLEST_EXPONENT = -10_000  # a number closer to 0 could fill the memory when i
 
 
 class ExactNumber(float):
-    """A JSON number that a 64-bit float would round: a float for arithmetic, with its digits as text.
+    """A JSON number that a 64-bit float would round: a float for arithmetic, with its digits as
+    text.
 
     Attributes:
         digits: The number as it stands in the JSON text.
@@ -35,7 +36,7 @@ class ExactNumber(float):
 
 
 class RepeatedMember(ValueError):  # noqa: N818  # says what is wrong with the text
-    """An object names a member twice, so that nobody can tell which of the two values counts."""
+    """An object names a member twice, and which of the two values counts is unknown."""
 
     def __init__(self, name: str) -> None:
         super().__init__(_sentence(name))
@@ -52,10 +53,10 @@ class Ambiguous(dict[str, Any]):
 
 
 def read_number(digits: str) -> float:
-    """The number: a plain float where its shortest text means the same, else an ExactNumber.
+    """Return the number: a float if its shortest text means the same, else an ExactNumber.
 
     Raises:
-        ValueError: It is larger than any float, or its exponent is far beyond those of floats.
+        ValueError: The number is larger than any float, or its exponent is far beyond floats'.
     """
     number = float(digits)
     if len(digits) <= FEW_DIGITS and "e" not in digits and "E" not in digits:
@@ -72,12 +73,12 @@ def read_number(digits: str) -> float:
 
 
 def exact_digits(number: float) -> decimal.Decimal:
-    """The decimal that the shortest text of a finite float means, or the digits of an ExactNumber."""
+    """Return the decimal of a finite float's shortest text, or the digits of an ExactNumber."""
     return decimal.Decimal(str(number))
 
 
 def read_json(text: str, *, ambiguous: bool = False) -> Any:
-    """The value of a JSON text.
+    """Return the value of a JSON text.
 
     Args:
         text: The JSON.
@@ -95,7 +96,7 @@ def read_json(text: str, *, ambiguous: bool = False) -> Any:
 
 
 def repeated_member(value: Any, *, apart: Any = None) -> str | None:
-    """A sentence about the first Ambiguous in a value, if there is one, without looking into `apart`."""
+    """Return a sentence about the first Ambiguous outside `apart`; None without one."""
     for inner in _walk(value, apart):
         if isinstance(inner, Ambiguous):
             return _sentence(inner.member)

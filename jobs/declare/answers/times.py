@@ -1,12 +1,12 @@
-"""The forms of dates and times in text, for answers and for CSV and JSON files.
+"""Reads dates and times in text, for answers and for CSV and JSON files.
 
 A date is 2013-01-10 or 20130110. A timestamp is a date, T or a space, and a time of day as 05:00:00
 (050000 after a date without hyphens). Seconds and minutes may be left out; a fraction of a second
 has up to nine digits, of which microseconds are kept. Z or an offset such as +01:00 may follow;
-without one the timestamp is in UTC. A date alone is its midnight in UTC.
+without an offset the timestamp is in UTC. A date alone is its midnight in UTC.
 
-Nothing else is read. The parsers of Python and Arrow each take more, and give some texts another
-time than a reader would: Python 3.11 takes "20260110120000Z" for 20:00.
+Nothing else is read. The parsers of Python and Arrow accept more forms, and read some texts as
+another time than a person would: Python 3.11 takes "20260110120000Z" for 20:00.
 """
 
 import datetime as dt
@@ -49,7 +49,7 @@ _is_date, _is_timestamp = _matcher(_DATES), _matcher(_TIMESTAMPS)
 
 
 class UnreadText(ValueError):  # noqa: N818  # says what it is
-    """A text that has none of the forms.
+    """A text in none of the forms.
 
     Attributes:
         text: The text.
@@ -64,7 +64,7 @@ class UnreadText(ValueError):  # noqa: N818  # says what it is
 
 
 def shown(value: Any) -> str:
-    """A value in a message: one line, at most 60 characters."""
+    """Return a value for a message: one line, at most 60 characters."""
     try:
         text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
     except Exception:  # noqa: BLE001  # nested too deep, an integer of too many digits, a user's class
@@ -73,10 +73,10 @@ def shown(value: Any) -> str:
 
 
 def read_date(text: str) -> dt.date:
-    """The date in a text.
+    """Return the date in a text.
 
     Raises:
-        UnreadText: It has another form, or there is no such day.
+        UnreadText: The text has another form, or its day does not exist.
     """
     try:
         if _is_date(text):
@@ -87,10 +87,11 @@ def read_date(text: str) -> dt.date:
 
 
 def read_timestamp(text: str) -> dt.datetime:
-    """The moment in a text, in UTC.
+    """Return the moment in a text, in UTC.
 
     Raises:
-        UnreadText: It has another form, there is no such time, or its year in UTC is not 1 to 9999.
+        UnreadText: The text has another form, its time does not exist, or its year in UTC is not 1
+            to 9999.
     """
     try:
         if _is_timestamp(text):
@@ -102,7 +103,7 @@ def read_timestamp(text: str) -> dt.datetime:
 
 
 def read_dates(texts: pa.StringArray) -> pa.Date32Array:
-    """The dates in an array of texts, as `read_date` reads each; null stays null.
+    """Return the dates in an array of texts, as `read_date` reads each; null stays null.
 
     Raises:
         UnreadText: With the first text that `read_date` refuses, and its place.
@@ -116,7 +117,7 @@ def read_dates(texts: pa.StringArray) -> pa.Date32Array:
 
 
 def read_timestamps(texts: pa.StringArray) -> pa.TimestampArray:
-    """The moments in an array of texts, as `read_timestamp` reads each; null stays null.
+    """Return the moments in an array of texts, as `read_timestamp` reads each; null stays null.
 
     Raises:
         UnreadText: With the first text that `read_timestamp` refuses, and its place.
@@ -136,7 +137,7 @@ def read_timestamps(texts: pa.StringArray) -> pa.TimestampArray:
 
 
 def _groups(texts: pa.StringArray, forms: tuple[str, ...]) -> dict[str, pa.StringArray]:
-    """The named groups of the form that each text has; an absent group is an empty text."""
+    """Return the named groups of the form that each text has; an absent group is an empty text."""
     matches = pc.coalesce(*(pc.extract_regex(texts, f"^(?:{form})$") for form in forms))
     if matches.null_count > texts.null_count:
         raise ValueError("a text has none of the forms")
@@ -153,7 +154,7 @@ def _or_zeros(digits: pa.StringArray) -> pa.StringArray:
 
 
 def _offset(offsets: pa.StringArray) -> pa.Int64Array:
-    """Seconds."""
+    """Return the offsets in seconds."""
     digits = pc.utf8_rpad(pc.replace_substring_regex(offsets, "[^0-9]", ""), 4, "0")
     hours = pc.utf8_slice_codeunits(digits, 0, 2).cast(pa.int64())
     minutes = pc.utf8_slice_codeunits(digits, 2, 4).cast(pa.int64())

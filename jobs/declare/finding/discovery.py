@@ -1,4 +1,4 @@
-"""Finds the enrichments in the modules of a package. One with several names is found once."""
+"""Finds the enrichments in a package's modules; one with several names is listed once."""
 
 import contextlib
 import importlib
@@ -12,20 +12,20 @@ from jobs.errors import DeclarationError, TidegateError
 
 
 class Discovered(NamedTuple):
-    """One enrichment and its place. reference: module:name, for the Spark program."""
+    """An enrichment and its place. reference: module:name, for the Spark program."""
 
     reference: str
     enrichment: Enrichment
 
     @property
     def names(self) -> tuple[str, str, str]:
-        """The names that select it: its own, its file's, its variable's."""
+        """The names that select it: the enrichment's, its file's and its variable's."""
         module, _, variable = self.reference.partition(":")
         return self.enrichment.name, module.rpartition(".")[2], variable
 
 
 def list_modules(package: str) -> list[str]:
-    """The full names of the package's modules, sorted. Raises DeclarationError if the package does not exist."""
+    """Return the full names of the package's modules, sorted. Raises DeclarationError."""
     try:
         path = getattr(importlib.import_module(package), "__path__", [])
     except ImportError as error:
@@ -34,7 +34,7 @@ def list_modules(package: str) -> list[str]:
 
 
 def declared_in(module: str) -> list[Discovered]:
-    """The enrichments at the top level of a module. Raises DeclarationError if the module cannot be loaded."""
+    """Return a module's top-level enrichments. Raises DeclarationError if it cannot be loaded."""
     try:
         loaded = importlib.import_module(module)
     except Exception as error:
@@ -46,19 +46,25 @@ def declared_in(module: str) -> list[Discovered]:
 
 
 def discover(package: str) -> list[Discovered]:
-    """Every enrichment of a package, in the order of its modules. Raises DeclarationError."""
+    """Return every enrichment of a package in its modules' order. Raises DeclarationError."""
     return _once(one for module in list_modules(package) for one in declared_in(module))
 
 
 def discover_named(package: str, name: str) -> Discovered:
-    """The enrichment of the package with this name; for `module:name`, of any package. Raises DeclarationError if none
-    or several have the name.
+    """Return the enrichment of a package that has a name.
+
+    Args:
+        package: The package.
+        name: Name of an enrichment, its file or its variable; or `module:name`, of any package.
+
+    Raises:
+        DeclarationError: No enrichment, or several, have the name.
     """
     if ":" in name:
         return Discovered(name, load(name))
     every = [one for module in list_modules(package) for one in declared_in(module)]
     found = _once(one for one in every if name in one.names)
-    # its own name takes precedence over that of a file or a variable
+    # the enrichment's name takes precedence over the name of a file or a variable
     found = [one for one in found if one.enrichment.name == name] or found
     if len(found) == 1:
         return found[0]
@@ -71,7 +77,7 @@ def discover_named(package: str, name: str) -> Discovered:
 
 
 def beside(one: Discovered) -> list[Discovered]:
-    """The other enrichments of its package, without modules that cannot be loaded."""
+    """Return the other enrichments of its package, without modules that cannot be loaded."""
     package = one.reference.partition(":")[0].rpartition(".")[0]
     found: list[Discovered] = []
     for module in list_modules(package) if package else ():

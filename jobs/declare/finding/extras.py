@@ -17,7 +17,10 @@ EXTRAS = {
 def require_extra(extra: str, asking: str, purpose: str = "") -> None:
     """Raise DeclarationError, with the command that installs it, if an extra is not installed.
 
-    asking: the feature that needs it, as the start of the sentence. purpose: such as "count the keys".
+    Args:
+        extra: A key of EXTRAS.
+        asking: The feature that needs it, as the start of the sentence.
+        purpose: What the feature needs it for, such as "count the keys".
     """
     name, module = EXTRAS[extra]
     if importlib.util.find_spec(module) is None:

@@ -1,4 +1,4 @@
-"""An enrichment by its reference: `module:name` for one in Python, `path/defs.yaml:attributes` for one in YAML."""
+"""Loads an enrichment: `module:name` from Python, `path/defs.yaml:attributes` from YAML."""
 
 from pathlib import Path
 from typing import Any
@@ -9,18 +9,19 @@ from jobs.declare.finding.plain_form import read_enrichment
 from jobs.errors import DeclarationError
 from jobs.wording import one_line
 
-SERVICES = Path("services")  # NAME.yaml each: what several enrichments ask
+SERVICES = Path("services")  # NAME.yaml declares a service that several enrichments call
 
 
 def load(reference: str) -> Enrichment:
-    """The enrichment that a reference names. Raises DeclarationError, which begins with the file or module."""
+    """Return the enrichment of a reference. The DeclarationError begins with file or module."""
     path, _, key = reference.rpartition(":")
     return from_yaml(Path(path), key) if path.endswith((".yaml", ".yml")) else enrichment.load(reference)
 
 
 def from_yaml(path: Path, key: str = "attributes") -> Enrichment:
-    """The enrichment that stands in a YAML file below a key. A service that is a name stands in `services/NAME.yaml`.
-    Raises DeclarationError.
+    """Return the enrichment that a YAML file declares below a key.
+
+    A service given by its name is read from `services/NAME.yaml`. Raises DeclarationError.
     """
     plain = _read(path).get(key)
     if not isinstance(plain, dict):
@@ -32,7 +33,7 @@ def from_yaml(path: Path, key: str = "attributes") -> Enrichment:
 
 
 def with_services(plain: dict[str, Any]) -> dict[str, Any]:
-    """The same, with the fields of its services in place of their names."""
+    """Return the data with the fields of its services in place of their names."""
     lookups = plain.get("lookups")
     if not isinstance(lookups, list):
         return plain

@@ -1,7 +1,8 @@
-"""Declarations from plain data, as YAML has it. The fields of the declared classes are the only schema.
+"""Reads declarations from plain data, as from YAML. The declared classes are the only schema.
 
-Durations may be written `200ms`, `30s`, `2h`, `180d`, shares `0.5%`; a variable is `{env: NAME}`. Where several classes
-may stand, as for `auth`, the class is the key: `{oauth2_client_credentials: {...}}`.
+Durations may be written `200ms`, `30s`, `2h`, `180d`, shares `0.5%`; a variable is `{env: NAME}`.
+Where several classes are possible, as for `auth`, the class is the key:
+`{oauth2_client_credentials: {...}}`.
 """
 
 import dataclasses
@@ -28,7 +29,7 @@ SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 
 def read_enrichment(plain: Mapping[str, Any]) -> Enrichment:
-    """The enrichment that plain data declares. Raises DeclarationError, which begins with the path of what is wrong."""
+    """Return the declared enrichment. The DeclarationError begins with the path of the fault."""
     found = _read(plain, Enrichment, "")
     assert isinstance(found, Enrichment)
     return found
@@ -115,7 +116,7 @@ def _is_declared_class(kind: Any) -> bool:
 
 
 def _key(declared: type) -> str:
-    """OAuth2ClientCredentials is `oauth2_client_credentials`, ApiKey is `api_key`."""
+    """Return a class's key: `api_key` of ApiKey."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", declared.__name__.replace("OAuth", "Oauth")).lower()
 
 

@@ -1,1 +1,1 @@
-"""The values that declarations consist of, each with its check."""
+"""The values in declarations, each with its check."""

@@ -10,8 +10,10 @@ DECODINGS = 4  # a proxy, the server and its framework may each decode the path 
 
 
 def leads_elsewhere(path: str) -> bool:
-    """Whether a server may take a segment of a path, percent-encoded as it is sent, for `.` or `..`: as sent or after
-    decoding, with a backslash as separator, or with parameters after a semicolon.
+    """Return whether a server may take a segment of a path for `.` or `..`.
+
+    The path is percent-encoded as it is sent. The segment may match as sent or after decoding, with
+    a backslash as separator, or with parameters after a semicolon.
     """
     if "." not in path and "%" not in path:
         return False
@@ -25,7 +27,12 @@ def leads_elsewhere(path: str) -> bool:
 
 
 def is_below(base: str, url: URL) -> bool:
-    """Whether every server takes a URL for the base address (without a trailing slash) or one below it."""
+    """Return whether every server takes a URL for the base address or an address below it.
+
+    Args:
+        base: The base address, without a trailing slash.
+        url: The URL.
+    """
     declared = URL(base)
     path = declared.raw_path.rstrip("/")
     try:
@@ -36,9 +43,10 @@ def is_below(base: str, url: URL) -> bool:
 
 
 def with_parameter(page: URL, parameter: str, value: str) -> URL:
-    """The URL with a query parameter at its end, in place of earlier ones of its name.
+    """Return the URL with a query parameter at its end, in place of earlier values of it.
 
-    The other parameters keep their encoding character by character, because services decode `+` in different ways.
+    The other parameters keep their encoding character by character, because services decode `+` in
+    different ways.
     """
     address, _, query = str(page).partition("?")
     others = [part for part in query.split("&") if part and unquote_plus(part.partition("=")[0]) != parameter]
@@ -47,8 +55,13 @@ def with_parameter(page: URL, parameter: str, value: str) -> URL:
 
 
 def path_secrets(base: str, shown: str) -> tuple[str, ...]:
-    """The texts of a base address that must not be shown, the longest first: the address, its path, and segments of it
-    that may be tokens, also encoded and decoded. shown: the start of it that may be shown.
+    """Return the texts of a base address that must not be shown, the longest first.
+
+    They are the address, its path, and segments of it that may be tokens, also encoded and decoded.
+
+    Args:
+        base: The base address.
+        shown: The start of it that may be shown.
     """
     path = base.removeprefix(shown)
     parts = [base, path, *(part for part in path.split("/") if any(map(str.isdigit, part)))] if path else []

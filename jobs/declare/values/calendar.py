@@ -9,13 +9,13 @@ from typing import Literal
 
 from jobs.errors import DeclarationError
 
-Every = Literal["day", "hour"] | Sequence[str]  # names of partitions that are no time
+Every = Literal["day", "hour"] | Sequence[str]  # a sequence names partitions
 HOUR = "%Y-%m-%dT%HZ"  # of UTC: a local hour comes twice when the clock is put back, and does not sort by its offset
 CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 
 
 def is_cron(schedule: str) -> bool:
-    """Whether the text is five cron fields with numbers in their ranges."""
+    """Return whether the text is five cron fields with numbers in their ranges."""
     fields = schedule.split()
     return len(fields) == 5 and all(
         re.fullmatch(r"[0-9A-Za-z*,/#-]+", written) is not None
@@ -25,7 +25,7 @@ def is_cron(schedule: str) -> bool:
 
 
 def require_zone(zone: str) -> None:
-    """Raises DeclarationError unless the text is the name of a time zone."""
+    """Raise DeclarationError unless the text is the name of a time zone."""
     try:
         zoneinfo.ZoneInfo(zone)
     except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError) as error:
@@ -35,8 +35,9 @@ def require_zone(zone: str) -> None:
 
 
 def is_day(text: str, every: Every = "day") -> bool:
-    """Whether the text is a day in the form of folder names, 2013-01-10, an hour, 2013-01-10T05Z, or one of the names;
-    no other format counts.
+    """Return whether the text is a day, 2013-01-10, an hour, 2013-01-10T05Z, or one of the names.
+
+    Only the formats of folder names count.
     """
     if not isinstance(every, str):
         return text in every
@@ -49,8 +50,15 @@ def is_day(text: str, every: Every = "day") -> bool:
 
 
 def require_day(day: str, where: str = "day", every: Every = "day") -> str:
-    """Return a `day` of the form 2013-01-10, an hour of the form 2013-01-10T05Z, or one of the names. Raises
-    DeclarationError for any other text.
+    """Return `day` if it is a day, an hour or a name, as `every` requires.
+
+    Args:
+        day: 2013-01-10, 2013-01-10T05Z or a name.
+        where: Start of the error message.
+        every: The input's `every`.
+
+    Raises:
+        DeclarationError: It is any other text.
     """
     if is_day(day, every):
         return day
@@ -61,12 +69,12 @@ def require_day(day: str, where: str = "day", every: Every = "day") -> str:
 
 
 def only_name(every: Every) -> str | None:
-    """The name of the one partition of a table without days; None where there are days, hours or several names."""
+    """Return the name of the only partition of a table without days; else None."""
     return every[0] if not isinstance(every, str) and len(every) == 1 else None
 
 
 def day_column(every: Every) -> str:
-    """The rule for the column of the day in a table that is an input."""
+    """Return the rule for the column of the day in a table that is an input."""
     if not isinstance(every, str):
         return f"the column of the partition must be a string, as {every[0]}"
     if every == "hour":
@@ -75,7 +83,7 @@ def day_column(every: Every) -> str:
 
 
 def day_begin(day: str, zone: str) -> dt.datetime:
-    """When a day of the time zone, or an hour, begins; in UTC. A name has no begin: the epoch."""
+    """Return when a day of the time zone, or an hour, begins, in UTC; for a name, the epoch."""
     if not is_day(day) and not is_day(day, "hour"):
         return dt.datetime.fromtimestamp(0, dt.UTC)
     if is_day(day, "hour"):
@@ -84,7 +92,7 @@ def day_begin(day: str, zone: str) -> dt.datetime:
 
 
 def last_ended(now: dt.datetime, every: Every, zone: str) -> str:
-    """Yesterday in the time zone, or the hour before that of `now`; empty for names, which do not end."""
+    """Return yesterday in the time zone, or the hour before `now`'s; empty for names."""
     if not isinstance(every, str):
         return ""
     if every == "hour":
@@ -93,11 +101,11 @@ def last_ended(now: dt.datetime, every: Every, zone: str) -> str:
 
 
 def hours_between(begin: dt.datetime, end: dt.datetime) -> list[str]:
-    """The hours that begin at `begin` or later and before `end`, in order; each comes once, however clocks change."""
+    """Return the hours that begin in [begin, end), in order, each once however clocks change."""
     seconds = range(-(-int(begin.timestamp()) // 3600) * 3600, int(end.timestamp()), 3600)
     return [dt.datetime.fromtimestamp(second, dt.UTC).strftime(HOUR) for second in seconds]
 
 
 def column_value(day: str) -> dt.date | str:
-    """What the day's column of the tables holds: a date, or the name of an hour or a partition."""
+    """Return what the day's column holds: a date, or the name of an hour or partition."""
     return dt.date.fromisoformat(day) if is_day(day) else day

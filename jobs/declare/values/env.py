@@ -11,7 +11,9 @@ from jobs.errors import DeclarationError
 
 @dataclass(frozen=True)
 class Env:
-    """The NAME of an environment variable, read where the call is made; no plan, log or file contains its value.
+    """The NAME of an environment variable, read where the call is made.
+
+    No plan, log or file contains its value.
 
     Attributes:
         name: Name of the variable, set for the driver and the executors.
@@ -23,7 +25,7 @@ class Env:
         require_types(self, "env")
 
     def read(self) -> str:
-        """The value. Raises DeclarationError if the variable is not set or empty."""
+        """Return the value. Raises DeclarationError if the variable is not set or empty."""
         value = os.environ.get(self.name, "")
         if not value:
             raise DeclarationError(
@@ -34,7 +36,7 @@ class Env:
 
 
 def variables_in(declared: Any) -> Iterator[Env]:
-    """Those that stand in the fields of a declared value, in order."""
+    """Yield the variables in the fields of a declared value, in order."""
     values = (getattr(declared, field.name) for field in fields(declared))
     yield from (value for value in values if isinstance(value, Env))
 

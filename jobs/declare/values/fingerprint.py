@@ -1,4 +1,4 @@
-"""A declaration as 16 hex digits: the same in every process, different after any change."""
+"""Computes 16 hex digits of a declaration: equal in every process, different after any change."""
 
 import dataclasses
 import datetime as dt
@@ -16,13 +16,15 @@ WHERE_DECLARED = {"fingerprint": "where declared"}  # newer than stored fingerpr
 
 
 def fingerprint(declared: Any) -> str:
-    """The fingerprint of a declaration. Code counts only by its name; a lookup's `version` marks a changed body."""
+    """Return the fingerprint of a declaration. Code counts by its name, its body by `version`."""
     return hashlib.sha256(json.dumps(plain(declared), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def fields(declared: Any) -> dict[str, str]:
-    """Every field of a declaration, such as `lookups.weather.timeout` -> 8 hex digits of its value, to name changed
-    fields without storing their values.
+    """Return a map from every field, such as `lookups.weather.timeout`, to 8 hex digits of its
+    value.
+
+    It names changed fields without storing their values.
     """
     found = _flat(plain(declared), "")
     return {
@@ -32,7 +34,7 @@ def fields(declared: Any) -> dict[str, str]:
 
 
 def _flat(value: Any, path: str) -> dict[str, Any]:
-    """The values by their path; items of a list have their name in it, or else their index."""
+    """Return the values by path; a list's item is in it by its name, or else its index."""
     if isinstance(value, dict) and value:
         parts = [(name, item) for name, item in value.items() if name]
     elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
@@ -55,7 +57,7 @@ def _counts(field: dataclasses.Field[Any], value: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """`value` as JSON, without process-specific parts such as memory addresses."""
+    """Return `value` as JSON, without process-specific parts such as memory addresses."""
     facts = getattr(value, "facts", None)
     if value is None or isinstance(value, bool | int | float | str):
         found: Any = value

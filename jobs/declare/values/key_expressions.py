@@ -1,4 +1,4 @@
-"""The Spark SQL of a key, read without Spark."""
+"""Reads the Spark SQL of a key without Spark."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from jobs.errors import DeclarationError
 
 
 def columns_in(where: str, expression: str) -> set[str]:
-    """The columns that a Spark SQL expression reads. Raises DeclarationError for an unreadable expression."""
+    """Return the columns that a Spark SQL expression reads. Raises DeclarationError."""
     try:
         tree = sqlglot.parse_one(expression, read="spark")
     except sqlglot.errors.SqlglotError as error:
@@ -27,8 +27,9 @@ def columns_in(where: str, expression: str) -> set[str]:
 
 
 def spark_type(kind: pa.DataType) -> str | None:
-    """Spark's name of an input column's type, where a key of it may be compared with a database's column: of all whole
-    numbers bigint, of all decimals decimal; None for any other type.
+    """Return Spark's name of a column's type, if a key may be compared with a database's column.
+
+    All whole numbers are bigint, all decimals decimal; for any other type the result is None.
     """
     if pa.types.is_dictionary(kind):
         return spark_type(kind.value_type)
@@ -42,9 +43,11 @@ def spark_type(kind: pa.DataType) -> str | None:
 
 
 def key_type(expression: str, columns: Mapping[str, str | None]) -> str | None:
-    """The type of a key as in `spark_type`, where it shows without Spark; else None.
+    """Return the type of a key as `spark_type` names it, if it is known without Spark; else None.
 
-    columns: of the input, by their names in lower case.
+    Args:
+        expression: The key's Spark SQL.
+        columns: The input's columns, by their names in lower case, with their types.
     """
     tree = sqlglot.parse_one(expression, read="spark")
     while isinstance(tree, exp.Paren):
@@ -68,8 +71,9 @@ _CASTS = {
 
 
 def named_column(expression: str) -> str | None:
-    """The column of a Spark SQL expression that is only a column name; None for any other, such as a field of a
-    struct.
+    """Return the column of a Spark SQL expression that is only a column name.
+
+    None for any other expression, such as a field of a struct.
     """
     tree = sqlglot.parse_one(expression, read="spark")
     return tree.name if isinstance(tree, exp.Column) and len(tree.parts) == 1 else None

@@ -1,4 +1,4 @@
-"""The declared places of files: folders, and URLs of object stores, which contain no secret."""
+"""Checks declared places of files: folders, and URLs of object stores, which contain no secret."""
 
 import re
 from urllib.parse import unquote
@@ -7,7 +7,7 @@ from jobs.errors import DeclarationError
 from jobs.storage.urls import is_url
 
 SECRETS = re.compile(r"secret|passw|pwd|token|credential|signature|^sig$|^sas|(access|account|api|private|shared).?key")
-STORES = ("s3", "gs", "abfs", "abfss")  # that write an object on condition, which leases and commits need
+STORES = ("s3", "gs", "abfs", "abfss")  # they support conditional writes, which leases and commits need
 ICEBERG_NAME = re.compile(r"[^\s.:]+(\.[^\s.:]+){2,}")  # catalog.namespace.table
 
 
@@ -48,7 +48,7 @@ def refuse_secrets(where: str, path: str) -> None:
 
 
 def _holds_secret(path: str) -> bool:
-    """Whether a URL has a password or an S3 access key before its host, or a parameter that may be a secret."""
+    """Return whether a URL has a password, an S3 access key, or a parameter like a secret."""
     if not is_url(path):
         return False
     scheme, _, rest = path.partition("://")

@@ -16,7 +16,7 @@ SENT = ("item", "request")  # units that are counted when sent; a coroutine repo
 
 @dataclass(frozen=True)
 class Money:
-    """An exact decimal amount in one currency."""
+    """An exact decimal amount in a currency."""
 
     amount: Decimal
     currency: str
@@ -26,7 +26,7 @@ class Money:
 
 
 def read_money(text: str, where: str) -> Money:
-    """`0.0040 USD` as money. Raises DeclarationError for anything else."""
+    """Return `0.0040 USD` as money. Raises DeclarationError for any other text."""
     found = MONEY.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         raise DeclarationError(f"{where} is {text!r}; it must be an amount and a currency, as '0.0040 USD'.")
@@ -35,13 +35,15 @@ def read_money(text: str, where: str) -> Money:
 
 @dataclass(frozen=True)
 class Price:
-    """The price of each attempt that reached the service: Price("0.0040 USD", per="item", since="2026-12-01").
+    """The price of each attempt that reached the service: Price("0.0040 USD", per="item",
+    since="2026-12-01").
 
     Attributes:
         amount: Decimal money, as "0.0040 USD".
-        per: item (one key), request (one call; a retry is one more), a unit that a coroutine bills, such as token, or a
-            multiple, such as "1000 items".
-        since: The first day, in UTC, of the price; without it, it applies until another one begins.
+        per: item (a key), request (a call; a retry is another call), a unit that a coroutine bills,
+            such as token, or a multiple, such as "1000 items".
+        since: The first day, in UTC, of the price, which applies until another price begins; None
+            for the first price.
     """
 
     amount: str
@@ -78,7 +80,7 @@ def check_prices(where: str, prices: Sequence[Price]) -> None:
 
 
 def in_force(prices: Sequence[PriceFacts], day: str) -> PriceFacts | None:
-    """The price on a day such as 2026-12-01; None before the first one."""
+    """Return the price on a day such as 2026-12-01; None before the first price."""
     begun = [price for price in prices if price.since is None or price.since <= day]
     return max(begun, key=lambda price: price.since or "", default=None)
 

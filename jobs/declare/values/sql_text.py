@@ -1,4 +1,4 @@
-"""SQL in a declaration, checked before anything runs: a table's name, and a SELECT with named parameters."""
+"""Checks SQL before anything runs: a table's name, and a SELECT with named parameters."""
 
 import re
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class TableName:
 
 
 def read_table(text: str) -> TableName:
-    """Read `schema.table` or `table`; a name with a dot is in double quotes. Raises DeclarationError."""
+    """Read `schema.table` or `table`, quoted if it has a dot. Raises DeclarationError."""
     parts = TABLE.fullmatch(text)
     if parts is None:
         raise DeclarationError(f'table is {text!r}; it must be table or schema.table, as "fleet.planes".')
@@ -38,17 +38,25 @@ def _unquoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class Statement:
-    """A SELECT in pieces: the texts before, between and after its parameters. columns: of its rows; () with a *."""
+    """A SELECT in pieces: the texts before, between and after its parameters.
+
+    Attributes:
+        pieces: The texts.
+        parameters: Names between the pieces, in order; a name may occur twice.
+        columns: The columns of its rows; () with a *.
+    """
 
     pieces: tuple[str, ...]
-    parameters: tuple[str, ...]  # between the pieces, in order; one may occur twice
+    parameters: tuple[str, ...]
     columns: tuple[str, ...]
 
 
 def read_select(text: str, backend: str | None) -> Statement:
-    """Read one SELECT with values only as :name. Raises DeclarationError with the rule.
+    """Read a SELECT with values only as :name. Raises DeclarationError with the rule.
 
-    backend: SQLAlchemy's name of the database; None if the address is unknown here.
+    Args:
+        text: The SQL.
+        backend: SQLAlchemy's name of the database; None if the address is unknown here.
     """
     dialects = ANY_OF if backend is None else (DIALECTS.get(backend, ""),)
     problem: Exception | None = None
@@ -64,12 +72,12 @@ def read_select(text: str, backend: str | None) -> Statement:
 
 
 def _joined(pieces: list[str], names: list[str]) -> str:
-    """The text with generated names, because a key's name may be a keyword of SQL."""
+    """Return the text with generated names, because a key's name may be a keyword of SQL."""
     return pieces[0] + "".join(f":value_{number}{piece}" for number, piece in enumerate(pieces[1 : len(names) + 1]))
 
 
 def _checked(trees: list[exp.Expr], names: list[str]) -> tuple[str, ...]:
-    """The columns of the only SELECT; () for a *."""
+    """Return the columns of the only SELECT; () for a *."""
     if len(trees) != 1:
         raise DeclarationError(f"select holds {len(trees)} statements; it must be one SELECT.")
     tree = trees[0]
@@ -96,7 +104,7 @@ def _pieces(text: str, dialect: str) -> tuple[list[str], list[str]]:
 
 
 def _parameters(tokens: list[Token]) -> list[tuple[int, str]]:
-    """The position and name of each `:name`: a colon directly followed by a word."""
+    """Return the position and name of each `:name`, a colon directly followed by a word."""
     return [
         (colon.start, word.text)
         for colon, word in pairwise(tokens)

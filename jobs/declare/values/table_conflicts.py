@@ -1,4 +1,4 @@
-"""The tables that enrichments write. Each has one writer: no two may be equal or nested."""
+"""Refuses conflicts of written tables. A table has one writer: no two may be equal or nested."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobs.storage.urls import beside, is_url, plain
 
 DROPPED = "__dropped"  # suffix of the table of rows that arrived after all their windows closed
 
-PARQUET = "folders of Parquet"  # that show the published table
+PARQUET = "folders of Parquet"  # they show the published table
 
 
 class TablePath(NamedTuple):
@@ -22,12 +22,12 @@ class TablePath(NamedTuple):
     what: str
 
     def holds(self, other: TablePath) -> bool:
-        """Whether the other folder is this one or inside it, in any spelling."""
+        """Return whether the other folder is this folder or inside it, in any spelling."""
         return _spelled(other.path).is_relative_to(_spelled(self.path))
 
 
 class Shown(Protocol):
-    """Where the published table is shown besides."""
+    """Where else the published table is shown."""
 
     @property
     def iceberg(self) -> str: ...
@@ -44,7 +44,7 @@ class Writer(Protocol):
     def output(self) -> Shown: ...
 
     def tables(self) -> Sequence[TablePath]:
-        """The published table and all tables beside it."""
+        """Return the published table and all tables beside it."""
 
 
 def tables_beside(path: str, *, summaries: Iterable[str], windows: Iterable[str]) -> list[TablePath]:
@@ -63,8 +63,12 @@ def tables_beside(path: str, *, summaries: Iterable[str], windows: Iterable[str]
 
 
 def find_own_conflict(input_path: str, tables: Sequence[TablePath], parquet: str = "") -> str:
-    """One sentence why a table of an enrichment cannot be written; empty if all can. input_path: empty for a table that
-    a catalog places. parquet: the folder that shows the published table; empty for none.
+    """Return a sentence why a table of an enrichment cannot be written; empty if all can.
+
+    Args:
+        input_path: The input's path; empty for a table that a catalog places.
+        tables: The tables that the enrichment writes.
+        parquet: The folder that shows the published table; empty for no folder.
     """
     read = TablePath(input_path, "input")
     folder = TablePath(parquet, PARQUET)
@@ -83,7 +87,12 @@ def find_own_conflict(input_path: str, tables: Sequence[TablePath], parquet: str
 
 
 def find_conflict(new: tuple[str, Writer], others: Iterable[tuple[str, Writer]]) -> str:
-    """One sentence why an enrichment (module:name, itself) cannot run beside others; empty if it can."""
+    """Return a sentence why an enrichment cannot run beside others; empty if it can.
+
+    Args:
+        new: `module:name` and the enrichment.
+        others: The same of the other enrichments.
+    """
     reference, enrichment = new
     for other_reference, other in others:
         if enrichment.name == other.name:
@@ -109,7 +118,7 @@ def _written(one: Writer) -> list[TablePath]:
 
 
 def _spelled(path: str) -> PurePath:
-    """A path without links, or a URL, comparable with others."""
+    """Return a path without links, or a URL, comparable with others."""
     return PurePosixPath(path) if is_url(path) else Path(os.path.realpath(path))
 
 

@@ -13,7 +13,7 @@ from jobs.errors import DeclarationError
 
 
 def placeholders(where: str, text: str) -> list[tuple[str, str | None]]:
-    """Pairs of literal text and the name in braces after it. Raises DeclarationError for other braces."""
+    """Return pairs of literal text and the name in braces after it. Raises DeclarationError."""
     try:
         parts = list(string.Formatter().parse(text))
     except ValueError as error:
@@ -29,17 +29,17 @@ def placeholders(where: str, text: str) -> list[tuple[str, str | None]]:
 class JsonTemplate:
     """Any JSON whose strings may contain "{key}"; names of fields are literal.
 
-    An Env in place of a string is a secret, read when it is sent.
-    A string of only one placeholder becomes the key's JSON value: a number stays a number, a timestamp is UTC text.
-    A placeholder inside longer text becomes text. `{{` and `}}` are braces.
+    An Env in place of a string is a secret, read when it is sent. A string that is only a
+    placeholder becomes the key's JSON value: a number stays a number, a timestamp is UTC text. A
+    placeholder inside longer text becomes text. `{{` and `}}` are braces.
     """
 
     def __init__(self, where: str, template: Any) -> None:
-        """Raises DeclarationError for invalid JSON, and for braces other than placeholders."""
+        """Raise DeclarationError for invalid JSON, and for braces other than placeholders."""
         self.variables: list[Env] = []
         self._template = self._read(where, template)
         self.names = {name for name, _ in _places(self._template)}
-        self.whole = [name for name, is_whole in _places(self._template) if is_whole]  # those that are a string each
+        self.whole = [name for name, is_whole in _places(self._template) if is_whole]  # placeholders that fill a string
 
     def _read(self, where: str, value: Any) -> Any:
         if isinstance(value, Env):
@@ -59,10 +59,10 @@ class JsonTemplate:
         )
 
     def filled(self, values: Mapping[str, Any]) -> Any:
-        """The JSON with these values, for `json` and `orjson`. Raises ValueError for a value that JSON cannot
-        represent.
+        """Return the JSON with these values, for `json` and `orjson`.
 
-        A Decimal stays one, so that it can be written with all its digits.
+        A Decimal stays a Decimal, so that it can be written with all its digits. Raises ValueError
+        for a value that JSON cannot represent.
         """
         return _filled(self._template, values)
 
@@ -108,7 +108,7 @@ def _filled(template: Any, values: Mapping[str, Any]) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """A key's value inside a text or a path; a timestamp in UTC as 2013-01-10T05:00:00Z, bytes as base64."""
+    """Return a key's value as text for a path or string: timestamps in UTC, bytes as base64."""
     if isinstance(value, dt.datetime):
         utc = value.astimezone(dt.UTC) if value.tzinfo else value
         return utc.replace(tzinfo=None).isoformat(timespec="microseconds" if utc.microsecond else "seconds") + "Z"
@@ -122,7 +122,7 @@ def as_text(value: Any) -> str:
 
 
 def as_json(value: Any) -> Any:
-    """A key's JSON value; a type that JSON lacks becomes the text of `as_text`."""
+    """Return a key's JSON value; a type that JSON lacks becomes the text of `as_text`."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is not a JSON number")
     if value is None or isinstance(value, bool | int | float | str | decimal.Decimal):

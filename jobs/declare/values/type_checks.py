@@ -1,4 +1,4 @@
-"""Checks the fields of a declaration against their annotations, so that a wrong type is reported at once."""
+"""Checks the fields of a declaration against their annotations, to report a wrong type at once."""
 
 import dataclasses
 import datetime as dt
@@ -45,9 +45,14 @@ Misfit = tuple[str, Any, Any]  # its place, its value, its required type
 def require_types(declared: Any, where: str = "", leave: Sequence[str] = ()) -> None:
     """Raise DeclarationError for the first field whose value does not fit its annotation.
 
-    An int counts as a float, a bool as no number, a list or a set as a tuple of any length. Literals are checked
-    elsewhere. An annotation that cannot be evaluated, such as a name for type checkers only, accepts every value.
-    leave: fields that are checked elsewhere.
+    An int counts as a float, a bool as no number, a list or a set as a tuple of any length.
+    Literals are checked elsewhere. An annotation that cannot be evaluated, such as a name for type
+    checkers only, accepts every value.
+
+    Args:
+        declared: The declaration.
+        where: Start of the error message.
+        leave: Fields that are checked elsewhere.
     """
     kinds = read_annotations(declared.__class__)
     for field in dataclasses.fields(declared):
@@ -57,7 +62,7 @@ def require_types(declared: Any, where: str = "", leave: Sequence[str] = ()) -> 
 
 
 def require_type(where: str, value: Any, kind: Any) -> None:
-    """Raise DeclarationError, which starts with `where`, for a value that is not of that type; see require_types."""
+    """Raise DeclarationError, starting with `where`, for a value of another type."""
     misfit = _misfit(where, value, kind)
     if misfit is not None:
         place, found, wanted = misfit
@@ -85,7 +90,7 @@ def union_members(kind: Any) -> tuple[Any, ...]:
 
 
 def _misfit(where: str, value: Any, kind: Any) -> Misfit | None:
-    """The innermost part that does not fit, or None."""
+    """Return the innermost part that does not fit, or None."""
     if len(members := union_members(kind)) > 1:
         found = [_misfit(where, value, one) for one in members]
         inner = [one for one in found if one is not None and one[0] != where]
@@ -97,7 +102,7 @@ def _misfit(where: str, value: Any, kind: Any) -> Misfit | None:
 
 
 def _has_type(value: Any, kind: Any) -> bool:
-    """Whether a value is of a type, regardless of its items."""
+    """Return whether a value is of a type, regardless of its items."""
     wanted = typing.get_origin(kind) or kind
     if wanted is tuple:  # a list fits too: the declaration converts or unpacks it
         if isinstance(value, AbstractSet):
@@ -114,7 +119,7 @@ def _has_type(value: Any, kind: Any) -> bool:
 
 
 def _is_long(kind: Any) -> bool:
-    """Whether the annotation is a tuple of any length."""
+    """Return whether the annotation is a tuple of any length."""
     return typing.get_origin(kind) is not tuple or Ellipsis in typing.get_args(kind)
 
 
@@ -139,7 +144,7 @@ def _names(kind: Any) -> list[str]:
 
 
 def _example(name: str, value: Any, kind: Any) -> str:
-    """An example: the value itself in the right form, if there is one."""
+    """Return an example: the value itself in the right form, if possible."""
     for form in _forms(value):
         if _misfit("", form, kind) is None:
             return f"[{_shown(value)}]" if isinstance(form, list) else repr(form).removeprefix("datetime.")
