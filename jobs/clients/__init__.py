@@ -1,1 +1,1 @@
-"""Clients of outside systems, which translate their errors into Tidegate's."""
+"""Clients of outside systems. They translate the systems' errors into Tidegate's."""

@@ -1,4 +1,4 @@
-"""Collects keys into requests: callers wait until a batch is full or has waited long enough."""
+"""Collects keys into requests: callers wait until a batch is full or its time is over."""
 
 import asyncio
 from collections import deque
@@ -18,14 +18,14 @@ REMEMBERED = 10_000  # keys without an answer, to recognize repeated requests
 
 
 class BatchRefused(CallFailed):
-    """The service refused a batch, possibly for one item: it is sent again in halves."""
+    """The service refused a batch, possibly for one of its items: it is sent again in halves."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, passing=False)
 
 
 class _Item:
-    """One key and its waiter. Once sent, it stays in its request, even without a waiter."""
+    """A key and its waiter. Once sent, it stays in its request, even without a waiter."""
 
     __slots__ = ("due", "key", "outcome", "request")
 
@@ -45,15 +45,21 @@ class _Request:
 
 
 class Batching:
-    """Sends keys in batches and returns each key's own outcome. Bound to one event loop.
+    """Sends keys in batches and returns each key's outcome. Bound to one event loop.
 
-    send: sends these keys, possibly equal ones, in one request, and returns one outcome per key in order: an answer,
-    None for a miss, or the key's exception. An exception of it applies to every key, except BatchRefused: then the
-    batch is sent again in halves, until the bad item is alone and gets the refusal.
+    When a request ends, the next request leaves before the callers of the ended request continue,
+    which takes a while for hundreds of keys. If a caller is cancelled before its request leaves,
+    its key is removed; later the key stays in the request, which is cancelled only when no caller
+    waits for any of its items.
 
-    When a request ends, the next leaves before the waiters of the first continue, which takes a while for hundreds of
-    keys. A key whose caller is cancelled before its request leaves is removed; later it stays in the request, which is
-    cancelled only when no caller waits for any of its items.
+    Args:
+        send: Sends keys, some of which may be equal, in one request, and returns an outcome per key
+            in order: an answer, None for a miss, or the key's exception. If `send` raises, the
+            exception applies to every key; after BatchRefused, the batch is sent again in halves,
+            until the bad item is alone and gets the refusal.
+        max_items: Highest number of keys in a request.
+        max_wait: Longest time in seconds that a key waits for others.
+        max_requests: Highest number of requests in flight.
     """
 
     def __init__(self, send: Send, *, max_items: int, max_wait: float, max_requests: int) -> None:
@@ -62,7 +68,7 @@ class Batching:
         self._max_wait = max_wait
         self._max_requests = max_requests
         self._waiting: dict[_Item, None] = {}  # in order of arrival; a cancelled item is removed at once
-        self._halves: deque[list[_Item]] = deque()  # of refused batches; they go first
+        self._halves: deque[list[_Item]] = deque()  # of refused batches; they leave first
         self._requests: set[_Request] = set()  # with unsettled items
         self._at_service: set[_Request] = set()
         self._closed_until = 0.0  # by the loop's time: the end of throttling
@@ -70,7 +76,7 @@ class Batching:
         self._closed = False
         self._unanswered: dict[str, None] = {}
         self.sent = 0  # requests so far
-        self.repeated = 0  # requests with a key that an earlier one got no answer for
+        self.repeated = 0  # requests with a key that got no answer before
 
     @property
     def in_flight(self) -> int:
@@ -78,25 +84,25 @@ class Batching:
         return len(self._at_service)
 
     def has_sent(self, key: Key) -> bool:
-        """Whether no call of this key waits for its request to be sent."""
+        """Return whether no call of this key waits for its request to be sent."""
         return all(item.key != key for item in self._waiting)
 
     def allow(self, requests: int) -> None:
-        """Set the highest number in flight; requests above it finish normally."""
+        """Set the highest number of requests in flight; requests above it finish normally."""
         self._max_requests = requests
         if self._waiting or self._halves:
             self._send_what_is_due()
 
     def send_by(self, way: Callable[[Send, Sequence[Key]], Awaitable[Sequence[Any]]]) -> None:
-        """Have each request sent by `way` from now on."""
+        """Send each request through `way` from now on."""
         self._send = partial(way, self._send)
 
     def leaving(self) -> int:
-        """The number of requests in flight without a waiting caller."""
+        """Return the number of requests in flight without a waiting caller."""
         return sum(all(item.outcome.done() for item in request.items) for request in self._at_service)
 
     async def call(self, key: Key) -> Any | None:
-        """The answer for this key, or None for a miss. Raises its CallFailed, Throttled or RunStopped."""
+        """Return the key's answer, or None for a miss. Raises CallFailed, Throttled, RunStopped."""
         item = _Item(key, asyncio.get_running_loop().time() + self._max_wait)
         self._waiting[item] = None
         if self._timer is None or len(self._waiting) >= self._max_items:
@@ -123,7 +129,7 @@ class Batching:
             await asyncio.wait(requests)
 
     def _send_what_is_due(self) -> None:
-        """Send every request that may leave now, and set a timer for the next one."""
+        """Send every request that may leave now, and set a timer for the next request."""
         self._set_timer(None)
         now = asyncio.get_running_loop().time() + EARLY
         while not self._closed and len(self._at_service) < self._max_requests:
@@ -177,7 +183,7 @@ class Batching:
                 self._remember(items)
                 return
             outcomes = [refused]
-        except Exception as error:  # noqa: BLE001  # whoever waits for an item raises it
+        except Exception as error:  # noqa: BLE001  # each waiting caller raises it
             outcomes = [error] * len(items)
         if len(outcomes) != len(items):
             wrong = TidegateError(f"a batch of {len(items)} keys came back with {len(outcomes)} outcomes.")
@@ -186,7 +192,7 @@ class Batching:
         failed = {item: outcome for item, outcome in judged if isinstance(outcome, Exception)}
         self._remember(failed)
         self._closed_until = max(self._closed_until, _closed_until(failed.values()))
-        if not any(isinstance(error, TidegateError) for error in failed.values()):  # it ends the run
+        if not any(isinstance(error, TidegateError) for error in failed.values()):  # such an error ends the run
             await self._let_next_go(request)
         for item, outcome in zip(items, outcomes, strict=True):
             self._settle(item, outcome)
@@ -227,9 +233,7 @@ class Batching:
         self._send_what_is_due()
 
     def _left(self, item: _Item) -> None:
-        """Handle a cancelled caller: remove the item from the queue, or cancel its request if no caller waits for
-        it.
-        """
+        """Remove a cancelled caller's item from the queue, or cancel a request without callers."""
         if item in self._waiting:
             del self._waiting[item]
         elif item.request is not None and all(other.outcome.done() for other in item.request.items):
@@ -241,7 +245,7 @@ class BatchingClient:
     _counts: RequestCounts
 
     async def close_batching(self) -> None:
-        """End the requests in flight, and count those that repeated a key."""
+        """End the requests in flight, and count requests that repeated a key."""
         if self._batching is not None:
             await self._batching.close()
             self._counts.repeated += self._batching.repeated
@@ -261,6 +265,6 @@ class BatchingClient:
 
 
 def _closed_until(errors: Iterable[Exception]) -> float:
-    """The loop's time at which requests may leave again, by the throttling of its items."""
+    """Return the loop's time at which requests may leave again after the items' throttling."""
     pauses = [error.seconds for error in errors if isinstance(error, Throttled)]
     return asyncio.get_running_loop().time() + max(pauses) if pauses else 0.0

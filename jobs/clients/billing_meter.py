@@ -1,7 +1,9 @@
-"""Counts on disk what a task has a service bill, before each request leaves, so that a kill loses no count.
+"""Counts on disk what services bill to a task, before each request leaves, so a kill loses no
+count.
 
-A file belongs to one attempt of a task. It has a line for each lookup and day, of a fixed length: the count is written
-over the one before. That costs about a microsecond, and a write that has returned survives the kill of its process.
+Each attempt of a task has a file. It has a line of fixed length for each lookup and day, whose
+count is overwritten. That costs about a microsecond, and a write that has returned survives the
+kill of its process.
 """
 
 import datetime as dt
@@ -21,12 +23,12 @@ SUFFIX = ".meter"
 
 @dataclass(frozen=True)
 class Meters:
-    """Where the tasks of a run count.
+    """The place where the tasks of a run count.
 
     Attributes:
-        folder: Of this run alone.
+        folder: A folder that only this run uses.
         units: By lookup with a price, the unit that is billed.
-        run_id: Whose it is.
+        run_id: The run's id.
         started_at: When the run began, ISO 8601.
     """
 
@@ -36,11 +38,11 @@ class Meters:
     started_at: str = ""
 
     def run_began(self) -> dt.datetime:
-        """When the run began."""
+        """Return when the run began."""
         return dt.datetime.fromisoformat(self.started_at)
 
     def open(self, token: Callable[[int], str] = secrets.token_hex) -> "BillingMeter":
-        """A meter for one attempt of a task. Raises TidegateError if it cannot be written."""
+        """Return a meter for an attempt of a task. Raises TidegateError if it cannot be written."""
         path = Path(self.folder, token(8) + SUFFIX)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,10 +52,10 @@ class Meters:
 
 
 class BillingMeter:
-    """The meter of one attempt of a task.
+    """The meter of an attempt of a task.
 
     Attributes:
-        failure: Why it counts no more; no request may leave after that.
+        failure: Why it stopped counting; no request may leave after that.
     """
 
     failure: TidegateError | None = None
@@ -63,10 +65,20 @@ class BillingMeter:
         self._path = path
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         self._end = 0  # of the file
-        self._counts: dict[tuple[str, int], tuple[int, int]] = {}  # by lookup and day: place in the file, and count
+        self._counts: dict[tuple[str, int], tuple[int, int]] = {}  # by lookup and day: position in the file, and count
 
     def add(self, lookup: str, unit: str, day: int, many: int) -> None:
-        """Count units that a service bills. day: since the epoch, in UTC. Raises TidegateError if it cannot."""
+        """Count units that a service bills.
+
+        Args:
+            lookup: The lookup's name.
+            unit: The unit; a unit without a price is not counted.
+            day: Days since the epoch, in UTC.
+            many: Number of units.
+
+        Raises:
+            TidegateError: The file cannot be written.
+        """
         if self._units.get(lookup) != unit or not many:
             return
         known = self._counts.get((lookup, day))
@@ -89,7 +101,7 @@ class BillingMeter:
 
 
 def unwritable(path: str, error: OSError) -> TidegateError:
-    """The error of a bill that cannot be written."""
+    """Return the error of a bill that cannot be written."""
     return TidegateError(
         f"{path} cannot be written: {error.strerror}. It counts what services bill, so no request leaves without it; "
         "what was answered is kept. Mend that, and run the day again."
@@ -97,7 +109,7 @@ def unwritable(path: str, error: OSError) -> TidegateError:
 
 
 def metered(folder: Path) -> dict[str, Counter[int]]:
-    """What all attempts of all tasks of a run counted: by lookup, day -> units."""
+    """Return what all attempts of all tasks of a run counted: by lookup, day -> units."""
     found: dict[str, Counter[int]] = {}
     for path in folder.glob(f"*{SUFFIX}"):
         for line in path.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""The executor's side of a lookup: one client per partition, and the errors of calls."""
+"""The executor's side of a lookup: a client per partition, and the errors of calls."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -6,11 +6,11 @@ from typing import Any, Protocol, runtime_checkable
 
 from jobs.declare.lookup import Key
 
-Send = Callable[[Sequence[Key]], Awaitable[Sequence[Any]]]  # these keys in one request: one outcome per key
+Send = Callable[[Sequence[Key]], Awaitable[Sequence[Any]]]  # sends keys in one request; returns an outcome per key
 
 
 class Client(Protocol):
-    """Calls one outside system. Bound to the event loop of one partition; `call` runs concurrently."""
+    """Calls an outside system. Bound to a partition's event loop; `call` runs concurrently."""
 
     async def open(self) -> None:
         """Open resources that all calls share. Runs before the first clock starts."""
@@ -19,13 +19,13 @@ class Client(Protocol):
         """Release the resources of `open`; also runs after a failure."""
 
     async def call(self, key: Key) -> Any | None:
-        """One attempt: the raw answer, or None for a miss. Raises CallFailed, Throttled or RunStopped."""
+        """Return an attempt's answer, None for a miss. Raises CallFailed, Throttled, RunStopped."""
 
     def columns(self, answer: Any) -> tuple[Any, ...]:
-        """The answer's columns, in the order of `returns`. Raises ValueError with a sentence if it does not fit."""
+        """Return the answer's columns as in `returns`. Raises ValueError if it does not fit."""
 
     def fallback(self, key: Key) -> Any | None:
-        """The fallback answer after a timeout, or None. Raises CallFailed."""
+        """Return the fallback answer after a timeout, or None. Raises CallFailed."""
 
 
 @runtime_checkable
@@ -33,26 +33,26 @@ class Collecting(Protocol):
     """A client that collects keys into one request."""
 
     def has_sent(self, key: Key) -> bool:
-        """Whether a running call of this key is at the service, instead of waiting for others."""
+        """Return whether a running call of this key is at the service, not waiting for others."""
 
 
 @runtime_checkable
 class Requesting(Protocol):
-    """A client whose requests differ from its calls, and which bounds them itself."""
+    """A client whose requests differ from its calls, and which limits them itself."""
 
     def allow(self, requests: int) -> None:
         """Set the highest number of requests in flight."""
 
     def leaving(self) -> int:
-        """The number of requests in flight without a waiting call; they are being cancelled, which may take a while."""
+        """Return the number of requests without a waiting call, which are being cancelled."""
 
 
 @runtime_checkable
 class Enclosing(Protocol):
-    """A caller that can have each of its requests sent by somebody else, where these are not its calls."""
+    """A client that can send its requests, if they differ from its calls, through `way`."""
 
     def send_by(self, way: Callable[[Send, Sequence[Key]], Awaitable[Sequence[Any]]]) -> bool:
-        """Whether it does so from now on; else each of its calls is a request."""
+        """Send requests through `way` from now on; return False if each call is a request."""
 
 
 @runtime_checkable
@@ -63,11 +63,11 @@ class Doubting(Protocol):
         """Register `tell`, which is called with such keys once they are known."""
 
     async def settle(self) -> None:
-        """Wait until no answer can come into doubt any more; there are no more calls."""
+        """Wait until no answer can come into doubt any more; no call follows."""
 
 
 class CallFailed(Exception):  # noqa: N818  # reads as what happened
-    """An attempt without an answer. passing: the failure is transient, and may be the service's."""
+    """An attempt without an answer. passing: the failure is transient, possibly the service's."""
 
     def __init__(self, reason: str, *, passing: bool) -> None:
         super().__init__(reason)
@@ -75,8 +75,9 @@ class CallFailed(Exception):  # noqa: N818  # reads as what happened
 
 
 def failed_by_cancel(error: asyncio.CancelledError) -> CallFailed:
-    """The failure of a user's function that waited for something cancelled. Raises the error if the call itself is
-    cancelled.
+    """Return the failure of a user's function that waited for something cancelled.
+
+    Raises the error if the call itself is cancelled.
     """
     task = asyncio.current_task()
     if task is None or task.cancelling():
@@ -85,9 +86,11 @@ def failed_by_cancel(error: asyncio.CancelledError) -> CallFailed:
 
 
 def failed_by_user(error: BaseException, *, passing: bool) -> CallFailed:
-    """The failure of a user's function that raised this. An interrupt of the process is raised again.
+    """Return the failure for an exception of a user's function. Raises interrupts of the process
+    again.
 
-    SystemExit (sys.exit) and other exceptions that asyncio would pass on would end the run for one row.
+    SystemExit (sys.exit) and other exceptions that asyncio would pass on would end the run because
+    of one row.
     """
     if isinstance(error, KeyboardInterrupt | GeneratorExit):
         raise error
@@ -95,14 +98,14 @@ def failed_by_user(error: BaseException, *, passing: bool) -> CallFailed:
 
 
 class Unclear(CallFailed):
-    """The service answered, but not what became of this key: a call that must not be repeated counts as made."""
+    """The service answered, but left this key's fate open: an unrepeatable call counts as made."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, passing=False)
 
 
 class Redirected(CallFailed):
-    """The service redirects, which is not followed. An error of the declaration, not of the key."""
+    """The service redirects, which is not followed: an error of the declaration, not of the key."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, passing=False)

@@ -1,4 +1,4 @@
-"""A user's coroutine on an executor, with requests through the service's session."""
+"""Runs a user's coroutine on an executor, with requests through the service's session."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class CoroutineClient(SessionClient):
         except asyncio.CancelledError as error:
             raise failed_by_cancel(error) from error
         except BaseException as error:
-            if requests.about_all is not None:  # it takes precedence over the function's result
+            if requests.about_all is not None:  # takes precedence over the function's result
                 raise requests.about_all from error
             if isinstance(error, TidegateError | CallFailed | Throttled):
                 raise
@@ -82,7 +82,12 @@ class CoroutineClient(SessionClient):
 
 
 class Requests:
-    """Http for one run of the coroutine. about_all: throttling or denied access, also if the function caught it."""
+    """Http for a run of the coroutine.
+
+    Attributes:
+        about_all: Throttling or denied access, even if the function caught it.
+        billed: Units that the run billed.
+    """
 
     def __init__(self, session: ServiceSession, counts: RequestCounts, priced: Collection[str], key: Key) -> None:
         self._session = session
@@ -96,7 +101,7 @@ class Requests:
         self._under_way: dict[Asking, asyncio.Task[Any] | None] = {}  # requests, and the task that awaits each
         self._wrappers: dict[Asking, Asking] = {}
         self._is_over = False
-        self._unheard: Exception | None = None  # of a request that nobody awaited
+        self._unheard: Exception | None = None  # of a request without an awaiting caller
         self._ended = asyncio.Event()
 
     def get(self, path: str, *, params: Mapping[str, Any] | None = None, miss: Collection[int] = (404,)) -> Asking:
@@ -107,7 +112,7 @@ class Requests:
     ) -> Asking:
         return self._begun(self._request("POST", path, params, dumped(as_json(json)), miss))
 
-    # -- requests that the function does not await -----------------------------------------------------------------
+    # -- requests that the function does not await -------------------------------------------------
     def _begun(self, request: Asking) -> Asking:
         if self._is_over:
             request.close()
@@ -129,16 +134,19 @@ class Requests:
             self._ended.set()
 
     async def __aenter__(self) -> None:
-        """The function runs."""
+        """Begin the run of the function."""
 
     async def __aexit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
-        """Wait for requests that the function began and did not await; raise CallFailed for what nobody would learn
-        otherwise. If the function failed, cancel them.
+        """Wait for requests that the function began and did not await; after its failure, cancel
+        them.
+
+        Raises:
+            CallFailed: A request was never awaited, or failed unnoticed.
         """
         self._is_over = True
         if not self._under_way:
             return
-        await asyncio.sleep(0)  # what was just given to a task begins
+        await asyncio.sleep(0)  # coroutines just passed to a task begin
         never = [request for request, task in self._under_way.items() if task is None]
         for request in never:
             del self._under_way[request]
@@ -178,9 +186,11 @@ class Requests:
             self.billed[unit] += count
 
     def _url(self, path: str) -> URL:
-        """The URL of a request. Raises ValueError if a key would change the address."""
+        """Return the URL of a request. Raises ValueError if a key would change the address."""
         segments = path.split("/")[1:]
-        is_cut = self._has_empty_key and not segments[-1]  # a trailing slash may be intended, but not from an empty key
+        is_cut = (
+            self._has_empty_key and not segments[-1]
+        )  # a trailing slash may be intended, unless an empty key makes it
         url = URL(self._session.base_url + path)
         if "" in segments[:-1] or is_cut or leads_elsewhere(path) or not is_below(self._session.base_url, url):
             raise ValueError(
@@ -209,7 +219,7 @@ class Requests:
 
 
 def _as_count(many: Any) -> int | None:
-    """The whole number of 0 or more that `many` is, also as 100.0 or as numpy's; else None."""
+    """Return `many` as a whole number, 0 or more, also from 100.0 or numpy's types; else None."""
     try:
         count = int(many)
     except (TypeError, ValueError, OverflowError):

@@ -7,10 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Exchange:
-    """One request and its response as text, without headers and so without credentials.
+    """A request and its response as text, without headers and so without credentials.
 
-    kind: http, sql or function. request: method and URL, the statement, or the function's name. sent: the body, the
-    parameters, or the keys. status: of HTTP.
+    Attributes:
+        kind: http, sql or function.
+        request: Method and URL, the statement, or the function's name.
+        sent: The body, the parameters, or the keys.
+        status: The HTTP status.
+        answer: The response.
     """
 
     kind: str
@@ -26,7 +30,7 @@ EXCHANGES: ContextVar[list[Exchange] | None] = ContextVar("exchanges", default=N
 def trace(
     kind: str, request: str | Callable[[], str], sent: object = None, masked: Callable[[str], str] = str
 ) -> Exchange | None:
-    """Record a request of a row; None if recording is off. masked: masks secrets in a text."""
+    """Record a request of a row, masked by `masked`; return None if recording is off."""
     heard = EXCHANGES.get()
     if heard is None:
         return None

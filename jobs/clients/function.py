@@ -1,4 +1,4 @@
-"""AsyncFunctionLookup on an executor: a user's AsyncFunction, Flink's included, called with a dict of keys."""
+"""Calls a user's AsyncFunction, Flink's included, with a dict of keys on an executor."""
 
 import asyncio
 import inspect
@@ -82,7 +82,7 @@ class FunctionClient:
     def columns(self, answer: Any) -> tuple[Any, ...]:
         values = []
         try:
-            for name, cast in self._reads:  # a comprehension has a frame of its own in Python 3.11
+            for name, cast in self._reads:  # a comprehension adds a frame in Python 3.11
                 values.append(cast(answer.get(name)))
             return tuple(values)
         except ValueError:  # raised again with the column's name

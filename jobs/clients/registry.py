@@ -9,8 +9,10 @@ from jobs.declare.sql_lookup import SqlLookup
 
 
 def client_for(lookup: Lookup, share: int) -> Client:
-    """The client of a lookup, not open yet; its libraries are imported here, not earlier. Raises DeclarationError if an
-    environment variable that the declaration names is not set, or holds no usable address.
+    """Return the client of a lookup, not open yet, and import its libraries only now.
+
+    Raises:
+        DeclarationError: A declared environment variable is not set, or holds no usable address.
     """
     match lookup:
         case HttpLookup():

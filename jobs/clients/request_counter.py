@@ -1,6 +1,7 @@
-"""Counts requests where they are sent: one request may have many keys, and one key may need many requests.
+"""Counts requests when they are sent: a request may have many keys, and a key may need many
+requests.
 
-A Python worker of Spark runs one task at a time, so the counts from `begin` to `counted` belong to its task.
+A Python worker of Spark runs one task at a time, so the counts since `begin` belong to its task.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ DAY = 86_400  # s
 
 @dataclass
 class RequestCounts:
-    """The counts of one lookup in one task. Days are counted from the epoch, in UTC."""
+    """The counts of a lookup in a task. Days are counted from the epoch, in UTC."""
 
     sent: Counter[int] = field(default_factory=Counter)  # day -> requests sent
     items: Counter[int] = field(default_factory=Counter)  # day -> keys in them
     units: dict[str, Counter[int]] = field(default_factory=dict)  # a coroutine's unit -> day -> number
     lost: Counter[str] = field(default_factory=Counter)  # units of runs without an answer
     answered: int = 0  # requests that brought an answer or a miss
-    repeated: int = 0  # requests with a key that an earlier one got no answer for; of batches and second calls
+    repeated: int = 0  # requests with a key that got no answer before; of batches and second calls
     throttled: int = 0  # requests that the service throttled
     in_doubt: int = 0  # answers that may be another key's, after an extra response on their connection
     seconds: float = 0.0  # sum of the requests' times
@@ -36,7 +37,7 @@ class RequestCounts:
     lookup: str = ""
 
     def request(self, items: int | Unasked = 1) -> Request:
-        """A request with this many new keys, to be notified when it is sent and when it ends."""
+        """Return a request with this many new keys; notify it when it is sent and when it ends."""
         return Request(self, items if isinstance(items, Unasked) else Unasked(items))
 
     def bill(self, unit: str, many: int) -> None:
@@ -47,12 +48,12 @@ class RequestCounts:
             call.bill(unit, many)
 
     def meter(self, unit: str, day: int, many: int) -> None:
-        """Count it on disk too, where the run has a bill."""
+        """Count it on disk too, if the run has a bill."""
         if _meter is not None:
             _meter.add(self.lookup, unit, day, many)
 
     def repeats(self) -> None:
-        """Count a second call for a key whose first one has no answer yet."""
+        """Count a second call for a key whose first call has no answer yet."""
         self.repeated += 1
 
     def not_now(self) -> None:
@@ -61,23 +62,24 @@ class RequestCounts:
 
 
 class Call(Protocol):
-    """The call that a context belongs to, where its use is limited."""
+    """The call of the current context, if its use is limited."""
 
     def request_left(self, items: int) -> None:
-        """One of its requests is about to leave, with so many keys that no earlier one had.
+        """Note that a request is about to leave, with `items` keys that no earlier request had.
 
-        Raises TimeoutError after the end of the call.
+        Raises:
+            TimeoutError: The call has ended.
         """
 
     def request_ended(self) -> None:
-        """A request of it was answered, or failed."""
+        """Note that a request was answered, or failed."""
 
     def bill(self, unit: str, many: int) -> None:
-        """It reports so many units."""
+        """Note that the call reports so many units."""
 
 
 class Unasked:
-    """Keys of several requests: they count with the first of these that is sent."""
+    """Keys of several requests: they count with the first request that is sent."""
 
     __slots__ = ("_items",)
 
@@ -90,7 +92,7 @@ class Unasked:
 
 
 class Request:
-    """One request: in flight from the moment it has a connection, and sent once its first bytes are written."""
+    """A request: in flight once it has a connection, sent once its first bytes are written."""
 
     __slots__ = ("_call", "_clock", "_counts", "_in_flight", "_items", "_left_at", "_unasked", "connection")
 
@@ -102,7 +104,7 @@ class Request:
         self._left_at: float | None = None
         self._in_flight = False
         self._items = 0
-        self.connection: Any = None  # of HTTP: the connection in use
+        self.connection: Any = None  # for HTTP, the connection in use
 
     def leaves(self, connection: Any = None) -> None:
         """Note that it has a connection.
@@ -125,8 +127,9 @@ class Request:
         self._left_at = self._clock()
 
     def is_written(self) -> None:
-        """Count it as sent, right before its first bytes are written: a request that is cancelled, or whose process is
-        killed, while it has a connection but has written nothing costs nothing.
+        """Count it as sent, right before its first bytes are written.
+
+        A request that has a connection but is cancelled or killed before it writes costs nothing.
         """
         counts, day = self._counts, _today()
         counts.meter("request", day, 1)
@@ -135,7 +138,7 @@ class Request:
         counts.items[day] += self._items
 
     def frees_its_connection(self) -> None:
-        """Note that its connection is free, because the next request may use it before this one's caller ends it."""
+        """Note that its connection is free: the next request may use it before this one ends."""
         if self._in_flight:
             self._in_flight = False
             self._counts.in_flight -= 1
@@ -153,7 +156,7 @@ def _today(clock: Callable[[], float] = time.time) -> int:
 
 
 IN_CALL: ContextVar[Call | None] = ContextVar("in_call", default=None)
-LEAVING: ContextVar[Request] = ContextVar("leaving")  # this context's request that waits for a connection
+LEAVING: ContextVar[Request] = ContextVar("leaving")  # the context's request that waits for a connection
 _counts: dict[str, RequestCounts] = {}  # by lookup
 _earlier: dict[str, int] = {}  # by lookup: calls of the task's lost attempts
 _meter: BillingMeter | None = None  # of the task
@@ -164,7 +167,7 @@ def counts_of(lookup: str) -> RequestCounts:
 
 
 def begin(meter: BillingMeter | None = None) -> None:
-    """Reset the counts at the start of a task. meter: counts on disk what is billed."""
+    """Reset the counts at the start of a task. meter: counts on disk what services bill."""
     global _meter  # noqa: PLW0603  # of the task, as the counts
     if _meter is not None:
         _meter.close()
@@ -174,7 +177,7 @@ def begin(meter: BillingMeter | None = None) -> None:
 
 
 def note_earlier(lookup: str, calls: int) -> None:
-    """Note the calls of lost attempts of the task, whose answers it takes from the ledger."""
+    """Note the calls of the task's lost attempts, whose answers it reads from the ledger."""
     _earlier[lookup] = calls
 
 

@@ -1,4 +1,4 @@
-"""The body of an answer, as JSON in the service's charset, and the displayed part of an error's body."""
+"""Reads an answer's body as JSON in the service's charset, and the start of an error's body."""
 
 import asyncio
 import json
@@ -13,8 +13,8 @@ from jobs.declare.answers.json_text import read_json
 
 SHOWN = 500  # displayed characters of an error's body
 READ = 8_192  # bytes read of an error's body
-AT_MOST = 2.0  # s to wait for it: the status alone would do
-LONGEST_SECRET = 1_000  # characters; a cut body may end in half a secret
+AT_MOST = 2.0  # s to wait for it: the status alone is enough
+LONGEST_SECRET = 1_000  # characters; a cut body may end inside a secret
 TAG = re.compile(r"<(?:style|script)[^<>]*>[^<]*|<[^<>]*>")
 BEGUN = re.compile(r"[-.]?|[eE][-+]?|\\?u?[0-9a-fA-F]{0,4}")  # the start of a number or of an escape
 
@@ -24,9 +24,16 @@ class BrokenOff(ValueError):  # noqa: N818  # says what is wrong with it
 
 
 def loaded(body: bytes, charset: str | None = None, *, ambiguous: bool = False) -> Any:
-    """The JSON. charset: from Content-Type; None: by JSON's own rule. ambiguous: as in `read_json`.
+    """Return the JSON of a body.
 
-    Raises ValueError for invalid JSON, NaN and infinity (also as 1e999), and BrokenOff for a truncated body.
+    Args:
+        body: The bytes.
+        charset: From Content-Type; None: JSON's rule decides.
+        ambiguous: As in `read_json`.
+
+    Raises:
+        BrokenOff: The body is truncated.
+        ValueError: The JSON is invalid, or has NaN or infinity (also as 1e999).
     """
     text = _text(body, charset)
     try:
@@ -59,14 +66,14 @@ def _text(body: bytes, charset: str | None) -> str:
 
 
 def is_sized(response: aiohttp.ClientResponse) -> bool:
-    """Whether HTTP marks the end of the body. Otherwise a broken connection looks like the end."""
+    """Return whether HTTP marks the body's end. If not, a broken connection looks like the end."""
     headers = response.headers
     sized = "Content-Length" in headers or "chunked" in headers.get("Transfer-Encoding", "").lower()
     return sized or response.status == 204
 
 
 async def error_text(response: aiohttp.ClientResponse) -> str:
-    """The start of an error's body without HTML tags; empty if it has none, or if it does not arrive in time."""
+    """Return the start of an error's body without HTML tags; empty if none arrives in time."""
     body, content = bytearray(), response.content
     with suppress(aiohttp.ClientError, TimeoutError):
         async with asyncio.timeout(AT_MOST):

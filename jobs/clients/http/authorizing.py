@@ -1,6 +1,7 @@
-"""Authentication on an executor: the headers of each request, and one token per process with one request at a time.
+"""Authentication on an executor: the headers of each request, and a token per process.
 
-Secrets are read here when a task starts, and are sent only in headers and token requests.
+Secrets are read here when a task starts, and are sent only in headers and token requests. Each
+process has at most one token request in flight.
 """
 
 from __future__ import annotations
@@ -38,8 +39,15 @@ TOKEN_BYTES = 65_536  # a longer answer is not a token
 
 
 def authorizer(auth: Auth | None, service: str, transport: Transport | None = None) -> Authorizer:
-    """The authorizer of a service. Raises DeclarationError if a secret is not set or not valid in a header. transport:
-    for token requests.
+    """Return the authorizer of a service.
+
+    Args:
+        auth: The declared authentication.
+        service: The service's name, for messages.
+        transport: For token requests.
+
+    Raises:
+        DeclarationError: A secret is not set or not valid in a header.
     """
     match auth:
         case None:
@@ -75,7 +83,7 @@ def _base64(text: str) -> str:
 
 
 def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
-    """`text` with *** for each secret in any encoding."""
+    """Return `text` with *** for each secret in any encoding."""
     for secret in secrets:
         for written in _spellings(secret):
             text = text.replace(written, "***")
@@ -86,7 +94,7 @@ def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
 
 
 def _spellings(secret: str) -> list[str]:
-    """The texts by which an error may repeat a secret; the longest first, because one may contain another."""
+    """Return the forms in which an error may repeat a secret, longest first, as they nest."""
     octets = secret.encode()
     texts = {
         secret,
@@ -96,7 +104,7 @@ def _spellings(secret: str) -> list[str]:
         quote(secret, safe=""),
         quote_plus(secret),
     }
-    if len(octets) >= SHORTEST_ENCODED:  # a shorter one would mask other texts
+    if len(octets) >= SHORTEST_ENCODED:  # shorter digits would mask other texts
         texts |= {octets.hex(), octets.hex().upper()}
         for place in range(3):
             inside = _base64_inside(octets, place)
@@ -105,9 +113,11 @@ def _spellings(secret: str) -> list[str]:
 
 
 def _base64_inside(octets: bytes, place: int) -> str:
-    """The base64 characters that depend on these bytes alone, wherever they stand in what is encoded.
+    """Return the base64 characters that depend only on these bytes, wherever they are in the input.
 
-    place: their distance from a multiple of 3.
+    Args:
+        octets: The bytes.
+        place: Their distance from a multiple of 3.
     """
     encoded = base64.b64encode(bytes(place) + octets).decode()
     end = (place + len(octets)) * 8 // 6
@@ -115,8 +125,9 @@ def _base64_inside(octets: bytes, place: int) -> str:
 
 
 class Authorizer:
-    """Adds authentication to requests: the same headers to each, or a query parameter with its secret. Bound to the
-    event loop of one partition.
+    """Adds authentication to requests: headers, or a query parameter with its secret.
+
+    Bound to the event loop of one partition.
     """
 
     def __init__(
@@ -130,22 +141,25 @@ class Authorizer:
         self._secrets = secrets
 
     async def open(self) -> None:
-        """Get what the first request needs. Raises RunStopped if that fails."""
+        """Fetch what the first request needs. Raises RunStopped if that fails."""
 
     async def close(self) -> None:
-        """End what `open` and `headers` began."""
+        """End the requests that `open` and `headers` began."""
 
     async def headers(self) -> Mapping[str, str]:
-        """The headers of one request. Raises CallFailed if no token is available now, AccessRefused if the server
-        refuses one.
+        """Return the headers of a request.
+
+        Raises:
+            CallFailed: No token is available now.
+            AccessRefused: The server refuses a token.
         """
         return self._headers
 
     def accepted(self, headers: Mapping[str, str]) -> None:
         """Note that the service accepted these headers."""
 
-    def refused(self, headers: Mapping[str, str]) -> bool:  # noqa: ARG002  # there are no others
-        """Handle a 401 to these headers; True if the next request will have new ones."""
+    def refused(self, headers: Mapping[str, str]) -> bool:  # noqa: ARG002  # the headers never change
+        """Handle a 401 to these headers; return True if the next request will have new headers."""
         return False
 
     def masked(self, text: str) -> str:
@@ -163,11 +177,12 @@ _TOKENS: dict[tuple[str, ...], _Token] = {}  # by client, address and scope; onl
 
 
 class TokenHeaders(Authorizer):
-    """OAuth 2 client credentials: a token for all requests of a partition, and of later ones in this process.
+    """OAuth 2 client credentials: a token for all requests of a partition, and of later partitions
+    in this process.
 
-    Spark runs the tasks of a slot in one process, so a run fetches a token per slot, not per task. It is renewed in the
-    background before it expires, and once after a 401, by one request at a time. Calls wait only while no token is
-    valid.
+    Spark runs the tasks of a slot in one process, so a run fetches a token per slot, not per task.
+    One request at a time renews the token, in the background before it expires, and once after a
+    401. Calls wait only while no token is valid.
     """
 
     def __init__(self, auth: OAuth2ClientCredentials, service: str, transport: Transport | None = None) -> None:
@@ -180,10 +195,10 @@ class TokenHeaders(Authorizer):
         self._service = service
         self._id, self._secret = _read(auth.client_id), _read(auth.client_secret)
         self._kept_as = (self._url, auth.client_auth, auth.scope or "", self._id, self._secret)
-        self._tokens: tuple[str, ...] = ()  # the last two, because a late answer may be about the previous one
+        self._tokens: tuple[str, ...] = ()  # the last two, as a late answer may be about the previous token
         self._renew_at = self._ends_at = 0.0
         self._taken = False  # the service accepted this token
-        self._after_refusal = False  # fetched because the previous one got a 401
+        self._after_refusal = False  # fetched because the previous token got a 401
         self._fetching: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -216,7 +231,7 @@ class TokenHeaders(Authorizer):
 
     def _fetched(self, task: asyncio.Task[None]) -> None:
         self._fetching = None
-        if not task.cancelled() and task.exception() is not None:  # a waiting call raises it, or the next one retries
+        if not task.cancelled() and task.exception() is not None:  # a waiting call raises it, or the next call retries
             self._renew_at = asyncio.get_running_loop().time() + TOKEN_PAUSE
 
     def accepted(self, headers: Mapping[str, str]) -> None:
@@ -243,7 +258,7 @@ class TokenHeaders(Authorizer):
         return without_secrets(text, (self._secret, pair, *tokens))
 
     async def _fetch(self) -> None:
-        """A new token. Raises CallFailed for a transient failure, AccessRefused if the server refuses."""
+        """Fetch a new token. Raises CallFailed for a transient failure, or AccessRefused."""
         auth = self._auth
         form = {"grant_type": "client_credentials"} | ({"scope": auth.scope} if auth.scope else {})
         headers = {"Accept": "application/json"}
@@ -298,7 +313,7 @@ class TokenHeaders(Authorizer):
 
 
 class _TokenConnector(WatchedConnector):
-    """A connector for one request, whose answer is rejected if another one follows it."""
+    """A connector for a single request, whose answer is rejected if another answer follows it."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(lambda: QUIET_AT_LEAST, lambda _: None, **options)
@@ -311,7 +326,7 @@ class _TokenConnector(WatchedConnector):
         return connection
 
     async def brought_one(self) -> bool:
-        """Whether no data followed the answer for a while."""
+        """Return whether no data followed the answer for a while."""
         assert self._used is not None
         self._used.brought([()])
         await self.settle()
@@ -319,7 +334,7 @@ class _TokenConnector(WatchedConnector):
 
 
 async def _read_whole(content: aiohttp.StreamReader) -> bytes:
-    """The body, which may arrive in pieces; cut if it is too long for a token."""
+    """Return the body, which may arrive in pieces; cut if it is too long for a token."""
     body = b""
     while len(body) < TOKEN_BYTES and not content.at_eof():
         body += await content.readany()
@@ -327,10 +342,10 @@ async def _read_whole(content: aiohttp.StreamReader) -> bytes:
 
 
 def _token(body: bytes) -> tuple[str | None, float]:
-    """The bearer token in an answer, if there is one, and its lifetime in seconds.
+    """Return the bearer token in an answer, or None, and its lifetime in seconds.
 
-    Many servers leave out `token_type`, or write it in their own way. A lifetime that nobody can
-    read, or of no time, is unknown: the token is used until a 401.
+    Many servers leave out `token_type`, or write it differently. If the lifetime is unreadable or
+    not positive, the token is used until a 401.
     """
     try:
         answer = json.loads(body)
@@ -350,7 +365,7 @@ def _lifetime(given: Any) -> float:
 
 
 def _reason(body: bytes) -> str:
-    """The error code of RFC 6749, section 5.2, if there is one; nothing else of the body."""
+    """Return the error code of RFC 6749, section 5.2, if present; nothing else of the body."""
     try:
         code = json.loads(body)["error"]
     except (ValueError, KeyError, TypeError, RecursionError):

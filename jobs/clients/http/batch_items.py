@@ -1,4 +1,4 @@
-"""Batches on the wire: keys become items of one request, and its answer an outcome for each key."""
+"""Batches on the wire: keys become items of a request, and its answer an outcome for each key."""
 
 import decimal
 import json
@@ -23,7 +23,13 @@ from jobs.wording import one_line
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """The items of one request. of_key: for each key the index of its item, or why it has none."""
+    """The items of a request.
+
+    Attributes:
+        ids: The items' ids.
+        asked: The items' JSON.
+        of_key: By key, the index of its item, or the reason for its absence.
+    """
 
     ids: list[str]
     asked: list[Any]
@@ -31,7 +37,7 @@ class Items:
 
 
 class ItemRequests:
-    """One lookup's batches. Answers are matched to items by id, by position or in their order."""
+    """A lookup's batches. Answers are matched to items by id, by position or in their order."""
 
     def __init__(
         self,
@@ -61,7 +67,7 @@ class ItemRequests:
         return self._by_key
 
     def items(self, keys: Sequence[Key]) -> Items:
-        """An item for each key; one for all equal keys if answers are matched by key."""
+        """Return an item for each key; equal keys share an item if answers are matched by key."""
         ids: list[str] = []
         asked: list[Any] = []
         of_key: list[int | CallFailed] = []
@@ -85,13 +91,17 @@ class ItemRequests:
         return dumped(self._body.filled({ITEMS: items.asked}))
 
     def outcomes(self, items: Items, response: Response) -> list[Any]:
-        """For each key its answer, None for a miss, or its exception.
+        """Return by key its answer, None for a miss, or its exception.
 
-        Raises CallFailed if answers cannot be matched, Throttled if the whole answer is throttling.
+        Raises:
+            CallFailed: Answers cannot be matched to items.
+            Throttled: The whole answer means throttling.
         """
         found = self._answers.value(response.content)
         is_list = isinstance(found, list)
-        if not (is_list and found) and self._throttles.hold_for(response.content):  # throttling with an empty list too
+        if not (is_list and found) and self._throttles.hold_for(
+            response.content
+        ):  # an empty list may also mean throttling
             raise Throttled("throttled, by the answer", response.retry_after)
         if not is_list:
             shown = one_line(self._masked(json.dumps(response.content, default=str)), SHOWN)
@@ -114,7 +124,7 @@ class ItemRequests:
         return self._by_place(items, answers) if self._position is None else self._by_position(items, answers)
 
     def _by_position(self, items: Items, answers: list[Any]) -> list[Any]:
-        """Raises CallFailed unless every place has one answer: numbers from 1 would shift all of them."""
+        """Match answers by position. Raises CallFailed unless each position has one answer."""
         assert self._position is not None
         given = [id_text(self._position.value(answer)) for answer in answers]
         if sorted(given, key=str) != sorted(items.ids):
@@ -176,7 +186,7 @@ class ItemRequests:
 
 
 def id_text(value: Any) -> str | None:
-    """The id as sent, if it returns as text or as a number, with any number of digits."""
+    """Return the id as sent, if it returns as text or as a number, with any number of digits."""
     if isinstance(value, float | decimal.Decimal) and math.isfinite(value):
         exact = decimal.Decimal(str(value))
         whole = int(exact)
@@ -185,7 +195,7 @@ def id_text(value: Any) -> str | None:
 
 
 def dumped(value: Any) -> bytes:
-    """JSON for the request, with all digits of a Decimal. Raises ValueError for a value that JSON cannot represent."""
+    """Return a request's JSON, with all digits of a Decimal. Raises ValueError for other types."""
     try:
         return orjson.dumps(value, default=_number)
     except orjson.JSONEncodeError as error:

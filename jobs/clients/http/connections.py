@@ -1,4 +1,4 @@
-"""The pool of watched connections: which are open, retired, and closed before their last answer."""
+"""The pool of watched connections: open, retired, and closed before their last answer."""
 
 import asyncio
 from collections import deque
@@ -12,17 +12,17 @@ from jobs.declare.lookup import Key
 
 Doubt = Callable[[Sequence[Key]], None]  # receives the keys whose answers may be another key's
 
-CONNECTIONS_KEPT = 100  # closed before their last answer, with the keys of their answers
-CLOSED_WITHIN = 0.5  # s for the farewell of TLS and for unsent data; then it is cut off
+CONNECTIONS_KEPT = 100  # connections closed before their last answer, with the answers' keys
+CLOSED_WITHIN = 0.5  # s for TLS's close and unsent data; then the connection is aborted
 
 
 class WatchedConnector(aiohttp.TCPConnector):
     """A pool of watched connections.
 
     Args:
-        quiet: How long (s) nothing may come after the last answer until a connection is sound.
-        doubt: Called with the keys of a connection's answers, at a response too many.
-        options: Of TCPConnector.
+        quiet: Returns for how long (s) a sound connection is silent after its last answer.
+        doubt: Called with the keys of a connection's answers, after an extra response.
+        options: Options of TCPConnector.
     """
 
     def __init__(self, quiet: Callable[[], float], doubt: Doubt, **options: Any) -> None:
@@ -35,7 +35,7 @@ class WatchedConnector(aiohttp.TCPConnector):
         self._leaving: dict[WatchedConnection, None] = {}  # retired, not judged yet; oldest first
 
     async def connect(self, *arguments: Any, **options: Any) -> aiohttp.connector.Connection:
-        """A connection without unrequested data."""
+        """Return a connection without unrequested data."""
         while True:
             connection = await super().connect(*arguments, **options)
             try:
@@ -58,14 +58,14 @@ class WatchedConnector(aiohttp.TCPConnector):
             return transport
         if transport is None or protocol is None:
             raise aiohttp.ServerDisconnectedError
-        if protocol.should_close:  # it is new, so data came
+        if protocol.should_close:  # a new connection should not, so data came
             raise aiohttp.ClientConnectionError("the service answered before it was asked")
         watched = WatchedConnection(transport, protocol, self)
         self._open[watched] = None
         return watched
 
     async def settle(self) -> None:
-        """Retire all connections out of use, and wait until they are judged."""
+        """Retire all unused connections, and wait until they are judged."""
         for watched in [*self._open]:
             if not watched.in_use:
                 watched.close()
@@ -73,7 +73,7 @@ class WatchedConnector(aiohttp.TCPConnector):
             await watched.judged.wait()
 
     async def close(self, **options: Any) -> None:
-        """Close everything now, judge each connection by the data so far, and cut off stragglers."""
+        """Close everything now, judge each connection by the data so far, and abort stragglers."""
         await super().close(**options)
         for watched in [*self._open]:
             watched.close()
@@ -86,9 +86,9 @@ class WatchedConnector(aiohttp.TCPConnector):
             for watched in [*self._open]:
                 watched.abort()
 
-    # -- called by the connections -------------------------------------------------------------------
+    # -- called by the connections -----------------------------------------------------------------
     def doubt(self, keys: Sequence[Key]) -> None:
-        """Doubt these answers, and those of connections that were closed before their last one."""
+        """Doubt these answers, and those of connections closed before their last answer."""
         self._has_doubted = True
         for doubted in [keys, *self._unjudged]:
             if doubted:
@@ -103,7 +103,7 @@ class WatchedConnector(aiohttp.TCPConnector):
 
     def retired(self, watched: WatchedConnection) -> None:
         self._leaving[watched] = None
-        if len(self._leaving) > self.limit:  # a hanging service does not see ever more of them
+        if len(self._leaving) > self.limit:  # bounds the open connections to a hanging service
             next(iter(self._leaving)).end()
 
     def left(self, watched: WatchedConnection) -> None:

@@ -1,14 +1,14 @@
-"""The content coding of a body: gzip or deflate, undone once the body has arrived whole."""
+"""Undoes the content coding of a body, gzip or deflate, once the whole body has arrived."""
 
 import zlib
 from typing import Any
 
 GZIP, DEFLATE, RAW_DEFLATE = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
-CODINGS = "gzip, deflate"  # of Accept-Encoding
+CODINGS = "gzip, deflate"  # for Accept-Encoding
 
 
 class NotDecodable(ValueError):  # noqa: N818  # says what is wrong with it
-    """The body is not in the coding that its Content-Encoding names, or no coding that is read."""
+    """The body is not in its Content-Encoding, or that coding is not supported."""
 
 
 class TooLong(Exception):  # noqa: N818  # says what is wrong with it
@@ -16,17 +16,17 @@ class TooLong(Exception):  # noqa: N818  # says what is wrong with it
 
 
 def is_coded(coding: str) -> bool:
-    """Whether a Content-Encoding of this value changes the body."""
+    """Return whether a Content-Encoding of this value changes the body."""
     return coding.strip().lower() not in ("", "identity")
 
 
 def decoded(body: bytes, coding: str, largest: int) -> tuple[bytes, bool]:
-    """The body without its content coding, and whether the coding's own end is in it.
+    """Return the decoded body, and whether it has the coding's end marker.
 
     Args:
-        body: As it arrived.
-        coding: The value of Content-Encoding; empty without one.
-        largest: Bytes of the decoded body that are allowed.
+        body: The body as it arrived.
+        coding: The value of Content-Encoding; empty without the header.
+        largest: Highest allowed number of bytes of the decoded body.
 
     Raises:
         NotDecodable: The body is not in this coding.
@@ -50,7 +50,7 @@ def decoded(body: bytes, coding: str, largest: int) -> tuple[bytes, bool]:
 
 
 def decoded_start(body: bytes, coding: str, most: int) -> bytes:
-    """At most so many bytes of the decoded body; empty if it is not in this coding."""
+    """Return the first `most` bytes of the decoded body; empty if it is not in this coding."""
     try:
         decoder = _decoder(coding, body)
         return body if decoder is None else decoder.decompress(body, most)

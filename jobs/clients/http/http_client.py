@@ -1,4 +1,4 @@
-"""HttpLookup on an executor: sends requests through a ServiceSession and maps answers to columns by JSON paths."""
+"""HttpLookup on an executor: sends requests, and maps answers to columns by JSON paths."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -27,8 +27,8 @@ from jobs.declare.values.fingerprint import fingerprint
 from jobs.declare.values.templates import JsonTemplate, as_text, placeholders
 from jobs.wording import one_line
 
-NO_SEGMENT = ("", ".", "..")  # servers and proxies remove them from a path, and .. also the segment before it
-REFUSALS = (400, 413, 422)  # of a whole batch: possibly because of one bad item, or its size
+NO_SEGMENT = ("", ".", "..")  # servers and proxies remove them from a path, and with .. the segment before it
+REFUSALS = (400, 413, 422)  # of a whole batch, possibly for a bad item or its size
 
 
 class HttpClient(SessionClient, BatchingClient):
@@ -145,14 +145,14 @@ class HttpClient(SessionClient, BatchingClient):
         )
 
     def _idempotency(self, key: Key) -> Mapping[str, str]:
-        """The header that names this key's call, the same in every attempt, run and process."""
+        """Return the header that names this key's call, equal in every attempt and run."""
         if self._lookup.idempotency_header is None:
             return NO_HEADERS
         called = json.dumps([self._of_request, *map(as_text, key)])
         return {self._lookup.idempotency_header: str(uuid5(NAMESPACE_OID, called))}
 
     def _url(self, values: Mapping[str, Any]) -> URL:
-        """The URL of a request. Raises ValueError if a key would change the address."""
+        """Return the URL of a request. Raises ValueError if a key would change the address."""
         path = "".join([text if name is None else text + escaped(values[name]) for text, name in self._path])
         segments = path.partition("?")[0].split("/")
         for place in self._keyed:
@@ -164,8 +164,11 @@ class HttpClient(SessionClient, BatchingClient):
         return URL(self._session.base_url + path, encoded=True)
 
     async def _ask_together(self, requests: ItemRequests, keys: Sequence[Key]) -> Sequence[Any]:
-        """One outcome per key. Raises BatchRefused if one key may be the reason for a refusal, and the others may be
-        sent again.
+        """Return an outcome per key.
+
+        Raises:
+            BatchRefused: A single key may be the reason for a refusal, and the others may be sent
+                again.
         """
         items = requests.items(keys)
         if not items.asked:
@@ -187,7 +190,7 @@ class HttpClient(SessionClient, BatchingClient):
             raise
         except ValueError as error:
             raise CallFailed(str(error), passing=False) from error
-        if requests.answers_name_keys and response.connection is not None:  # misses do not
+        if requests.answers_name_keys and response.connection is not None:  # a miss names no key
             response.connection.brought([key for key, outcome in zip(keys, outcomes, strict=True) if outcome is None])
         return outcomes
 
@@ -221,7 +224,7 @@ class HttpClient(SessionClient, BatchingClient):
 
 
 def _picked(lookup: HttpLookup, column: str, spark_type: str) -> Callable[[Any], Any]:
-    """A column's value in an answer: the path's value, or all its values for an ARRAY whose path may match several."""
+    """Return the function that reads a column: all the path's values for an ARRAY, else one."""
     path = JsonPath(f"paths: {column}", lookup.paths.get(column, f"$.{column}"), lenient=True)
     return path.values if spark_type.startswith("ARRAY") and not path.picks_one else path.value
 

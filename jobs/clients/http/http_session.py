@@ -1,4 +1,4 @@
-"""Requests to an HTTP service from one partition through aiohttp, with JSON or Tidegate's errors as results."""
+"""Sends a partition's requests to an HTTP service through aiohttp, and returns JSON."""
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -30,7 +30,7 @@ from jobs.wording import one_line
 REDIRECTS = (300, 301, 302, 303, 305, 307, 308)
 PROXY_WANTS_PASSWORD = 407
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-CODING_ADDS = 1_024  # bytes that a coding adds at most to a body that it cannot make shorter
+CODING_ADDS = 1_024  # highest number of bytes by which a coding lengthens a body
 
 
 @dataclass(slots=True)
@@ -40,14 +40,14 @@ class Response:
     status: int
     content: Any
     is_miss: bool
-    headers: Any  # of aiohttp: names ignore case
+    headers: Any  # aiohttp's: names ignore case
     size: int = 0  # bytes of the body, unpacked
-    is_ambiguous: bool = False  # an object of the content has a member twice, and is an `Ambiguous`
+    is_ambiguous: bool = False  # an object in the content is an `Ambiguous`
     connection: WatchedConnection | None = None  # the connection that brought it
 
     @property
     def retry_after(self) -> float:
-        """Seconds to wait where the content means throttling."""
+        """Seconds to wait, if the content means throttling."""
         return throttling.pause(self.headers)
 
 
@@ -65,11 +65,11 @@ class AnswerTooLarge(Unclear):
 
 
 class _Connector(WatchedConnector):
-    """Tells each request that it got or lost its connection."""
+    """Notifies each request when it gets or loses its connection."""
 
     async def connect(self, *arguments: Any, **options: Any) -> aiohttp.connector.Connection:
         request = LEAVING.get()
-        if request.connection is not None:  # aiohttp would send it again; every attempt must be counted
+        if request.connection is not None:  # aiohttp retries by itself, but every attempt must be counted
             raise request.connection.failure()
         connection = await super().connect(*arguments, **options)
         watched = connection.transport
@@ -85,8 +85,9 @@ class _Connector(WatchedConnector):
 
 
 class ServiceSession:
-    """One aiohttp session with a connection per allowed call in flight. It verifies certificates and follows no
-    redirects.
+    """An aiohttp session with a connection per allowed call in flight.
+
+    It verifies certificates and follows no redirects.
     """
 
     def __init__(
@@ -104,8 +105,21 @@ class ServiceSession:
         headers: Mapping[str, str] = NO_HEADERS,
         secrets: Sequence[str] = (),
     ) -> None:
-        """unanswered: statuses below 300 that are no answers, with why. in_items: an answer holds the answers of
-        several keys, so that an ambiguous object in it may concern only one of them.
+        """Prepare the session; `open` creates it.
+
+        Args:
+            service: The service.
+            share: Calls in flight.
+            attempt_timeout: Seconds for a request.
+            max_answer_bytes: A larger answer is an error.
+            throttled: Statuses that mean throttling.
+            errors: Statuses that are errors of the key.
+            unanswered: Statuses below 300 that are no answers, with the reason.
+            in_items: Whether an answer has the answers of several keys, so that an ambiguous object
+                may concern only one key.
+            counts: The lookup's counts.
+            headers: Sent with every request.
+            secrets: Texts to mask in messages.
         """
         self.base_url = service.base_url
         self._shown_url = service.shown_url
@@ -129,7 +143,7 @@ class ServiceSession:
         self._headers_of_json = CIMultiDict({"Content-Type": "application/json"})
         self._headers_of_json.update(headers)
         self._authorizer = authorizer(service.auth, service.name, self._transport)
-        self._in_doubt: set[str] = set()  # keys whose answers came into doubt after the start of their last call
+        self._in_doubt: set[str] = set()  # keys whose answers came into doubt since their last call began
         self._tell_doubt: Callable[[Sequence[Key]], None] = lambda _keys: None
         self._connector: _Connector
         self._session: aiohttp.ClientSession | None = None
@@ -141,8 +155,8 @@ class ServiceSession:
             timeout=aiohttp.ClientTimeout(total=self._attempt_timeout),
             raise_for_status=False,
             headers={"Accept-Encoding": CODINGS},
-            auto_decompress=False,  # else a whole body that cannot be decoded looks like a lost connection
-            cookie_jar=aiohttp.DummyCookieJar(),  # a cookie of one row's answer would go with another row's request
+            auto_decompress=False,  # otherwise an undecodable body looks like a lost connection
+            cookie_jar=aiohttp.DummyCookieJar(),  # a cookie from a row's answer would be sent with other rows
             **self._transport.options_for(self.base_url),
         )
         await self._authorizer.open()
@@ -152,18 +166,18 @@ class ServiceSession:
         if self._session is not None:
             await self._session.close()
 
-    # -- answers in doubt ----------------------------------------------------------------------------------------------
+    # -- answers in doubt --------------------------------------------------------------------------
     def tell_doubt(self, tell: Callable[[Sequence[Key]], None]) -> None:
         """Register `tell`, which is called with keys whose connection brought an extra response."""
         self._tell_doubt = tell
 
     async def settle(self) -> None:
-        """Wait until every connection was quiet for long enough, so that its answers are not in doubt."""
+        """Wait until every connection was silent for long enough to clear its answers of doubt."""
         if self._session is not None:
             await self._connector.settle()
 
     def _quiet(self) -> float:
-        """The time in s for which a connection is watched after its last answer: that of two requests."""
+        """Return for how long (s) a connection is watched: the time of two requests."""
         counts = self._counts
         return min(max(QUIET_AT_LEAST, 2 * counts.seconds / max(1, counts.sent.total())), QUIET_AT_MOST)
 
@@ -182,7 +196,7 @@ class ServiceSession:
         if self._in_doubt and repr(key) in self._in_doubt:
             raise CallFailed("its connection gave an extra response, so the answer may be another key's", passing=True)
 
-    # -- requests ------------------------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
     async def request(
         self,
         method: str,
@@ -195,11 +209,22 @@ class ServiceSession:
         keys: Sequence[Key] = (),
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> Response:
-        """Send one request. body: JSON. misses: statuses of a miss. received: bytes of this answer's earlier pages.
-        items: its keys, without those of an earlier page. keys: the keys of its answers, unless each contains its key.
-        headers: of this request only.
+        """Send a request.
 
-        Raises CallFailed, Throttled and AccessRefused.
+        Args:
+            method: The HTTP method.
+            url: The address.
+            body: JSON.
+            misses: Statuses of a miss.
+            received: Bytes of this answer's earlier pages.
+            items: The number of its keys, without those of an earlier page.
+            keys: The keys of its answers, unless each answer contains its key.
+            headers: Headers of this request only.
+
+        Raises:
+            CallFailed: The request failed.
+            Throttled: The service throttles.
+            AccessRefused: The service denies access.
         """
         request = self._counts.request(items)
         LEAVING.set(request)
@@ -260,7 +285,7 @@ class ServiceSession:
             case aiohttp.ClientConnectorError(os_error=cause):
                 to = " to the proxy" if isinstance(error, aiohttp.ClientProxyConnectionError) else ""
                 return CallFailed(f"cannot connect{to}: {cause.strerror or cause}", passing=True)
-            case aiohttp.ClientResponseError():  # its text contains the URL with the key, and a made-up status
+            case aiohttp.ClientResponseError():  # its text contains the URL with the key, and an invented status
                 return self._failure(f"the answer cannot be read: {error.message}", passing=True)
             case aiohttp.ClientError():
                 return self._failure(f"connection lost: {error or type(error).__name__}", passing=True)
@@ -304,7 +329,7 @@ class ServiceSession:
         raise StatusFailed(message, status, passing=(status >= 500 or status == 408) and status not in self._errors)
 
     def _loaded(self, answer: bytes, response: aiohttp.ClientResponse, *, is_whole: bool) -> Any:
-        """The answer's JSON. Raises ValueError, and CallFailed for an empty or truncated answer."""
+        """Return the answer's JSON. Raises ValueError, or CallFailed if it is empty or cut."""
         if not answer.strip():
             message = self.masked(f"{response.status} {response.reason}")
             cure = f"; where that means no such key, write {response.status} into miss_when"
@@ -318,15 +343,18 @@ class ServiceSession:
             raise self._failure(f"the answer broke off after {len(answer):,} bytes: {error}", passing=True) from error
 
     async def _body(self, response: aiohttp.ClientResponse, received: int) -> tuple[bytes, bool]:
-        """The body, decoded, up to the size limit, and whether it is whole. The rest of a larger one is dropped with
-        its connection.
+        """Return the decoded body and whether it is whole.
 
-        Raises CallFailed for a body that breaks off inside its coding, and NotDecodable.
+        A body above the size limit is dropped with its connection.
+
+        Raises:
+            CallFailed: The body breaks off inside its coding, or is too large.
+            NotDecodable: The body is not in its coding.
         """
         coding = response.headers.get("Content-Encoding", "")
         largest, content = self._max_answer_bytes - received, response.content
         at_most = largest + (CODING_ADDS if coding else 0)
-        arrived = content.read_nowait()  # the data that came with the headers, for a short answer all of it
+        arrived = content.read_nowait()  # data that came with the headers, often the whole answer
         if not content.at_eof():
             arrived = await _read_on(content, arrived, at_most)
         if len(arrived) > at_most:
@@ -358,7 +386,7 @@ class ServiceSession:
 
 
 async def _read_on(content: aiohttp.StreamReader, begin: bytes, at_most: int) -> bytes:
-    """What arrives after the begin, until the end or more than `at_most` bytes of both."""
+    """Return `begin` and the data after it, up to the end or just over `at_most` bytes."""
     arrived = bytearray(begin)
     while len(arrived) <= at_most and not content.at_eof():
         arrived += await content.readany()
@@ -366,5 +394,5 @@ async def _read_on(content: aiohttp.StreamReader, begin: bytes, at_most: int) ->
 
 
 def _location(response: aiohttp.ClientResponse) -> str:
-    """The target of a redirect without its query, which may contain a login ticket."""
+    """Return the target of a redirect without its query, which may contain a login ticket."""
     return re.split(r"[?#]", response.headers.get("Location", ""))[0] or "nowhere (it has no Location)"

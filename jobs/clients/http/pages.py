@@ -1,4 +1,4 @@
-"""Reads an answer in pages, requested one after the other, and joins them."""
+"""Requests the pages of an answer one after the other, and joins them."""
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
@@ -16,9 +16,11 @@ from jobs.declare.values.addresses import is_below, with_parameter
 
 
 class PageReader:
-    """Follows `next` from page to page, only at the service's own address, because the credentials go along.
+    """Follows `next` from page to page, only at the service's address, because credentials are sent
+    along.
 
-    All pages are one attempt: one time limit, one size limit, and a failed page fails the answer.
+    All pages are a single attempt: they share a time limit and a size limit, and a failed page
+    fails the answer.
     """
 
     def __init__(self, rule: Pages, session: ServiceSession, *, attempt_timeout: float | None) -> None:
@@ -31,8 +33,16 @@ class PageReader:
     async def request(
         self, url: URL, *, keys: Sequence[Key], misses: Collection[int], check: Callable[[Response], None]
     ) -> Response:
-        """All pages as one response. keys: of the answer. misses: statuses of a miss for the first page. check: called
-        with every page.
+        """Return all pages as one response.
+
+        Args:
+            url: The first page.
+            keys: The keys of the answer.
+            misses: Statuses of a miss for the first page.
+            check: Called with every page.
+
+        Raises:
+            CallFailed: A page failed, or the time is over.
         """
         pages: list[Response] = []
         try:
@@ -71,7 +81,7 @@ class PageReader:
             following = self._following(page.content, first, following)
 
     def _following(self, page: Any, first: URL, current: URL) -> URL | None:
-        """The address of the next page, if there is one."""
+        """Return the address of the next page; None after the last page."""
         value = self._next.value(page)
         if value is None or value is False or value == "":
             return None
@@ -86,7 +96,9 @@ class PageReader:
             elsewhere = link.origin()
         except (ValueError, TypeError) as error:
             raise self._wrong(f"{self._rule.next} is {value!r}, not an address of a page") from error
-        if elsewhere != URL(str(first)).origin() or link.user is not None:  # read anew, as yarl normalizes links
+        if (
+            elsewhere != URL(str(first)).origin() or link.user is not None
+        ):  # parsed again, because yarl normalizes links
             raise self._wrong(f"the next page is at {elsewhere}; pages are requested only at {first.origin()}")
         if not is_below(self._session.base_url, link):
             raise self._wrong(

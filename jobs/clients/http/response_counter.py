@@ -1,4 +1,4 @@
-"""Counts the responses in the bytes of an HTTP/1.1 connection, and finds where each of them ends."""
+"""Counts the responses in the bytes of an HTTP/1.1 connection, and finds the end of each."""
 
 import re
 from collections.abc import Callable
@@ -8,16 +8,16 @@ END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
 FRAMING = re.compile(rb"\n(content-length|transfer-encoding)[ \t]*:[ \t]*([^\r\n]*)", re.IGNORECASE)
 CHUNK_SIZE = re.compile(rb"[0-9a-fA-F]{1,15}(?=[ \t;]|$)")
 NO_BODY = (204, 304)
-LONGEST_HELD = 1 << 20  # bytes of a head or a line that has not ended; aiohttp gives up before
+LONGEST_HELD = 1 << 20  # bytes of an unfinished head or line; aiohttp gives up earlier
 
 
 class ResponseCounter:
     """Reads responses without keeping them; holds at most an unfinished head.
 
     Attributes:
-        responses: Responses that have begun, without interim ones (100 to 199, but for 101).
+        responses: Responses that have begun, without interim responses (100 to 199, except 101).
         is_between: Whether no response is under way.
-        is_out_of_step: Whether bytes came that do not begin a response.
+        is_out_of_step: Whether bytes arrived that do not begin a response.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class ResponseCounter:
         self.is_between = True
         self.is_out_of_step = False
         self._step: Callable[[bytes, int], int] = self._read_head
-        self._held = b""  # the begin of a head or a line
+        self._held = b""  # the start of a head or a line
         self._left = 0  # bytes of the body or the chunk
 
     def read(self, data: bytes) -> int:
@@ -40,7 +40,7 @@ class ResponseCounter:
     def _read_head(self, data: bytes, at: int) -> int:
         held = len(self._held)
         text = self._held + data[at:] if held else data[at:].lstrip(b"\r\n")
-        read = len(data) - len(text)  # the place of the head in the data; before it, if held
+        read = len(data) - len(text)  # the head's position in the data; negative if it began earlier
         end = END_OF_HEAD.search(text, max(0, held - 3))
         self._held = b"" if end else text
         self.is_between = not self._held
@@ -79,7 +79,7 @@ class ResponseCounter:
         self._step, self.is_between = self._read_head, True
 
     def _read_to_the_end(self) -> None:
-        """Take all that follows for this response: its end is that of the connection, or unknown."""
+        """Count all following bytes to this response, whose end is the connection's or unknown."""
         self._held, self.is_between = b"", False
         self._step = lambda data, _at: len(data)
 
@@ -99,7 +99,7 @@ class ResponseCounter:
 
     def _read_chunk_size(self, data: bytes, at: int) -> int:
         line, at = self._read_line(data, at)
-        if line:  # an empty one ends the chunk before
+        if line:  # an empty line ends the previous chunk
             size = CHUNK_SIZE.match(line)
             if size is None:
                 self._read_to_the_end()
@@ -115,7 +115,7 @@ class ResponseCounter:
         return at
 
     def _read_line(self, data: bytes, at: int) -> tuple[bytes | None, int]:
-        """The line, None where it has not ended, and the place after it."""
+        """Return the line, or None if it is unfinished, and the position after it."""
         end = data.find(b"\n", at)
         if end < 0:
             self._held += data[at:]

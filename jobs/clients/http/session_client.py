@@ -1,4 +1,4 @@
-"""What clients over a ServiceSession share: it is opened and closed with them, and asked for them."""
+"""The base of clients over a ServiceSession, which they open, close and query."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,7 +12,7 @@ class SessionClient:
     def masked(self, text: str) -> str:
         return self._session.masked(text)
 
-    def fallback(self, key: Key) -> None:  # noqa: ARG002  # what may answer late has nothing else to say
+    def fallback(self, key: Key) -> None:  # noqa: ARG002  # an HTTP service has no fallback
         return None
 
     async def open(self) -> None:

@@ -1,4 +1,4 @@
-"""How long a throttled service asks us to wait, from the headers of its answer."""
+"""Reads from an answer's headers how long a throttled service asks its clients to wait."""
 
 import datetime as dt
 import email.utils
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 UNSAID = 1.0  # s, for a throttled answer without a time
 REMAINING = ("X-RateLimit-Remaining", "RateLimit-Remaining", "X-Rate-Limit-Remaining")
 RESET = ("X-RateLimit-Reset", "RateLimit-Reset", "X-Rate-Limit-Reset")
-NONE_LEFT = re.compile(r";\s*r\s*=\s*0+(?![\d.])")  # of the one header RateLimit, as the draft has it
+NONE_LEFT = re.compile(r";\s*r\s*=\s*0+(?![\d.])")  # of the header RateLimit, as in the IETF draft
 FREE_IN = re.compile(r";\s*t\s*=\s*(\d+)")
 EPOCH_FROM = 1e9  # a greater number is a time since the epoch, not a duration
 MILLISECONDS_FROM = 1e11
@@ -18,12 +18,12 @@ Now = Callable[[], dt.datetime]
 
 
 def is_throttled(status: int, headers: Mapping[str, str], now: Now = lambda: dt.datetime.now(dt.UTC)) -> bool:
-    """Whether a denial is about our rate and not about us: a 403 that says when to come again."""
+    """Return whether a denial is about the rate: a 403 that names a time to retry."""
     return status == 403 and (_seconds_of_retry_after(headers, now) is not None or _is_used_up(headers))
 
 
 def pause(headers: Mapping[str, str], now: Now = lambda: dt.datetime.now(dt.UTC)) -> float:
-    """Seconds to wait: Retry-After, else the time until a used-up limit is reset, else UNSAID."""
+    """Return the seconds to wait: Retry-After, else until a used-up limit's reset, else UNSAID."""
     seconds = _seconds_of_retry_after(headers, now)
     if seconds is None and _is_used_up(headers):
         seconds = _seconds_to_reset(headers, now)
@@ -45,7 +45,7 @@ def _seconds_to_reset(headers: Mapping[str, str], now: Now) -> float | None:
 
 
 def _seconds_of_retry_after(headers: Mapping[str, str], now: Now) -> float | None:
-    """From either form of Retry-After: a number of seconds, or a date."""
+    """Return the seconds of Retry-After in either form: a number of seconds, or a date."""
     header = headers.get("Retry-After", "")
     if (seconds := _number(header)) is not None:
         return seconds

@@ -13,10 +13,10 @@ from jobs.errors import DeclarationError
 
 
 class Transport:
-    """The transport of one service and its token requests. Reads files and environment where the call is made."""
+    """The transport of a service and its token requests; reads files and environment."""
 
     def __init__(self, service: Service) -> None:
-        """Raises DeclarationError for unusable files, and for a proxy that is not an address."""
+        """Raise DeclarationError for unusable files, and for a proxy that is not an address."""
         self._where = f"service {service.name}"
         self._proxy = None if service.proxy is None else self._address(resolve(service.proxy))
         self.ssl: ssl.SSLContext | bool = True
@@ -24,7 +24,7 @@ class Transport:
             self.ssl = self._context(service)
 
     def proxy_for(self, url: str) -> URL | None:
-        """The declared proxy, else that of HTTPS_PROXY or HTTP_PROXY, unless NO_PROXY or loopback excludes it."""
+        """Return the declared proxy, else the environment's, minding NO_PROXY and loopback."""
         if self._proxy is not None:
             return self._proxy
         address = URL(url)

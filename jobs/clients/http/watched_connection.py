@@ -1,14 +1,15 @@
 """HTTP/1.1 connections that detect extra responses.
 
-HTTP/1.1 matches responses to requests only by order. An unrequested response of a broken service or
-proxy is taken for the next answer, and every later answer on that connection belongs to another
-request. No client can detect it at that moment; later the connection has one response more than
-requests. So each connection counts requests and responses, is not used again after data without an
-open request, is watched for a while after its use, and remembers the keys of its answers.
+HTTP/1.1 matches responses to requests only by order. If a broken service or proxy sends an
+unrequested response, the client takes it for the next answer, and every later answer on that
+connection belongs to another request. No client can detect this at that moment; later the
+connection has one response more than requests. So each connection counts requests and responses, is
+not used again after data without an open request, is watched for a while after its use, and
+remembers the keys of its answers.
 
-It stands between asyncio's transport and aiohttp's protocol, by asyncio's public interfaces: to the
-transport it is the protocol, to aiohttp the transport. When aiohttp closes it, it stays open until
-it is judged, within WATCHED_AT_MOST.
+It sits between asyncio's transport and aiohttp's protocol and uses only asyncio's public
+interfaces: it is a protocol to the transport, and a transport to aiohttp. When aiohttp closes it,
+it stays open until it is judged, within WATCHED_AT_MOST.
 """
 
 import asyncio
@@ -22,50 +23,50 @@ import aiohttp
 from jobs.clients.http.response_counter import ResponseCounter
 from jobs.declare.lookup import Key
 
-ANSWERS_WATCHED = 2_000  # on one connection, which is then retired and judged
+ANSWERS_WATCHED = 2_000  # on a connection, which is then retired and judged
 QUIET_AT_LEAST = 0.05  # s without data, after which a connection counts as sound
 QUIET_AT_MOST = 2.0  # s
 WATCHED_AT_MOST = 2 * QUIET_AT_MOST  # s; for an abandoned answer, and for the quiet after it
 READ_AT_MOST = 1 << 20  # bytes of a retired connection
 TURNS = 4  # turns of the loop to read arrived data
 GOODBYES = (b"HTTP/1.1 408", b"HTTP/1.0 408")  # announce the close of an idle connection; no answer
-SHOWN_BY = len(GOODBYES[0])  # bytes that tell a goodbye from a response
+SHOWN_BY = len(GOODBYES[0])  # bytes that distinguish a goodbye from a response
 
 
 class Pool(Protocol):
-    """Hears from its connections."""
+    """Receives the events of its connections."""
 
     def quiet(self) -> float:
-        """How long (s) nothing may come after the last answer until a connection is sound."""
+        """Return for how long (s) a sound connection is silent after its last answer."""
 
     def doubt(self, keys: Sequence[Key]) -> None:
-        """A response too many came on the connection with the answers of these keys."""
+        """Handle an extra response on the connection that brought these keys' answers."""
 
     def unjudged(self, keys: Sequence[Key]) -> None:
-        """A connection with the answers of these keys ended before its last answer."""
+        """Handle the end of a connection with these keys' answers before its last answer."""
 
     def retired(self, watched: "WatchedConnection") -> None:
-        """It is out of use, and not judged yet."""
+        """Handle a connection that is out of use, but not judged yet."""
 
     def left(self, watched: "WatchedConnection") -> None:
-        """It is judged."""
+        """Handle a connection that is judged."""
 
     def lost(self, watched: "WatchedConnection") -> None:
-        """It is closed."""
+        """Handle a connection that is closed."""
 
 
 class WatchedConnection(asyncio.Transport, asyncio.Protocol):
-    """A connection that counts requests and responses, and knows the keys of its answers.
+    """A connection that counts requests and responses, and remembers the keys of its answers.
 
     Args:
-        transport: The connection itself.
-        protocol: The client's, which used the transport so far and does not notice.
-        pool: Hears what becomes of the connection.
+        transport: The transport of the connection.
+        protocol: The client's protocol, which used the transport so far and notices no change.
+        pool: Receives the events of the connection.
         clock: Seconds, monotonic.
 
     Attributes:
-        in_doubt: It brought more responses than requests.
-        in_use: A request has it.
+        in_doubt: Whether it brought more responses than requests.
+        in_use: Whether a request uses it.
         judged: Set once it is retired and judged.
         lost: Set once it is closed.
     """
@@ -99,7 +100,7 @@ class WatchedConnection(asyncio.Transport, asyncio.Protocol):
 
     # -- for requests ------------------------------------------------------------------------------
     async def is_usable(self) -> bool:
-        """Whether a request may use it. Buffered data is read first; a TLS ticket is harmless."""
+        """Return whether a request may use it, after reading buffered data."""
         for _ in range(TURNS):
             if self._is_spent or self._unasked or self.is_closing():
                 return False
@@ -113,13 +114,13 @@ class WatchedConnection(asyncio.Transport, asyncio.Protocol):
         return self._requests == 0
 
     def refusal(self) -> aiohttp.ClientConnectionError:
-        """Why no request may use it although it is new."""
+        """Return why no request may use it although it is new."""
         if self._unasked:
             return aiohttp.ClientConnectionError("the service answered before it was asked")
         return self.failure()
 
     def failure(self) -> aiohttp.ClientConnectionError:
-        """The error of a request whose connection was lost."""
+        """Return the error of a request whose connection was lost."""
         if isinstance(self._loss, OSError):
             return aiohttp.ClientOSError(*self._loss.args)
         return aiohttp.ServerDisconnectedError()
@@ -129,18 +130,18 @@ class WatchedConnection(asyncio.Transport, asyncio.Protocol):
         self._asked_at, self._read_since, self.in_use = self._clock(), 0, True
 
     def before_writing(self, tell: Callable[[], None]) -> None:
-        """Call `tell` right before the first bytes of the request that begins are written."""
+        """Call `tell` right before the first bytes of the current request are written."""
         self._tell_writing = tell
 
     def released(self) -> None:
-        """Take note that its request is over; unsent data of it would become the next one's."""
+        """Note that its request is over; the next request would send bytes that it left unsent."""
         self.in_use, self._tell_writing = False, None
         self._is_spent |= self.get_write_buffer_size() > 0 or len(self._keys) >= ANSWERS_WATCHED
 
     def brought(self, keys: Sequence[Key]) -> None:
         if self.in_doubt:
             self._pool.doubt(keys)
-        elif len(keys) != 1 or self._keys[-1:] != list(keys):  # pages of one answer are one
+        elif len(keys) != 1 or self._keys[-1:] != list(keys):  # the pages of an answer count once
             self._keys += keys
 
     def distrust(self) -> None:
@@ -170,7 +171,7 @@ class WatchedConnection(asyncio.Transport, asyncio.Protocol):
         return self._counter.is_between and self._counter.responses >= self._requests
 
     def _take_unasked(self, data: bytes) -> None:
-        if self._unasked or data.strip(b"\r\n"):  # some end an answer with an extra empty line
+        if self._unasked or data.strip(b"\r\n"):  # some services add an empty line to an answer
             self._unasked = (self._unasked + data)[:SHOWN_BY]
             if len(self._unasked) == SHOWN_BY:
                 self._judge_unasked()
@@ -230,8 +231,8 @@ class WatchedConnection(asyncio.Transport, asyncio.Protocol):
     def close(self) -> None:
         """End its use, and watch it until it was quiet for long enough.
 
-        The answer of an abandoned call is awaited too, unless the connection is silent since the
-        request: a response too many would have come as its answer.
+        The answer of an abandoned call is awaited too, unless the connection was silent since the
+        request: an extra response would have come as its answer.
         """
         if self._is_retired:
             return
@@ -257,7 +258,7 @@ class WatchedConnection(asyncio.Transport, asyncio.Protocol):
 
     # -- out of use --------------------------------------------------------------------------------
     def _watch_on(self) -> None:
-        """Restart the wait after new data, once the abandoned answer is there."""
+        """Restart the wait after new data, once the abandoned answer has arrived."""
         if self.in_doubt or self._read_since > READ_AT_MOST:
             self.end()
         elif self._is_owed_nothing():
@@ -270,7 +271,7 @@ class WatchedConnection(asyncio.Transport, asyncio.Protocol):
         self._watch = asyncio.get_running_loop().call_later(seconds, self.end)
 
     def end(self) -> None:
-        """Close it, and judge it by the data so far; one that owes an answer cannot be judged."""
+        """Close it, and judge it by the data so far; if it owes an answer, it cannot be judged."""
         if self.judged.is_set():
             return
         self.judged.set()

@@ -1,4 +1,4 @@
-"""SqlLookup on an executor: a connection pool, with one query per key or per batch."""
+"""SqlLookup on an executor: a connection pool, with a query per key or per batch."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -35,13 +35,13 @@ class SqlClient(BatchingClient):
         self._lookup = lookup
         self._share = share
         self._engine: AsyncEngine | None = None
-        self._is_fitted = False  # the engine is known to fit what answers at the address
+        self._is_fitted = False  # the engine is known to fit the server or pooler at the address
         self._deciding = asyncio.Lock()
         self._columns = lookup.columns
         self._names = tuple(column.name for column in self._columns)
         self._select: Any = None  # for one key
         self._text = ""  # its text in the database's dialect
-        self._endless: Sequence[str] = ()  # columns that may be infinite, each with a flag behind the answer
+        self._endless: Sequence[str] = ()  # columns that may be infinite, each with a flag after the answer
         self._limit = lookup.attempt_timeout or lookup.timeout
         self._types: ColumnTypes | None = None  # known after the first query
         self._fit: Sequence[Callable[[Any], Any]] = ()
@@ -93,7 +93,7 @@ class SqlClient(BatchingClient):
         return self._answer(rows[0]) if rows else None
 
     async def _ask_many(self, keys: Sequence[Key]) -> Sequence[Any]:
-        """One outcome per key. Raises BatchRefused if one of them may be at fault."""
+        """Return an outcome per key. Raises BatchRefused if a single key may be at fault."""
         refused: dict[int, CallFailed] = {}  # by the key's number
 
         async def ask(connection: AsyncConnection) -> Sequence[Any]:
@@ -129,7 +129,7 @@ class SqlClient(BatchingClient):
             return failed
 
     async def _connected(self, ask: Callable[[AsyncConnection], Any], keys: int) -> Sequence[Any]:
-        """Run `ask` within the time of one attempt; an abandoned query is cancelled at the server."""
+        """Run `ask` within an attempt's time; an abandoned query is cancelled at the server."""
         request = self._counts.request(keys)
         try:
             async with asyncio.timeout(self._limit), (await self._engine_here()).connect() as connection:
@@ -150,7 +150,7 @@ class SqlClient(BatchingClient):
             request.ends()
 
     async def _engine_here(self) -> AsyncEngine:
-        """The pool, which the first query fits to what answers at the address."""
+        """Return the pool, which the first query fits to the server or pooler at the address."""
         assert self._engine is not None
         async with self._deciding:
             if not self._is_fitted:
@@ -164,8 +164,8 @@ class SqlClient(BatchingClient):
             raise CallFailed(str(error), passing=False) from error
 
     def _fitting_keys(self, keys: Sequence[Key], refused: dict[int, CallFailed]) -> list[Key]:
-        """The keys for the query. refused: gets the failures of the others, by number."""
-        refused.clear()  # of an earlier try
+        """Return the keys for the query; `refused` gets the failures of the others, by number."""
+        refused.clear()  # results of an earlier try
         fitting = []
         for number, key in enumerate(keys):
             try:
@@ -210,12 +210,12 @@ class SqlClient(BatchingClient):
         typed = zip(self._columns, (answer[name] for name in self._names), strict=True)
         return cast_all(self._columns, [as_typed(column.spark_type, value) for column, value in typed])
 
-    def fallback(self, key: Key) -> None:  # noqa: ARG002  # a table has nothing to fall back on
+    def fallback(self, key: Key) -> None:  # noqa: ARG002  # a table has no fallback
         return None
 
 
 def as_typed(spark_type: str, value: Any) -> Any:
-    """Convert a value of a database that lacks its type, such as 0 and 1 for booleans, or JSON as text."""
+    """Convert a value that the database cannot type, such as 0 for False, or JSON as text."""
     if spark_type == "BOOLEAN":  # SQLite and MySQL
         return bool(value) if value in (0, 1) else value
     if isinstance(value, str) and spark_type.startswith(("ARRAY", "STRUCT")):

@@ -21,26 +21,34 @@ from jobs.declare.values.env import resolve
 from jobs.errors import AccessRefused, DeclarationError
 
 ABOUT_US = ("28", "3D", "42501")  # SQLSTATE: login refused, no such database, no privilege
-# connection, rollback of a deadlock, out of resources, busy, cancelled by an operator or a time limit, system
+# connection, rollback of a deadlock, out of resources, busy, cancelled by an operator or a time
+# limit, system
 PASSING = ("08", "40", "53", "55", "57", "58")
-MISFIT = "invalid input for query argument $"  # asyncpg: then the number, the value, and why
-# addresses that SQLAlchemy rejects; the last one has a port that is not a number
+MISFIT = "invalid input for query argument $"  # asyncpg's; the number, the value and the reason follow
+# addresses that SQLAlchemy rejects; ValueError: the port is not a number
 USELESS = (
     sa.exc.ArgumentError, sa.exc.InvalidRequestError, sa.exc.NoSuchModuleError, ModuleNotFoundError, ValueError,
 )  # fmt: skip
 INTERRUPTED_EVERY = 0.02  # s
-LOCKED = 5.0  # s that SQLite waits for a lock itself
+LOCKED = 5.0  # s; SQLite's longest wait for a lock
 SQLITE_PASSING = (5, 6, 10, 14)  # busy, locked, I/O, cannot open: transient
 
 
 def engine_for(lookup: SqlLookup, connections: int | None = None, *, is_pooled: bool = False) -> AsyncEngine:
-    """A pool of this many connections, none open yet. Raises DeclarationError for an unusable address.
+    """Return a pool of this many connections, none open yet.
 
-    is_pooled: A pooler stands before PostgreSQL, so that each query is a transaction: only then do the messages of a
-    query reach the same server.
+    Args:
+        lookup: The lookup.
+        connections: Highest number of connections; None: SQLAlchemy's default.
+        is_pooled: Whether a pooler is in front of PostgreSQL. Each query is then a transaction:
+            only so do its messages reach the same server.
+
+    Raises:
+        DeclarationError: The address is unusable.
     """
     bound = {} if connections is None else {"pool_size": connections, "max_overflow": 0}
-    # reads need no transaction; without one a call is one round trip, and returning a connection none
+    # reads need no transaction; without it a call is a single round trip, and returning a
+    # connection needs none
     alone: dict[str, Any] = {} if is_pooled else {"pool_reset_on_return": None, "isolation_level": "AUTOCOMMIT"}
     try:
         url = sa.make_url(resolve(lookup.url))
@@ -55,7 +63,7 @@ def engine_for(lookup: SqlLookup, connections: int | None = None, *, is_pooled: 
 
 
 def _waiting(url: sa.URL, lookup: SqlLookup) -> dict[str, Any]:
-    """SQLite's thread waits for a lock despite a cancellation, and closing waits for the thread: so half an attempt."""
+    """Limit SQLite's wait for a lock to half an attempt: no cancellation ends its thread."""
     limit = lookup.attempt_timeout or lookup.timeout
     if url.get_backend_name() != "sqlite" or limit is None or "timeout" in url.query:
         return {}
@@ -63,8 +71,10 @@ def _waiting(url: sa.URL, lookup: SqlLookup) -> dict[str, Any]:
 
 
 def _statements(url: sa.URL, *, is_pooled: bool, unique: Callable[[], UUID] = uuid4) -> dict[str, Any]:
-    """How asyncpg names the statements that it prepares: never as another process does, whose statement a pooler might
-    execute. Behind a pooler none is kept, as a server's memory would fill with them.
+    """Return asyncpg's options for the names of prepared statements.
+
+    No two processes use the same name, because a pooler might execute the other process's
+    statement. Behind a pooler no statement is kept, because it would fill a server's memory.
     """
     if url.get_driver_name() != "asyncpg":
         return {}
@@ -79,7 +89,7 @@ def _statements(url: sa.URL, *, is_pooled: bool, unique: Callable[[], UUID] = uu
 
 
 async def fitted_engine(engine: AsyncEngine, lookup: SqlLookup, connections: int | None = None) -> AsyncEngine:
-    """This pool, or another in its place if a pooler stands before PostgreSQL. Raises what a connection raises."""
+    """Return this pool, or a new pool if a pooler is in front of PostgreSQL."""
     if engine.dialect.driver != "asyncpg" or not await _is_pooled(engine):
         return engine
     await engine.dispose()
@@ -87,21 +97,23 @@ async def fitted_engine(engine: AsyncEngine, lookup: SqlLookup, connections: int
 
 
 async def _is_pooled(engine: AsyncEngine) -> bool:
-    """Whether another process answers than the one that the login named."""
+    """Return whether the answering server process is not the process that the login named."""
     async with engine.connect() as connection:
         driver: Any = (await connection.get_raw_connection()).driver_connection
         return bool(driver.get_server_pid() != await driver.fetchval("SELECT pg_backend_pid()"))
 
 
 def missing_file(url: sa.URL) -> str:
-    """SQLite's file if it does not exist here, where SQLite would create an empty one; else empty."""
+    """Return SQLite's file if it is missing, as SQLite would create it; else an empty text."""
     is_file = url.get_backend_name() == "sqlite" and url.database and "uri" not in url.query
     return str(url.database) if is_file and not os.path.exists(str(url.database)) else ""  # noqa: PTH110
 
 
 def require_file_here(lookup: SqlLookup, engine: AsyncEngine) -> None:
-    """Raise DeclarationError if a relative path names no file where the queries run, which would look like an outage:
-    each executor has a folder of its own. A whole path may be one of a disk that comes back.
+    """Raise DeclarationError if a relative path names no file where the queries run.
+
+    Each executor has another working folder, and a missing file would look like an outage. An
+    absolute path may be on a disk that comes back.
     """
     missing = missing_file(engine.url)
     if missing and not os.path.isabs(missing):  # noqa: PTH117
@@ -112,8 +124,10 @@ def require_file_here(lookup: SqlLookup, engine: AsyncEngine) -> None:
 
 
 async def left_at_once(connection: AsyncConnection, ask: Callable[[AsyncConnection], Any]) -> Any:
-    """The result of `ask`. After a cancellation PostgreSQL stops the query itself; SQLite's thread would continue and
-    hold its connection, so it is interrupted.
+    """Return the result of `ask`.
+
+    After a cancellation, PostgreSQL stops the query itself. SQLite's thread would continue and hold
+    its connection, so it is interrupted.
     """
     if connection.dialect.name != "sqlite":
         return await ask(connection)
@@ -124,7 +138,7 @@ async def left_at_once(connection: AsyncConnection, ask: Callable[[AsyncConnecti
         return await asyncio.shield(asking)
     finally:
         while not asking.done():
-            await raw.interrupt()  # it has no effect on a query that has not begun, so repeat it
+            await raw.interrupt()  # no effect on a query that has not begun, so repeat it
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([asking], timeout=INTERRUPTED_EVERY)
         if not asking.cancelled():
@@ -132,7 +146,7 @@ async def left_at_once(connection: AsyncConnection, ask: Callable[[AsyncConnecti
 
 
 async def dispose(engine: AsyncEngine, clock: Callable[[], float] = time.monotonic) -> None:
-    """Close the pool and wait for aiosqlite's threads, which print a traceback if they find their loop closed."""
+    """Close the pool and wait for aiosqlite's threads, which else print a traceback."""
     await engine.dispose()
     last = clock() + 1.0
     while any("_connection_worker_thread" in thread.name for thread in threading.enumerate()):
@@ -151,13 +165,13 @@ def failure(error: Exception, lookup: SqlLookup, engine: AsyncEngine) -> CallFai
 
 
 def is_about_a_value(error: Exception) -> bool:
-    """Whether one key of many may be at fault: a value that the driver or the database rejects."""
+    """Return whether a single key may be at fault: the driver or the database rejects a value."""
     state = sql_state(error)
     return state.startswith("22") if state is not None else not isinstance(error, OperationalError | OSError)
 
 
 def sql_state(error: Exception) -> str | None:
-    """The SQLSTATE, if the database sent one; also of asyncpg's own errors."""
+    """Return the SQLSTATE, if the database sent it; also for errors that asyncpg raises itself."""
     original = getattr(error, "orig", None) or error
     state = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
     return state if isinstance(state, str) else None
@@ -177,7 +191,7 @@ def may_pass(error: Exception) -> bool:
 
 
 def one_line(error: Exception) -> str:
-    """A driver's message without the statement, its parameters (which are data) and SQLAlchemy's link."""
+    """Return a driver's message without statement, parameters (data) and SQLAlchemy's link."""
     original = getattr(error, "orig", None) or error
     text = str(original)
     if text.startswith("<class ") and ">: " in text:  # SQLAlchemy prefixes asyncpg's class

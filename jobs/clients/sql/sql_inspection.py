@@ -24,8 +24,13 @@ from jobs.errors import DeclarationError, RunStopped
 async def inspect(lookup: SqlLookup, key_types: Mapping[str, str | None] | None = None) -> None:
     """Check that the database accepts the login, has the table or select, and can compare the keys.
 
-    key_types: Spark's types of the keys by name, as far as they are known here.
-    Raises DeclarationError, or RunStopped for a server that is down, without the password.
+    Args:
+        lookup: The lookup.
+        key_types: Spark's types of the keys by name, if known here.
+
+    Raises:
+        DeclarationError: The database does not fit the lookup; without the password.
+        RunStopped: The server is down.
     """
     engine = engine_for(lookup)
     try:
@@ -50,7 +55,7 @@ async def inspect(lookup: SqlLookup, key_types: Mapping[str, str | None] | None 
 
 
 def _require_file(lookup: SqlLookup, engine: AsyncEngine) -> None:
-    """Check that the file exists, because SQLite would create an empty one."""
+    """Check that the file exists, because SQLite would create an empty file."""
     if missing := missing_file(engine.url):
         shown = shown_address(engine.url)
         raise DeclarationError(f"lookup {lookup.name}: {shown}: there is no file {missing}. Nothing was called.")
@@ -67,7 +72,7 @@ async def _try_select(lookup: SqlLookup, connection: AsyncConnection, engine: As
 
 
 async def _compare_types(lookup: SqlLookup, connection: AsyncConnection, keys: Mapping[str, str | None]) -> None:
-    """Raise DeclarationError for keys that the run would refuse row by row."""
+    """Raise DeclarationError for keys that the run would refuse in every row."""
     table = quoted_table(lookup, connection.dialect.identifier_preparer.quote)
     types = await ColumnTypes.read(connection, lookup, table)
     refused = [text for name in lookup.keys if (text := types.refusal(name, keys.get(name)))]

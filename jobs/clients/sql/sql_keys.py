@@ -1,7 +1,8 @@
-"""Which keys a column of a database can be compared with, so that two values match only where they are equal.
+"""Decides which keys may be compared with a database's column, so that only equal values match.
 
-Databases and their drivers convert on their own: SQLite takes the text "007" for the integer 7, asyncpg a timestamp for
-its date. So a key whose type is not the column's is refused: before the run where its type is known, else by row.
+Databases and their drivers convert silently: SQLite takes the text "007" for the integer 7, asyncpg
+a timestamp for its date. So a key whose type is not the column's is refused: before the run if its
+type is known, else per row.
 """
 
 import datetime as dt
@@ -16,9 +17,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from jobs.declare.sql_lookup import SqlLookup
 
-Fit = Callable[[Any], Any]  # a key's value as the driver needs it; ValueError with a sentence if it cannot be compared
+Fit = Callable[[Any], Any]  # converts a key's value for the driver; ValueError if it cannot be compared
 
-# kinds of columns -> the kinds of keys that they are compared with, the first as Spark calls it
+# kinds of columns -> kinds of keys that are compared with them; the first is Spark's name
 KEYS_OF = {
     "whole": ("bigint",),
     "exact": ("decimal", "bigint"),
@@ -54,7 +55,8 @@ POSTGRES_KINDS = {
     "date": "date",
     **dict.fromkeys(("timestamp without time zone", "timestamp with time zone"), "timestamp"),
 }
-# parts of a declared type, in the order in which they count: SQLite's own rules of affinity, then names of its types
+# parts of a declared type, in order of precedence: SQLite's rules of affinity, then names of its
+# types
 SQLITE_KINDS = (
     ("INT", "whole"), ("CHAR", "text"), ("CLOB", "text"), ("TEXT", "text"), ("REAL", "double"), ("FLOA", "double"),
     ("DOUB", "double"), ("BOOL", "boolean"), ("DATE", "date"), ("TIME", "date"), ("NUM", "exact"), ("DEC", "exact"),
@@ -68,7 +70,7 @@ ENDLESS = (dt.date.min, dt.date.max)  # asyncpg sends them as -infinity and infi
 
 
 def kind_of_value(value: Any) -> str | None:
-    """The Spark type of a key's value, as in KEYS_OF; None for one that is left to the driver."""
+    """Return the Spark type of a key's value, as in KEYS_OF; None if the driver decides."""
     for kinds, name in (
         (bool, "boolean"), (int, "bigint"), (float, "double"), (decimal.Decimal, "decimal"), (str, "string"),
         (bytes, "binary"), (dt.datetime, "timestamp"), (dt.date, "date"),
@@ -79,7 +81,7 @@ def kind_of_value(value: Any) -> str | None:
 
 
 class ColumnTypes:
-    """The types of a table's columns, as the database names them. Without any, keys are left to the driver."""
+    """The types of a table's columns, as the database names them; may be empty."""
 
     def __init__(self, lookup: SqlLookup, dialect: str, types: Mapping[str, str]) -> None:
         self._lookup = lookup
@@ -88,7 +90,7 @@ class ColumnTypes:
 
     @classmethod
     async def read(cls, connection: AsyncConnection, lookup: SqlLookup, quoted_table: str) -> "ColumnTypes":
-        """Those of the lookup's table, on PostgreSQL and SQLite."""
+        """Read the types of the lookup's table, on PostgreSQL and SQLite."""
         dialect = connection.dialect.name
         types: dict[str, str] = {}
         if lookup.table is not None and dialect == "postgresql":
@@ -108,7 +110,7 @@ class ColumnTypes:
         return next((kind for part, kind in SQLITE_KINDS if part in name.upper()), None)
 
     def refusal(self, column: str, key: str | None) -> str | None:
-        """Why a key of this Spark type cannot be compared with the column; None if it can, or nobody knows."""
+        """Return why a key of this Spark type cannot be compared; None if it can, or if unknown."""
         if self._dialect == "sqlite" and key in NOT_IN_SQLITE:
             return f"keys.{column}: {NOT_IN_SQLITE[key]}"
         kind = self._kind(column)
@@ -125,7 +127,7 @@ class ColumnTypes:
         )
 
     def fits(self) -> list[Fit]:
-        """A converter for each part of the key."""
+        """Return a converter for each part of the key."""
         return [self._fit(column) for column in self._lookup.keys]
 
     def _fit(self, column: str) -> Fit:
@@ -187,7 +189,7 @@ def _finite_date(value: Any) -> Any:
 
 
 def _in_utc(value: Any) -> Any:
-    """A timestamp in UTC; one without a zone is UTC."""
+    """Return a timestamp in UTC; without a zone it is UTC already."""
     if not isinstance(value, dt.datetime):
         return value
     value = value.astimezone(dt.UTC) if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)

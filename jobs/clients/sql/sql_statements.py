@@ -1,4 +1,4 @@
-"""The statements of a SqlLookup: for one key, or for many keys of a table, with the key's number in each row."""
+"""Builds the statements of a SqlLookup: for one key, or for many keys of a table."""
 
 import datetime as dt
 import decimal
@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from jobs.declare.lookup import Key
 from jobs.declare.sql_lookup import SqlLookup
 
-ROWS_PER_KEY = 3  # in a query for many keys: more mean that keys are not unique, and could fill the memory
+ROWS_PER_KEY = 3  # in a query for many keys: more rows mean that keys are not unique, and could fill the memory
 PLAIN = (str, int, float, decimal.Decimal, dt.date, bytes, list, dict)
 ADDRESSES = (ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Interface, ipaddress.IPv6Interface)
 NETWORKS = (ipaddress.IPv4Network, ipaddress.IPv6Network)
@@ -21,9 +21,14 @@ INFINITE = "infinite"  # prefix of the names of flags in a row
 
 
 def one_key(lookup: SqlLookup, dialect: str) -> sa.Select[Any]:
-    """The query for one key, with parameters key_0, key_1 and so on. It reads two rows, which suffice for an error.
+    """Return the query for a key, with parameters key_0, key_1 and so on.
 
-    dialect: SQLAlchemy's name of the database. A row has the answer's columns, then the flags of `endless`.
+    It reads two rows, enough to detect a duplicate. A row has the answer's columns, then the flags
+    of `endless`.
+
+    Args:
+        lookup: The lookup.
+        dialect: SQLAlchemy's name of the database.
     """
     wanted = [column.name for column in lookup.columns]
     if lookup.select is not None:
@@ -43,21 +48,21 @@ def one_key(lookup: SqlLookup, dialect: str) -> sa.Select[Any]:
 
 
 def _same_class(column: Any, value: Any) -> Any:
-    """Whether both are numbers, or texts, or bytes: SQLite's `=` converts the text "007" to the integer 7."""
+    """Return whether both are numbers, texts or bytes: SQLite's `=` converts "007" to 7."""
     of_column, of_value = sa.func.typeof(column), sa.func.typeof(value)
     numbers: Any = sa.literal_column("('integer', 'real')")
     return sa.or_(of_column == of_value, sa.and_(of_column.op("IN")(numbers), of_value.op("IN")(numbers)))
 
 
 def endless(lookup: SqlLookup, dialect: str) -> list[str]:
-    """The columns in which PostgreSQL may have an infinite date or time, which drivers read as the year 9999."""
+    """Return columns in which PostgreSQL may have an infinite time, read as the year 9999."""
     if dialect != "postgresql":
         return []
     return [column.name for column in lookup.columns if "DATE" in column.spark_type or "TIME" in column.spark_type]
 
 
 def _flags(lookup: SqlLookup, dialect: str, columns: Any) -> list[Any]:
-    """Whether the value of each `endless` column is infinite."""
+    """Return SQL flags: whether the value of each `endless` column is infinite."""
     names = endless(lookup, dialect)
     return [
         sa.cast(columns[name], sa.Text).like("%infinity%").label(f"{INFINITE}_{number}")
@@ -66,7 +71,9 @@ def _flags(lookup: SqlLookup, dialect: str, columns: Any) -> list[Any]:
 
 
 def _select_columns(lookup: SqlLookup, wanted: Sequence[str]) -> sa.Subquery:
-    numbers = {name: f":key_{number} " for number, name in enumerate(lookup.keys)}  # the space: x::type may follow
+    numbers = {
+        name: f":key_{number} " for number, name in enumerate(lookup.keys)
+    }  # the space, because x::type may follow
     statement = lookup.statement
     text = statement.pieces[0].replace(":", r"\:")
     for name, piece in zip(statement.parameters, statement.pieces[1:], strict=True):
@@ -75,12 +82,23 @@ def _select_columns(lookup: SqlLookup, wanted: Sequence[str]) -> sa.Subquery:
 
 
 class ManyKeys:
-    """A query for many keys of a table: a join of the table with the keys, so that the database compares them with its
-    own collation, padding and types. Each row has the number of its key.
+    """A query for many keys of a table, as a join of the table with the keys.
+
+    So the database compares them by its collation, padding and types. Each row has the number of
+    its key.
     """
 
     def __init__(self, lookup: SqlLookup, dialect: sa.Dialect, types: Mapping[str, str]) -> None:
-        """types: of the table's columns, on PostgreSQL. Raises ValueError for a key that such a query cannot have."""
+        """Prepare the query.
+
+        Args:
+            lookup: The lookup.
+            dialect: The database's dialect.
+            types: The types of the table's columns, on PostgreSQL.
+
+        Raises:
+            ValueError: A key has a type that such a query does not support.
+        """
         quote = dialect.identifier_preparer.quote
         width = range(len(lookup.keys))
         self._is_postgres = dialect.name == "postgresql"
@@ -103,7 +121,7 @@ class ManyKeys:
         self._tail = f" JOIN {quoted_table(lookup, quote)} AS t ON {on} LIMIT "
 
     def query(self, keys: Sequence[Key]) -> tuple[str, tuple[Any, ...]]:
-        """The statement and its parameters for the driver; values are never in the text."""
+        """Return the statement and its parameters for the driver; values are never in the text."""
         if self._is_postgres:
             table = self._lists
             values: tuple[Any, ...] = tuple(list(column) for column in zip(*keys, strict=True))
@@ -114,7 +132,7 @@ class ManyKeys:
 
 
 def _same_class_in_text(column: str, value: str) -> str:
-    """As `_same_class`."""
+    """Return the same SQL as `_same_class`, as text."""
     numbers = "('integer', 'real')"
     return f"(typeof({column}) = typeof({value}) OR (typeof({column}) IN {numbers} AND typeof({value}) IN {numbers}))"
 
@@ -133,7 +151,7 @@ def quoted_table(lookup: SqlLookup, quote: Callable[[str], str]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A driver's value as an answer's. Raises ValueError for an unsupported type."""
+    """Return a driver's value as an answer's value. Raises ValueError for an unsupported type."""
     if value is None or isinstance(value, PLAIN):
         return value
     if isinstance(value, TEXT):
