@@ -1,9 +1,11 @@
-"""Finds how many calls in flight a service bears: pure decisions on what its calls told, without I/O.
+"""Finds how many calls in flight a service bears, by pure decisions on reported latencies and
+failures.
 
-A service with room answers as fast with twice the calls; one without queues them, and its latency grows in proportion.
-So the limit is multiplied by the least latency over the present one, plus its root, which keeps a short queue and finds
-new room (the gradient of Netflix' concurrency-limits, on the least latency). A limit at which the service refused calls
-is a ceiling for a while. Times are seconds by the owner's clock.
+A service with spare capacity answers twice the calls as fast; a service without it queues them, and
+its latency grows in proportion. So the limit is multiplied by the least latency over the present
+latency, plus the limit's square root, which keeps a short queue and finds new capacity (the
+gradient of Netflix' concurrency-limits, on the least latency). A limit at which the service refused
+calls is a ceiling for a while. Times are seconds by the owner's clock.
 """
 
 from __future__ import annotations
@@ -11,14 +13,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-SOONEST, LATEST = 0.1, 0.25  # s after a decision, at which all tasks have heard of it: their reports are that frequent
-LEAST_KNOWN_FOR = 50  # rounds; then half of the limit shows what the least latency is now
+SOONEST, LATEST = 0.1, 0.25  # s after a decision until all tasks know it: they report that often
+LEAST_KNOWN_FOR = 50  # rounds; then half of the limit shows the present least latency
 CEILING_KNOWN_FOR = 60.0  # s; then the service may bear more than it refused
-CEILING_RISES_EVERY = 20.0  # s, by one call, where it was set below what the refusal told
+CEILING_RISES_EVERY = 20.0  # s, by one call, if the ceiling is below the limit that the refusal implies
 LESS_THAN_REFUSED = 0.95
-FAILURES, SHARE_OF_FAILURES = 3, (0.1, 0.5)  # of a round's calls, are an overload; more of them are an outage
-IN_USE = 0.75  # of the limit, on average; otherwise a round does not tell whether the service bears it
-STALE = 0.9  # a latency that stayed over this share though the limit was cut is no queue of ours
+FAILURES, SHARE_OF_FAILURES = 3, (0.1, 0.5)  # of a round's calls, are an overload; a larger share is an outage
+IN_USE = 0.75  # of the limit, on average; a round with less use does not show whether the service bears the limit
+STALE = 0.9  # a latency that stays over this share of itself after a cut of the limit is not our queue
 
 
 @dataclass
@@ -35,28 +37,28 @@ class Seen:
 
 
 class AdaptiveLimit:
-    """The calls in flight of one run at one service: at_least to begin with, and never less."""
+    """The calls in flight of a run at a service: at_least to begin with, and never less."""
 
     def __init__(self, at_least: int, at_most: int) -> None:
         self._at_least, self.at_most = at_least, at_most
         self.limit = at_least
         self._starting = True  # doubles until the service shows a bound
-        self._least = math.inf  # latency, where the service has room
+        self._least = math.inf  # latency while the service has spare capacity
         self._least_age = 0  # rounds
         self._before_probe: int | None = None  # the limit, while half of it is tried
         self._good = at_least  # a limit that was not refused
         self._ceiling, self._ceiling_until, self._ceiling_rises_at = math.inf, -math.inf, math.inf
-        self._refused_over = math.inf  # what the last refusal left
+        self._refused_over = math.inf  # the limit minus the calls of the last refusal
         self._cut_at: float | None = None  # the latency before the limit was cut, in the last round
-        self._lost = Seen()  # in this round: refusals and failures, and the answers beside them
-        self._lost_since = -math.inf  # they count from here on: they are of calls under this limit
+        self._lost = Seen()  # in this round: refusals, failures, and answers of the same time
+        self._lost_since = -math.inf  # from then on reports concern calls under the present limit
         self._refused_at = math.inf  # the first time in this round
         self._timed = Seen()  # in this round: answers with their latencies
-        self._timed_since = -math.inf  # likewise
+        self._timed_since = -math.inf  # the same for `_timed`
         self._latency = SOONEST
 
     def take(self, seen: Seen, now: float) -> None:
-        """A task's report; at the end of a round it decides on the limit."""
+        """Take a task's report; at the end of a round, decide on the limit."""
         if self._timed_since == -math.inf:
             self._timed_since = now
         if now >= self._timed_since:
@@ -82,10 +84,12 @@ class AdaptiveLimit:
                 self._ceiling, self._ceiling_rises_at = self._ceiling + 1, now + CEILING_RISES_EVERY
         self.limit = max(self._at_least, int(min(self.limit, self._ceiling, self.at_most)))
         self._lost, self._timed, self._refused_at = Seen(), Seen(), math.inf
-        self._timed_since = now + (heard if self.limit >= before else LATEST + self._latency)  # the calls over it ended
+        self._timed_since = now + (
+            heard if self.limit >= before else LATEST + self._latency
+        )  # the calls over the limit have ended by then
 
     def _refused(self, now: float) -> None:
-        """Reduce the limit by the calls that were too many, or half of the way to one that was not refused."""
+        """Reduce the limit by the refused calls, or halfway to a limit that was not refused."""
         many, lost = self._lost.refused or self._lost.failed, self._lost
         if self._good < self.limit:
             less = max(self._good, min(self.limit - many, (self._good + self.limit) // 2))
@@ -99,8 +103,8 @@ class AdaptiveLimit:
         self._before_probe, self._starting, self._cut_at = None, False, None
 
     def _follow(self, timed: Seen, lasted: float) -> None:
-        """Set the limit by the latency of a round that lasted for so many seconds."""
-        least = self._latency * (1 + 1 / math.sqrt(timed.answered))  # the mean of a few is not exact
+        """Set the limit by the latency of a round that lasted `lasted` seconds."""
+        least = self._latency * (1 + 1 / math.sqrt(timed.answered))  # the mean of few answers is inexact
         if self._before_probe is not None:
             self.limit, self._before_probe = self._before_probe, None
             self._least, self._least_age = least, 0

@@ -1,12 +1,14 @@
-"""Shares in whole numbers: max-min fair, and even ones."""
+"""Divides whole numbers into shares: max-min fair, or even."""
 
 from collections.abc import Sequence
 
 
 def fair_shares(total: int, wants: Sequence[int]) -> list[int]:
-    """Divide `total` so that nobody gets more than they want, and the least share is as large as can be.
+    """Divide `total` max-min fairly: no share exceeds its want, and the least share is maximal.
 
-    wants: in order of arrival; the remainder of a division goes to the first ones.
+    Args:
+        total: The amount.
+        wants: By owner in order of arrival; the remainder of a division goes to the first owners.
     """
     given = [0] * len(wants)
     left = total
@@ -23,10 +25,16 @@ def fair_shares(total: int, wants: Sequence[int]) -> list[int]:
 
 
 def useful_shares(total: int, wants: Sequence[int], least: int) -> list[int]:
-    """Like fair_shares; but where a fair share is less than a call needs to start, as many as can call get the shares,
-    in order of arrival, and the others wait for them. Otherwise all would wait for each other.
+    """Divide like fair_shares, but give no share that is too small to start a call.
 
-    wants: less than `least`, what a call needs, is in use, and no call is to start with it.
+    If a fair share is less than a call needs, as many owners as can call get shares, in order of
+    arrival, and the others wait for them. Otherwise all would wait for each other.
+
+    Args:
+        total: The amount.
+        wants: By owner in order of arrival. A want below `least` is in use, and no call starts with
+            it.
+        least: What a call needs to start.
     """
     fair = fair_shares(total, wants)
     calling = [place for place, want in enumerate(wants) if want >= least]

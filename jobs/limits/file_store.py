@@ -1,8 +1,9 @@
-"""A store for the runs of one machine, in one SQLite file. A finished write survives the kill of any process.
+"""A store for the runs of one machine, in an SQLite file. Finished writes survive a process's kill.
 
-SQLite's locks end with the process that holds them. A power cut may lose the last writes, but leaves a whole file. The
-clock counts from the start of the machine; of an earlier start only what was spent for good counts. Machines have
-different clocks, so a file that another machine writes too is refused.
+SQLite's locks end with the process that holds them. A power cut may lose the last writes, but
+leaves a whole file. The clock counts from the start of the machine; from before that, only what was
+spent for good counts. Machines have different clocks, so a file that another machine writes too is
+refused.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from jobs.limits.store import REMOVE_IT, BookCorrupt, SharedFile, StoreLost, boo
 
 Found = TypeVar("Found")
 LOOK_EVERY = 0.25  # s between two polls for gates that other runs closed
-WRITTEN_WITHIN = 2.5  # s in which a run of another machine writes its book: it does so each second
+WRITTEN_WITHIN = 2.5  # s in which a run of another machine writes its book, which it does each second
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS books (service TEXT PRIMARY KEY, version INTEGER NOT NULL, boot TEXT NOT NULL,
@@ -34,14 +35,17 @@ RETRY_WITHIN = 0.01  # s, after a concurrent change
 
 
 def since_start() -> float:
-    """Seconds since the start of the machine, including sleep."""
+    """Return the seconds since the start of the machine, including sleep."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class FileStore:
-    """A LimitStore on a file of this machine's own disk, which is created if it is missing.
+    """A LimitStore in a file on a disk of this machine, which is created if it is missing.
 
-    patience: the longest wait for a lock, in s. clock: s, the same for all processes of the machine.
+    Args:
+        path: The file.
+        patience: Longest wait for a lock in seconds.
+        clock: Seconds, the same for all processes of the machine.
     """
 
     def __init__(self, path: str, *, patience: float, clock: Callable[[], float] = since_start) -> None:
@@ -73,10 +77,10 @@ class FileStore:
             await asyncio.sleep(self._dice.uniform(0, RETRY_WITHIN))
 
     async def books(self) -> tuple[dict[str, LeaseBook], float]:
-        """See LimitStore. Books of an earlier start of the machine are taken over first."""
+        """See LimitStore. First takes over books from before the machine's last start."""
         if others := self._of_other_starts():
             await asyncio.sleep(WRITTEN_WITHIN)
-            now = dict(self._of_other_starts())  # without those that another run of this start took over
+            now = dict(self._of_other_starts())  # without books that another run took over meanwhile
             if any(now.get(service, version) != version for service, version in others):
                 raise self._shared()
             for service, _ in others:
@@ -86,7 +90,7 @@ class FileStore:
             return {service: book_in(book, service, self._path) for service, book in rows}, self._clock()
 
     def _of_other_starts(self) -> set[tuple[str, int]]:
-        """Services with books of another start of the machine, or of another machine; and the books' versions."""
+        """Return services and versions of books from another machine or start of the machine."""
         with self._errors():
             select = "SELECT service, version FROM books WHERE boot <> ?"
             return {*self._connected().execute(select, (self._boot,)).fetchall()}

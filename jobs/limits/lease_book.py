@@ -1,14 +1,16 @@
-"""Divides the limits of one service among its runs: pure decisions on plain data, without I/O.
+"""Divides the limits of a service among its runs: pure decisions on plain data, without I/O.
 
-A limit is an amount: calls in flight, or requests or tokens per window of time. Each run holds a part of it under a
-lease with a time to live. At each heartbeat a run reports how much it keeps and how much it could use; the answer is
-its part from then on, and the target to which it should reduce it. A part shrinks only when its run reports less, or
-when the lease expires. So the sum of all parts never exceeds the limit, even if messages are lost: after a lost answer
-the run uses less than the book has recorded for it.
+A limit is an amount: calls in flight, or requests or tokens per window of time. Each run holds a
+part of it under a lease with a time to live. At each heartbeat a run reports how much it keeps and
+how much it could use; the answer is its part from then on, and the target to which it should reduce
+it. A part shrinks only when its run reports less, or when the lease expires. So the sum of all
+parts never exceeds the limit, even if messages are lost: after a lost answer the run uses less than
+the book has recorded for it.
 
-For a limit per window, a run keeps what it used until the window has passed. What a dead run may have used last stays
-reserved for one window after its lease expired. Of a budget all that a dead run held counts as spent, until somebody
-who knows its bill settles it; a run whose lease expired although it lives takes that back with its next heartbeat.
+For a limit per window, a run keeps what it used until the window has passed. What a dead run may
+have used last stays reserved for a window after its lease expired. Of a budget, all that a dead run
+held counts as spent until it is settled from the run's bill; a run that outlives its lease takes it
+back with its next heartbeat.
 
 The tasks of a run divide its part by another book, which belongs to the run.
 """
@@ -22,10 +24,10 @@ from typing import Any
 from jobs.limits.fair_shares import useful_shares
 
 OPEN, CLOSED, PROBE = "open", "closed", "probe"
-SILENT_AFTER = 3.0  # s without a heartbeat, of which a run that lives and holds something sends one a second
-BUDGETS_KEPT = 64  # the latest ones
-UNSETTLED_KEPT = 64  # owners; the latest ones
-ROUGHLY = 0.02  # of a window; what goes out of use within it is noted as one
+SILENT_AFTER = 3.0  # s without a heartbeat; a live run that holds something sends one each second
+BUDGETS_KEPT = 64  # latest budgets
+UNSETTLED_KEPT = 64  # latest owners
+ROUGHLY = 0.02  # of a window; amounts that become free within it are noted together
 NOTHING_KNOWN: Mapping[str, int] = MappingProxyType({})
 
 
@@ -39,7 +41,7 @@ class Limit:
 class Claim:
     """An owner's report on one limit at a heartbeat."""
 
-    limit: Limit  # the strictest one of all present owners applies
+    limit: Limit  # the strictest of all present owners applies
     keeps: int  # it returns the rest of its part
     wants: int
     least: int = 1  # what a call needs to start
@@ -50,19 +52,19 @@ class Share:
     """An owner's part of a limit."""
 
     has: int
-    target: int  # to which it should reduce its part, or to which that grows once others returned theirs
+    target: int  # to which it should reduce its part, or to which its part grows once others return theirs
     free: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
 class Answer:
     shares: dict[str, Share]  # by limit
-    ttl: float  # s for which they are valid, from the heartbeat
+    ttl: float  # s from the heartbeat for which they are valid
     gate: str = OPEN  # PROBE: this owner may make one call
     closed_for: float = 0.0  # s after which to ask again
-    reason: str = ""  # for which a run closed the gate
+    reason: str = ""  # why a run closed the gate
     adapted: bool = False  # the service bears no more calls in flight
-    silent_for: float = 0.0  # s until a silent owner's lease ends, which has what this one wants; 0: there is none
+    silent_for: float = 0.0  # s until the lease of a silent owner with lacking parts ends; 0: no such owner
 
 
 @dataclass
@@ -92,16 +94,19 @@ class _Pause:
 
 
 class LeaseBook:
-    """The book of one service. Times are seconds by the monotonic clock of its store.
+    """The book of a service. Times are seconds by the monotonic clock of its store.
 
-    amounts: of each limit; by default the strictest one that the present owners declare.
+    Args:
+        state: What `state` returned; None for an empty book.
+        amounts: Amount of each limit; by default the strictest that the present owners declare.
     """
 
     def __init__(self, state: Mapping[str, Any] | None = None, *, amounts: Mapping[str, int] | None = None) -> None:
         state = {} if state is None else state
         self.amounts = dict(amounts or {})
         self._owners = {owner: _read_owner(facts) for owner, facts in state.get("owners", {}).items()}
-        # by limit: the end of the window and the amount that an owner with an expired lease may have used in it
+        # by limit: the end of the window and the amount that an owner with an expired lease may
+        # have used in it
         self._cooling: dict[str, list[list[float]]] = {
             name: [[float(until), int(amount)] for until, amount in parts]
             for name, parts in state.get("cooling", {}).items()
@@ -122,9 +127,14 @@ class LeaseBook:
         }
 
     def heartbeat(self, owner: str, claims: Mapping[str, Claim], *, now: float, ttl: float, name: str = "") -> Answer:
-        """Record an owner's claims, by limit, and renew its lease for `ttl` s. Returns its parts from now on.
+        """Record an owner's claims, by limit, and renew its lease. Returns its parts from now on.
 
-        owner: an id that no other owner ever has. now: not before the owner sent the heartbeat. name: for display.
+        Args:
+            owner: An id that no other owner ever has.
+            claims: By limit.
+            now: A time not before the owner sent the heartbeat.
+            ttl: Seconds for which the lease is renewed.
+            name: For display.
         """
         self.expire(now)
         known = self._owners.setdefault(owner, _Owner(now + ttl, now, name))
@@ -143,13 +153,14 @@ class LeaseBook:
         return Answer(shares, ttl, gate, closed_for, reason, silent_for=self._silent_for(lacks, now))
 
     def _silent_for(self, lacks: Sequence[str], now: float) -> float:
-        """The seconds until the leases end of owners that hold some of these limits and were not heard of lately."""
+        """Return the seconds until the leases of silent owners with some of these limits end."""
         silent = (owner for owner in self._owners.values() if now > owner.seen + SILENT_AFTER)
         ends = (one.expires - now for one in silent if any(one.parts[name].held for name in lacks if name in one.parts))
         return max(ends, default=0.0)
 
     def leave(self, owner: str, *, now: float, spent: Mapping[str, int] = NOTHING_KNOWN) -> None:
-        """Remove an owner. Its part of a limit per window stays reserved until the window has passed.
+        """Remove an owner. Its part of a limit per window stays reserved until the window has
+        passed.
 
         Args:
             owner: As in its heartbeats.
@@ -160,7 +171,7 @@ class LeaseBook:
         gone = self._owners.pop(owner, None)
         for name, part in (gone.parts if gone else {}).items():
             self._cool(name, part, spent.get(name, part.held), now)
-        self.settle(owner, spent)  # its lease may have expired before
+        self.settle(owner, spent)  # its lease may have expired earlier
 
     def expire(self, now: float) -> None:
         for name in [name for name, owner in self._owners.items() if owner.expires <= now]:
@@ -195,16 +206,17 @@ class LeaseBook:
         return self._unsettled
 
     def settle(self, owner: str, spent: Mapping[str, int]) -> None:
-        """Count what a dead owner spent in place of what it held. spent: by budget; of others what it held stays."""
+        """Count what a dead owner spent, by budget; by default all that it held."""
         for name, held in self._unsettled.pop(owner, {}).items():
-            if name in self._cooling:  # not of a period long past
+            if name in self._cooling:  # unless its period is long past
                 entry = self._cooling[name][0]
                 entry[1] += spent.get(name, held) - held
 
     def restart(self) -> None:
-        """The machine has started again, and with it the clock: nobody is there, and what was spent for good stays.
+        """Handle a restart of the machine and its clock: remove all owners; what was spent for good
+        stays.
 
-        Nothing is settled after that: bills may have lost their last writes.
+        Nothing is settled after that, because bills may have lost their last writes.
         """
         for owner in self._owners.values():
             for name, part in owner.parts.items():
@@ -213,11 +225,13 @@ class LeaseBook:
         self._owners, self._unsettled, self._pause = {}, {}, None
         self._cooling = {name: parts for name, parts in self._cooling.items() if parts[0][0] == math.inf}
 
-    # -- shares --------------------------------------------------------------------------------------------------------
+    # -- shares ------------------------------------------------------------------------------------
 
     def amount(self, name: str, owner: str | None = None) -> int:
-        """The amount of a limit for an owner: of a budget what it declares, because the amount may have been changed
-        since another run began; of others the strictest that any declares.
+        """Return the amount of a limit for an owner.
+
+        For a budget it is what the owner declares, because the amount may have changed since
+        another run began; for other limits the strictest that any owner declares.
         """
         if name in self.amounts:
             return self.amounts[name]
@@ -226,11 +240,11 @@ class LeaseBook:
         return min((part.limit.amount for part in self._list_parts(name)), default=0)
 
     def held(self, name: str) -> int:
-        """The amount that is not free: the parts of all owners, and what is reserved for dead ones."""
+        """Return the amount that is not free: owners' parts and dead owners' reservations."""
         return sum(part.held for part in self._list_parts(name)) + self._out_of_use(name)
 
     def wanted(self, name: str) -> int:
-        """The amount that all owners could use, and what is reserved for dead ones."""
+        """Return the amount that all owners could use, and reservations for dead owners."""
         return sum(part.wants for part in self._list_parts(name)) + self._out_of_use(name)
 
     def _out_of_use(self, name: str) -> int:
@@ -251,10 +265,10 @@ class LeaseBook:
         own.held += given
         return Share(own.held, own.target, max(0, free - given))
 
-    # -- the gate ------------------------------------------------------------------------------------------------------
+    # -- the gate ----------------------------------------------------------------------------------
 
     def close_gate(self, seconds: float, reason: str, *, now: float) -> None:
-        """Pause all calls for so many seconds, because the service throttles or is down. A longer pause stays."""
+        """Pause all calls, because the service throttles or is down. A longer pause stays."""
         until = now + seconds
         if self._pause is None:
             self._pause = _Pause(until, reason)
@@ -263,7 +277,7 @@ class LeaseBook:
         self._pause.prober = None
 
     def open_gate(self, owner: str) -> bool:
-        """Open the gate after a successful probe. Returns whether it opened: only its prober can open it."""
+        """Open the gate after the prober's successful probe. Returns whether it opened."""
         if self._pause is None or self._pause.prober != owner:
             return False
         self._pause = None
@@ -292,7 +306,7 @@ class LeaseBook:
             return PROBE, 0.0
         return CLOSED, max(0.0, pause.probe_until - now)
 
-    # -- display -------------------------------------------------------------------------------------------------------
+    # -- display -----------------------------------------------------------------------------------
 
     def rows(self, now: float) -> list[dict[str, Any]]:
         gone = [
@@ -324,7 +338,7 @@ class LeaseBook:
         ]
 
     def pause(self, now: float) -> tuple[float, str] | None:
-        """The seconds for which the gate stays closed, and the reason; None if it is open."""
+        """Return for how many seconds the gate stays closed, and the reason; None if it is open."""
         return None if self._pause is None else (max(0.0, self._pause.until - now), self._pause.reason)
 
 

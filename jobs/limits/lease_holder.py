@@ -1,4 +1,4 @@
-"""An owner's side of the book: the parts that it may use, by its own clock. Plain data, without I/O."""
+"""An owner's side of the book: the parts that it may use, by its clock. Plain data, without I/O."""
 
 import math
 from collections.abc import Mapping
@@ -6,16 +6,16 @@ from dataclasses import dataclass, field, replace
 
 from jobs.limits.lease_book import OPEN, Answer, Claim, Limit, Share
 
-UNKNOWN = 1 << 62  # free: nobody has said that there is no more
+UNKNOWN = 1 << 62  # free amount before the first answer
 NOTHING = Share(0, 0, UNKNOWN)
 
 
 @dataclass
 class LeaseHolder:
-    """The leases of one owner at one service.
+    """The leases of an owner at a service.
 
-    The time to live counts from before the heartbeat, so it ends no later here than in the book. A reported reduction
-    takes effect at once, whether an answer arrives or not.
+    The time to live counts from before the heartbeat, so it ends no later here than in the book. A
+    reported reduction takes effect at once, whether an answer arrives or not.
     """
 
     limits: Mapping[str, Limit]
@@ -25,7 +25,12 @@ class LeaseHolder:
     reason: str = ""
 
     def ask(self, in_use: Mapping[str, int], wants: Mapping[str, int]) -> dict[str, Claim]:
-        """The claims of a heartbeat, by limit; reductions take effect at once. in_use: what cannot be returned now."""
+        """Return a heartbeat's claims, by limit. Reductions take effect at once.
+
+        Args:
+            in_use: By limit, the amount that cannot be returned now.
+            wants: By limit, the amount that could be used.
+        """
         claims = {}
         for name, limit in self.limits.items():
             share = self.shares.get(name, NOTHING)
@@ -41,10 +46,10 @@ class LeaseHolder:
         self.gate, self.reason = answer.gate, answer.reason
 
     def may_use(self, name: str, now: float) -> int:
-        """The amount of this limit that may be in use now; 0 after the end of the lease."""
+        """Return how much of this limit may be in use now; 0 after the end of the lease."""
         share = self.shares.get(name, NOTHING)
         return min(share.has, share.target) if now < self.until else 0
 
     def free_share(self, name: str) -> float:
-        """The share of this limit that nobody had at the last answer."""
+        """Return the share of this limit that was free at the last answer."""
         return self.shares.get(name, NOTHING).free / self.limits[name].amount

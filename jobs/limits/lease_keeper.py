@@ -1,7 +1,9 @@
-"""The leases of one run at one service: renews them at the store and divides them among the run's tasks.
+"""The leases of a run at a service: renews them at the store and divides them among the run's
+tasks.
 
-In the store's book the run is one owner, regardless of its number of tasks. Its tasks are the owners in the run's own
-book, which divides the run's part. Without a store, the run's own book divides the whole limit.
+In the store's book, the run is a single owner, whatever its number of tasks. The run has another
+book, whose owners are its tasks and which divides the run's part; without a store, it divides the
+whole limit.
 """
 
 import asyncio
@@ -22,7 +24,7 @@ from jobs.wording import one_line
 
 EVERY = 1.0  # s between heartbeats
 EVERY_WAITING = 0.25  # s, while other runs still hold a part of this run's target
-SOONEST = 0.1  # s, the shortest time between two, if there is something to return or to request
+SOONEST = 0.1  # s, the shortest time between heartbeats, if something is to be returned or requested
 SLACK = 10.0  # s after the last answered heartbeat in which calls may still start
 WAIT_SAID_AFTER, WAIT_SAID_AGAIN = 10.0, 60.0  # s in which other runs hold all of a limit
 TTL_OF_TASKS = 30.0  # s, time to live of a task's part without a store
@@ -30,7 +32,7 @@ TTL_OF_TASKS = 30.0  # s, time to live of a task's part without a store
 
 @dataclass
 class LeaseKeeper:
-    """The keeper of one service. `run` uses the loop of the store; other threads call the other methods."""
+    """The keeper of a service. `run` uses the store's loop; other methods any thread."""
 
     declared: ServiceLimits
     owner: str  # unique among all runs
@@ -40,7 +42,7 @@ class LeaseKeeper:
     on_change: Callable[[], None] = lambda: None  # the tasks should send a heartbeat
     lost_since: float | None = None
     lost_by: str = ""  # the error of the store
-    waits: str = ""  # why no call may start, in words; empty where one may
+    waits: str = ""  # why no call may start, in words; empty if calls may start
     holder: LeaseHolder = field(init=False)
     tasks: LeaseBook = field(init=False)
 
@@ -64,11 +66,11 @@ class LeaseKeeper:
 
     @property
     def ttl(self) -> float:
-        """The run's time to live in seconds: calls that start within SLACK after a heartbeat end before."""
+        """The run's time to live in s: it outlasts calls that start SLACK after a heartbeat."""
         return self.declared.longest_call + SLACK
 
     def declare(self, declared: ServiceLimits) -> None:
-        """Add the limits of another lookup of the same service: the longest call and the strictest limits apply."""
+        """Add another lookup's limits: the longest call and the strictest limits apply."""
         with self._lock:
             longest = max(self.declared.longest_call, declared.longest_call)
             limits = dict(self.declared.limits)
@@ -83,10 +85,10 @@ class LeaseKeeper:
                 self._adaptive.at_most = limits[CALLS].amount
                 self._divide(self.clock())
 
-    # -- the tasks' side -----------------------------------------------------------------------------------------------
+    # -- the tasks' side ---------------------------------------------------------------------------
 
     def heartbeat(self, task: str, claims: Mapping[str, Claim], seen: Seen | None = None) -> Answer:
-        """Record a task's claims, and what its calls told. Returns its parts, valid as long as the run's lease."""
+        """Record a task's claims and its calls' results. Returns its parts."""
         with self._lock:
             now = self.clock()
             if self._adaptive is not None and seen is not None:
@@ -116,7 +118,7 @@ class LeaseKeeper:
             self.hurry()
 
     def close_gate(self, seconds: float, reason: str) -> None:
-        """Pause all calls for so many seconds, because a task was throttled or found the service down."""
+        """Pause all calls, because a task was throttled or reported the service down."""
         with self._lock:
             now = self.clock()
             if self.store is None:  # the coordinator pauses the tasks of one run at once; one of them probes
@@ -138,21 +140,21 @@ class LeaseKeeper:
             self.hurry()
 
     def _is_urgent(self) -> bool:
-        """Whether there is something to return, or more to request."""
+        """Return whether there is something to return, or more to request."""
         for name, limit in self.declared.limits.items():
             share = self.holder.shares.get(name, NOTHING)
             wanted = self._wanted(name)
-            enough = share.target if limit.window else min(share.target, wanted)  # of a window it moves all the time
+            enough = share.target if limit.window else min(share.target, wanted)  # a window's want changes all the time
             gives = share.has > max(enough, self.tasks.held(name))
             lacks = share.has < wanted and min(limit.amount, wanted) > min(limit.amount, self._asked.get(name, 0))
             if gives or lacks:
                 return True
         return False
 
-    # -- the store's side ----------------------------------------------------------------------------------------------
+    # -- the store's side --------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Renew the lease until cancelled; pauses while no task wants a part and nothing is to be returned."""
+        """Renew the lease until cancelled; pause while there is nothing to do."""
         assert self.store is not None
         self._loop, self._soon = asyncio.get_running_loop(), asyncio.Event()
         try:
@@ -176,7 +178,7 @@ class LeaseKeeper:
             return nothing and known and not any(share.has for share in self.holder.shares.values())
 
     async def beat(self) -> None:
-        """Send one heartbeat. If the store is unreachable, the lease stays valid until it expires."""
+        """Send a heartbeat. If the store is unreachable, the lease stays until it expires."""
         assert self.store is not None
         with self._lock:
             asked_at = self.clock()
@@ -199,7 +201,7 @@ class LeaseKeeper:
             answer = await self.store.step(self.declared.service, decide)
             if closed is not None or opened:
                 await self.store.tell(self.declared.service)
-        except Exception as error:  # of a driver, too: a keeper that ends has its run wait for ever
+        except Exception as error:  # also of a driver: if a keeper ends, its run waits for ever
             if not isinstance(error, StoreLost):
                 logging.getLogger("tidegate").exception("the store of the limits fails")
             self.lost_since = asked_at if self.lost_since is None else self.lost_since
@@ -210,16 +212,18 @@ class LeaseKeeper:
         self.on_change()
 
     async def end(self, spent: Mapping[str, int] = NOTHING_KNOWN) -> bool:
-        """Give the run's parts back, but for what its calls may still use: that is free at the end of the lease.
+        """Return the run's parts, except what its calls may still use: that is free when the lease
+        ends.
 
         Args:
-            spent: By budget, what the run spent, where that is known; otherwise all counts that it may have spent.
+            spent: By budget, what the run spent, if known; otherwise all that it may have spent
+                counts.
 
         Returns:
-            Whether all is given back.
+            Whether everything is returned.
         """
         assert self.store is not None
-        await self.beat()  # what was reserved and not used is not spent
+        await self.beat()  # reserved but unused amounts are not spent
         with self._lock:
             is_over = self.lost_since is None and not self.tasks.held(CALLS)
         if is_over:
@@ -230,8 +234,10 @@ class LeaseKeeper:
         return False
 
     def _note_wait(self, answer: Answer, now: float) -> None:
-        """Note why no call may start where other runs hold all calls in flight, and log it after a while: without a
-        word, a wait for a killed run looks like a hang.
+        """Note why no call may start while other runs hold all calls in flight, and log it after a
+        while.
+
+        Without a message, a wait for a killed run looks like a hang.
         """
         share = answer.shares.get(CALLS)
         if share is None or share.has or not self._asked.get(CALLS) or answer.gate == CLOSED:
@@ -262,7 +268,7 @@ class LeaseKeeper:
             self._note_wait(answer, now)
             waits = any(share.has < share.target for share in answer.shares.values())
             self._pause = EVERY_WAITING if waits else EVERY
-            if self._closed is not None or self._opened:  # the answer is older than that
+            if self._closed is not None or self._opened:  # newer than the answer
                 return
             if answer.gate == OPEN:
                 self.tasks.clear_pause()
@@ -283,7 +289,7 @@ class LeaseKeeper:
         return self._at_most(name, self.tasks.wanted(name))
 
     def _at_most(self, name: str, amount: int) -> int:
-        """As much of this amount as the service bears."""
+        """Return this amount, bounded by what the service bears."""
         return amount if self._adaptive is None or name != CALLS else min(amount, self._adaptive.limit)
 
     def hurry(self) -> None:

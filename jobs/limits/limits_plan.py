@@ -1,4 +1,4 @@
-"""The limits of one service as one run declares them: plain data, which is sent to its tasks."""
+"""The limits of a service as a run declares them: plain data that is sent to the run's tasks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ class Reserved:
 
     unit: str
     reserve_per_call: int  # reserved before each call
-    each: Fraction = Fraction(1)  # of the limit per unit
+    each: Fraction = Fraction(1)  # amount of the limit per unit
     budget: str = ""  # as the user wrote it, if the limit stops the run; empty: calls wait
 
 
@@ -33,5 +33,5 @@ class ServiceLimits:
         return tuple(name for name, one in self.reserved.items() if one.budget)
 
     def least(self, name: str) -> int:
-        """The amount of a limit that a call needs to start."""
+        """Return the amount of a limit that a call needs to start."""
         return max(1, self.reserved[name].reserve_per_call) if name in self.reserved else 1

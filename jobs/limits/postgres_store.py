@@ -1,7 +1,7 @@
 """A store in PostgreSQL: one small table with a row per service; NOTIFY announces changes of gates.
 
-A step reads a row and writes it unless it changed meanwhile. It holds no lock in between, so a run that is stopped
-there does not block others.
+A step reads a row and writes it unless it changed meanwhile. It holds no lock in between, so a run
+that is stopped there does not block others.
 """
 
 from __future__ import annotations
@@ -41,7 +41,12 @@ RETRY_WITHIN = 0.01  # s, after a concurrent change
 
 
 class PostgresStore:
-    """A LimitStore in a PostgreSQL database, which uses the clock of the server. patience: s to wait for an answer."""
+    """A LimitStore in a PostgreSQL database, which uses the clock of the server.
+
+    Args:
+        url: The database.
+        patience: Longest wait for an answer in seconds.
+    """
 
     def __init__(self, url: str, *, patience: float) -> None:
         self._url = url
@@ -89,7 +94,7 @@ class PostgresStore:
         await self._on_connection(lambda connection: connection.execute("SELECT pg_notify($1, $2)", CHANNEL, service))
 
     async def check(self) -> None:
-        """See LimitStore. The server checks the rights of a statement that changes no row, too."""
+        """See LimitStore. A statement that changes no row needs the same rights."""
         await self._on_connection(lambda connection: connection.execute(NO_CHANGE))
 
     async def close(self) -> None:
@@ -127,7 +132,7 @@ class PostgresStore:
 
 
 def _lost(what: str, error: Exception) -> StoreLost:
-    """Without the error's text, which may contain an address or a password."""
+    """Return the error without the driver's text, which may contain an address or a password."""
     import asyncpg
 
     cure = ""

@@ -1,4 +1,4 @@
-"""The interface of stores of the books, which all runs share: atomic steps on one book, and one clock."""
+"""The interface of stores of the books, which all runs share: atomic steps, and a clock."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -17,7 +17,7 @@ class StoreLost(TidegateError):  # noqa: N818  # what happened
 
 
 class BookCorrupt(StoreLost):
-    """What the store has is no book, and stays so until somebody removes it."""
+    """The store has a text that is no book, until somebody removes it."""
 
 
 class SharedFile(BookCorrupt):
@@ -25,19 +25,23 @@ class SharedFile(BookCorrupt):
 
 
 class LimitStore(Protocol):
-    """Bound to one event loop. Any call may raise StoreLost; its effect may have happened nevertheless."""
+    """A store bound to an event loop.
+
+    Any call may raise StoreLost; it may have taken effect nevertheless.
+    """
 
     async def step(self, service: str, decide: Callable[[LeaseBook, float], Found]) -> Found:
-        """Call `decide` with the book of a service and the store's time, and store the changed book atomically.
+        """Call `decide` with the book of a service and the store's time, and store the changed book
+        atomically.
 
         After a concurrent change, `decide` is called again with the new book.
         """
 
     async def books(self) -> tuple[dict[str, LeaseBook], float]:
-        """All books by service, and the store's time."""
+        """Return all books by service, and the store's time."""
 
     def changes(self) -> AsyncIterator[str]:
-        """The names of services whose gate any run closed or opened, as it happens."""
+        """Yield the names of services whose gate a run closes or opens, as it happens."""
 
     async def tell(self, service: str) -> None:
         """Notify all runs that iterate over `changes`."""
@@ -49,7 +53,12 @@ class LimitStore(Protocol):
 
 
 def book_in(text: str | None, service: str, place: str) -> LeaseBook:
-    """The stored book; an empty one where there is none. place: of the store, to be named in an error.
+    """Return the stored book, or an empty book.
+
+    Args:
+        text: The stored text; None without a stored book.
+        service: The service, for the error.
+        place: The store's place, for the error.
 
     Raises:
         BookCorrupt: The text is no book.

@@ -1,4 +1,4 @@
-"""The store of the limits: a file of this machine, unless an environment variable names another."""
+"""Finds the store of the limits: this machine's file, or what a variable names."""
 
 import hashlib
 import os
@@ -19,7 +19,7 @@ FORMS = "postgresql://user@host/database, file:///path/of/a/file on a disk of th
 
 
 def machine_id() -> str:
-    """The id of this machine; empty if it has none."""
+    """Return the id of this machine; empty if it has none."""
     try:
         return MACHINE_ID.read_text().strip()
     except (OSError, ValueError):
@@ -27,11 +27,11 @@ def machine_id() -> str:
 
 
 def limits_url(environment: Mapping[str, str] = os.environ, machine: Callable[[], str] = machine_id) -> str:
-    """The address of the store where runs meet; empty where the variable says `off`.
+    """Return the address of the store where runs meet; empty if the variable says `off`.
 
-    By default a file in the user's state folder, so that all runs of a user on one machine meet. Each machine has its
-    own file, because several may share a home: the clocks of two machines in one file would end each other's leases and
-    spend budgets.
+    The default is a file in the user's state folder, so that all runs of a user on a machine meet.
+    Each machine has a separate file, because several machines may share a home: the clocks of two
+    machines in one file would end each other's leases and spend budgets.
 
     Raises:
         DeclarationError: The user has no home folder.
@@ -50,9 +50,15 @@ def limits_url(environment: Mapping[str, str] = os.environ, machine: Callable[[]
 
 
 def open_store(url: str, *, patience: float = 5.0) -> LimitStore:
-    """The store at postgresql://user@host/database or file:///path, not connected yet. patience: s to wait for it.
+    """Return the store at postgresql://user@host/database or file:///path, not connected yet.
 
-    Raises DeclarationError for any other address, without its text, which may hold a password.
+    Args:
+        url: The address.
+        patience: Longest wait for the store in seconds.
+
+    Raises:
+        DeclarationError: The address has another form. The error does not show it, as it may hold a
+            password.
     """
     try:
         parts = urlsplit(url)
@@ -67,5 +73,5 @@ def open_store(url: str, *, patience: float = 5.0) -> LimitStore:
     if parts.scheme == "file" and not parts.netloc and len(parts.path) > 1:
         from jobs.limits.file_store import FileStore
 
-        return FileStore(url.removeprefix("file://"), patience=patience)  # a path may hold `?`, `#` and `;`
+        return FileStore(url.removeprefix("file://"), patience=patience)  # a path may contain `?`, `#` and `;`
     raise DeclarationError(f"{LIMITS_URL} has another form than {FORMS}.")

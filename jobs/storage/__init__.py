@@ -1,1 +1,1 @@
-"""Files: listed and read by path or URL, and written so that they survive a power cut."""
+"""Lists and reads files by path or URL, and writes them so that they survive a power cut."""

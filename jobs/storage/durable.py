@@ -6,12 +6,12 @@ import os
 import secrets
 from pathlib import Path
 
-DRAFT = ".draft"  # ends the name of an unfinished file, which a crash leaves behind
+DRAFT = ".draft"  # suffix of an unfinished file, which a crash leaves behind
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file atomically: a reader sees the old bytes or the new ones, also after a power cut.
+    """Write a file atomically: a reader sees the old or the new bytes, also after a power cut.
 
     Creates its folder if needed. Raises OSError with the file's name; a full disk leaves no file.
     """
@@ -32,10 +32,10 @@ def write(path: Path, data: bytes) -> None:
 
 
 def create(path: Path, data: bytes) -> None:
-    """Write a file durably under a name that no file has: readers see all of it or nothing.
+    """Write a file durably under an unused name: readers see all of it or nothing.
 
-    Without hard links, as on some network disks, a reader or a crash may see a part of it. Creates its folder if
-    needed. Raises FileExistsError if there is such a file, and OSError.
+    Without hard links, as on some network disks, a reader or a crash may see a part of it. Creates
+    its folder if needed. Raises FileExistsError if the file exists, and OSError.
     """
     make_folder(path.parent)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}{DRAFT}")
@@ -70,7 +70,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Return when the content of a file, or the names in a folder, are on the disk."""
+    """Wait until the content of a file, or the names in a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -79,8 +79,9 @@ def sync(path: Path) -> None:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a file or folder of this name exists. Raises OSError if that is unknown; `exists` of newer Pythons
-    returns False then.
+    """Return whether a file or folder exists.
+
+    Raises OSError if that is unknown, where `exists` of newer Pythons returns False.
     """
     try:
         path.stat()

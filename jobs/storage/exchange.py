@@ -1,4 +1,4 @@
-"""Puts a new folder in the place of another, where the kernel can in one step."""
+"""Puts a new folder in the place of another, in a single step if the kernel can."""
 
 import ctypes
 import errno
@@ -10,9 +10,11 @@ NOT_HERE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)  # an older kernel, or a 
 
 
 def exchange(new: Path, old: Path) -> None:
-    """Make `new` the folder at `old`, and what was there the folder at `new`; without one there `new` is gone.
+    """Make `new` the folder at `old`, and the previous folder at `old`, if any, the folder at
+    `new`.
 
-    On a file system that cannot exchange names, as NFS, there is no folder at `old` for a moment. Raises OSError.
+    On a file system that cannot exchange names, such as NFS, `old` is missing for a moment. Raises
+    OSError.
     """
     if not old.is_dir():
         new.rename(old)

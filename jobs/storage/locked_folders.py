@@ -1,5 +1,6 @@
-"""Folders that belong to a process as long as it lives: each is locked, and who makes the next one removes those whose
-process was killed.
+"""Folders that belong to a live process.
+
+Each folder is locked, and the maker of a folder removes the folders of killed processes.
 """
 
 import atexit
@@ -22,8 +23,8 @@ class LockedFolder:
 
     @classmethod
     def make(cls, parent: Path, prefix: str) -> "LockedFolder":
-        """A new folder in the parent, after those of killed processes are removed. Raises OSError."""
-        with _locked(parent):  # nobody sees the folder without its lock
+        """Make a folder in the parent, after removing those of killed processes. Raises OSError."""
+        with _locked(parent):  # no process sees the folder without its lock
             _remove_unlocked(parent, prefix)
             folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent.resolve()))
             lock = os.open(folder, os.O_RDONLY)
@@ -44,7 +45,7 @@ def remove_abandoned(parent: Path, prefix: str) -> None:
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A folder of the body in the system's temporary folder. Raises OSError."""
+    """Make a temporary folder that is removed after the body. Raises OSError."""
     folder = _temporary()
     try:
         yield folder.path
@@ -53,14 +54,14 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def folder_of_process() -> Path:
-    """A temporary folder until the process ends. Raises OSError."""
+    """Return a temporary folder that is removed when the process ends. Raises OSError."""
     folder = _temporary()
     atexit.register(folder.remove)
     return folder.path
 
 
 def _temporary() -> LockedFolder:
-    """In a folder that only this user can enter: names in the system's own are everybody's."""
+    """Make a folder inside a folder that only this user can enter: the system's is open to all."""
     parent = Path(tempfile.gettempdir(), f"tidegate-{os.getuid()}")
     parent.mkdir(mode=0o700, exist_ok=True)
     facts = parent.lstat()
@@ -71,7 +72,7 @@ def _temporary() -> LockedFolder:
 
 def _remove_unlocked(parent: Path, prefix: str) -> None:
     for folder in parent.glob(f"{prefix}*"):
-        with contextlib.suppress(OSError):  # as BlockingIOError, because its process lives
+        with contextlib.suppress(OSError):  # such as BlockingIOError if its process lives
             lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Files that are written on this machine, and are at their place whole or not at all."""
+"""Writes new files, which are at their place whole or not at all."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import IO
 from jobs.storage import objects
 from jobs.storage.urls import is_url
 
-Writable = Path | IO[bytes]  # what pyarrow writes a file to
+Writable = Path | IO[bytes]  # a target that pyarrow writes a file to
 
 
 @contextlib.contextmanager
 def new_file(place: str) -> Iterator[Writable]:
-    """Write a new file in the body. An error leaves none.
+    """Write a new file in the body. An error leaves no file.
 
-    On a disk the body writes at the place itself. For a store it writes a file without a name on this
-    machine, which leaves nothing behind even if the process is killed; one request then puts it there,
-    or several of which only the last one makes it visible.
+    On a disk the body writes at the place itself. For a store it writes a file without a name on
+    this machine, which leaves nothing behind even if the process is killed. Then a request uploads
+    it, or several requests, of which only the last makes it visible.
 
     Raises:
         OSError: The store does not take the file.
@@ -42,5 +42,5 @@ def new_file(place: str) -> Iterator[Writable]:
 
 
 def size_of(file: Writable) -> int:
-    """The bytes written so far."""
+    """Return the number of bytes written so far."""
     return file.stat().st_size if isinstance(file, Path) else file.seek(0, 2)

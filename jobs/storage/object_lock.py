@@ -1,8 +1,10 @@
-"""A lock that is an object of a store. Its holder writes the object anew every BEAT s, on condition that nobody else
-has; who waits takes it when it has not changed for EXPIRES s.
+"""A lock that is an object of a store.
 
-These seconds are of the waiting process's own clock, so it does not matter how far the clocks of two machines are
-apart. A holder that was paused for longer learns from `confirm` that it has lost the lock.
+Its holder rewrites the object every BEAT s, on condition that no other process did. A waiting
+process takes the lock when the object has not changed for EXPIRES s.
+
+These seconds are by the waiting process's clock, so the clocks of two machines may differ by any
+amount. A holder that was paused for longer learns from `confirm` that it has lost the lock.
 """
 
 import contextlib
@@ -17,13 +19,13 @@ from jobs.storage import objects
 from jobs.storage.objects import Changed, ReadObject, Tag
 
 BEAT = 5.0  # s between two writes of the holder
-EXPIRES = 20.0  # s without a write, after which the lock is another's
-LOOK_AGAIN, LOOK_EVERY = 0.1, 1.0  # s until the second look of who waits, and the longest between two
+EXPIRES = 20.0  # s without a write, after which another process may take the lock
+LOOK_AGAIN, LOOK_EVERY = 0.1, 1.0  # s until a waiting process's second look, and the longest time between two looks
 ENDED = "ended"
 
 
 class LockTaken(Exception):  # noqa: N818  # nothing is wrong: the other is at work
-    """Another process holds the lock, and held it as long as was waited for it."""
+    """Another process holds the lock, and held it during the whole wait."""
 
     def __init__(self, holder: Mapping[str, Any]) -> None:
         super().__init__(holder)
@@ -39,7 +41,7 @@ class LockLost(Exception):  # noqa: N818  # what happened
 
 
 class ObjectLock:
-    """A held lock. before: what its previous holder wrote; empty without one."""
+    """A held lock. before: what its previous holder wrote; empty without a previous holder."""
 
     def __init__(self, place: str, about: Mapping[str, Any], token: str) -> None:
         self.place = place
@@ -50,7 +52,7 @@ class ObjectLock:
         self._writing = threading.Lock()
 
     def confirm(self) -> None:
-        """Write the object anew. Raises LockLost if another process took the lock meanwhile, and OSError."""
+        """Rewrite the object. Raises LockLost if another process took the lock, and OSError."""
         with self._writing:
             self._write_over()
 
@@ -100,7 +102,7 @@ class ObjectLock:
                 raise LockLost(content(objects.read(self.place))) from None
 
     def _is_own(self) -> bool:
-        """Whether the object is ours though the store refused: the answer to an earlier write of ours was lost."""
+        """Return whether the refused write was ours: the answer to it was lost."""
         there = objects.read(self.place)
         if there is None or content(there).get("token") != self._about["token"]:
             return False
@@ -113,7 +115,7 @@ class ObjectLock:
 
 
 def content(there: ReadObject | None) -> dict[str, Any]:
-    """What the holder wrote; empty without an object, and for a foreign one."""
+    """Return what the holder wrote; empty without an object, and for a foreign object."""
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(there.data) if there is not None else {}
         return found if isinstance(found, dict) else {}
@@ -124,7 +126,18 @@ def content(there: ReadObject | None) -> dict[str, Any]:
 def held(
     place: str, about: Mapping[str, Any], *, wait: float, token: Callable[[int], str] = secrets.token_hex
 ) -> Iterator[ObjectLock]:
-    """Hold the lock while the body runs. about: says who holds it. Raises LockTaken after `wait` s, and OSError."""
+    """Hold the lock while the body runs.
+
+    Args:
+        place: The object's URL.
+        about: Facts about the holder, for other processes.
+        wait: Longest wait in seconds.
+        token: Makes a random text.
+
+    Raises:
+        LockTaken: Another process still holds the lock after `wait` s.
+        OSError: The store fails.
+    """
     lock = ObjectLock(place, about, token(8))
     lock.take(wait)
     ended = threading.Event()
@@ -139,7 +152,7 @@ def held(
 
 def _beat(lock: ObjectLock, ended: threading.Event) -> None:
     while not ended.wait(BEAT):
-        with contextlib.suppress(OSError):  # the next one may reach the store
+        with contextlib.suppress(OSError):  # the next beat may reach the store
             try:
                 lock.confirm()
             except LockLost:

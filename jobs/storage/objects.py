@@ -1,7 +1,7 @@
-"""Objects of a store, as s3://bucket/orders/x.json: written whole, also on condition that nobody else did meanwhile.
+"""Objects of a store, such as s3://bucket/orders/x.json: written whole, also conditionally.
 
-Credentials and the endpoint come from the environment, a profile (by boto3) or the role of the instance. All errors are
-OSErrors.
+Credentials and the endpoint come from the environment, a profile (by boto3) or the role of the
+instance. All errors are OSErrors.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ IN_ENVIRONMENT = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
 
 _log = logging.getLogger("tidegate.storage")
 
-Tag = dict[str, str]  # of one version of an object: the store's etag, and its own version where it has one
+Tag = dict[str, str]  # of a version of an object: the store's etag, and its version id if it has one
 
 
 class Changed(Exception):  # noqa: N818  # what happened to the object
@@ -49,7 +49,14 @@ class ReadObject:
 
 @dataclass(frozen=True)
 class ListedObject:
-    """An object as a listing shows it. name: below the listed folder. changed: by the store's clock."""
+    """An object in a listing.
+
+    Attributes:
+        name: Its name below the listed folder.
+        size: Bytes.
+        changed: The time of its last change by the store's clock.
+        etag: The store's etag.
+    """
 
     name: str
     size: int
@@ -58,15 +65,17 @@ class ListedObject:
 
 
 def is_found_here(place: str) -> bool:
-    """Whether a place that pyarrow opens is opened here too: obstore is installed, which reads no credentials file and
-    asks no bucket for its region, and the environment says all of that.
+    """Return whether obstore can open a place that pyarrow opens.
+
+    obstore reads no credentials file and asks no bucket for its region, so the environment must
+    name both.
     """
     complete = all(map(os.environ.get, IN_ENVIRONMENT)) and not os.environ.get("AWS_PROFILE")
     return place.startswith("s3://") and complete and find_spec("obstore") is not None
 
 
 def can_open(place: str) -> bool:
-    """Whether obstore is installed and knows this kind of store."""
+    """Return whether obstore is installed and supports this kind of store."""
     return (
         place.startswith(("s3://", "gs://", "abfs://", "abfss://", "az://"))
         and "?" not in place
@@ -75,7 +84,7 @@ def can_open(place: str) -> bool:
 
 
 def read(place: str) -> ReadObject | None:
-    """The object, or None. Raises OSError, also without the bucket."""
+    """Return the object, or None. Raises OSError, also if the bucket is missing."""
     import obstore
 
     store, name = _opened(place)
@@ -90,7 +99,7 @@ def read(place: str) -> ReadObject | None:
 
 
 def content(place: str) -> bytes:
-    """What is in the object. Raises FileNotFoundError without it, and OSError."""
+    """Return an object's content. Raises FileNotFoundError if it is missing, and OSError."""
     found = read(place)
     if found is None:
         raise FileNotFoundError(f"there is no object {place}")
@@ -98,7 +107,7 @@ def content(place: str) -> bytes:
 
 
 def write(place: str, data: bytes) -> Tag:
-    """Write the object in place of any other. Raises OSError."""
+    """Write the object, replacing any other. Raises OSError."""
     import obstore
 
     store, name = _opened(place)
@@ -107,12 +116,12 @@ def write(place: str, data: bytes) -> Tag:
 
 
 def create(place: str, data: bytes) -> Tag:
-    """Write an object that is not there yet. Raises Changed where it is, and OSError."""
+    """Write a new object. Raises Changed if it exists, and OSError."""
     return _put_if(place, data, "create")
 
 
 def replace(place: str, data: bytes, over: Tag) -> Tag:
-    """Write the object in place of this version. Raises Changed if that is not the current one, and OSError."""
+    """Replace this version of the object. Raises Changed if it is not current, and OSError."""
     return _put_if(place, data, over)
 
 
@@ -133,7 +142,7 @@ def _put_if(place: str, data: bytes, mode: Any) -> Tag:
 
 
 def upload(file: Path | IO[bytes], place: str) -> None:
-    """Copy a local file to the store; until it is complete nobody sees it. Raises OSError."""
+    """Copy a local file to the store; it is invisible until complete. Raises OSError."""
     import obstore
 
     store, name = _opened(place)
@@ -142,27 +151,32 @@ def upload(file: Path | IO[bytes], place: str) -> None:
 
 
 def download(place: str, file: Path) -> StoredFile:
-    """Copy an object to a new local file, in one request. Returns which version it is, to the second. Raises OSError,
-    also without the object.
+    """Copy an object to a new local file, in a single request.
+
+    Returns its version, whose time is exact to the second. Raises OSError, also if the object is
+    missing.
     """
     import obstore
 
     store, name = _opened(place)
     with _as_os_errors(), file.open("xb") as target:
         found = obstore.get(store, name)
-        facts = found.meta  # before its content, with which older versions of obstore end it
+        facts = found.meta  # read before the content, because older versions of obstore drop it then
         for part in found:
             target.write(part)
     return StoredFile(place, facts["size"], round(facts["last_modified"].timestamp()) * 10**9)
 
 
 def listed(folder: str, *, after: str = "") -> list[ListedObject]:
-    """All objects below a folder, by name; none without it. Raises OSError, also without the bucket.
+    """Return all objects below a folder, by name; empty if it is missing. Raises OSError.
 
-    An object whose name no other function here can address, such as `a//b` or one with a control character, is left
-    out with a warning: no program of ours writes it.
+    A missing bucket is an error. An object whose name no other function here can address, such as
+    `a//b` or a name with a control character, is left out with a warning: Tidegate writes no such
+    object.
 
-    after: Only those whose names come after this one.
+    Args:
+        folder: The folder's URL.
+        after: A name; only objects with names after it are listed.
     """
     import obstore
     from obstore.exceptions import InvalidPathError
@@ -175,7 +189,7 @@ def listed(folder: str, *, after: str = "") -> list[ListedObject]:
                 ListedObject(one["path"][start:], one["size"], one["last_modified"], one["e_tag"] or "")
                 for page in obstore.list(store, prefix, offset=f"{prefix}/{after}" if after else None)
                 for one in page
-                if len(one["path"]) > start  # else it is the mark of the folder itself
+                if len(one["path"]) > start  # an empty name marks the folder itself
             ]
         except InvalidPathError:
             found = [one for one in _listed_by_arrow(folder) if one.name > after]
@@ -183,7 +197,7 @@ def listed(folder: str, *, after: str = "") -> list[ListedObject]:
 
 
 def _listed_by_arrow(folder: str) -> Iterator[ListedObject]:
-    """The same where one name ends obstore's listing. The etag is made of time and size, which Arrow knows."""
+    """Yield the objects from Arrow's listing, which has no etag: time and size replace it."""
     filesystem, path = open_filesystem(folder.rstrip("/"))
     for info in filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True)):
         name = info.path[len(path) + 1 :]
@@ -198,7 +212,7 @@ def _is_addressable(name: str) -> bool:
 
 
 def delete(folder: str, names: Iterable[str]) -> None:
-    """Delete objects below a folder; one that is not there is no error. Raises OSError."""
+    """Delete objects below a folder; missing objects are no error. Raises OSError."""
     import obstore
 
     store, prefix = _opened(folder.rstrip("/"))
@@ -206,14 +220,14 @@ def delete(folder: str, names: Iterable[str]) -> None:
     with _as_os_errors():
         try:
             obstore.delete(store, places)
-        except FileNotFoundError:  # of one, where a store deletes one by one: it may be before others
+        except FileNotFoundError:  # of an object, if the store deletes one by one: others may follow it
             for place in places:
                 with contextlib.suppress(FileNotFoundError):
                     obstore.delete(store, place)
 
 
 def _opened(place: str) -> tuple[ObjectStore, str]:
-    """The store of a bucket, and the name in it."""
+    """Return the store of a bucket, and the name in it."""
     scheme, _, rest = place.partition("://")
     bucket, _, name = rest.partition("/")
     with _as_os_errors():

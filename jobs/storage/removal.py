@@ -1,4 +1,4 @@
-"""Removes files of a run that nobody needs, as far as they can be removed: `vacuum` removes what is left."""
+"""Removes unneeded files of a run, as far as possible: `vacuum` removes what is left."""
 
 import contextlib
 import shutil
@@ -10,7 +10,7 @@ from jobs.storage.urls import below, is_url
 
 
 def remove_folder(folder: str) -> None:
-    """Delete a folder with all that is in it."""
+    """Delete a folder with its content."""
     if is_url(folder):
         remove_others(folder, kept=())
     else:
@@ -18,7 +18,7 @@ def remove_folder(folder: str) -> None:
 
 
 def remove_others(folder: str, *, kept: Container[str]) -> None:
-    """Delete the files in a folder whose places are not kept."""
+    """Delete the files in a folder whose places are not in `kept`."""
     with contextlib.suppress(OSError):
         if is_url(folder):
             names = [one.name for one in objects.listed(folder) if below(folder, one.name) not in kept]

@@ -1,7 +1,7 @@
-"""Folders and files by path or by filesystem URL, as s3://bucket/orders.
+"""Folders and files by path or by filesystem URL, such as s3://bucket/orders.
 
-Credentials and the endpoint of an object store come from where pyarrow takes them: the environment, the profile, or
-the role of the instance.
+As in pyarrow, credentials and the endpoint of an object store come from the environment, the
+profile, or the role of the instance.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from jobs.wording import one_line
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
-REQUEST = re.compile(r" \(Request ID: .*?\)")  # of a store's error; no two are equal
+REQUEST = re.compile(r" \(Request ID: .*?\)")  # of a store's error, unique to each
 ROWS_FOR_SPARK = 10_000  # at once
-ANSWER = re.compile(r"<Code>(\w+)</Code>\s*(?:<Message>(.*?)</Message>)?")  # of a store, in the text of an error
+ANSWER = re.compile(r"<Code>(\w+)</Code>\s*(?:<Message>(.*?)</Message>)?")  # a store's answer in the text of an error
 
 
 def open_filesystem(place: str) -> tuple[fs.FileSystem, str]:
-    """The filesystem of a path or a URL, and the path in it. Raises OSError, ArrowException or ValueError."""
+    """Return a place's filesystem and path. Raises OSError, ArrowException or ValueError."""
     if not is_url(place):
         return fs.LocalFileSystem(), os.path.abspath(place)  # noqa: PTH100  # without following links, as from_uri
     root, _, path = place.partition("://")[2].partition("/")
@@ -45,12 +45,14 @@ def open_filesystem(place: str) -> tuple[fs.FileSystem, str]:
 
 @functools.lru_cache(maxsize=8)
 def _filesystem(root: str) -> tuple[fs.FileSystem, str]:
-    """One client for all files of a bucket, as each looks for its region and credentials; and the bucket's name, which
-    is not all of the root in abfss://container@account.dfs.core.windows.net/.
+    """Return a client for all files of a bucket, and the bucket's name.
+
+    The client is shared, because each new client looks up its region and credentials. The bucket is
+    only a part of the root in abfss://container@account.dfs.core.windows.net/.
     """
     if root.startswith("s3://"):
-        with contextlib.suppress(pa.ArrowInvalid):  # the oldest pyarrow that we allow does not know the option
-            # with it a small file is one request, not three
+        with contextlib.suppress(pa.ArrowInvalid):  # the oldest supported pyarrow does not have the option
+            # with it a small file takes one request, not three
             filesystem, bucket = fs.FileSystem.from_uri(f"{root}?allow_delayed_open=true")
             return filesystem, bucket
     filesystem, bucket = fs.FileSystem.from_uri(root)
@@ -58,7 +60,7 @@ def _filesystem(root: str) -> tuple[fs.FileSystem, str]:
 
 
 def error_text(error: Exception) -> str:
-    """The message of a storage error on one line, without full stop and without the number of the request."""
+    """Return a storage error's message on one line, without full stop and request number."""
     if answer := ANSWER.search(str(error)):
         return ": ".join(filter(None, answer.groups())).rstrip(".")
     text = str(error).partition("\n\nDebug source:")[0]
@@ -75,7 +77,7 @@ class StoredFile:
 
     @classmethod
     def at(cls, place: str) -> StoredFile:
-        """Look at the file anew. Raises FileNotFoundError if it is gone, and OSError if it cannot be looked at."""
+        """Return the file as it is now. Raises FileNotFoundError if it is gone, and OSError."""
         filesystem, path = open_filesystem(place)
         info = filesystem.get_file_info(path)
         if info.type != fs.FileType.File:
@@ -93,13 +95,13 @@ class StoredFile:
 
 
 def has_files(folder: str) -> bool:
-    """Whether a folder exists. On a store it does where there is a file in it."""
+    """Return whether a folder exists; on a store, whether it has a file."""
     filesystem, path = open_filesystem(folder)
     return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
 
 
 def is_there(place: str) -> bool:
-    """Whether there is a file. Raises OSError if that is unknown."""
+    """Return whether a file exists. Raises OSError if that is unknown."""
     if not is_url(place):
         return durable.is_there(Path(place))
     filesystem, path = open_filesystem(place)
@@ -107,7 +109,7 @@ def is_there(place: str) -> bool:
 
 
 def parquet_source(place: str) -> str | pa.NativeFile:
-    """What pyarrow reads a Parquet file from, in pieces."""
+    """Return an object from which pyarrow reads a Parquet file in pieces."""
     if not is_url(place):
         return place
     filesystem, path = open_filesystem(place)
@@ -115,12 +117,12 @@ def parquet_source(place: str) -> str | pa.NativeFile:
 
 
 def open_parquet(place: str, **options: Any) -> pq.ParquetFile:
-    """Open a Parquet file. On a store the columns that are read together come by few requests."""
+    """Open a Parquet file. On a store, columns that are read together take few requests."""
     return pq.ParquetFile(parquet_source(place), pre_buffer=is_url(place), **options)
 
 
 def rows_of_files(places: Sequence[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For Spark's mapInArrow over the numbers of these Parquet files in a column `id`: their rows."""
+    """Return a function for Spark's mapInArrow that reads these files' rows by numbers in `id`."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -132,17 +134,17 @@ def rows_of_files(places: Sequence[str]) -> Callable[[Iterator[pa.RecordBatch]],
 
 
 def read_footer(place: str) -> pq.FileMetaData:
-    """The footer of a Parquet file."""
+    """Return the footer of a Parquet file."""
     return pq.read_metadata(parquet_source(place))
 
 
 def read_schema(place: str) -> pa.Schema:
-    """The columns of a Parquet file."""
+    """Return the columns of a Parquet file."""
     return pq.read_schema(parquet_source(place))
 
 
 def parquet_dataset(places: Sequence[str]) -> ds.Dataset:
-    """These Parquet files, of one folder, as one dataset; none is opened yet but the first."""
+    """Return these Parquet files of a folder as a dataset; only the first is opened yet."""
     import pyarrow.dataset as ds  # loads pandas, which definitions load without
 
     filesystem = open_filesystem(places[0])[0]
@@ -150,19 +152,20 @@ def parquet_dataset(places: Sequence[str]) -> ds.Dataset:
 
 
 def files_in(folder: str) -> list[StoredFile]:
-    """The files in a folder, by name, without those in folders below; none if it does not exist. Raises OSError if the
-    folder cannot be listed, as without its bucket.
+    """Return the files in a folder, by name, without subfolders; empty if the folder is missing.
+
+    Raises OSError if the folder cannot be listed, for example without its bucket.
     """
     return entries_in(folder)[0]
 
 
 def folders_in(folder: str) -> list[str]:
-    """The names of the folders in a folder, sorted; none if it does not exist. Raises OSError as `files_in`."""
+    """Return the folders in a folder, sorted. Missing folders and errors as in `files_in`."""
     return entries_in(folder)[1]
 
 
 def entries_in(folder: str) -> tuple[list[StoredFile], list[str]]:
-    """The files of `files_in` and the names of `folders_in`, by one listing."""
+    """Return the files of `files_in` and the names of `folders_in`, by a single listing."""
     found = sorted(_children(folder), key=lambda info: info.base_name)
     files = [
         StoredFile(f"{folder.rstrip('/')}/{info.base_name}", info.size, info.mtime_ns)
@@ -173,7 +176,7 @@ def entries_in(folder: str) -> tuple[list[StoredFile], list[str]]:
 
 
 def paths_below(folder: str) -> list[str]:
-    """The paths of all files below a folder, relative to it, sorted. Raises OSError as `files_in`."""
+    """Return the relative paths of all files below a folder, sorted. Errors as `files_in`."""
     found = _children(folder, recursive=True)
     root = open_filesystem(folder)[1].rstrip("/")
     return sorted(info.path[len(root) + 1 :] for info in found if info.type == fs.FileType.File)

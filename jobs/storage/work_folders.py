@@ -11,17 +11,18 @@ RUNS = "runs"  # folder of the runs' folders
 
 
 def work_place(table: str, *, on_store: bool) -> str:
-    """Where files of a table are written before readers see them.
+    """Return where files of a table are written before readers see them.
 
     Args:
-        table: Its folder or URL.
-        on_store: They are written on the store that the table is on, by tasks that share no disk.
+        table: The table's folder or URL.
+        on_store: Whether tasks that share no disk write them on the table's store.
     """
     return table.rstrip("/") if on_store else str(work_folder(table))
 
 
 def work_folder(table: str) -> Path:
-    """The table's own folder; of a table on an object store one on disk, in TIDEGATE_WORK, by default data/work.
+    """Return the table's folder; for a table on an object store, a folder in TIDEGATE_WORK or
+    data/work.
 
     Driver and executors share it.
     """
