@@ -1,4 +1,4 @@
-"""Many asynchronous calls in flight, with the semantics of Flink's Async I/O, on asyncio. Standard library only."""
+"""Many asynchronous calls in flight on asyncio, as in Flink's Async I/O. Standard library only."""
 
 from asyncio_core.arguments import OutputMode
 from asyncio_core.elements import StreamElement, StreamRecord, Watermark

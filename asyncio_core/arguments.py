@@ -19,7 +19,7 @@ class OutputMode(enum.Enum):
 
     ORDERED = "ordered"  # the order of the input
     UNORDERED = "unordered"  # the order of completion
-    KEY_ORDERED = "key_ordered"  # the order of the input among records of one key
+    KEY_ORDERED = "key_ordered"  # the order of the input among records of the same key
 
 
 def queue_for(mode: OutputMode, capacity: int, key: Callable[[Any], Hashable] | None) -> StreamElementQueue:

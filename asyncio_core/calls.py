@@ -1,7 +1,8 @@
-"""Which record is called, when, how often and for how long: attempts, retries and time limits.
+"""Decides which record is called, when, how often and for how long: attempts, retries, time limits.
 
-The operator adds a record's queue entry and gets it back once, with its results, or gets the error that fails it.
-This object owns all state, on one loop; the state is consistent at every `await`.
+The operator adds a record's queue entry. It gets the entry back once, with its results, or gets the
+error that fails it. This object owns all state, on one loop; the state is consistent at every
+`await`.
 """
 
 import asyncio
@@ -34,15 +35,18 @@ class _Backoff:
 
 
 class Calls:
-    """Runs the user's function for the entries given to it, at most `concurrency` at once, while its gate is open.
+    """Runs the user's function for added entries, at most `concurrency` at once, while the gate is
+    open.
 
-    A record is undecided from the start of its first call until its outcome is known; the first outcome decides, and
-    later ones are dropped. Undecided records are kept in the order in which their clocks started, which with one
-    time limit for all is the order of their deadlines, so that one timer serves them all.
+    A record is undecided from the start of its first call until its outcome is known. The first
+    outcome decides; later outcomes are dropped. Undecided records are kept in the order in which
+    their clocks started. As all have the same time limit, this is the order of their deadlines, so
+    a single timer serves them all.
 
     Attributes:
-        backlog: Records without a call so far. While it is not empty, appending to it does what `add` does: a worker
-            is on its way, none is spare, or the gate is closed, and whatever changes that wakes one.
+        backlog: Records without a call so far. While it is not empty, appending to it does what
+            `add` does: a worker is on its way, none is spare, or the gate is closed, and whatever
+            changes that wakes a worker.
     """
 
     def __init__(
@@ -84,7 +88,7 @@ class Calls:
     def open(self) -> None:
         """Start attempts from now on. Needs the running loop."""
         self._loop = asyncio.get_running_loop()
-        # the base class's time() is this very function in one more frame, and it is called for every record
+        # the base class's time() is the same function with another frame, called for every record
         plain = type(self._loop).time is asyncio.BaseEventLoop.time
         self._time = monotonic if plain else self._loop.time
         self._gate.subscribe(self)
@@ -92,24 +96,24 @@ class Calls:
         self._may_start = self._gate.is_open
 
     def add(self, entry: Entry) -> None:
-        """Call the function for this record as soon as fewer than `concurrency` calls run and the gate is open."""
+        """Call the function for a record once a slot is free and the gate is open."""
         self.backlog.append(entry)
         pool = self._pool
         if pool.spare and not pool.looking:
             self._wake()
 
     def expect_records(self, expected: bool) -> None:  # noqa: FBT001 - a setter
-        """Set whether records are about to be added: an idle worker then looks again before it parks."""
+        """Set whether records are about to be added: idle workers then look again first."""
         self._records_due = expected
 
     def resize(self, concurrency: int) -> None:
-        """Set the number of concurrent calls. Running calls continue; none starts while too many run."""
+        """Set the number of concurrent calls. Running calls continue, even surplus calls."""
         self._pool.resize(concurrency)
         self._wake()
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Release the running call's slot for the time of the context; see AsyncWaitOperator.yield_slot."""
+        """Release the running call's slot during the context; see AsyncWaitOperator.yield_slot."""
         self._pool.spare += 1
         self._wake()
         try:
@@ -123,22 +127,22 @@ class Calls:
         self._may_start = False
 
     def never_called(self) -> int:
-        """The number of added records without a first call, now or when everything was cancelled."""
+        """Return the number of records without a first call, now or at the cancellation."""
         return len(self.backlog) + self._abandoned
 
     def running(self) -> int:
         return self._pool.busy()
 
     def runs_in(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether this task is a worker."""
+        """Return whether this task is a worker."""
         return task in self._pool
 
     def outstanding(self) -> int:
-        """The number of records without an outcome, plus calls that continue after their record's outcome."""
+        """Return the number of undecided records, plus calls that outlive their record."""
         return len(self.backlog) + len(self._undecided) + sum(worker.decided for worker in self._pool)
 
     async def close(self) -> asyncio.CancelledError | None:
-        """Cancel everything and wait for the calls to end; see WorkerPool.close for what it returns."""
+        """Cancel everything and wait for the calls to end; returns as WorkerPool.close."""
         self.stop()
         self._closing = True
         self._gate.unsubscribe(self)
@@ -206,7 +210,7 @@ class Calls:
                 results = await invoke(entry.element._value)  # noqa: SLF001 - the property's frame would cost 2 %
                 if type(results) is not list:
                     results = as_results("async_invoke", results)
-            except Exception as error:  # noqa: BLE001 - the user's: judged, then raised as the operator's failure
+            except Exception as error:  # noqa: BLE001 - a user's error: judged, then raised as the operator's failure
                 self._attempt_raised(worker, entry, error)
             except asyncio.CancelledError as error:
                 self._attempt_cancelled(worker, entry, error)
@@ -223,7 +227,7 @@ class Calls:
                     entry.complete(results)
                     on_completed()
             entry = results = None  # a waiting worker holds no record
-            if cancelling():  # by another party: the next call must not be cancelled
+            if cancelling():  # not by the operator: the next call must not be cancelled
                 raise asyncio.CancelledError
 
     async def _rest(self) -> None:
@@ -259,7 +263,7 @@ class Calls:
             if wants_retry is not None and wants_retry(error) and self._strategy.can_retry(worker.attempts):
                 self._back_off(worker, entry)
                 return
-        except Exception as broken:  # noqa: BLE001 - a bug of the strategy; what it judged stays visible as its context
+        except Exception as broken:  # noqa: BLE001 - a bug of the strategy; its context shows the judged error
             error = broken
         self._fail(worker, entry, error)
 
@@ -286,7 +290,7 @@ class Calls:
     def _drop_outcome(self, worker: Worker) -> None:
         """Handle the end of an abandoned call: its cancellation must not reach the next call."""
         worker.decided = False
-        if worker.cancelled:  # by the operator; any other must stay, or the loop never ends
+        if worker.cancelled:  # by the operator; other cancellations must stay, or the loop never ends
             worker.cancelled = False
             worker.task.uncancel()
 
@@ -309,7 +313,7 @@ class Calls:
     # -- time limits
 
     def _arm(self) -> None:
-        """Set the timer to the first deadline. A timer that is already set finds the first deadline when it fires."""
+        """Set the timer to the first deadline. A set timer looks again when it fires."""
         if self._limit is None or self._timer is not None or not self._undecided:
             return
         first = next(iter(self._undecided.values()))
@@ -330,7 +334,8 @@ class Calls:
                 break
             expired.append((entry, holder))
         for entry, holder in expired:
-            # the user's timeout() for an earlier record may have closed the gate or failed the operator
+            # the user's timeout() for an earlier record may have closed the gate or failed the
+            # operator
             if self._may_start:
                 self._expire(entry, holder)
         if self._may_start:
@@ -347,14 +352,14 @@ class Calls:
             if isinstance(holder, Worker):
                 self._leave(holder, entry)
             results = as_results("timeout", self._handle_timeout(entry.element.value))
-        except Exception as error:  # noqa: BLE001 - the user's, and final
+        except Exception as error:  # noqa: BLE001 - a user's error, and final
             self._fail(holder, entry, error)
         else:
             entry.complete(results)
             self._on_completed()
 
     def _leave(self, worker: Worker, entry: Entry) -> None:
-        """Drop the outcome of the call, and cancel it unless it survives its time limit."""
+        """Drop the outcome of a call, and cancel it unless it survives its time limit."""
         worker.decided = True
         if not self._survives(entry.element.value):
             self.cancelled += 1
@@ -364,8 +369,9 @@ class Calls:
     # -- failure
 
     def _fail(self, holder: Worker | _Backoff, entry: Entry, cause: BaseException) -> None:
-        """Fail the operator because the record has no result. Its entry stays open, so a snapshot still contains the
-        record.
+        """Fail the operator because a record has no result.
+
+        The record's entry stays open, so a snapshot still contains the record.
         """
         self._undecided.pop(entry, None)
         elapsed = self._loop.time() - self._gate.closed_seconds - holder.started

@@ -1,13 +1,14 @@
-"""The elements of an operator's input and output: records and watermarks. Both are immutable and compare by value."""
+"""The elements of an operator: immutable records and watermarks, which compare by value."""
 
 from typing import Any, TypeAlias, final
 
-# Properties over private slots: a frozen dataclass costs three times as much to build, and one is built per result.
+# Properties over private slots: a frozen dataclass takes three times as long to build, once per
+# result.
 
 
 @final
 class StreamRecord:
-    """One value with its event time.
+    """A value with its event time.
 
     Args:
         value: Anything.

@@ -9,12 +9,13 @@ _shorten.maxstring = _shorten.maxother = 200
 
 
 class AsyncInvokeError(Exception):
-    """A record got no result, which fails the operator. The user's own exception is the cause.
+    """A record got no result, which fails the operator. The user's exception is the cause.
 
     Attributes:
         element: The input record.
         attempts: Calls made for it.
-        elapsed: Seconds since the start of its first call, without the time that the gate was closed.
+        elapsed: Seconds since the start of its first call, without the time that the gate was
+            closed.
     """
 
     def __init__(self, element: StreamRecord, attempts: int, elapsed: float) -> None:

@@ -9,10 +9,11 @@ OUT = TypeVar("OUT")
 
 
 class AsyncFunction(Generic[IN, OUT]):
-    """Calls an outside system for one value at a time; many calls of one instance run interleaved on one loop.
+    """Calls an outside system for a value; many calls of an instance run interleaved on one loop.
 
-    The base class is optional: any object with `async_invoke` works, such as a PyFlink AsyncFunction.
-    Calls run in long-lived tasks, one call after another: a call that sets a context variable resets it.
+    The base class is optional: any object with `async_invoke` works, such as a PyFlink
+    AsyncFunction. Calls run in long-lived tasks, one call after another: a call that sets a context
+    variable resets it.
     """
 
     def open(self, runtime_context: Any) -> Any:
@@ -23,14 +24,18 @@ class AsyncFunction(Generic[IN, OUT]):
         """
 
     def close(self) -> Any:
-        """Release all resources, once, also after a failure, a cancellation or a failed open. Plain or `async def`."""
+        """Release all resources, once, also after a failure, a cancellation or a failed open.
+
+        Plain or `async def`.
+        """
 
     async def async_invoke(self, value: IN) -> list[OUT]:
-        """Make the call for one value.
+        """Make the call for a value.
 
-        When the record's time limit expires, the operator cancels the call, unless the function has a method
-        `survives_timeout(value)` that returns True; it is called before `timeout`. Then the call counts as running
-        until it ends, and its result or error is dropped. Closing the operator cancels it.
+        When the record's time limit expires, the operator cancels the call, unless the function has
+        a method `survives_timeout(value)` that returns True; it is called before `timeout`. A
+        surviving call counts as running until it ends, and its result or error is dropped. Closing
+        the operator cancels it.
 
         Args:
             value: The value of the record.
@@ -44,7 +49,9 @@ class AsyncFunction(Generic[IN, OUT]):
         raise NotImplementedError(f"{type(self).__name__} must define `async def async_invoke(self, value)`")
 
     def timeout(self, value: IN) -> list[OUT]:
-        """Return the final results for a value whose time limit has expired. A plain `def`: it cannot wait.
+        """Return the final results for a value whose time limit has expired.
+
+        It is a plain `def` and cannot wait.
 
         Args:
             value: The value of the record.
@@ -59,11 +66,11 @@ class AsyncFunction(Generic[IN, OUT]):
 
 
 class ResultTypeError(TypeError):
-    """The user's function returned something other than a list of results. This is a bug, so it is never retried."""
+    """The user's function returned no list of results. This is a bug, so it is never retried."""
 
 
 def check_function(function: Any) -> None:
-    """Raise TypeError for mistakes in a function that would otherwise show at the first record, or never."""
+    """Raise TypeError for mistakes that otherwise show at the first record, or never."""
     name = type(function).__name__
     invoke = getattr(function, "async_invoke", None)
     if not callable(invoke):
@@ -85,26 +92,26 @@ def _is_coroutine_function(method: Any) -> bool:
 
 
 def _returns_something_else(method: Any) -> bool:
-    """Whether this is certainly not a coroutine function. A callable that cannot be inspected passes."""
+    """Return whether this is certainly no coroutine function; False if it cannot be inspected."""
     if _is_coroutine_function(method) or inspect.isasyncgenfunction(method):
         return False
     return inspect.isroutine(inspect.unwrap(method)) or inspect.isroutine(getattr(method, "func", None))
 
 
 def timeout_handler(function: Any) -> Callable[[Any], Any]:
-    """The function's handler of an expired time limit, or the default one, which raises."""
+    """Return the function's handler of an expired time limit, or the default, which raises."""
     handler: Callable[[Any], Any] | None = getattr(function, "timeout", None)
     return handler if handler is not None else AsyncFunction[Any, Any]().timeout
 
 
 def survival(function: Any) -> Callable[[Any], bool]:
-    """The function's decision which calls survive a time limit; by default none does."""
+    """Return the function that decides which calls survive a time limit; by default none does."""
     own: Callable[[Any], bool] | None = getattr(function, "survives_timeout", None)
     return own if own is not None else lambda _: False
 
 
 def as_results(method: str, returned: Any) -> list[Any]:
-    """The returned results as a new list. Raises ResultTypeError for anything else."""
+    """Return the returned results as a list. Raises ResultTypeError for anything else."""
     if isinstance(returned, list):
         return returned
     if inspect.iscoroutine(returned):

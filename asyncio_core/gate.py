@@ -1,4 +1,4 @@
-"""A gate for the calls of one or several operators: while it is closed, no call starts and no clock runs."""
+"""A gate for calls of one or several operators: while closed, no call starts, no clock runs."""
 
 import asyncio
 import math
@@ -16,9 +16,9 @@ class GateListener(Protocol):
 class Gate:
     """Pauses the calls of all operators that share it, while a service throttles or is down.
 
-    While the gate is closed, its operators start no attempt and their time limits stand still; running calls continue.
-    A new gate is open. A gate is for one event loop: another loop may use it only after the operators of the first
-    ended.
+    While the gate is closed, its operators start no attempt and their time limits stand still;
+    running calls continue. A new gate is open. A gate is for one event loop: another loop may use
+    it only after the operators of the first loop ended.
     """
 
     def __init__(self) -> None:
@@ -44,14 +44,15 @@ class Gate:
     def close(self, seconds: float | None = None) -> None:
         """Close for this many seconds from now, or until open() is called. Needs the running loop.
 
-        A gate that is already closed opens at the later of the two times; a closure is never shortened.
+        A gate that is already closed opens at the later of the two times; a closure is never
+        shortened.
 
         Args:
             seconds: 0 does nothing; None closes until open().
 
         Raises:
-            ValueError: For negative seconds.
-            RuntimeError: When the gate is in use on another event loop.
+            ValueError: The seconds are negative.
+            RuntimeError: The gate is in use on another event loop.
         """
         if seconds is not None and not seconds >= 0:
             raise ValueError(f"seconds must be None or at least 0, got {seconds!r}")
@@ -90,7 +91,7 @@ class Gate:
             listener: Has gate_closed() and gate_opened(closed_seconds).
 
         Raises:
-            RuntimeError: When the gate is in use on another event loop.
+            RuntimeError: The gate is in use on another event loop.
         """
         self._bind()
         self._listeners[listener] = None

@@ -1,7 +1,8 @@
-"""The three queues between input and output, which decide what leaves when. Plain data: no clock, task or I/O.
+"""The three queues between input and output, which decide the order of the output.
 
-All keep Flink's rules. Records and watermarks take one place each, from entering until they are emitted, finished ones
-included. Nothing overtakes a watermark, and a watermark overtakes nothing.
+They are plain data, without clock, task or I/O, and keep Flink's rules. Each record or watermark
+takes a place from entering until it is emitted, also when it is finished. Nothing overtakes a
+watermark, and a watermark overtakes nothing.
 """
 
 from collections import deque
@@ -16,7 +17,7 @@ Output = Callable[[StreamElement], None]
 
 
 class Entry(Protocol):
-    """The place of one element in a queue."""
+    """The place of an element in a queue."""
 
     element: Any
 
@@ -24,11 +25,11 @@ class Entry(Protocol):
         """Set the record's results. Until they are emitted, a second call replaces them.
 
         Args:
-            results: None to many; None itself raises.
+            results: Any number of results; None raises.
         """
 
     def complete_exceptionally(self, error: BaseException) -> NoReturn:
-        """Always raises: a queue takes only results; the operator handles errors."""
+        """Raise always: a queue takes only results; the operator handles errors."""
 
 
 class StreamElementQueue(Protocol):
@@ -37,30 +38,30 @@ class StreamElementQueue(Protocol):
     capacity: int
 
     def try_put(self, element: StreamElement) -> Entry | None:
-        """Add the element, unless the queue is full.
+        """Add an element, unless the queue is full.
 
         Args:
             element: A record or a watermark.
 
         Returns:
-            Its entry; None, with nothing changed, when the queue is full.
+            Its entry; None, with nothing changed, if the queue is full.
         """
 
     def has_completed_elements(self) -> bool:
-        """Whether the next emit would remove an entry."""
+        """Return whether the next emit would remove an entry."""
 
     def emit_completed_element(self, output: Output) -> None:
         """Remove and emit the next entry, if its turn has come.
 
         Args:
-            output: Called with each of its results, none to many, or with the watermark.
+            output: Called with each of its results, if any, or with the watermark.
         """
 
     def emit_all_completed(self, output: Output) -> None:
-        """Remove and emit entries as long as the next one's turn has come."""
+        """Remove and emit entries as long as the next entry's turn has come."""
 
     def values(self) -> list[StreamElement]:
-        """The elements in the queue, in an order in which they can be put again."""
+        """Return the elements in the queue, in an order in which they can be put again."""
 
     def is_empty(self) -> bool: ...
 
@@ -68,7 +69,7 @@ class StreamElementQueue(Protocol):
 
 
 class _RecordEntry:
-    """Without __init__, whose frame would cost 2 %: try_put() sets what it makes."""
+    """An entry without __init__, whose frame would cost 2 %: try_put() sets its fields."""
 
     __slots__ = ("element", "results")
 
@@ -218,7 +219,7 @@ class UnorderedStreamElementQueue:
 
     def __init__(self, capacity: int) -> None:
         self.capacity = check_capacity(capacity)
-        self._segments: deque[_Segment] = deque([_Segment()])  # the last one takes the input
+        self._segments: deque[_Segment] = deque([_Segment()])  # the last segment takes the input
         self._size = 0
 
     def try_put(self, element: StreamElement) -> Entry | None:
@@ -243,7 +244,7 @@ class UnorderedStreamElementQueue:
         return entry
 
     def _line_up(self, entry: _SegmentEntry) -> None:
-        """A hook for an order among the records of a segment."""
+        """Set an order among the records of a segment, in subclasses."""
 
     def has_completed_elements(self) -> bool:
         first = self._segments[0]
@@ -268,7 +269,7 @@ class UnorderedStreamElementQueue:
                 entry = ready.popleft()
                 element = entry.element
                 value = element._value  # noqa: SLF001 - the property's frame would cost 2 %
-                for result in entry.results:  # type: ignore[union-attr]  # the ready ones are complete
+                for result in entry.results:  # type: ignore[union-attr]  # ready entries are complete
                     output(element if result is value else StreamRecord(result, element.timestamp))
             if first.watermark is None or first.blocked:
                 return
@@ -293,7 +294,7 @@ class UnorderedStreamElementQueue:
 
 
 class _KeyedEntry(_SegmentEntry):
-    """An entry with the next record of its key, and whether an earlier one precedes it."""
+    """An entry with the next record of its key; `behind`: an earlier record precedes it."""
 
     __slots__ = ("behind", "key", "next")
 
@@ -317,7 +318,7 @@ class _KeyedEntry(_SegmentEntry):
             if following is None:
                 del segment.tails[entry.key]
                 return
-            entry.next = None  # otherwise a reference to one entry would keep all later ones of its key alive
+            entry.next = None  # otherwise a reference to an entry would keep all later entries of its key alive
             following.behind = False
             if following.results is None:
                 return
@@ -325,7 +326,8 @@ class _KeyedEntry(_SegmentEntry):
 
 
 class KeyOrderedStreamElementQueue(UnorderedStreamElementQueue):
-    """Between two watermarks, records of the same key leave in input order; other keys may overtake.
+    """Between two watermarks, records of the same key leave in input order; other keys may
+    overtake.
 
     Args:
         capacity: Places, at least 1, for records and watermarks until they are emitted.
@@ -340,7 +342,7 @@ class KeyOrderedStreamElementQueue(UnorderedStreamElementQueue):
         self._key = key
 
     def _line_up(self, entry: _KeyedEntry) -> None:  # type: ignore[override]
-        """Append the entry after the last one of its key. A key that raises changes nothing."""
+        """Append the entry after its key's last entry. If `key` raises, nothing changes."""
         entry.key = key = self._key(entry.element.value)
         entry.next = None
         tails = entry.segment.tails

@@ -1,4 +1,4 @@
-"""When a call is repeated, and after how long. Plain arithmetic: the operator does the waiting."""
+"""Decides when a call is repeated, and after how long. Plain arithmetic: the operator waits."""
 
 import math
 import random as random_module
@@ -19,8 +19,9 @@ class Uniform(Protocol):
 class RetryStrategy(Protocol):
     """Which outcomes of a call are retried, how often, and after which delay.
 
-    `attempts` is the number of calls made so far for the record, including the one that just finished. A predicate that
-    is None never retries. A predicate, can_retry or delay that raises fails the operator.
+    `attempts` is the number of calls made so far for the record, including the call that just
+    finished. A predicate that is None never retries. If a predicate, can_retry or delay raises, the
+    operator fails.
     """
 
     @property
@@ -32,13 +33,14 @@ class RetryStrategy(Protocol):
     def can_retry(self, attempts: int) -> bool: ...
 
     def delay(self, attempts: int) -> float:
-        """The delay before the next attempt; depends only on its argument (and on chance).
+        """Return the delay before the next attempt; it depends only on its argument (and on
+        chance).
 
         Args:
             attempts: Calls made so far for the record.
 
         Returns:
-            Seconds from the end of this attempt to the start of the next one.
+            Seconds from the end of this attempt to the start of the next.
         """
 
 
@@ -93,13 +95,13 @@ def fixed_delay(
         max_retries: Most calls after the first, at least 1.
         delay: Seconds, over 0.
         on_result: Whether a list of results is retried.
-        on_exception: Whether an exception is retried. One of the two is required.
+        on_exception: Whether an exception is retried. At least one of the two is required.
 
     Returns:
         The strategy.
 
     Raises:
-        ValueError: For a wrong number, or without a predicate.
+        ValueError: A number is wrong, or there is no predicate.
     """
     _check_retries(max_retries, on_result, on_exception)
     _check_positive("delay", delay)
@@ -119,8 +121,9 @@ def exponential_backoff(
 ) -> RetryStrategy:
     """Wait longer before each further call of a record; records do not share the growth.
 
-    The n-th wait is initial_delay * multiplier ** (n - 1) seconds, from the second on at most max_delay, times a number
-    drawn from `random` between 1 and 1 + jitter, so that records that failed together are not retried together.
+    The n-th wait is initial_delay * multiplier ** (n - 1) seconds, from the second on at most
+    max_delay, times a number drawn from `random` between 1 and 1 + jitter, so that records that
+    failed together are not retried together.
 
     Args:
         max_retries: Most calls after the first, at least 1.
@@ -128,15 +131,15 @@ def exponential_backoff(
         max_delay: Most seconds before any call after the second, without the jitter.
         multiplier: Growth of the wait, over 0.
         jitter: Largest relative lengthening of a wait, 0 or more.
-        random: Source of chance; the module `random` when None.
+        random: Source of chance; None: the module `random`.
         on_result: Whether a list of results is retried.
-        on_exception: Whether an exception is retried. One of the two is required.
+        on_exception: Whether an exception is retried. At least one of the two is required.
 
     Returns:
         The strategy.
 
     Raises:
-        ValueError: For a wrong number, or without a predicate.
+        ValueError: A number is wrong, or there is no predicate.
     """
     _check_retries(max_retries, on_result, on_exception)
     _check_positive("initial_delay", initial_delay)

@@ -1,4 +1,4 @@
-"""The statistics of one operator at one moment."""
+"""The statistics of an operator at a moment."""
 
 from dataclasses import dataclass
 
@@ -10,16 +10,18 @@ class OperatorStatistics:
     Attributes:
         capacity: Places in the queue.
         concurrency: Calls that may run at once.
-        queued: Elements in the queue now; more than `capacity` for a while after `resize` lowers it.
-        running: Calls running now, those included whose time limit expired and that swallow the cancellation; more than
-            `concurrency` for a while after `resize` lowers it.
+        queued: Elements in the queue now; more than `capacity` for a while after `resize` lowers
+            it.
+        running: Calls running now, including calls that swallow their cancellation after the time
+            limit; more than `concurrency` for a while after `resize` lowers it.
         waiting_for_retry: Records now between two attempts.
         outstanding: The highest number of concurrent calls from now on, if no record is added.
         records: Records taken into the queue.
         watermarks: Watermarks taken into the queue.
-        emitted: Elements that left the queue, with none to many results: records + watermarks - queued while open.
+        emitted: Elements that left the queue, with any number of results: records + watermarks -
+            queued while open.
         attempts: Calls started.
-        retries: Calls started after the first of their record.
+        retries: Calls started after the first call of their record.
         timeouts: Records whose time limit expired.
         failures: Calls that raised.
         cancelled: Calls cancelled by a time limit or by close().

@@ -22,27 +22,28 @@ def ordered_wait(
     concurrency: int | None = None,
     retry_strategy: RetryStrategy = NO_RETRY,
 ) -> AsyncGenerator[StreamElement, None]:
-    """Yield the results of `function` for `elements`, and their watermarks, in the order of the input.
+    """Yield the results of `function` for `elements`, and their watermarks, in the order of the
+    input.
 
-    Nothing runs before the first element is requested. At most capacity + 1 elements are held. When the source, the
-    function or a time limit fails, the generator yields the results that may leave by then and raises the error.
-    Leaving the generator (`aclose()`, or `contextlib.aclosing` around a loop with `break`) cancels the calls, waits for
-    their end and closes the function.
+    Nothing runs before the first element is requested. At most capacity + 1 elements are held. If
+    the source, the function or a time limit fails, the generator yields the results that may leave
+    by then and raises the error. Leaving the generator (`aclose()`, or `contextlib.aclosing` around
+    a loop with `break`) cancels the calls, waits for their end and closes the function.
 
     Args:
         elements: StreamRecords and Watermarks, from an iterable or an async iterable.
         function: As for AsyncWaitOperator, like the arguments below.
         timeout: Seconds for all attempts of a record, or None.
         capacity: Places in the queue.
-        concurrency: The highest number of concurrent calls; `capacity` when None.
+        concurrency: The highest number of concurrent calls; None: `capacity`.
         retry_strategy: Which outcomes of a call are retried, and when.
 
     Returns:
         An async generator of StreamRecords and Watermarks.
 
     Raises:
-        ValueError: At the call, for a wrong argument.
-        TypeError: At the call, for elements that cannot be iterated, or a function that lacks a method.
+        ValueError: At the call: an argument is wrong.
+        TypeError: At the call: the elements cannot be iterated, or the function lacks a method.
     """
     return _waited(elements, function, OutputMode.ORDERED, timeout, capacity, concurrency, retry_strategy, key=None)
 
@@ -63,7 +64,7 @@ def unordered_wait(
         function: The function to call for each value.
         timeout: Seconds for all attempts of a record, or None.
         capacity: Places in the queue.
-        concurrency: The highest number of concurrent calls; `capacity` when None.
+        concurrency: The highest number of concurrent calls; None: `capacity`.
         retry_strategy: Which outcomes of a call are retried, and when.
     """
     return _waited(elements, function, OutputMode.UNORDERED, timeout, capacity, concurrency, retry_strategy, key=None)
@@ -79,21 +80,22 @@ def key_ordered_wait(
     retry_strategy: RetryStrategy = NO_RETRY,
     key: Callable[[Any], Hashable],
 ) -> AsyncGenerator[StreamElement, None]:
-    """Yield the results as records are completed, but those of the same key in the order of the input.
+    """Yield the results as records are completed, but those of the same key in the order of the
+    input.
 
     Args:
         elements: As for ordered_wait, like the other arguments, the result and the errors.
         function: The function to call for each value.
         timeout: Seconds for all attempts of a record, or None.
         capacity: Places in the queue.
-        concurrency: The highest number of concurrent calls; `capacity` when None.
+        concurrency: The highest number of concurrent calls; None: `capacity`.
         retry_strategy: Which outcomes of a call are retried, and when.
         key: Gives the key of a value.
     """
     return _waited(elements, function, OutputMode.KEY_ORDERED, timeout, capacity, concurrency, retry_strategy, key=key)
 
 
-def _waited(  # noqa: PLR0917 - called from the three above only
+def _waited(  # noqa: PLR0917 - called only from the three functions above
     elements: Elements,
     function: Any,
     mode: OutputMode,
@@ -121,7 +123,7 @@ def _waited(  # noqa: PLR0917 - called from the three above only
 
 
 class _Results:
-    """The results that left the operator but not yet the generator, and the two waiters for a change."""
+    """The results between operator and generator, and the two waiters for a change."""
 
     def __init__(self) -> None:
         self.elements: deque[StreamElement] = deque()
@@ -146,7 +148,7 @@ class _Results:
             self._taken.set_result(None)
 
     async def all_taken(self) -> None:
-        """Wait until no result is left. Without this, results would pile up behind a reader slower than the calls."""
+        """Wait until no result is left; otherwise results would pile up behind a slow reader."""
         while self.elements:
             self._taken = asyncio.get_running_loop().create_future()
             await self._taken

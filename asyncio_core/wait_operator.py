@@ -1,4 +1,4 @@
-"""The async wait operator: keeps many calls in flight and emits their results in the promised order."""
+"""The async wait operator: keeps many calls in flight and emits results in order."""
 
 import asyncio
 import enum
@@ -26,32 +26,35 @@ class _Stage(enum.Enum):
 
 
 class AsyncWaitOperator:
-    """Calls an async function for each record and passes the results to `output`, in the order of `mode`.
+    """Calls an async function for each record and passes the results to `output`, in the order of
+    `mode`.
 
-    Use it on one event loop, in this order: open, perhaps restore_state, process_element again and again, end_input,
-    and close in every case. It has one producer. The semantics are those of Flink's AsyncWaitOperator.
+    Use it on one event loop, in this order: open, perhaps restore_state, process_element again and
+    again, end_input, and close in every case. It has one producer. The semantics are those of
+    Flink's AsyncWaitOperator.
 
-    The first error fails the operator: no call starts and no result leaves after it. Every later process_element and
-    end_input raises the error, and close does if none of these has. A record without a result raises AsyncInvokeError.
+    The first error fails the operator: no call starts and no result leaves after it. Every later
+    process_element and end_input raises the error, and close does if none of these has. A record
+    without a result raises AsyncInvokeError.
 
     Args:
         function: The function to call for each value; see AsyncFunction.
-        output: Called on the loop with each result and each watermark. It must not wait. An exception from it fails the
-            operator.
+        output: Called on the loop with each result and each watermark. It must not wait. An
+            exception from it fails the operator.
         mode: The order of the output.
-        timeout: Seconds for all attempts of a record and the waits between them, from the start of its first call; None
-            for no limit.
-        capacity: Places in the queue, for records and watermarks, until they are emitted. A full queue blocks the
-            input.
-        concurrency: The highest number of concurrent calls; `capacity` when None.
+        timeout: Seconds for all attempts of a record and the waits between them, from the start of
+            its first call; None: no limit.
+        capacity: Places in the queue, for records and watermarks, until they are emitted. A full
+            queue blocks the input.
+        concurrency: The highest number of concurrent calls; None: `capacity`.
         retry_strategy: Which outcomes of a call are retried, and when.
         key: Returns the key of a value; only for KEY_ORDERED.
         gate: While it is closed no attempt starts, and no record's time runs.
         runtime_context: Passed to the function's `open` unchanged.
 
     Raises:
-        ValueError: For a wrong argument.
-        TypeError: For a function or a strategy that lacks a method.
+        ValueError: An argument is wrong.
+        TypeError: The function or the strategy lacks a method.
     """
 
     def __init__(
@@ -93,7 +96,7 @@ class AsyncWaitOperator:
         self._ended = False
         self._unrestored: deque[StreamElement] = deque()
         self._waiting: StreamElement | None = None  # waits for a place in the full queue
-        self._size_awaited = -1  # wakes the producer when the queue holds no more than this; -1: no producer waits
+        self._size_awaited = -1  # wakes the producer when the queue holds at most this number; -1: no producer waits
         self._producer: asyncio.Future[None] | None = None
         self._error: BaseException | None = None
         self._error_raised = False
@@ -106,8 +109,8 @@ class AsyncWaitOperator:
         """Open the function and accept records. If this fails or is cancelled, the operator closes.
 
         Raises:
-            RuntimeError: When the operator was opened before.
-            Exception: An error of the function's `open`.
+            RuntimeError: The operator was opened before.
+            Exception: The function's `open` failed.
         """
         if self._stage is not _Stage.NEW:
             raise RuntimeError(f"an operator is opened once; this one is {self._stage.value}")
@@ -131,7 +134,8 @@ class AsyncWaitOperator:
             self._closed.set()
 
     async def end_input(self) -> None:
-        """Wait until every accepted element has left. Retries and time limits continue; no watermark is added.
+        """Wait until every accepted element has left. Retries and time limits continue; adds no
+        watermark.
 
         After a cancellation, end_input can be called again; the input stays ended.
 
@@ -147,15 +151,16 @@ class AsyncWaitOperator:
                 await self._queue_holds_at_most(0)
 
     async def close(self) -> None:
-        """Cancel the running calls, wait for their end, and close the function. Elements in the operator are dropped.
+        """Cancel the running calls, wait for their end, and close the function; drop all elements.
 
-        Close also waits for a call that swallows its cancellation. If close itself is cancelled, it finishes first and
-        then raises the cancellation. Further calls of close wait for the first and do nothing.
+        Close also waits for a call that swallows its cancellation. If close itself is cancelled, it
+        finishes first and then raises the cancellation. Further calls of close wait for the first
+        and do nothing.
 
         Raises:
             RuntimeError: Close was called from within the function, or while open runs.
-            Exception: The error that failed the operator, unless it was raised before, or what the function's `close`
-                raises.
+            Exception: The error that failed the operator, unless it was raised before, or the error
+                of the function's `close`.
         """
         if self._calls.runs_in(asyncio.current_task()):
             raise RuntimeError("close() cannot be called from within the function: it waits for the call to end")
@@ -195,14 +200,16 @@ class AsyncWaitOperator:
     # -- input
 
     async def process_element(self, element: StreamElement) -> None:
-        """Accept one record or watermark; wait while the queue is full. If cancelled, it has not accepted the element.
+        """Accept a record or watermark; wait while the queue is full. If cancelled, it was not
+        accepted.
 
         Args:
             element: A StreamRecord or a Watermark.
 
         Raises:
             Exception: The error that fails the operator.
-            RuntimeError: When the operator is not open, the input has ended, or another process_element waits.
+            RuntimeError: The operator is not open, the input has ended, or another process_element
+                waits.
         """
         if not self._accepting:
             self._check_takes("process_element")
@@ -234,11 +241,12 @@ class AsyncWaitOperator:
         return entry
 
     def resize(self, *, capacity: int, concurrency: int) -> None:
-        """Set the places in the queue and the number of concurrent calls, higher or lower than before.
+        """Set the places in the queue and the number of concurrent calls, higher or lower than
+        before.
 
-        Lower values cancel no call and drop no element: no call starts until fewer than `concurrency` run, and no
-        element is accepted until fewer than `capacity` are in the queue. Call it between open and close, also from
-        within the function or `output`.
+        Lower values cancel no call and drop no element: no call starts until fewer than
+        `concurrency` run, and no element is accepted until fewer than `capacity` are in the queue.
+        Call it between open and close, also from within the function or `output`.
 
         Args:
             capacity: Places in the queue, at least 1.
@@ -254,10 +262,12 @@ class AsyncWaitOperator:
         self._call_producer()
 
     def yield_slot(self) -> AbstractContextManager[None]:
-        """Release a call's slot while it waits for another call: `with operator.yield_slot(): await ...`.
+        """Release a call's slot while it waits for another call: `with operator.yield_slot(): await
+        ...`.
 
-        Inside, the call does not count for `concurrency`, so it blocks no other record; its time limit keeps running.
-        After it the call counts again at once and should return: until other calls end, one more may run.
+        Inside, the call does not count for `concurrency`, so it blocks no other record; its time
+        limit keeps running. After it the call counts again at once and should return: until other
+        calls end, one call too many may run.
 
         Returns:
             The context manager.
@@ -351,7 +361,7 @@ class AsyncWaitOperator:
         """Register a callback for the operator's failure, for a producer that waits elsewhere.
 
         Args:
-            callback: Called once, on the loop, without arguments. It replaces an earlier one.
+            callback: Called once, on the loop, without arguments. It replaces an earlier callback.
         """
         self._on_failure = callback
 
@@ -363,10 +373,11 @@ class AsyncWaitOperator:
     # -- state
 
     def snapshot_state(self) -> list[StreamElement]:
-        """All elements whose results have not left yet, for restore_state.
+        """Return all elements whose results have not left yet, for restore_state.
 
-        They include finished elements that wait for their turn, which will be called again. A snapshot has no results,
-        attempts or clocks. Call it at any moment between open and close; it does not follow later output.
+        They include finished elements that wait for their turn, which will be called again. A
+        snapshot has no results, attempts or clocks. Call it at any moment between open and close;
+        it does not follow later output.
 
         Returns:
             The elements, in an order in which they can be restored.
@@ -380,16 +391,18 @@ class AsyncWaitOperator:
         return state if self._waiting is None else [*state, self._waiting]
 
     async def restore_state(self, elements: Iterable[StreamElement]) -> None:
-        """Restore the elements of a snapshot in order, before any new input; wait while the queue is full.
+        """Restore the elements of a snapshot in order, before any new input; wait while the queue
+        is full.
 
-        If cancelled, the remaining elements stay in the operator and its snapshots, and enter before the next element.
+        If cancelled, the remaining elements stay in the operator and its snapshots, and enter
+        before the next element.
 
         Args:
             elements: The result of snapshot_state; may exceed the capacity.
 
         Raises:
-            RuntimeError: After new input, after the end of input, or when the operator is not open.
-            TypeError: For an element that is no StreamRecord or Watermark.
+            RuntimeError: There was new input, the input has ended, or the operator is not open.
+            TypeError: An element is no StreamRecord or Watermark.
             Exception: The error that fails the operator.
         """
         self._check_producer("restore_state")
@@ -411,7 +424,7 @@ class AsyncWaitOperator:
             self._enter(entry)
 
     def statistics(self) -> OperatorStatistics:
-        """The current statistics; readable after close too."""
+        """Return the current statistics; they are readable after close too."""
         calls = self._calls
         return OperatorStatistics(
             capacity=self._queue.capacity,

@@ -1,4 +1,4 @@
-"""Watermarks from the timestamps of records, and late records."""
+"""Makes watermarks from the timestamps of records, and detects late records."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -8,10 +8,10 @@ from asyncio_core.elements import StreamElement, StreamRecord, Watermark
 
 
 class WatermarkGenerator:
-    """Follows the timestamps of one stream; WatermarkStrategy.create_watermark_generator() makes one.
+    """Follows the timestamps of a stream; WatermarkStrategy.create_watermark_generator() makes it.
 
     Args:
-        bound: Milliseconds; the watermark stays this and one more behind the highest timestamp.
+        bound: Milliseconds; the watermark stays bound + 1 behind the highest timestamp.
         every: Number of records after which the watermark may advance.
     """
 
@@ -23,13 +23,13 @@ class WatermarkGenerator:
         self._emitted: int | None = None
 
     def is_late(self, timestamp: int | None) -> bool:
-        """Whether a record is at or before the last emitted watermark.
+        """Return whether a record is at or before the last emitted watermark.
 
         Args:
             timestamp: Milliseconds since the epoch; a record with None is never late.
 
         Returns:
-            True for a late one.
+            True for a late record.
         """
         return timestamp is not None and self._emitted is not None and timestamp <= self._emitted
 
@@ -40,7 +40,7 @@ class WatermarkGenerator:
             timestamp: Milliseconds since the epoch, or None.
 
         Returns:
-            The watermark to put after the record, if one is due and higher than the last.
+            The watermark to put after the record, if it is due and higher than the last.
         """
         if timestamp is not None and (self._highest is None or timestamp > self._highest):
             self._highest = timestamp
@@ -56,10 +56,12 @@ class WatermarkGenerator:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkStrategy:
-    """How far the watermark stays behind the highest timestamp, and after how many records it may advance.
+    """How far the watermark stays behind the highest timestamp, and after how many records it may
+    advance.
 
-    The watermark is the highest timestamp seen - bound - 1, in milliseconds: a record at exactly that distance is in
-    time. The watermark only rises. A record is late when its timestamp is at or before the last emitted watermark.
+    The watermark is the highest timestamp seen - bound - 1, in milliseconds: a record at exactly
+    that distance is in time. The watermark only rises. A record is late when its timestamp is at or
+    before the last emitted watermark.
 
     Attributes:
         bound: Milliseconds.
@@ -71,7 +73,8 @@ class WatermarkStrategy:
 
     @classmethod
     def for_bounded_out_of_orderness(cls, seconds: float, *, every: int = 1) -> "WatermarkStrategy":
-        """Records arrive at most `seconds` behind the highest timestamp; those further behind are late.
+        """Make a strategy for records at most `seconds` behind the highest timestamp; others are
+        late.
 
         Args:
             seconds: The bound, 0 or more.
@@ -81,7 +84,7 @@ class WatermarkStrategy:
             The strategy.
 
         Raises:
-            ValueError: For a wrong number.
+            ValueError: A number is wrong.
         """
         if not (math.isfinite(seconds) and seconds >= 0):
             raise ValueError(f"the out-of-orderness is a finite number of seconds, 0 or more, got {seconds!r}")
@@ -91,7 +94,7 @@ class WatermarkStrategy:
 
     @classmethod
     def for_monotonous_timestamps(cls, *, every: int = 1) -> "WatermarkStrategy":
-        """Timestamps never fall.
+        """Make a strategy for timestamps that never fall.
 
         Args:
             every: After how many records a watermark may be emitted, at least 1.
@@ -100,12 +103,12 @@ class WatermarkStrategy:
             The strategy.
 
         Raises:
-            ValueError: For a wrong number.
+            ValueError: A number is wrong.
         """
         return cls.for_bounded_out_of_orderness(0.0, every=every)
 
     def create_watermark_generator(self) -> WatermarkGenerator:
-        """A generator for one stream, or one partition of it."""
+        """Return a generator for a stream, or a partition of it."""
         return WatermarkGenerator(self.bound, self.every)
 
     def assign(self, records: Iterable[StreamRecord]) -> Iterator[StreamElement]:

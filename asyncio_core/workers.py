@@ -14,7 +14,7 @@ def next_turn() -> Generator[None, None, None]:
 
 
 class Worker:
-    """One task that runs calls one after another, and its current attempt."""
+    """A task that runs calls one after another, and its current attempt."""
 
     __slots__ = ("arrived", "attempts", "cancelled", "decided", "started", "task")
 
@@ -31,8 +31,8 @@ class Worker:
 class WorkerPool:
     """At most `size` working workers, created on demand. An idle worker parks until wake().
 
-    One worker at a time wakes up for work. It wakes the next one when it leaves work behind: so one worker serves a
-    batch of calls that return at once, and calls that wait spread over all workers.
+    One worker at a time wakes up for work. If it leaves work behind, it wakes the next: so a single
+    worker serves a batch of calls that return at once, and calls that wait spread over all workers.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class WorkerPool:
         return task in self._workers
 
     def busy(self) -> int:
-        """The number of workers that are neither parked nor waking up."""
+        """Return the number of workers that are neither parked nor waking up."""
         return self._size - self.spare - self.looking
 
     def resize(self, size: int) -> None:
@@ -66,13 +66,13 @@ class WorkerPool:
         self._size = size
 
     def wake(self) -> None:
-        """Wake one spare worker, unless one is waking up already."""
+        """Wake a spare worker, unless a worker is waking up already."""
         if self.looking:
             return
         while self.spare > 0 and self._parked:
             called, _ = self._parked.popitem()
             self.spare -= 1
-            if not called.done():  # done: another party cancelled it, and its task is about to end
+            if not called.done():  # done: cancelled from outside, and its task is about to end
                 self.looking += 1
                 called.set_result(None)
                 return
@@ -102,7 +102,7 @@ class WorkerPool:
         self._on_left(None if task.cancelled() else task.exception())
 
     async def park(self) -> None:
-        """Wait in a worker's task until woken. After a cancellation, the pool is as if the worker had never parked."""
+        """Wait in a worker's task until woken. A cancellation undoes the parking."""
         called = self._loop.create_future()
         self._parked[called] = None
         self.spare += 1
@@ -118,7 +118,8 @@ class WorkerPool:
     async def close(self) -> asyncio.CancelledError | None:
         """Cancel all workers and wait for their end, even if a call swallows its cancellation.
 
-        A cancellation of the waiting task itself is kept and returned at the end.
+        Returns:
+            The cancellation of the waiting task itself, if any, kept until the end.
         """
         interruption: asyncio.CancelledError | None = None
         for worker in self:

@@ -27,7 +27,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Never return. With `clings`, swallow a cancellation, continue for this many seconds and return no results."""
+    """Never return. With `clings`, swallow a cancellation and return [] after so many seconds."""
 
     clings: float = 0.0
 
@@ -37,7 +37,7 @@ Step = Reply | Fail | Hang
 
 @dataclass(slots=True)
 class Call:
-    """One call: its start and end on the loop's clock, and whether it was cancelled."""
+    """A call: its start and end on the loop's clock, and whether it was cancelled."""
 
     value: Any
     attempt: int
@@ -50,13 +50,18 @@ class Call:
 class ScriptedFunction(AsyncFunction[Any, Any]):
     """Follows the script for each value, attempt by attempt.
 
-    script: a mapping from value to a Step or a list of Steps, one per attempt, the last one repeated; or a function of
-    (value, attempt) that returns a Step. A value that the mapping lacks returns [value] at once.
-    timeouts: a mapping from value to the result of timeout(), or to an exception that it raises; without an entry
-    timeout() raises TimeoutError, the default.
-
-    Afterwards `calls` has every call in the order of their starts, `peak` the highest number of concurrent calls,
-    `timed_out` the values of the calls of timeout(), and `opened` and `closed` the number of calls of open and close.
+    Attributes:
+        script: A mapping from value to a Step or a list of Steps, one per attempt, whose last Step
+            is repeated; or a function of (value, attempt) that returns a Step. A value that the
+            mapping lacks returns [value] at once.
+        timeouts: A mapping from value to the result of timeout(), or to an exception that it
+            raises; without an entry timeout() raises TimeoutError, the default.
+        calls: Every call, in the order of their starts.
+        timed_out: The values of the calls of timeout().
+        running: The number of calls that run now.
+        peak: The highest number of concurrent calls.
+        opened: The number of calls of open.
+        closed: The number of calls of close.
     """
 
     script: Mapping[Any, Step | Sequence[Step]] | Callable[[Any, int], Step] = field(default_factory=dict)

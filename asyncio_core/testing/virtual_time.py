@@ -1,4 +1,4 @@
-"""An event loop with a virtual clock: a program that waits for an hour ends at once, in the same order every time."""
+"""An event loop with a virtual clock: waits take no time, and each run has the same order."""
 
 import asyncio
 import heapq
@@ -20,13 +20,20 @@ class StuckError(RuntimeError):
 def run_virtual(main: Callable[[], Coroutine[Any, Any, T]] | Coroutine[Any, Any, T], *, seed: int = 0) -> T:
     """Run an async program like asyncio.run, in virtual time, and return its result.
 
-    main: a coroutine function without arguments, or a coroutine.
-    seed: sets the order of timers that are due at the same instant, which asyncio leaves open; everything else keeps
-    asyncio's order. The same seed repeats the same run.
+    Time stands still while code runs and jumps to the next timer when all tasks wait; `loop.time()`
+    starts at 0. Threads and sockets raise RuntimeError, as they use real time.
 
-    Time stands still while code runs and jumps to the next timer when all tasks wait; `loop.time()` starts at 0. If
-    all tasks wait and no timer is set, StuckError names where each task waits; so it does when the program runs for a
-    million turns of the loop without letting time pass. Threads and sockets raise RuntimeError, as they use real time.
+    Args:
+        main: A coroutine function without arguments, or a coroutine.
+        seed: Sets the order of timers that are due at the same instant, which asyncio leaves open;
+            everything else keeps asyncio's order. The same seed repeats the same run.
+
+    Returns:
+        The program's result.
+
+    Raises:
+        StuckError: All tasks wait and no timer is set, or the program runs for a million turns of
+            the loop without letting time pass. The error names where each task waits.
     """
     coroutine = main if asyncio.iscoroutine(main) else main()
     with asyncio.Runner(loop_factory=lambda: _VirtualTimeLoop(seed)) as runner:

@@ -188,9 +188,8 @@ class Requests:
     def _url(self, path: str) -> URL:
         """Return the URL of a request. Raises ValueError if a key would change the address."""
         segments = path.split("/")[1:]
-        is_cut = (
-            self._has_empty_key and not segments[-1]
-        )  # a trailing slash may be intended, unless an empty key makes it
+        # a trailing slash may be intended, unless an empty key makes it
+        is_cut = self._has_empty_key and not segments[-1]
         url = URL(self._session.base_url + path)
         if "" in segments[:-1] or is_cut or leads_elsewhere(path) or not is_below(self._session.base_url, url):
             raise ValueError(
