@@ -1,4 +1,4 @@
-"""A record of the ledger: an event of one key at one time."""
+"""A record of the ledger: an event of a key at a time."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 StoredOutcome = Literal["ok", "miss", "error", "timeout", "asked", "expired"]
 OUTCOMES: tuple[StoredOutcome, ...] = get_args(StoredOutcome)
 ANSWERS = ("ok", "miss")  # a service's answers for a key
-MARKS = ("asked", "expired")  # Tidegate's marks: the start of a call that must not be repeated; older records are void
+MARKS = ("asked", "expired")  # Tidegate's marks: an unrepeatable call starts; older records are void
 
 SCHEMA = pa.schema(
     [
@@ -23,18 +23,26 @@ SCHEMA = pa.schema(
         pa.field("run_id", pa.string(), nullable=False),
     ]
 )
-LARGEST = 1 << 30  # bytes of text in one Arrow array, which counts them in 32 bits
-WORDS = ["outcome", "run_id"]  # columns of few distinct words
-# as files hold them: SCHEMA costs a fifth more to read
+LARGEST = 1 << 30  # bytes of text in an Arrow array, which counts them in 32 bits
+WORDS = ["outcome", "run_id"]  # columns with few distinct words
+# the schema for reading files: SCHEMA takes a fifth longer
 ENCODED = pa.schema(
     [one.with_type(pa.dictionary(pa.int32(), one.type)) if one.name in WORDS else one for one in SCHEMA]
 )
 
 
 class StoredAnswer(NamedTuple):
-    """A record of the ledger. A tuple, because it takes a third of a dataclass's time, and a run builds half a million.
+    """A record of the ledger.
 
-    key: from `key_text`. response: from `dump`, or None. answered_at: µs since the epoch.
+    It is a tuple, because a dataclass takes three times as long, and a run builds half a million
+    records.
+
+    Attributes:
+        key: From `key_text`.
+        outcome: The kind of event.
+        response: From `dump`, or None.
+        answered_at: µs since the epoch.
+        run_id: The run that wrote the record.
     """
 
     key: str
@@ -52,7 +60,7 @@ def as_table(answers: Sequence[StoredAnswer]) -> pa.Table:
 
 
 def taken(table: pa.Table, rows: npt.NDArray[np.int64]) -> pa.Table:
-    """These rows of a table with responses, in this order. `pa.Table.take` refuses over 2 GiB of text."""
+    """Return these rows of a table with responses, also over 2 GiB, unlike `pa.Table.take`."""
     if table["response"].nbytes < LARGEST:
         return table.take(pa.array(rows))
     place = table.schema.get_field_index("response")
@@ -69,7 +77,7 @@ def taken(table: pa.Table, rows: npt.NDArray[np.int64]) -> pa.Table:
 
 
 def as_answers(table: pa.Table) -> list[StoredAnswer]:
-    """The records of a table of `LedgerFolder.read` or `select`, in order."""
+    """Return the records of a table of `LedgerFolder.read` or `select`, in order."""
     columns = (
         table["key"].to_pylist(),
         _words(table["outcome"]),
@@ -84,7 +92,7 @@ _MAKE: Callable[[tuple[Any, ...]], StoredAnswer] = functools.partial(tuple.__new
 
 
 def _words(column: pa.ChunkedArray) -> list[str]:
-    """A column of few distinct words, each decoded once."""
+    """Return a column with few distinct words as texts, decoding each word once."""
     words: list[str] = []
     for chunk in column.chunks:
         encoded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()

@@ -1,5 +1,6 @@
-"""The folder that a declared lookup keeps its answers in, by the fingerprint of its request: only its change repeats
-calls.
+"""The folder of a declared lookup's answers, named by the fingerprint of its request.
+
+Only a change of the request repeats calls.
 """
 
 from jobs.declare.enrichment import Enrichment
@@ -9,15 +10,16 @@ from jobs.ledger.store import LedgerFolder
 
 
 def request_fingerprint(lookup: Lookup) -> str:
-    """16 hex digits, the same in every process, of kind, names of keys, service, request, miss conditions and version.
+    """Return 16 hex digits of a lookup's request, the same in every process.
 
-    Not of returns, paths, limits, prices, retries, concurrency, times to live, policies or auth.
+    They cover kind, names of keys, service, request, miss conditions and version; not returns,
+    paths, limits, prices, retries, concurrency, times to live, policies or auth.
     """
     return fingerprint(lookup.request_facts())
 
 
 def declared_folder(enrichment: Enrichment, lookup: Lookup) -> LedgerFolder | None:
-    """None where the enrichment has no ledger."""
+    """Return the lookup's folder; None if the enrichment has no ledger."""
     if enrichment.ledger is None:
         return None
     return LedgerFolder(enrichment.ledger.path, lookup.name, request_fingerprint(lookup))

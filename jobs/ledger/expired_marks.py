@@ -1,4 +1,4 @@
-"""The marks by which stored answers were declared expired, as by `tidegate refresh`."""
+"""Reads the marks that declare stored answers expired, for example from `tidegate refresh`."""
 
 from collections.abc import Iterator
 
@@ -21,8 +21,9 @@ _OUTCOME = SCHEMA.names.index("outcome")
 
 
 def expired_marks(folder: LedgerFolder) -> pa.Table:
-    """The key and the time of each mark. Reads the parts of marks, and of compacted files the row groups that may have
-    some. Raises LedgerError.
+    """Return the key and the time of each mark. Raises LedgerError.
+
+    Reads the parts of marks, and the row groups of compacted files that may have marks.
     """
     for _ in range(VANISHED_AT_MOST):
         try:

@@ -1,19 +1,21 @@
 """Compacted answers: files sorted by key, and the object that lists the files of a generation.
 
     compacted/<number>/complete.json            written last: the files and the compacted parts
-    compacted/<number>-<token>/00000.parquet    sorted by key, in small row groups, so that footers locate a key
+    compacted/<number>-<token>/00000.parquet    sorted by key, in small row groups
 
-Generations are a chain: whoever changes the ledger reads generation N and creates the complete.json of N + 1, in one
-step that fails if it exists. So every generation builds on the one before it, and each file has one owner:
+Generations are a chain: a change of the ledger reads generation N and creates the complete.json of
+N + 1, in a single step that fails if it exists. So every generation builds on the previous
+generation, and each file has a single owner:
 
-- The newest complete.json is never deleted. It says which parts and which older generations may go; `sweep` deletes
-  them, whoever runs it.
-- Files in the folder of a number up to the newest that no kept generation lists are of a change that came too late.
-  It cannot complete any more, so they are garbage.
-- Files of higher numbers belong to a change under way, and nobody else touches them.
+- The newest complete.json is never deleted. It says which parts and older generations may be
+  deleted; any `sweep` deletes them.
+- A file in the folder of a number up to the newest that no kept generation lists is from a change
+  that came too late. The change cannot complete any more, so the file is garbage.
+- Files of higher numbers belong to a running change, and nothing else touches them.
 
-An unreadable complete.json stops its readers, because the generation may have the only copy of answers. Readers use the
-newest generation and the parts that it does not list. An unchanged file stays in the folder of an older generation.
+An unreadable complete.json stops its readers, because the generation may have the only copy of
+answers. Readers use the newest generation and the parts that it does not list. An unchanged file
+stays in the folder of an older generation.
 """
 
 import contextlib
@@ -32,12 +34,19 @@ from jobs.storage.stored_files import error_text
 
 COMPACTED = "compacted"
 COMPLETE = "complete.json"
-FOLDER = re.compile(r"(\d{17})(-[0-9a-f]+)?")  # the folder of a generation, or of its files
+FOLDER = re.compile(r"(\d{17})(-[0-9a-f]+)?")  # folder of a generation, or of its files
 
 
 @dataclass(frozen=True)
 class CompactedFile:
-    """name: `<folder>/<file>.parquet`. smallest, largest: its first and last key."""
+    """A file of a generation.
+
+    Attributes:
+        name: `<folder>/<file>.parquet`.
+        rows: The number of rows.
+        smallest: Its first key.
+        largest: Its last key.
+    """
 
     name: str
     rows: int
@@ -52,7 +61,7 @@ class Generation:
     name: str
     completed_at: int  # µs since the epoch
     files: tuple[CompactedFile, ...] = ()
-    taken_in: Mapping[str, int] = field(default_factory=dict)  # part, named as in LedgerFolder.parts -> µs, when
+    taken_in: Mapping[str, int] = field(default_factory=dict)  # part, named as in LedgerFolder.parts -> time in µs
 
     @property
     def number(self) -> int:
@@ -76,7 +85,7 @@ class Generation:
 
 @dataclass(frozen=True)
 class Contents:
-    """The input of a reader: the newest complete generation, and the parts outside it."""
+    """What a reader reads: the newest complete generation, and the parts outside it."""
 
     generation: Generation | None
     parts: tuple[str, ...]
@@ -84,12 +93,12 @@ class Contents:
 
     @property
     def taken_in(self) -> dict[str, int]:
-        """What the next generation takes over of the compacted parts: those that still exist."""
+        """The compacted parts that the next generation lists too: those that still exist."""
         return {part: self.generation.taken_in[part] for part in self.parts_taken_in} if self.generation else {}
 
 
 def contents(folder: LedgerFolder) -> Contents:
-    """The current contents. Raises LedgerError for a newer format or a folder that cannot be listed."""
+    """Return the current contents. Raises LedgerError for a newer format or a failed listing."""
     parts = folder.parts()  # first: a part that is compacted and deleted later is in a generation that is read later
     generation = newest_generation(folder)
     taken_in = generation.taken_in if generation else {}
@@ -101,7 +110,7 @@ def contents(folder: LedgerFolder) -> Contents:
 
 
 def newest_generation(folder: LedgerFolder) -> Generation | None:
-    """The generation that readers use. Raises LedgerError if it cannot be determined."""
+    """Return the generation that readers use. Raises LedgerError if it cannot be determined."""
     for _ in range(LIST_TRIES):
         with contextlib.suppress(FileNotFoundError):  # replaced and deleted since the listing: list again
             return next(complete_generations(folder), None)
@@ -120,14 +129,18 @@ class NewFiles:
         self._written: list[str] = []
 
     def next_name(self) -> str:
-        """The name of one more file, as in CompactedFile."""
+        """Return the name of a further file, as in CompactedFile."""
         self._written.append(f"{self._files}/{len(self._written):05d}.parquet")
         return self._written[-1]
 
     def complete(self, files: Sequence[CompactedFile], taken_in: Mapping[str, int], now_us: int) -> Generation | None:
-        """Make these files the newest generation; None, and they are deleted, if another change was first.
+        """Make these files the newest generation.
 
-        Raises LedgerError. The generation may be complete then, so that its files stay.
+        Returns:
+            The generation; None if another change was first, and the files are deleted.
+
+        Raises:
+            LedgerError: The write failed. The generation may be complete then, so its files stay.
         """
         generation = Generation(self._name, now_us, tuple(files), taken_in)
         if self._commit(generation.as_json(), generation.number):
@@ -142,11 +155,11 @@ class NewFiles:
         newest = number_in(complete_names(list_compacted(folder))[0])
         if newest is None or newest <= number:
             return True
-        folder.delete(name)  # others had completed this number and later ones, and swept it, before it was created here
+        folder.delete(name)  # other changes had completed this number and later numbers, and swept it, before
         return False
 
     def _has_created(self, name: str, data: bytes) -> bool:
-        """Whether an earlier try created the object, and its answer was lost. Two changes have different files."""
+        """Return whether an earlier try created the object: two changes have different files."""
         try:
             return self._folder.read_bytes(name) == data
         except FileNotFoundError:
@@ -154,11 +167,11 @@ class NewFiles:
 
 
 def list_compacted(folder: LedgerFolder) -> dict[str, fs.FileInfo]:
-    """All files of generations, by their names below COMPACTED.
+    """Return all files of generations, by their names below COMPACTED.
 
-    A local folder is not listed in one step: the next generation may be completed after their common folder was read,
-    and the one before it be deleted before its own folder is. So a listing without a complete generation is repeated
-    if it has folders of generations.
+    A local folder is not listed in a single step: the next generation may be completed after their
+    common folder was read, and the previous generation be deleted before its folder is read. So a
+    listing without a complete generation is repeated if it has folders of generations.
     """
     start = len(folder.path) + len(COMPACTED) + 2
     for _ in range(LIST_TRIES):
@@ -169,22 +182,28 @@ def list_compacted(folder: LedgerFolder) -> dict[str, fs.FileInfo]:
 
 
 def complete_names(files: Iterable[str]) -> list[str]:
-    """The folders with a complete.json, the newest first; files of other names are passed over."""
+    """Return the folders with a complete.json, newest first; ignores files of other names."""
     folders = (name.removesuffix(f"/{COMPLETE}") for name in files if name.endswith(f"/{COMPLETE}"))
     return sorted((name for name in folders if FOLDER.fullmatch(name)), reverse=True)
 
 
 def number_in(name: str) -> int | None:
-    """The number in the name of a folder; None for a foreign folder."""
+    """Return the number in the name of a folder; None for a foreign folder."""
     found = FOLDER.fullmatch(name)
     return int(found[1]) if found else None
 
 
 def complete_generations(folder: LedgerFolder, files: Iterable[str] | None = None) -> Iterator[Generation]:
-    """Every generation, the newest first. files: of `list_compacted`, if the caller has them.
+    """Yield every generation, newest first; leaves out a missing or torn generation that was
+    replaced.
 
-    Raises FileNotFoundError if the newest one vanished since the listing, and LedgerError if it cannot be read. A
-    missing or torn generation that a newer one replaces is left out.
+    Args:
+        folder: The ledger's folder.
+        files: Of `list_compacted`, if the caller has them.
+
+    Raises:
+        FileNotFoundError: The newest generation vanished since the listing.
+        LedgerError: The newest generation cannot be read.
     """
     newer = False
     for generation in complete_names(list_compacted(folder) if files is None else files):

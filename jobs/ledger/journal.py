@@ -1,9 +1,10 @@
-"""A task's answers since its last part, appended to a local file within milliseconds, so that a kill loses no more.
+"""Appends a task's answers since its last part to a local file within ms, so a kill loses no more.
 
     <root>/<lookup>/<request fingerprint>/parts/<run_id>/<partition>-<attempt>-<token>-<seq>.journal
 
-An Arrow stream, which the part of the same name replaces. After a kill it is read as a part, up to its torn end. Only a
-local disk can append; elsewhere a kill loses the answers since the last part.
+A journal is an Arrow stream, which the part of the same name replaces. After a kill it is read as a
+part, up to its torn end. Only a local disk can append; elsewhere a kill loses the answers since the
+last part.
 """
 
 import contextlib
@@ -18,7 +19,12 @@ JOURNAL = ".journal"
 
 
 class Journal:
-    """The journal of one part, created by the first answers. Used by one thread. metadata: marks its format."""
+    """The journal of a part, created by the first answers, for a single thread.
+
+    Args:
+        path: The file.
+        metadata: Marks its format.
+    """
 
     def __init__(self, path: Path, metadata: Mapping[bytes, bytes]) -> None:
         self._path = path
@@ -36,7 +42,7 @@ class Journal:
             self._stream.write_batch(batch)
 
     def remove(self) -> None:
-        """Its part is stored, with the same records."""
+        """Remove the journal, because its part is stored with the same records."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.close()
@@ -44,9 +50,14 @@ class Journal:
 
 
 def read_journal(data: bytes, check: Callable[[Mapping[bytes, bytes] | None], None]) -> pa.Table:
-    """The records up to a torn end. check: raises for metadata of a newer format or of no ledger."""
+    """Return the records up to a torn end.
+
+    Args:
+        data: The journal's bytes.
+        check: Raises for metadata of a newer format or of no ledger.
+    """
     batches = []
-    with contextlib.suppress(pa.ArrowInvalid, OSError, StopIteration):  # its process was killed while it wrote
+    with contextlib.suppress(pa.ArrowInvalid, OSError, StopIteration):  # its process was killed while writing
         reader = pa.ipc.open_stream(data)
         check(reader.schema.metadata)
         while True:

@@ -1,4 +1,4 @@
-"""A table with one line per key, as a file that every task maps into memory and searches by key."""
+"""A table with a line per key, as a file that every task maps into memory and searches by key."""
 
 import shutil
 from pathlib import Path
@@ -21,7 +21,7 @@ COPY_BYTES = 1 << 24
 
 
 def write_keyed(path: str, table: pa.Table) -> None:
-    """Write the table (with unique texts in its column `key`) to a path or a URL in one write. Raises LedgerError."""
+    """Write the table (with unique texts in `key`) to a path or URL. Raises LedgerError."""
     hashes = key_hashes(table[KEY].to_pylist())
     order = np.argsort(hashes, kind="stable")
     columns = {name: table[name].combine_chunks().take(pa.array(order)) for name in table.column_names}
@@ -43,7 +43,7 @@ def write_keyed(path: str, table: pa.Table) -> None:
 
 
 class KeyedFile:
-    """The mapped file of `write_keyed`. Its memory is its touched pages, which all processes share."""
+    """The mapped file of `write_keyed`. Its memory is its touched pages, shared by processes."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
@@ -51,7 +51,7 @@ class KeyedFile:
 
     @classmethod
     def open(cls, path: str) -> Self:
-        """Open the file, after a copy to local disk for a remote URL. Raises LedgerError if it is missing or torn."""
+        """Open the file, or a local copy of a remote URL. Raises LedgerError if it is unusable."""
         try:
             filesystem, inside = open_filesystem(path)
             local = filesystem.type_name == "local"
@@ -66,7 +66,7 @@ class KeyedFile:
         return int(self.batch.num_rows)
 
     def lines(self, texts: pa.Array) -> npt.NDArray[np.int64]:
-        """The line of each key, or -1; for many keys at once, because one costs nearly as much."""
+        """Return the line of each key, or -1. Pass many keys: a single key takes nearly as long."""
         found = np.full(len(texts), -1, np.int64)
         if not len(texts) or not len(self):
             return found
@@ -86,15 +86,15 @@ class KeyedFile:
             wanted, lines = wanted[~same], lines[~same] + 1
 
     def take(self, lines: npt.NDArray[np.int64]) -> pa.RecordBatch:
-        """The table's lines in this order."""
+        """Return the table's lines in this order."""
         return self.batch.drop_columns([HASH]).take(pa.array(lines))
 
 
 def _local_copy(path: str) -> Any:
-    """A mapped local copy whose name is removed at once, so that it takes no space after the process ends."""
+    """Map a local copy whose name is removed at once, so that it ends with the process."""
     with temporary_folder() as folder:
         copy = Path(folder, "copy.arrow")
-        if objects.is_found_here(path):  # in one request, where Arrow takes two
+        if objects.is_found_here(path):  # in one request, while Arrow sends two
             objects.download(path, copy)
         else:
             filesystem, inside = open_filesystem(path)

@@ -1,4 +1,4 @@
-"""The key of an answer as text, the same in every process, and a hash of it that a binary search can use."""
+"""The key of an answer as text, the same in every process, and a hash of it for binary search."""
 
 import base64
 import datetime as dt
@@ -22,10 +22,15 @@ _OPEN, _CLOSE = b"[]"
 
 
 def key_text(key: Key, *, hidden: bool = False) -> str:
-    """The key as canonical JSON, such as ["JFK","2013-01-10T05:00:00Z"]: equal keys have equal texts in every process.
+    """Return a key as canonical JSON, such as ["JFK","2013-01-10T05:00:00Z"].
 
-    A date or a timestamp is ISO 8601 (one with a zone in UTC), a decimal its digits, bytes base64. hidden: a digest
-    instead, for keys from `pii` columns; a guessed key can still be checked against it.
+    Equal keys have equal texts in every process. A date or a timestamp is ISO 8601 (in UTC if it
+    has a zone), a decimal its digits, bytes base64.
+
+    Args:
+        key: The key.
+        hidden: Return a digest instead, for keys from `pii` columns; a guessed key can still be
+            checked against it.
     """
     try:
         text = orjson.dumps(key, _plain, _OPTIONS).decode()
@@ -38,8 +43,10 @@ def key_text(key: Key, *, hidden: bool = False) -> str:
 
 
 def joined(keys: Sequence[Key]) -> bytes:
-    """The texts of keys in sequence, a comma after each, for `texts_in`; in bulk they cost a tenth of one by one.
-    Raises TypeError for a key without a text.
+    """Return the texts of keys in sequence, a comma after each, for `texts_in`.
+
+    In bulk they take a tenth of the time of single texts. Raises TypeError for a key without a
+    text.
     """
     try:
         together = orjson.dumps(keys, _plain, _OPTIONS)[1:-1] + b"," if keys else b""
@@ -49,11 +56,11 @@ def joined(keys: Sequence[Key]) -> bytes:
 
 
 def texts_in(together: bytes | bytearray, count: int, *, hidden: bool = False) -> pa.StringArray:
-    """The `key_text` of each key in the concatenated texts of `joined`. hidden: their digests."""
+    """Return the `key_text` of each key in the result of `joined`; if `hidden`, the digests."""
     texts = bytes(together[:-1]).replace(b"],[", b"][")
     octets = np.frombuffer(texts, np.uint8)
     starts = np.flatnonzero((octets[:-1] == _CLOSE) & (octets[1:] == _OPEN)) + 1
-    if len(starts) != count - 1:  # a key contains such a text, or an array
+    if len(starts) != count - 1:  # a key contains `],[`, or an array
         found = pa.array(list(_one_by_one(together.decode())), pa.string())
     else:
         offsets = np.concatenate(([0], starts, [len(texts)])).astype(np.int32)
@@ -100,7 +107,7 @@ def _all_plain(value: Any) -> Any:
 
 
 def key_hashes(texts: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """A 64-bit hash of each text, the same in every process, computed in bulk."""
+    """Return a 64-bit hash of each text, the same in every process, computed in bulk."""
     from pandas.util import hash_array  # type: ignore[import-untyped]
 
     hashes: npt.NDArray[np.uint64] = hash_array(np.asarray(texts, dtype=object), categorize=False)

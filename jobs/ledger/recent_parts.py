@@ -1,4 +1,4 @@
-"""The small parts that this process has read last: a stream looks into the same ones with each micro-batch, twice."""
+"""Keeps the small parts that this process read last: each micro-batch reads them again."""
 
 import threading
 from collections import OrderedDict
@@ -12,11 +12,11 @@ from jobs.ledger.store import PARTS, LedgerFolder
 MOST_BYTES = 32 << 20
 LARGEST = 1 << 20  # bytes of a part's file
 
-File = tuple[str, int, int]  # path, and what tells a file from one of the same name: size, time of change
+File = tuple[str, int, int]  # path, size, time of change: the last two distinguish files of the same name
 
 
 class RecentParts:
-    """Tables of parts on a local disk, at most MOST_BYTES of them. Used by several threads."""
+    """Tables of parts on a local disk, at most MOST_BYTES of them. Thread-safe."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -25,13 +25,15 @@ class RecentParts:
         self._lock = threading.Lock()
 
     def find_kept_file(self, folder: LedgerFolder, part: str) -> File | None:
-        """The file of a part that may be kept. Raises FileNotFoundError."""
-        if part.endswith(JOURNAL) or folder.filesystem.type_name != "local":  # it grows; a look costs a request
+        """Return the file of a part, if it may be kept, else None. Raises FileNotFoundError."""
+        if (
+            part.endswith(JOURNAL) or folder.filesystem.type_name != "local"
+        ):  # a journal grows; on a store a look costs a request
             return None
         path = f"{folder.path}/{PARTS}/{part}"
         try:
             info = folder.filesystem.get_file_info(path)
-        except (pa.ArrowException, OSError):  # the one who reads it says why
+        except (pa.ArrowException, OSError):  # the reader of the part reports the reason
             return None
         if info.type == fs.FileType.NotFound:
             raise FileNotFoundError(path)

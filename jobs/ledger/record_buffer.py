@@ -1,8 +1,8 @@
-"""A buffer of records until they are written.
+"""Buffers records until they are written.
 
-Records are stored in few large buffers instead of objects: for ten thousand answers that wait for a disk, Python's
-memory allocation would cost as much as all other work of storing them. The writing thread converts them to Arrow in
-bulk.
+Records are stored in a few large buffers instead of objects: for ten thousand answers that wait for
+a disk, Python's memory allocation would cost as much as all other work of storing them. The writing
+thread converts them to Arrow in bulk.
 """
 
 from array import array
@@ -42,7 +42,7 @@ class Columns:
         return _CODES["asked"] in self._outcomes
 
     def append(self, key: Key, outcome: StoredOutcome, response: bytes | None, answered_at: int) -> None:
-        """Append a record: a StoredAnswer with the raw key. Raises TypeError for a key without a text."""
+        """Append a StoredAnswer with the raw key. Raises TypeError for a key without a text."""
         self._keys += joined([key])
         self._outcomes.append(_CODES[outcome])
         self._responses += response or b""
@@ -52,7 +52,7 @@ class Columns:
     def extend(
         self, keys: Sequence[Key], responses: bytearray, lengths: Sequence[int], answered_at: Sequence[int]
     ) -> None:
-        """Append several "ok" records with concatenated responses. Raises TypeError for a key without a text."""
+        """Append "ok" records with concatenated responses. Raises TypeError as `append`."""
         self._keys += joined(keys)
         self._outcomes += bytes(len(keys))  # zeros: the code of "ok"
         self._responses += responses
@@ -60,8 +60,14 @@ class Columns:
         self._answered_at.frombytes(_octets(answered_at))
 
     def table(self, run_id: str, *, hidden: bool) -> pa.Table:
-        """The records in order; append nothing afterwards. hidden: with a digest of each key. Raises ValueError for a
-        response that is not UTF-8.
+        """Return the records in order; append nothing afterwards.
+
+        Args:
+            run_id: The run that writes them.
+            hidden: Whether each key becomes a digest.
+
+        Raises:
+            ValueError: A response is not UTF-8.
         """
         codes = pa.array(np.frombuffer(self._outcomes, np.uint8))
         columns = [
@@ -75,12 +81,12 @@ class Columns:
 
 
 def _octets(numbers: Sequence[int]) -> bytes:
-    """The bytes as an array; array.extend converts each one separately and takes three times as long."""
+    """Return the bytes as an array; array.extend takes three times as long, number by number."""
     return np.fromiter(numbers, np.int64, len(numbers)).tobytes()
 
 
 def _strings(text: bytearray, lengths: npt.NDArray[np.int64]) -> Iterator[pa.StringArray]:
-    """Concatenated texts as Arrow arrays of allowed size."""
+    """Yield the concatenated texts as Arrow arrays of allowed size."""
     offsets = np.concatenate(([0], np.cumsum(np.maximum(lengths, 0))))
     first = 0
     while first < len(lengths):

@@ -1,10 +1,12 @@
-"""Resolves the records of a key: the newest of each outcome, and of these the effective one.
+"""Resolves the records of a key: the newest of each outcome, and the effective record among these.
 
-Only the newest record of each outcome matters, and selecting it is idempotent and independent of order and grouping. So
-parts can be read twice, merged by two compactions at once, or merged and kept.
+Only the newest record of each outcome matters, and its selection is idempotent and independent of
+order and grouping. So parts can be read twice, merged by two compactions at once, or merged and
+kept.
 
-A time in the future comes from a wrong clock. Such a record counts as older than every other one, so that later answers
-and refreshes count. Its age is unknown, so it is never within a limited time to live.
+A time in the future comes from a wrong clock. Such a record counts as older than every other
+record, so that later answers and refreshes count. Its age is unknown, so it is never within a
+limited time to live.
 """
 
 from dataclasses import dataclass
@@ -24,20 +26,25 @@ OK, MISS, ERROR, TIMEOUT, ASKED, EXPIRED = range(len(OUTCOMES))
 NEVER = -(1 << 62)  # before all times
 LONGEST = 1 << 62  # µs, the longest time to live
 SKEW = 300_000_000  # µs, tolerated difference of clocks
-MARKS_KEPT = 30 * 86_400_000_000  # µs, of "expired" marks: longer than an answer can take to the ledger
+MARKS_KEPT = 30 * 86_400_000_000  # µs, of "expired" marks: longer than an answer takes to reach the ledger
 TO_COME = 1 << 61  # µs by which future times are moved back: before all times, after NEVER, in order
 
 
 def outcome_codes(table: pa.Table) -> Ints:
-    """Each row's outcome as its index in OUTCOMES; -1 for an unknown one."""
+    """Return each row's outcome as its index in OUTCOMES; -1 for an unknown outcome."""
     codes: Ints = pc.index_in(table["outcome"], pa.array(OUTCOMES)).fill_null(-1).to_numpy().astype(np.int64)
     return codes
 
 
 def newest_rows(keys: Ints, table: pa.Table, now_us: int) -> Ints:
-    """The rows of `table` that are the newest of their key and outcome, ordered by key, then outcome.
+    """Return the newest row of each key and outcome, ordered by key, then outcome.
 
-    keys: a number for each row, equal for equal keys. Of two with the same time, the greater run_id counts.
+    Of two rows with the same time, the greater run_id counts.
+
+    Args:
+        keys: A number for each row, equal for equal keys.
+        table: The rows.
+        now_us: µs since the epoch.
     """
     codes = outcome_codes(table)
     group = keys * len(OUTCOMES) + codes
@@ -57,17 +64,19 @@ def answer_times(table: pa.Table) -> Ints:
 
 
 def believed(times: Ints, now_us: int) -> Ints:
-    """Effective times: future times come before all others."""
+    """Return effective times: future times come before all others."""
     put_back: Ints = np.where(times > now_us + SKEW, np.minimum(times, TO_COME // 2) - TO_COME, times)
     return put_back
 
 
 @dataclass(frozen=True)
 class Decided:
-    """The decision for each key, numbered from 0. rows: its effective row, or -1 to call.
+    """The decision for each key, numbered from 0.
 
-    expired, refreshed: the key has an answer but is called again, because its time to live ran out, or it was
-    refreshed.
+    Attributes:
+        rows: Its effective row, or -1 to call.
+        expired: The key has an answer but is called again, because its time to live ran out.
+        refreshed: The key has an answer but is called again, because it was refreshed.
     """
 
     rows: Ints
@@ -76,7 +85,7 @@ class Decided:
 
 
 def decide(keys: Ints, table: pa.Table, count: int, *, now_us: int, ttl: Ttl) -> Decided:
-    """The effective row of `table` for each of `count` keys. At most one row per key and outcome (`newest_rows`)."""
+    """Return the effective row of each of `count` keys. `table` has one row per key and outcome."""
     times, rows = _by_outcome(keys, table, count, now_us)
     limits = ttl.max_age_us()
     void = times[EXPIRED]
@@ -98,8 +107,9 @@ def decide(keys: Ints, table: pa.Table, count: int, *, now_us: int, ttl: Ttl) ->
 
 
 def superseded(keys: Ints, table: pa.Table, count: int, now_us: int) -> Mask:
-    """The rows that cannot affect a key, at any time to live, and old marks of refreshes. At most one row per key and
-    outcome.
+    """Return the rows that cannot affect a key, at any time to live, and old marks of refreshes.
+
+    `table` has at most one row per key and outcome.
     """
     times, _ = _by_outcome(keys, table, count, now_us)
     void = times[EXPIRED]
@@ -117,7 +127,7 @@ def superseded(keys: Ints, table: pa.Table, count: int, now_us: int) -> Mask:
 
 
 def _by_outcome(keys: Ints, table: pa.Table, count: int, now_us: int) -> tuple[Ints, Ints]:
-    """The effective time and the row of each outcome (first axis) and key (second); NEVER and -1 without one."""
+    """Return effective time and row by outcome (first axis) and key; NEVER and -1 if none."""
     times = np.full((len(OUTCOMES), count), NEVER, dtype=np.int64)
     rows = np.full((len(OUTCOMES), count), -1, dtype=np.int64)
     codes = outcome_codes(table)
@@ -127,7 +137,7 @@ def _by_outcome(keys: Ints, table: pa.Table, count: int, now_us: int) -> tuple[I
 
 
 def _limit(age_us: int | None) -> Any:
-    """The age limit in 64 bits; 0 excludes every record, even after a clock was set back."""
+    """Return the age limit in 64 bits; 0 excludes every record, even after a clock was set back."""
     if age_us == 0:
         return -LONGEST
     return LONGEST if age_us is None else min(age_us, LONGEST)

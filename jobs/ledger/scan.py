@@ -15,7 +15,7 @@ from jobs.ledger.generations import COMPACTED, CompactedFile, Contents
 from jobs.ledger.recent_parts import File, RecentParts
 from jobs.ledger.store import PARTS, ForeignFile, LedgerFolder
 
-AT_ONCE = 8  # parts read at once: on an object store each costs its latency
+AT_ONCE = 8  # parts read at once, as each waits for an object store's latency
 ROWS_AT_ONCE = 1 << 16  # rows of small parts searched together, or as many as wanted keys
 REST = [name for name in SCHEMA.names if name != "key"]
 _RECENT = RecentParts()
@@ -38,7 +38,7 @@ class KeySet:
         return place < len(self._ordered) and self._ordered[place] <= largest
 
     def places(self, keys: pa.ChunkedArray, smallest: str | None = None, largest: str | None = None) -> pa.ChunkedArray:
-        """The index of each key among the wanted ones, or null; all keys are between these two."""
+        """Return each key's index in the wanted keys, or null. The bounds speed it up."""
         first = 0 if smallest is None else bisect.bisect_left(self._ordered, smallest)
         last = len(self) if largest is None else bisect.bisect_right(self._ordered, largest)
         places = pc.index_in(keys, self.texts.slice(first, last - first)).cast(pa.int64())
@@ -48,9 +48,17 @@ class KeySet:
 def matches(
     folder: LedgerFolder, there: Contents, wanted: KeySet, *, unread: Callable[[str], object] = lambda _: None
 ) -> Iterator[pa.Table]:
-    """The rows of wanted keys in batches of schema FOUND. unread: told of torn and foreign parts.
+    """Yield the rows of wanted keys in batches of schema FOUND.
 
-    Raises FileNotFoundError for a missing file, and LedgerError for a newer format or a failing filesystem.
+    Args:
+        folder: The ledger's folder.
+        there: Its contents.
+        wanted: The keys.
+        unread: Called with torn and foreign parts.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        LedgerError: A file has a newer format, or the filesystem fails.
     """
     for file in there.generation.files if there.generation else ():
         yield _in_compacted(folder, file, wanted)
@@ -69,10 +77,17 @@ def matches(
 def read_parts(
     folder: LedgerFolder, parts: Sequence[str], schema: pa.Schema = SCHEMA
 ) -> Iterator[tuple[str, pa.Table | None]]:
-    """The parts one by one, read several at a time; None for a torn or foreign one, with a warning.
+    """Yield the parts one by one, read several at a time; None for a torn or foreign part, with a
+    warning.
 
-    schema: SCHEMA or ENCODED. Raises FileNotFoundError for a missing one, and LedgerError for a newer format or a
-    failing filesystem.
+    Args:
+        folder: The ledger's folder.
+        parts: Names of the parts.
+        schema: SCHEMA or ENCODED.
+
+    Raises:
+        FileNotFoundError: A part is missing.
+        LedgerError: A part has a newer format, or the filesystem fails.
     """
     with ThreadPoolExecutor(AT_ONCE) as pool:
         reading: deque[Future[pa.Table | None]] = deque()
@@ -83,7 +98,7 @@ def read_parts(
 
 
 def _in_compacted(folder: LedgerFolder, file: CompactedFile, wanted: KeySet) -> pa.Table:
-    """Search in three steps, each within the hits of the previous one: the footer, the keys, the other columns."""
+    """Search in three steps, each within the previous step's hits: footer, keys, other columns."""
     if not wanted.any_between(file.smallest, file.largest):
         return FOUND.empty_table()
     name = f"{COMPACTED}/{file.name}"
@@ -103,7 +118,7 @@ def _in_compacted(folder: LedgerFolder, file: CompactedFile, wanted: KeySet) -> 
 
 
 def _groups_between(file: pq.ParquetFile, wanted: KeySet) -> list[int]:
-    """The row groups that may contain a wanted key by their footer; keys over 4 KB have no statistics."""
+    """Return the row groups whose footers may match; keys over 4 KB have no statistics."""
     groups = []
     for number in range(file.metadata.num_row_groups):
         statistics = file.metadata.row_group(number).column(0).statistics
@@ -132,7 +147,7 @@ def _in_groups(file: pq.ParquetFile, stored: CompactedFile, wanted: KeySet) -> p
 
 
 def _reading(pool: Executor, folder: LedgerFolder, part: str, schema: pa.Schema) -> Future[pa.Table | None]:
-    """Done already where the part is a recent one."""
+    """Start reading a part; the result of a recent part is done already."""
     file = _RECENT.find_kept_file(folder, part) if schema is ENCODED else None
     if file is None or (known := _RECENT.get(file)) is None:
         return pool.submit(_whole, folder, part, schema, file)

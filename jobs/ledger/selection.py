@@ -1,8 +1,8 @@
 """Selects the effective record of each key that a run needs.
 
-Files are read one by one (a few parts at once), so that memory holds the wanted keys, the hits and one file. The footer
-of a compacted file locates the row groups that may contain a wanted key; their keys are read, and the other columns
-only of row groups with a hit.
+Files are read one by one (a few parts at once), so that memory holds only the wanted keys, the hits
+and a file. The footer of a compacted file locates the row groups that may contain a wanted key.
+Their keys are read, and the other columns only in row groups with a hit.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,10 +27,13 @@ VANISHED_AT_MOST = 5  # times that compactions may delete files during one read
 
 @dataclass(frozen=True)
 class Selected:
-    """answers: one row per key that needs no call, in SCHEMA, sorted by key.
+    """The effective records of the wanted keys.
 
-    expired: keys whose newest answer is older than the time to live. refreshed: keys whose answer was refreshed. Both
-    need a call, as does every key without a record.
+    Attributes:
+        answers: A row per key that needs no call, in SCHEMA, sorted by key.
+        expired: Keys whose newest answer is older than the time to live. They need a call, as does
+            every key without a record.
+        refreshed: Keys whose answer was refreshed. They need a call too.
     """
 
     answers: pa.Table
@@ -40,13 +43,13 @@ class Selected:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a search has read, for another one that only reads what came later.
+    """What a search has read, for a later search that reads only newer records.
 
     Attributes:
         generation: The newest compacted generation.
-        parts: Without journals, which may grow and are read again.
+        parts: Names of parts, without journals, which may grow and are read again.
         voiding: Records that void or settle others, in SCHEMA: without them an older record would
-            count again, of a journal, of a new generation, or of a part that is stored later.
+            count again, from a journal, a new generation, or a part that is stored later.
     """
 
     generation: str | None = None
@@ -55,9 +58,13 @@ class Seen:
 
 
 class Search:
-    """Finds the effective records of some keys again and again, and reads only files that are new to it.
+    """Finds the effective records of some keys repeatedly, and reads only new files.
 
-    seen: what an earlier search read, whose records are not wanted again. without: runs whose parts are passed over.
+    Args:
+        folder: The ledger's folder.
+        wanted: The keys.
+        seen: What an earlier search read, whose records are not wanted again.
+        without: Runs whose parts are ignored.
     """
 
     def __init__(
@@ -73,33 +80,34 @@ class Search:
 
     @property
     def seen(self) -> Seen:
-        """What was read so far. A journal is not part of it, because it may grow."""
+        """What was read so far, without journals, because they may grow."""
         voiding = self._found.filter(pc.is_in(self._found["outcome"], value_set=VOIDING))
         texts = self._keys.texts.take(voiding["place"].combine_chunks())
         records = pa.table([texts, *(voiding[name] for name in REST)], schema=SCHEMA)
         return replace(self._read, voiding=records)
 
     def _placed(self, records: pa.Table) -> pa.Table:
-        """Records in SCHEMA as FOUND has them, those of wanted keys."""
+        """Return the records of wanted keys, converted from SCHEMA to FOUND."""
         columns = [self._keys.places(records["key"]), *(records[name] for name in REST)]
         placed = pa.table(columns, schema=FOUND)
         return placed.filter(pc.is_valid(placed["place"]))
 
     def update(self, now_us: int) -> bool:
-        """Read what is new. Returns whether that has records of the keys.
+        """Read new files. Returns whether they have records of the keys.
 
-        Safe beside writers and a compaction. Raises LedgerError for a newer format or a folder that cannot be read.
+        Safe beside writers and a compaction. Raises LedgerError for a newer format or an unreadable
+        folder.
         """
         for _ in range(VANISHED_AT_MOST):
             try:
                 return self._update(contents(self._folder), now_us)
-            except FileNotFoundError:  # a compaction deleted it some time after its compaction: list again
+            except FileNotFoundError:  # a compaction deleted the file after compacting it: list again
                 continue
         raise LedgerError(f"ledger {self._folder.root!r}: its files vanish while they are read; is it being deleted?")
 
     def _update(self, there: Contents, now_us: int) -> bool:
         name = there.generation.name if there.generation else None
-        is_new = name != self._read.generation  # it may have dropped records, so what was found is found again
+        is_new = name != self._read.generation  # it may have dropped records, so search again
         known = frozenset() if is_new else self._read.parts  # parts may void what the generation has
         parts = [part for part in there.parts if part not in known and not part.startswith(self._without or "//")]
         torn: set[str] = set()
@@ -114,7 +122,7 @@ class Search:
         return changed
 
     def selected(self, *, now_us: int, ttl: Ttl) -> Selected:
-        """The effective record of each key, of what was read so far."""
+        """Return the effective record of each key among the records read so far."""
         found = self._found
         places, numbers = np.unique(found["place"].to_numpy(), return_inverse=True)
         decided = decide(numbers, found, len(places), now_us=now_us, ttl=ttl)
@@ -128,16 +136,24 @@ class Search:
 
 
 def select(folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: int, ttl: Ttl) -> Selected:
-    """The effective record of each wanted key, if there is one:
+    """Return the effective record of each wanted key, if any:
 
     - the newest ok or miss within its time to live;
-    - else an "asked" without a later ok, miss or error: the call may have been made, so the row is `unknown`;
+    - else an "asked" without a later ok, miss or error: the call may have been made, so the row
+      is `unknown`;
     - else the newest error or timeout, if no answer is newer, within the time to live of errors.
 
-    "expired" voids every record of its key up to its own time, "asked" too. A record with a future time counts
-    as older than all others (jobs/ledger/resolution.py). wanted: key texts, in any order, doubles
-    allowed. Safe beside writers and a compaction. Raises LedgerError for a newer format or a folder that cannot be
-    read.
+    "expired" voids every earlier record of its key, "asked" too. A record with a future time counts
+    as older than all others (jobs/ledger/resolution.py). Safe beside writers and a compaction.
+
+    Args:
+        folder: The ledger's folder.
+        wanted: Key texts, in any order; duplicates are allowed.
+        now_us: µs since the epoch.
+        ttl: Times to live.
+
+    Raises:
+        LedgerError: A file has a newer format, or the folder cannot be read.
     """
     search = Search(folder, wanted)
     search.update(now_us)
@@ -145,7 +161,7 @@ def select(folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: 
 
 
 def _newest_records(tables: Iterable[pa.Table], before: pa.Table, count: int, now_us: int) -> pa.Table:
-    """The newest record of each key and outcome, by the key's number of `count`."""
+    """Return the newest record of each key and outcome; `count` is the number of keys."""
     kept, rows, has_new = [before], before.num_rows, False
     for found in tables:
         has_new |= found.num_rows > 0

@@ -1,10 +1,10 @@
-"""The folder of one lookup's answers at any filesystem URL: immutable parts of one write each.
+"""The folder of a lookup's answers at any filesystem URL: immutable parts, each written at once.
 
     <root>/<lookup>/<request fingerprint>/parts/<run_id>/<partition>-<attempt>-<token>-<seq>.parquet
-    <root>/<lookup>/<request fingerprint>/compacted/<generation>/...        (jobs/ledger/generations.py)
+    <root>/<lookup>/<request fingerprint>/compacted/<generation>/...  (jobs/ledger/generations.py)
 
-A part that a crash or a full disk tore, and a foreign file, are skipped with a warning. A part of a newer format is an
-error, because skipping it would pay for its answers again.
+A part that a crash or a full disk tore, and a foreign file, are skipped with a warning. A part of a
+newer format is an error, because a skipped part's answers would be paid again.
 """
 
 import contextlib
@@ -56,10 +56,15 @@ class Foreign(ForeignFile):
 
 @dataclass(frozen=True)
 class LedgerFolder:
-    """The folder of one lookup's answers. root: a folder (relative to the current one), or a URL of any filesystem.
-    storage: opens it; by default `open_filesystem`.
+    """The folder of a lookup's answers.
 
-    Cheap to create and to send to executors; it opens nothing before its first use.
+    It is cheap to create and to send to executors, and opens nothing before its first use.
+
+    Attributes:
+        root: A folder (relative to the current folder), or a URL of any filesystem.
+        lookup: The lookup's name.
+        fingerprint: The request's fingerprint.
+        storage: Opens the root; by default `open_filesystem`.
     """
 
     root: str
@@ -77,9 +82,7 @@ class LedgerFolder:
 
     @functools.cached_property
     def _place(self) -> str:
-        """Its URL for `jobs.storage.objects`, which reads or deletes in one request where Arrow takes two or three;
-        empty where it must go through Arrow.
-        """
+        """Its URL for `jobs.storage.objects`; empty if only Arrow can open it."""
         if self.storage is not None or "?" in self.root or not objects.is_found_here(self.root):
             return ""
         return below(self.root, self.lookup, self.fingerprint)
@@ -92,14 +95,24 @@ class LedgerFolder:
     def path(self) -> str:
         return self._opened[1]
 
-    # -- writing -------------------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
     def write_part(
         self, run_id: str, name: str, answers: Sequence[StoredAnswer] | pa.Table, *, lasting: bool = False
     ) -> str:
-        """Store the answers as one part with one write; returns its name as in `parts`. `name` must be new.
+        """Store the answers as a part with a single write. On return they are stored, if locally,
+        by the operating system.
 
-        On return they are stored, on a local disk by the operating system. lasting: they survive a power cut, and no
-        reader ever sees a part of them. Raises LedgerError, for example for a full disk; the part is then ignored.
+        Args:
+            run_id: The run.
+            name: A new name within the run.
+            answers: The answers.
+            lasting: On return they survive a power cut, and no reader ever sees only some of them.
+
+        Returns:
+            The part's name as in `parts`.
+
+        Raises:
+            LedgerError: The write failed, for example on a full disk; readers ignore the part.
         """
         table = answers if isinstance(answers, pa.Table) else as_table(answers)
         part = f"{run_id}/{name}.parquet"
@@ -111,7 +124,7 @@ class LedgerFolder:
         return part
 
     def journal(self, run_id: str, name: str) -> Journal | None:
-        """The journal of a new part; None where nothing can be appended to a file."""
+        """Return the journal of a new part; None if the filesystem cannot append to a file."""
         if self.filesystem.type_name != "local":
             return None
         return Journal(Path(f"{self.path}/{PARTS}/{run_id}/{name}{JOURNAL}"), {FORMAT_KEY: str(FORMAT).encode()})
@@ -133,10 +146,16 @@ class LedgerFolder:
         lasting: bool = False,
         token: Callable[[int], str] = secrets.token_hex,
     ) -> None:
-        """Replace or create an object atomically: readers see the old one or the new one.
+        """Replace or create an object atomically: readers see the old or the new object.
 
-        lasting: on return it survives a power cut, on a local disk as on an object store. Raises LedgerError; the
-        object is then the old one or the new one.
+        Args:
+            name: The object's name in this folder.
+            data: Its content.
+            lasting: On return it survives a power cut, on a local disk as on an object store.
+            token: Makes a random text.
+
+        Raises:
+            LedgerError: The write failed; the object is the old or the new object.
         """
         path = f"{self.path}/{name}"
         try:
@@ -152,7 +171,7 @@ class LedgerFolder:
             raise self._not_stored(error) from error
 
     def create(self, name: str, data: bytes) -> bool:
-        """Create an object in one durable step that fails if it exists. Returns whether this call created it.
+        """Create an object durably, which fails if it exists. Returns whether this call created it.
 
         Raises LedgerError. The object may exist then, with this content.
         """
@@ -180,10 +199,10 @@ class LedgerFolder:
             )
 
     def renew(self, name: str, data: bytes) -> None:
-        """Give a small object the time of now, by the clock of the filesystem; create it if it does not exist. Raises
-        LedgerError.
+        """Set a small object's time to now, by the filesystem's clock; create it if it is missing.
 
-        A local file is not replaced, because a listing might miss both the old file and the new one.
+        A local file is not replaced, because a listing might miss both the old and the new file.
+        Raises LedgerError.
         """
         try:
             if self.filesystem.type_name == "local":
@@ -207,7 +226,7 @@ class LedgerFolder:
         )
 
     def delete(self, *names: str) -> None:
-        """Delete files; a missing one is not an error. Raises LedgerError if the deletion fails."""
+        """Delete files; missing files are no error. Raises LedgerError if the deletion fails."""
         if self._place and names:
             with self._deleting(names[0]):
                 objects.delete(self._place, names)
@@ -225,16 +244,16 @@ class LedgerFolder:
         except (pa.ArrowException, OSError) as error:
             raise LedgerError(f"ledger {self.root!r}: {name} cannot be deleted: {error_text(error)}.") from error
 
-    # -- listing and reading -------------------------------------------------------------------------------------------
+    # -- listing and reading -----------------------------------------------------------------------
     def names(self, below: str = "") -> list[str]:
-        """Names of the files below a subfolder, relative to this folder, sorted; empty without such a folder."""
+        """Return the relative names of files below a subfolder, sorted; empty if it is missing."""
         start = len(self.path) + 1
         return sorted(info.path[start:] for info in self.files(below))
 
     def files(self, below: str = "") -> list[fs.FileInfo]:
-        """The files below a subfolder; empty without such a folder.
+        """Return the files below a subfolder; empty if it is missing.
 
-        Raises LedgerError if the listing fails at any point, so that no file is taken for missing.
+        Raises LedgerError if the listing fails at any point, so that no file seems to be missing.
         """
         selector = fs.FileSelector(f"{self.path}/{below}".rstrip("/"), allow_not_found=True, recursive=True)
         try:
@@ -249,7 +268,7 @@ class LedgerFolder:
         return [info for info in self.filesystem.get_file_info(selector) if info.type == fs.FileType.File]
 
     def has_folders(self, below: str) -> bool:
-        """Whether a subfolder has folders; False where a folder is only a prefix of names."""
+        """Return whether a subfolder has folders; False on a store, where folders are prefixes."""
         if self.filesystem.type_name != "local":
             return False
         selector = fs.FileSelector(f"{self.path}/{below}", allow_not_found=True)
@@ -259,14 +278,17 @@ class LedgerFolder:
             raise LedgerError(f"ledger {self.root!r}: it cannot be listed: {error_text(error)}.") from error
 
     def parts(self, run_id: str | None = None, prefix: str = "") -> list[str]:
-        """The existing parts as `<run_id>/<name>.parquet`, and journals, sorted; optionally of one run, with this
-        prefix of the name: "3-" for partition 3, "3-0-" for its first attempt.
+        """Return the existing parts as `<run_id>/<name>.parquet`, and journals, sorted.
+
+        Args:
+            run_id: Only parts of this run.
+            prefix: Only names with this prefix: "3-" for partition 3, "3-0-" for its first attempt.
         """
         found = self.parts_among(self.files(PARTS if run_id is None else f"{PARTS}/{run_id}"))
         return [part for part in found if part.rpartition("/")[2].startswith(prefix)]
 
     def parts_among(self, files: Iterable[fs.FileInfo]) -> list[str]:
-        """The parts and journals among some files of the folder, as `parts` names them."""
+        """Return the parts and journals among some files of the folder, as `parts` names them."""
         start = f"{self.path}/{PARTS}/"
         paths = (file.path for file in files)
         return sorted(
@@ -277,9 +299,9 @@ class LedgerFolder:
         return not self.parts() and not self.names("compacted")
 
     def read(self, parts: Iterable[str]) -> pa.Table:
-        """All records of these parts, in the order of the parts; torn, foreign and missing parts have none.
+        """Return all records of these parts in order; torn, foreign and missing parts have none.
 
-        Raises LedgerError for a newer format, and when the filesystem fails.
+        Raises LedgerError for a newer format, and if the filesystem fails.
         """
         tables = [SCHEMA.empty_table()]
         for part in parts:
@@ -292,9 +314,17 @@ class LedgerFolder:
         return pa.concat_tables(tables)
 
     def read_part(self, part: str, schema: pa.Schema = SCHEMA) -> pa.Table:
-        """One part, its checksums verified, or journal, which is empty once its part is written.
+        """Read a part with its checksums verified, or a journal, which is empty once its part is
+        written.
 
-        schema: SCHEMA or ENCODED. Raises ForeignFile, FileNotFoundError, LedgerError.
+        Args:
+            part: Its name as in `parts`.
+            schema: SCHEMA or ENCODED.
+
+        Raises:
+            ForeignFile: The part is torn or foreign.
+            FileNotFoundError: The part is missing.
+            LedgerError: It cannot be read, or has a newer format.
         """
         name = f"{PARTS}/{part}"
         if part.endswith(JOURNAL):
@@ -307,14 +337,17 @@ class LedgerFolder:
         try:
             with self._parquet(name, pa.BufferReader(data), encoded=map(SCHEMA.get_field_index, WORDS)) as file:
                 return file.read(columns=SCHEMA.names).cast(schema)
-        except MemoryError as error:  # Arrow's own is an ArrowException too
+        except MemoryError as error:  # Arrow's MemoryError is an ArrowException too
             raise self.unreadable(name, error) from error
         except (pa.ArrowException, OSError, ValueError) as error:
             raise ForeignFile(error_text(error)) from error
 
     def read_bytes(self, name: str) -> bytes:
-        """The content of a small object. Raises FileNotFoundError if it does not exist, and LedgerError if it cannot be
-        read and may exist.
+        """Return the content of a small object.
+
+        Raises:
+            FileNotFoundError: It does not exist.
+            LedgerError: It cannot be read and may exist.
         """
         try:
             if self._place:
@@ -328,9 +361,11 @@ class LedgerFolder:
         return data
 
     def open(self, name: str) -> pq.ParquetFile:
-        """A large file of the ledger, for reading in pieces. Raises ForeignFile, FileNotFoundError, LedgerError.
+        """Open a large file of the ledger, to read it in pieces. Raises ForeignFile,
+        FileNotFoundError, LedgerError.
 
-        Its checksums are verified during the read: pass errors of it to `foreign_or_unreadable`.
+        Its checksums are verified during the read: pass errors of the read to
+        `foreign_or_unreadable`.
         """
         try:
             source = self.filesystem.open_input_file(f"{self.path}/{name}")
@@ -344,7 +379,7 @@ class LedgerFolder:
             raise self.foreign_or_unreadable(name, error) from error
 
     def foreign_or_unreadable(self, name: str, error: Exception) -> Exception:
-        """ForeignFile for a torn file; LedgerError for a failed filesystem, which may recover."""
+        """Return ForeignFile for a torn file, LedgerError for a failure that may pass."""
         local = self.filesystem.type_name == "local"  # its filesystem errors have a number
         torn = isinstance(error, pa.ArrowInvalid) or (local and getattr(error, "errno", None) is None)
         return (
@@ -379,7 +414,7 @@ class LedgerFolder:
 
 
 def as_parquet(table: pa.Table, *, rows_per_group: int = ROWS_PER_GROUP) -> pa.Buffer:
-    """The bytes of a file with format, checksums and small row groups whose footers have the key ranges."""
+    """Return a file's bytes with format, checksums, small row groups, and their key ranges."""
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,

@@ -1,4 +1,4 @@
-"""The request behind a fingerprint, stored beside its answers to explain why a key is called again."""
+"""Stores the request behind a fingerprint, to explain why a key is called again."""
 
 import json
 from dataclasses import replace
@@ -14,7 +14,7 @@ from jobs.ledger.store import LedgerFolder
 from jobs.storage.stored_files import error_text
 
 NOTE = "request.json"
-LONGEST = 60  # displayed characters of a value
+LONGEST = 60  # shown characters of a value
 
 
 def write_request(folder: LedgerFolder, lookup: Lookup) -> None:
@@ -23,7 +23,7 @@ def write_request(folder: LedgerFolder, lookup: Lookup) -> None:
 
 
 def read_request(folder: LedgerFolder) -> dict[str, Any] | None:
-    """The request of this folder's answers; None if it is missing or torn. Raises LedgerError if it cannot be read."""
+    """Return the request of this folder's answers; None if missing or torn. Raises LedgerError."""
     try:
         noted = json.loads(folder.read_bytes(NOTE))
     except (FileNotFoundError, ValueError):
@@ -32,7 +32,7 @@ def read_request(folder: LedgerFolder) -> dict[str, Any] | None:
 
 
 def versions(folder: LedgerFolder) -> list[LedgerFolder]:
-    """The folders of the lookup for all its requests so far. Raises LedgerError."""
+    """Return the folders of the lookup for all its requests so far. Raises LedgerError."""
     try:
         selector = fs.FileSelector(folder.path.rpartition("/")[0], allow_not_found=True)
         found = sorted(
@@ -44,7 +44,7 @@ def versions(folder: LedgerFolder) -> list[LedgerFolder]:
 
 
 def what_changed(before: dict[str, Any] | None, now: dict[str, Any]) -> str:
-    """The changed parts of the request, such as `version 1 -> 2`."""
+    """Return the changed parts of the request, such as `version 1 -> 2`."""
     if before is None:
         return "the request changed"
     flat, new = _flat(before), _flat(now)

@@ -1,10 +1,11 @@
-"""The working folders of runs in the ledger: who is registered, and which folders may be deleted.
+"""The working folders of runs in the ledger: registers runs, and deletes folders of gone runs.
 
-    <folder>/runs/<run_id>/run.json     who the run is; written first, and its time is the run's heartbeat
+    <folder>/runs/<run_id>/run.json     identifies the run; written first; its time is the heartbeat
 
-The folder of a registered run is deleted by that run; by others once its process is known to be gone, or when nothing
-in the folder is younger than two days. The same age holds for a folder without a run.json: its run may be about to
-register, or its tasks outlived it. Times are those of the ledger's filesystem, never of this process alone.
+A registered run deletes its folder itself; other runs delete it once its process is known to be
+gone, or when all files in it are older than two days. The same age holds for a folder without a
+run.json: its run may be about to register, or its tasks outlived it. Times are those of the
+ledger's filesystem, never of this process alone.
 """
 
 import json
@@ -20,13 +21,13 @@ from jobs.errors import LedgerError
 from jobs.ledger.store import NO_FOLDERS, LedgerFolder
 from jobs.storage.stored_files import error_text
 
-RUNS = "runs"  # <folder>/runs/<run_id>/: working files of one run
+RUNS = "runs"  # <folder>/runs/<run_id>/: working files of a run
 BEAT = "run.json"
 ABANDONED = timedelta(days=2)  # without a heartbeat, which a living run writes every few seconds
 
 
 def by_run(folder: LedgerFolder, files: Iterable[fs.FileInfo]) -> dict[str, dict[str, datetime | None]]:
-    """For each run that has a folder among these files: the names in it, and their times."""
+    """Return the names and times of files by run, for each run with a folder among these files."""
     start = len(folder.path) + len(RUNS) + 2
     found: dict[str, dict[str, datetime | None]] = {}
     for info in files:
@@ -38,13 +39,16 @@ def by_run(folder: LedgerFolder, files: Iterable[fs.FileInfo]) -> dict[str, dict
 
 
 def announce(folder: LedgerFolder, run_id: str) -> None:
-    """Register a run, before anything else of it is in its folder, or renew its heartbeat. Raises LedgerError."""
+    """Register a run, before it writes any other file to its folder, or renew its heartbeat.
+
+    Raises LedgerError.
+    """
     facts = {"run_id": run_id, "host": _host(), "pid": os.getpid()}
     folder.renew(f"{RUNS}/{run_id}/{BEAT}", json.dumps(facts).encode())
 
 
 def _host() -> str:
-    """The scope of process numbers: a host or a container."""
+    """Return the scope of process numbers: a host or a container."""
     try:
         space = os.readlink("/proc/self/ns/pid")  # noqa: PTH115  # not a path
     except OSError:
@@ -53,8 +57,10 @@ def _host() -> str:
 
 
 def remove_gone(folder: LedgerFolder, files: Iterable[fs.FileInfo], own: str | None = None) -> set[str]:
-    """Delete the folders of runs whose process is known to have ended. Returns the other registered runs, without
-    `own`, the run of this process.
+    """Delete the folders of runs whose process is known to have ended.
+
+    Returns:
+        The other registered runs, without `own`, the run of this process.
     """
     registered = {run_id for run_id, names in by_run(folder, files).items() if BEAT in names} - {own}
     gone = {run_id for run_id in registered if _is_gone(folder, run_id)}
@@ -64,7 +70,7 @@ def remove_gone(folder: LedgerFolder, files: Iterable[fs.FileInfo], own: str | N
 
 
 def _is_gone(folder: LedgerFolder, run_id: str) -> bool:
-    """Whether the process of a run is known to have ended: only on this host, and only by the run's own word."""
+    """Return whether a run's process has ended, as far as this host can tell."""
     try:
         facts = json.loads(folder.read_bytes(f"{RUNS}/{run_id}/{BEAT}"))
         if facts["host"] != _host():
@@ -73,17 +79,26 @@ def _is_gone(folder: LedgerFolder, run_id: str) -> bool:
     except ProcessLookupError:
         return True
     except (FileNotFoundError, LedgerError, OSError, ValueError, KeyError, TypeError, OverflowError):
-        return False  # ended meanwhile, or another user's, or foreign: it may live
+        return False  # deleted meanwhile, another user's process, or a foreign file: it may live
     return False
 
 
 def remove_abandoned(
     folder: LedgerFolder, files: Sequence[fs.FileInfo] | None = None, *, clock: Callable[[], float] = time.time
 ) -> set[str]:
-    """Delete the folders of runs without a file of the last two days; they contain no answers. Returns these runs.
-    Raises LedgerError.
+    """Delete the folders of runs without a file of the last two days; they contain no answers.
 
-    files: of the whole ledger. The newest one says how late it is at least, and the clock of this process must agree.
+    Args:
+        folder: The ledger's folder.
+        files: All files of the ledger. The time is at least that of the newest file, and the clock
+            of this process must confirm it.
+        clock: Seconds since the epoch.
+
+    Returns:
+        The runs.
+
+    Raises:
+        LedgerError: A file cannot be listed or deleted.
     """
     files = folder.files() if files is None else files
     times = [info.mtime.timestamp() for info in files if info.mtime is not None]
@@ -99,7 +114,7 @@ def _last(times: Iterable[datetime | None]) -> float:
 
 
 def remove_run(folder: LedgerFolder, run_id: str) -> None:
-    """Delete the folder of a run, if it has one; who it is goes last. Raises LedgerError."""
+    """Delete the folder of a run, if any; its run.json last. Raises LedgerError."""
     name = f"{RUNS}/{run_id}"
     beat = f"{name}/{BEAT}"
     folder.delete(*(found for found in folder.names(name) if found != beat))

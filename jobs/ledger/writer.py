@@ -1,4 +1,4 @@
-"""Writes answers to the ledger: the event loop enqueues them without waiting, and a thread writes them in batches."""
+"""Writes answers to the ledger: the event loop enqueues, a thread writes in batches."""
 
 import logging
 import secrets
@@ -19,16 +19,17 @@ from jobs.ledger.store import LedgerFolder
 _log = logging.getLogger("tidegate.ledger")
 
 JOURNAL_EVERY = 0.02  # s
-LARGEST_SHARE = 0.01  # share of its time that the thread writes while no task waits
+LARGEST_SHARE = 0.01  # share of its time in which the thread writes while no task waits
 
 
 class LedgerWriter:
-    """Stores answers in order by its own thread: after `flush_rows` answers or `flush_seconds` s.
+    """Stores answers in order by a thread: after `flush_rows` answers or `flush_seconds` s.
 
-    A waiting caller is served at once. Until a part is stored, its answers are in a journal within 20 ms. A killed
-    process loses those of this time and of the duration of a write; where there is no local disk, the answers since the
-    start of its last stored part. Answers faster than 200 in a few ms go into larger parts, so that writing takes at
-    most a hundredth of a core; `flush_seconds` still holds.
+    A waiting caller is served at once. Until a part is stored, its answers are in a journal within
+    20 ms. A killed process loses the answers of this time and of the duration of a write; without a
+    local disk, the answers since its last stored part began. If answers come faster than 200 in a
+    few ms, parts are larger, so that writing takes at most a hundredth of a core; `flush_seconds`
+    still holds.
     """
 
     def __init__(
@@ -43,9 +44,17 @@ class LedgerWriter:
         clock: Callable[[], float] = time.monotonic,
         token: Callable[[int], str] = secrets.token_hex,
     ) -> None:
-        """prefix: `<partition>-<attempt>`. A token makes the names of parts unique among writers.
+        """Start the thread.
 
-        hidden: store a digest instead of each key.
+        Args:
+            folder: The ledger's folder.
+            run_id: The run.
+            prefix: `<partition>-<attempt>`.
+            hidden: Whether a digest is stored instead of each key.
+            flush_rows: Answers after which a part is stored.
+            flush_seconds: Seconds after which a part is stored.
+            clock: Seconds, monotonic.
+            token: Makes a text by which the names of parts are unique among writers.
         """
         self._folder = folder
         self._run_id = run_id
@@ -59,11 +68,11 @@ class LedgerWriter:
         self._came = threading.Event()  # an answer is pending, or none will come: until then an idle thread sleeps
         self._stored_more = threading.Condition(self._lock)
         self._pending = Columns()
-        self._taken = 0  # answers put so far
+        self._taken = 0  # answers enqueued so far
         self._full_at = flush_rows  # the ticket at which a part is full
         self._stored = 0  # the number of stored answers
-        self._wanted = 0  # a caller waits for answers up to this one
-        # of the next part, used by the thread
+        self._wanted = 0  # a caller waits for the answers up to this number
+        # of the next part; only the thread uses them
         self._parts = 0
         self._tables: list[pa.Table] = []
         self._count = 0
@@ -76,10 +85,15 @@ class LedgerWriter:
         self._thread.start()
 
     def put(self, key: Key, outcome: StoredOutcome, response: bytes | None, answered_at: int) -> int:
-        """Enqueue one answer, a StoredAnswer with the raw key, from any thread and without waiting for a disk. Returns
-        a ticket for `wait`.
+        """Enqueue an answer, a StoredAnswer with the raw key, from any thread, without waiting for
+        a disk.
 
-        Raises LedgerError after a part could not be written, so that no call is made whose answer cannot be stored.
+        Returns:
+            A ticket for `wait`.
+
+        Raises:
+            LedgerError: A part could not be written, so no call may be made: its answer could not
+                be stored.
         """
         with self._taking():
             self._pending.append(key, outcome, response, answered_at)
@@ -88,7 +102,7 @@ class LedgerWriter:
     def put_answers(
         self, keys: Sequence[Key], responses: bytearray, lengths: Sequence[int], answered_at: Sequence[int]
     ) -> int:
-        """Enqueue several "ok" answers at once. Returns the ticket of the last."""
+        """Enqueue several "ok" answers at once. Returns the ticket of the last answer."""
         with self._taking():
             self._pending.extend(keys, responses, lengths, answered_at)
             return self._took(len(keys))
@@ -121,9 +135,9 @@ class LedgerWriter:
         return self._stored
 
     def wait(self, ticket: int) -> None:
-        """Wait until the answer of this ticket, and all before it, are stored. Raises LedgerError if that fails.
+        """Wait until the answer of this ticket, and all before it, are stored. Raises LedgerError.
 
-        From any thread but the event loop's.
+        Call it from any thread but the event loop's.
         """
         if self._stored >= ticket:
             return
@@ -135,16 +149,16 @@ class LedgerWriter:
                 raise self._failure
 
     def hurry(self, ticket: int) -> None:
-        """Have the answer of this ticket, and all before it, stored at once, from any thread and without waiting."""
+        """Store the answers up to this ticket soon; does not wait. Callable from any thread."""
         with self._lock:
             self._wanted = max(self._wanted, min(ticket, self._taken))
         self._wake.set()
 
     def close(self) -> None:
-        """Store the remaining answers and end the thread; may be called twice. Raises LedgerError if an answer is not
-        stored.
+        """Store the remaining answers and end the thread; may be called twice.
 
-        A cancelled task that cannot wait may skip this: the thread ends with the process.
+        A cancelled task that cannot wait may skip this: the thread ends with the process. Raises
+        LedgerError if an answer is not stored.
         """
         self._closing = True
         self._wake.set()
@@ -153,7 +167,7 @@ class LedgerWriter:
         if self._failure is not None:
             raise self._failure
 
-    # -- the thread ----------------------------------------------------------------------------------------------------
+    # -- the thread --------------------------------------------------------------------------------
     def _run(self) -> None:
         began = rested = self._clock()
         with self._failing():
@@ -176,7 +190,7 @@ class LedgerWriter:
         self._write_pending()
 
     def _journal_until(self, due: float) -> None:
-        """Wait for this time or to be woken; meanwhile append what comes to the journal."""
+        """Wait until `due` or a wake-up; meanwhile append new answers to the journal."""
         while (left := due - self._clock()) > 0 and self._failure is None:
             if self._wake.wait(min(left, JOURNAL_EVERY)):
                 return
@@ -194,7 +208,7 @@ class LedgerWriter:
             self._journal, self._writes_journals = None, False
 
     def _take_pending(self) -> pa.Table:
-        """The pending answers, which are of the next part from now on."""
+        """Return the pending answers, which belong to the next part from now on."""
         with self._lock:
             answers, self._pending = self._pending, Columns()
             self._came.clear()
@@ -206,13 +220,13 @@ class LedgerWriter:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """Raise a failure of the body to the callers that wait."""
+        """Pass a failure of the body to the waiting callers."""
         failure = None
         try:
             yield
         except LedgerError as error:
             failure = error
-        except Exception as error:  # noqa: BLE001  # the callers must learn of any
+        except Exception as error:  # noqa: BLE001  # the callers must learn of any failure
             failure = self._cannot_store(error)
         if failure is not None:
             with self._lock:
@@ -227,7 +241,8 @@ class LedgerWriter:
         name = f"{self._prefix}-{self._parts:05d}"
         with self._failing():
             self._take_pending()
-            # a lost mark would repeat a call that must not be repeated; lost answers are only paid again
+            # a lost mark would repeat a call that must not be repeated; lost answers are only paid
+            # again
             self._folder.write_part(self._run_id, name, pa.concat_tables(self._tables), lasting=self._has_marks)
             if self._journal is not None:
                 self._journal.remove()

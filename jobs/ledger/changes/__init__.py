@@ -1,1 +1,1 @@
-"""What changes a ledger beside runs: compaction and erasure."""
+"""Changes of a ledger by commands instead of runs: compaction and erasure."""

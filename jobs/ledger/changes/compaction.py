@@ -1,9 +1,10 @@
-"""Compacts many small parts into a few sorted files and removes obsolete files. No answer is lost at any step.
+"""Compacts many small parts into a few sorted files and removes obsolete files. Loses no answer.
 
-A compaction only adds: it writes the files of a new generation, then the object that marks it complete. Until then
-readers use the old files; afterwards the compacted parts stay for a grace period, for readers that listed them before.
-A crash leaves files that no generation names; a later compaction removes them. Of two changes at once the first one
-counts, and the other one gives up. What may be deleted: jobs/ledger/generations.py.
+A compaction only adds: it writes the files of a new generation, then the object that marks it
+complete. Until then readers use the old files; afterwards the compacted parts stay for a grace
+period, for readers that listed them before. A crash leaves files that no generation names; a later
+compaction removes them. Of two concurrent changes the first counts, and the other gives up. For the
+files that may be deleted see jobs/ledger/generations.py.
 """
 
 import time
@@ -38,14 +39,15 @@ from jobs.storage.locked_folders import temporary_folder
 from jobs.storage.stored_files import error_text
 
 GRACE = timedelta(days=1)
-DEBRIS = timedelta(days=2)  # of files whose number no change under way can have
+DEBRIS = timedelta(days=2)  # age of files whose number no running change can have
 ROWS_PER_FILE = 500_000
-ROWS_IN_MEMORY = 1_000_000  # of parts sorted at once, up to LARGEST bytes; more are sorted in runs on the local disk
+# rows of parts sorted at once, up to LARGEST bytes; more rows are sorted in runs on the local disk
+ROWS_IN_MEMORY = 1_000_000
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """The result of a compaction. given_up: another one, or `forget`, was first; nothing changed."""
+    """The result of a compaction. given_up: another compaction or `forget` was first; no change."""
 
     parts_taken_in: int = 0
     files_written: int = 0
@@ -56,12 +58,20 @@ class Compacted:
 
 
 def compact(folder: LedgerFolder, *, grace: timedelta = GRACE, now_us: int | None = None) -> Compacted:
-    """Compact new parts into a new generation, and delete files that were compacted or replaced over `grace` ago.
+    """Compact new parts into a new generation, and delete files made obsolete over `grace` ago.
 
-    Drops records that no longer affect their key: answers that were refreshed or have a newer one, marks of calls whose
-    answer is stored, and marks of refreshes over 30 days old. Answers beyond their time to live stay. Safe beside
-    running jobs, readers and other compactions, if `grace` is longer than a reader takes. Memory: about two million
-    records, or some GB. Raises LedgerError if something cannot be read or written; nothing changes then.
+    Drops records that no longer affect their key: answers that were refreshed or have a newer
+    answer, marks of calls whose answer is stored, and marks of refreshes over 30 days old. Answers
+    beyond their time to live stay. Safe beside running jobs, readers and other compactions, if
+    `grace` is longer than a reader takes. Memory: about two million records, or some GB.
+
+    Args:
+        folder: The ledger's folder.
+        grace: Time for which compacted or replaced files stay.
+        now_us: µs since the epoch; by default the clock's.
+
+    Raises:
+        LedgerError: Something cannot be read or written; nothing changes then.
     """
     now_us = _now(now_us)
     there = contents(folder)
@@ -69,7 +79,7 @@ def compact(folder: LedgerFolder, *, grace: timedelta = GRACE, now_us: int | Non
     if there.parts:
         try:
             done = _new_generation(folder, there, now_us)
-        except FileNotFoundError:  # another compaction was first and deleted the input of this one
+        except FileNotFoundError:  # another compaction was first and deleted this compaction's input
             return Compacted(given_up=True)
         except (pa.ArrowException, OSError) as error:
             raise LedgerError(
@@ -99,7 +109,7 @@ def _new_generation(folder: LedgerFolder, there: Contents, now_us: int) -> Compa
 
 
 def _ended(folder: LedgerFolder, parts: Sequence[str], now_us: int) -> list[str]:
-    """The parts without young journals, to which a task may still append: what it appends would count as compacted."""
+    """Return the parts without young journals, to which a task may still append."""
     if not any(part.endswith(JOURNAL) for part in parts):
         return [*parts]
     since_ns = (now_us - GRACE // timedelta(microseconds=1)) * 1000
@@ -109,7 +119,7 @@ def _ended(folder: LedgerFolder, parts: Sequence[str], now_us: int) -> list[str]
 
 
 class _SortedParts:
-    """The records of the parts in sorted files on the local disk, and the names of the readable parts."""
+    """Sorts the records of parts into files on the local disk, and names the readable parts."""
 
     def __init__(self, folder: LedgerFolder, parts: Sequence[str], temporary: Path, now_us: int) -> None:
         self.files: list[Path] = []
@@ -146,7 +156,7 @@ class _SortedParts:
 
 
 def open_compacted(folder: LedgerFolder, file: CompactedFile) -> pq.ParquetFile:
-    """A file of a complete generation. Raises LedgerError for a torn one, because the result would lack answers."""
+    """Open a generation's file. Raises LedgerError if it is torn: answers would be missing."""
     name = f"{COMPACTED}/{file.name}"
     try:
         return folder.open(name)
@@ -162,17 +172,26 @@ def write_compacted(folder: LedgerFolder, name: str, table: pa.Table) -> Compact
     return CompactedFile(name, len(table), table["key"][0].as_py(), table["key"][-1].as_py())
 
 
-# -- obsolete files ----------------------------------------------------------------------------------------------------
+# -- obsolete files --------------------------------------------------------------------------------
 def sweep(folder: LedgerFolder, grace: timedelta | None, now_us: int) -> int:
-    """Delete parts compacted and generations replaced over `grace` ago, and what crashed changes left. Returns the
-    number of deleted files.
+    """Delete obsolete files, and files of crashed changes.
 
-    grace: None: all of them, even if clocks differ and they seem to be of later.
+    Parts are obsolete once they were compacted over `grace` ago, generations once they were
+    replaced over `grace` ago.
+
+    Args:
+        folder: The ledger's folder.
+        grace: None: delete all such files, even if clocks differ and they seem to be from the
+            future.
+        now_us: µs since the epoch.
+
+    Returns:
+        The number of deleted files.
     """
     files = list_compacted(folder)
     try:
         whole = list(complete_generations(folder, files))
-    except FileNotFoundError:  # another one replaced and deleted it
+    except FileNotFoundError:  # another change replaced and deleted it
         return 0
     if not whole:
         return 0
@@ -191,7 +210,7 @@ def sweep(folder: LedgerFolder, grace: timedelta | None, now_us: int) -> int:
 
 
 def _is_garbage(name: str, newest: int, files: Mapping[str, fs.FileInfo]) -> bool:
-    """Whether a file that no kept generation lists can get into none. A change under way has the next number."""
+    """Return whether no generation uses a file; running changes have the next number."""
     number = number_in(name.partition("/")[0])
     if number is None:
         return False  # not a file of the ledger

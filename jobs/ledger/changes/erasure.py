@@ -28,14 +28,20 @@ from jobs.ledger.working_folders import BEAT, RUNS, by_run, remove_gone
 from jobs.storage.durable import DRAFT
 from jobs.storage.stored_files import error_text
 
-AT_MOST = 5  # times that a compaction may be first
-QUIET = 600.0  # s without a heartbeat, after which a run was killed; more than the clocks of two machines differ by
-INDEX = "index"  # how the names of files with a run's answers begin; other files of a run hold no key
+AT_MOST = 5  # times that another change may be first
+# s without a heartbeat, after which a run counts as killed; longer than two machines' clocks differ
+QUIET = 600.0
+INDEX = "index"  # prefix of the names of files with a run's answers; its other files hold no key
 
 
 @dataclass(frozen=True)
 class Forgotten:
-    """The result of `forget`. keys: the number of keys found. files: rewritten without them, or deleted."""
+    """The result of `forget`.
+
+    Attributes:
+        keys: The number of keys that the ledger had.
+        files: The number of files that were rewritten without them, or deleted.
+    """
 
     keys: int
     files: int
@@ -48,11 +54,25 @@ def forget(
     now_us: int | None = None,
     clock: Callable[[], int] = time.time_ns,
 ) -> Forgotten:
-    """Rewrite or delete every file of this folder that holds one of the keys; replaced files are deleted at once.
+    """Rewrite or delete every file of this folder that holds one of the keys; delete replaced files
+    at once.
 
-    Do not run it beside jobs of the same lookup: a running job may still write such an answer, or stop because its
-    index is gone. A second run reports whether anything was left. A torn part may contain the keys and is deleted.
-    After a crash run it again. It does not delete old versions of a versioned bucket. Raises LedgerError.
+    Do not run it beside jobs of the same lookup: a running job may still write such an answer, or
+    stop because its index is gone. A second run reports whether anything was left. A torn part may
+    contain the keys and is deleted. After a crash run it again. It does not delete old versions of
+    a versioned bucket.
+
+    Args:
+        folder: The ledger's folder.
+        key_texts: The keys, from `key_text`.
+        now_us: µs since the epoch; by default the clock's.
+        clock: Nanoseconds since the epoch.
+
+    Returns:
+        What was forgotten.
+
+    Raises:
+        LedgerError: A file cannot be read or written, or compactions always come first.
     """
     forgetting = _Forgetting(folder, KeySet(pa.array(key_texts, pa.string())))
     for _ in range(AT_MOST):
@@ -70,19 +90,21 @@ def forget(
 
 
 class _Forgetting:
-    """One generation without the keys. It takes in every part that holds one, and lists the rest of their records in
-    files of its own, so that no reader ever misses a record.
+    """Makes a generation without the keys.
+
+    It takes in every part with a key, and lists the part's other records in new files, so that no
+    reader ever misses a record.
     """
 
     def __init__(self, folder: LedgerFolder, wanted: KeySet) -> None:
         self._folder = folder
         self._wanted = wanted
-        self._at_work: set[str] = set()  # runs, which may be writing a part that looks torn
+        self._at_work: set[str] = set()  # runs that may be writing a part that looks torn
         self.found: set[int] = set()
         self.files = 0
 
     def run(self, now_us: int) -> bool:
-        """False if a compaction was first."""
+        """Return False if another change was first, else True."""
         self._at_work = self._runs_at_work(now_us)
         there = contents(self._folder)
         new = NewFiles(self._folder, there.generation)
@@ -114,7 +136,7 @@ class _Forgetting:
         return table.filter(places.is_null())
 
     def _without_keys(self, base: Generation | None, new: NewFiles) -> list[CompactedFile]:
-        """The files of the generation, those with a key written anew."""
+        """Return the files of the generation; files with a key are rewritten."""
         files: list[CompactedFile] = []
         for file in base.files if base else ():
             rest = None
@@ -130,7 +152,7 @@ class _Forgetting:
     def _take_in(
         self, there: Contents, new: NewFiles, files: list[CompactedFile], now_us: int
     ) -> tuple[list[str], list[str]]:
-        """The parts with a key, whose other records go to `files`; and torn or unfinished parts, which may have one."""
+        """Return parts with a key, whose other records go to `files`, and torn parts."""
         taken_in: list[str] = []
         torn = self._unfinished_parts()
         rest: list[pa.Table] = []
@@ -168,11 +190,12 @@ class _Forgetting:
             files.append(write_compacted(self._folder, new.next_name(), in_order(pa.concat_tables(rest), now_us)))
 
     def _forget_crashed_changes(self) -> None:
-        """Delete files with a key that `sweep` leaves for a while: those of crashed changes of earlier versions, which
-        took times for numbers.
+        """Delete files with a key that `sweep` leaves for a while.
+
+        They are of crashed changes of earlier versions, which used times as numbers.
         """
         files = list_compacted(self._folder)
-        newest = newest_generation(self._folder)  # after the listing, which has no change beyond the next number
+        newest = newest_generation(self._folder)  # after the listing, which so has no change beyond the next number
         following = newest.number + 1 if newest else 1
         for name in files:
             number = number_in(name.partition("/")[0])

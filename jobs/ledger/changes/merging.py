@@ -1,4 +1,4 @@
-"""Merges sorted files of answers into sorted tables of bounded size, with the newest of each key and outcome only."""
+"""Merges sorted files of answers into sorted tables of bounded size with the newest records."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -13,8 +13,13 @@ from jobs.ledger.resolution import newest_rows, superseded
 
 
 def in_order(rows: pa.Table, now_us: int, *, are_all: bool = False) -> pa.Table:
-    """The newest of each key and outcome, sorted by key. are_all: these are all records of their keys, so those that no
-    longer affect their key are left out.
+    """Return the newest row of each key and outcome, sorted by key.
+
+    Args:
+        rows: Records.
+        now_us: µs since the epoch.
+        are_all: Whether these are all records of their keys; then rows that no longer affect their
+            key are left out.
     """
     keys = rows["key"].combine_chunks()
     ranks = pc.rank(keys, tiebreaker="dense").to_numpy().astype(np.int64) - 1
@@ -45,7 +50,7 @@ class SortedFile:
         return keys[0].as_py(), keys[-1].as_py(), group.num_rows, group.total_byte_size
 
     def up_to(self, bound: str | None) -> pa.Table:
-        """The next rows up to the key `bound`, or all."""
+        """Return the next rows up to the key `bound`, or all rows."""
         first = self._next
         while self._next < len(self.groups) and (bound is None or self.groups[self._next][0] <= bound):
             self._next += 1
@@ -59,8 +64,9 @@ class SortedFile:
 
 
 def merged(files: Sequence[SortedFile], rows_per_table: int, *, now_us: int) -> Iterator[pa.Table]:
-    """Consecutive tables sorted by key, of about this many rows or LARGEST bytes, with the records that affect their
-    key.
+    """Yield consecutive tables sorted by key, with the records that affect their key.
+
+    A table has about `rows_per_table` rows or LARGEST bytes.
     """
     for bound in itertools.chain(_bounds(files, rows_per_table), [None]):
         rows = pa.concat_tables([SCHEMA.empty_table(), *(file.up_to(bound) for file in files)])
@@ -71,7 +77,7 @@ def merged(files: Sequence[SortedFile], rows_per_table: int, *, now_us: int) -> 
 
 
 def _bounds(files: Sequence[SortedFile], rows_per_table: int) -> list[str]:
-    """Keys that end a table, so that none has many more rows than requested, or many more bytes than LARGEST."""
+    """Return keys that end tables, so that no table far exceeds the given rows or LARGEST bytes."""
     ends = sorted((largest, rows, size) for file in files for _, largest, rows, size in file.groups)
     bounds, rows_so_far, bytes_so_far = [], 0, 0
     for largest, rows, size in ends:
