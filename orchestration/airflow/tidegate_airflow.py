@@ -1,4 +1,4 @@
-"""Airflow DAGs of Tidegate's enrichments: a DAG each, a run and a task per day.
+"""Airflow DAGs of Tidegate's enrichments: a DAG per enrichment, with a run and a task per day.
 
 Copy this file into Airflow's `plugins` folder; a DAG file is then
 
@@ -6,8 +6,9 @@ Copy this file into Airflow's `plugins` folder; a DAG file is then
 
     globals().update(dags_of("/srv/tidegate/manifest.json"))
 
-`tidegate manifest` writes the manifest. Tidegate itself is not imported: a task starts its command, in its own folder
-and with its own Python, and reads how the day ended.
+The command `tidegate manifest` writes the manifest. This file does not import Tidegate: a task
+starts the command `tidegate` in the manifest's folder with the manifest's Python, and reads how the
+day ended.
 """
 
 import ctypes
@@ -40,20 +41,20 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 FORMAT = 1  # of the manifest, and of the results of `tidegate run --json`
 DAY_LONG = dt.timedelta(days=1)
 AFTER_A_CRASH = dt.timedelta(minutes=1)
-GRACE = 4.0  # s between SIGTERM and SIGKILL; Airflow kills the task 5 s after its own SIGTERM
+GRACE = 4.0  # s between SIGTERM and SIGKILL; Airflow kills the task 5 s after SIGTERM
 PR_SET_PDEATHSIG = 1
 
 
 class LaterAgain(AirflowException):
-    """A service is down, or another run has the day: the same again goes well later."""
+    """A service is down, or another run has the day: a later try can succeed."""
 
 
 class DayCrashed(AirflowException):
-    """The day's process or its Spark was killed: the same again may go well."""
+    """The day's process or its Spark was killed: another try may succeed."""
 
 
 class ReportLink(BaseOperatorLink):
-    """The report of the day, beside the task's log."""
+    """A link to the report of the day, next to the task's log."""
 
     name = "Report"
 
@@ -62,17 +63,18 @@ class ReportLink(BaseOperatorLink):
 
 
 class TidegateDay(BaseOperator):
-    """Runs one day of an enrichment by Tidegate's command.
+    """Runs a day of an enrichment by Tidegate's command.
 
-    Published: the task succeeds, with events of the table, its dead letters and its summaries. No input, or nothing to
-    do in a replay or remap: skipped. A service that is down, or another run of the day: tried again every again_after_s
-    of the manifest until the next publish_by after the run began; without one, failed. A crash: tried again once. All
-    else fails at once, with the reason.
+    Published: the task succeeds, with events of the table, its dead letters and its summaries. No
+    input, or nothing to do in a replay or remap: skipped. A service that is down, or another run of
+    the day: retried every again_after_s of the manifest until the next publish_by after the run
+    began; without publish_by, failed. A crash: retried once. Anything else fails at once, with the
+    reason.
 
     Args:
         enrichment: Its entry in the manifest.
-        manifest: The manifest: where and by which Python the command runs.
-        env: Environment of the command, on top of the worker's.
+        manifest: The manifest: the folder and the Python of the command.
+        env: Environment of the command, added to the worker's.
     """
 
     ui_color = "#d7ecf5"
@@ -110,7 +112,14 @@ class TidegateDay(BaseOperator):
         self.report = ""
 
     def execute(self, context: Any) -> None:
-        """Run the day. Raises AirflowSkipException without input, LaterAgain, DayCrashed and AirflowFailException."""
+        """Runs the day.
+
+        Raises:
+            AirflowSkipException: There is no input, or nothing to do.
+            LaterAgain: A service is down, or another run has the day.
+            DayCrashed: The day's process or its Spark was killed.
+            AirflowFailException: Any other end.
+        """
         day = context["dag_run"].partition_key or context["params"].get("day")
         if not day:
             raise AirflowFailException('No day is named: give a partition key, or {"day": "2013-01-10"} as conf.')
@@ -135,7 +144,7 @@ class TidegateDay(BaseOperator):
         self._emit(context["outlet_events"], [one for one in results if one["enrichment"] == self.enrichment["name"]])
 
     def on_kill(self) -> None:
-        """End the command, and by its end its Spark."""
+        """Ends the command, which ends its Spark."""
         process = getattr(self, "process", None)
         if process is None or process.poll() is not None:
             return
@@ -181,9 +190,11 @@ class TidegateDay(BaseOperator):
         return results, self.process.wait()
 
     def _emit(self, events: Any, published: Sequence[Mapping[str, Any]]) -> None:
-        """Events of the days that were published, each with its partition key. A refresh may publish several.
+        """Adds an event for each published day, with its partition key. A refresh may publish
+        several days.
 
-        Airflow makes events of all outlets that a task has when it has ended: those without news are taken away.
+        When a task ends, Airflow makes events for all of its outlets, so outlets without an event
+        are removed.
         """
         with_news = []
         own, dead_letters = self.enrichment["name"], f"{self.enrichment['name']}__dead_letters"
@@ -215,8 +226,9 @@ class TidegateDay(BaseOperator):
                 raise AirflowFailException(_sentence(red))
 
     def _goes_on(self, began: dt.datetime) -> bool:
-        """Whether a run that began then is tried once more: up to the next publish_by, which for a nightly run is its
-        deadline. A backfill's is over when it begins, and a service may be down all the same.
+        """Returns whether a run that began then is retried: until the next publish_by, which is the
+        deadline of a nightly run. A backfill's deadline has passed when it begins, and its service
+        may be down all the same.
         """
         publish_by = self.enrichment["publish_by"]
         if publish_by is None:
@@ -230,8 +242,10 @@ class TidegateDay(BaseOperator):
 
 
 class Crashes:
-    """How many tries of a task crashed since its run began, kept in Airflow. A try that was killed says nothing: each
-    counts as crashed until it has ended otherwise. Clearing the task begins the run, and the count, anew.
+    """Counts in Airflow how many tries of a task crashed since its run began.
+
+    A killed try reports nothing, so each try counts as crashed until it ends otherwise. Clearing
+    the task starts the run and the count again.
     """
 
     MOST = 2  # tries that may crash
@@ -242,13 +256,13 @@ class Crashes:
         self._before = int(store.get(self._key, 0))
 
     def begin(self) -> None:
-        """Raises AirflowFailException when enough tries have crashed."""
+        """Counts this try. Raises AirflowFailException when enough tries have crashed."""
         if self._before >= self.MOST:
             raise AirflowFailException(f"{self.MOST} tries were killed, as by a lack of memory; their logs end there.")
         self._store.set(self._key, self._before + 1)
 
     def end(self) -> None:
-        """The try has not crashed."""
+        """Removes this try from the count, because it has not crashed."""
         self._store.set(self._key, self._before)
 
     @property
@@ -258,7 +272,9 @@ class Crashes:
 
 @deadline_reference
 class PublishBy(BaseDeadlineReference):
-    """publish_by on the day after the partition's; None where it has passed when the run is made, as for a backfill."""
+    """publish_by on the day after the partition's; None if it has passed when the run is made, as
+    for a backfill.
+    """
 
     required_kwargs = frozenset({"dag_id", "run_id"})
 
@@ -285,7 +301,7 @@ class PublishBy(BaseDeadlineReference):
 
 
 class TidegatePlugin(AirflowPlugin):
-    """By it the scheduler finds the deadline's reference."""
+    """Registers the deadline's reference, so that the scheduler finds it."""
 
     name = "tidegate"
     deadline_references = [PublishBy]  # noqa: RUF012  # as Airflow has it
@@ -299,20 +315,22 @@ def dags_of(
     on_late: Any = None,
     **dag_arguments: Any,
 ) -> dict[str, DAG]:
-    """A DAG for each enrichment of the manifest, by name.
+    """Makes a DAG for each enrichment of the manifest, by name.
 
     Args:
         manifest: The file that `tidegate manifest` wrote.
-        pool: Of the tasks; its slots are the Sparks that may run at once. It must exist.
+        pool: Pool of the tasks; its slots are the Sparks that may run at once. It must exist.
         env: Environment of the command: addresses and secrets of services.
-        on_late: A callback (airflow.sdk.AsyncCallback or SyncCallback) for days that are not published by publish_by.
-        dag_arguments: Further arguments of every DAG, as default_args or max_active_runs.
+        on_late: A callback (airflow.sdk.AsyncCallback or SyncCallback) for days that are not
+            published by publish_by.
+        dag_arguments: Further arguments of every DAG, such as default_args or max_active_runs.
 
     Returns:
         The DAGs, as globals() of a DAG file takes them.
 
     Raises:
-        ValueError: The manifest is of another format, or a schedule has no run, or several, for a day.
+        ValueError: The manifest is of another format, or a schedule has no run, or several, for a
+            day.
     """
     content = json.loads(Path(manifest).read_text())
     if content.get("format") != FORMAT:
@@ -348,8 +366,11 @@ def _arguments(entry: Mapping[str, Any], on_late: Any) -> dict[str, Any]:
 
 
 def _first_and_last(entry: Mapping[str, Any]) -> tuple[dt.datetime, dt.datetime | None]:
-    """From when to when runs are made. A scheduled one is of the day or the hour before it: the first comes so much
-    after `start` begins, the last so much after the last one that `end` leaves in, and so on `end`.
+    """Returns from when to when runs are made.
+
+    A scheduled run is for the day or hour before it, so the first run comes a day or hour after
+    `start` begins, and the last run a day or hour after the last partition before `end`, which is
+    on `end`.
     """
     zone, first = entry["zone"], dt.date.fromisoformat(entry["start"])
     begin, last = "00:00", "23:59"
@@ -362,8 +383,9 @@ def _first_and_last(entry: Mapping[str, Any]) -> tuple[dt.datetime, dt.datetime 
 
 
 def _timetable(entry: Mapping[str, Any]) -> CronPartitionTimetable | PartitionedAtRuntime:
-    """A run a day, for the day before, or a run an hour; without a schedule, runs that are triggered with a partition
-    key. Raises ValueError where the cron has another number of runs.
+    """Returns the timetable: a run a day for the day before, or a run an hour; without a schedule,
+    runs that are triggered with a partition key. Raises ValueError if the cron has another number
+    of runs.
     """
     cron = entry["schedule"]
     if cron is None:
@@ -399,7 +421,7 @@ def _params(entry: Mapping[str, Any]) -> dict[str, Param]:
 
 
 def at_time(day: dt.date, time: str, zone: str) -> dt.datetime:
-    """HH:MM of a day in the time zone, in UTC."""
+    """Returns HH:MM of a day in the time zone, in UTC."""
     return dt.datetime.combine(day, dt.time.fromisoformat(time), ZoneInfo(zone)).astimezone(dt.UTC)
 
 
@@ -412,6 +434,8 @@ def _sentence(result: Mapping[str, Any]) -> str:
 
 
 def _die_with_parent() -> None:
-    """The kernel sends the command SIGTERM when the task's process ends. Does nothing but on Linux."""
+    """Has the kernel send the command SIGTERM when the task's process ends. Does nothing except on
+    Linux.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

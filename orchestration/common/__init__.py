@@ -1,1 +1,3 @@
-"""What every orchestrator shares: deadlines, modes, states of a day and their sentences. Knows no Dagster."""
+"""Deadlines, modes, states of a day and their sentences, for every orchestrator. Does not import
+Dagster.
+"""

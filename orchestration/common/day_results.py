@@ -1,4 +1,6 @@
-"""How one run of a day ended, as plain JSON for an orchestrator that starts `tidegate run --json`."""
+"""The result of a run of a day, as plain JSON for an orchestrator that starts `tidegate run
+--json`.
+"""
 
 from collections import defaultdict
 from decimal import Decimal
@@ -54,12 +56,14 @@ def describe_result(enrichment: str, outcome: DayOutcome) -> dict[str, Any]:
 
 
 def result(enrichment: str, day: str | None, state: str, reason: str) -> dict[str, Any]:
-    """A result without a run. day: None if it is unknown."""
+    """Returns a result without a run. day: None if it is unknown."""
     return {"format": FORMAT, "enrichment": enrichment, "day": day, "state": state, "reason": reason}
 
 
 def figures(record: DayRecord) -> dict[str, Any]:
-    """Counts of a written day. cost: by currency. changes: of the rows, where only changed ones are asked."""
+    """Returns counts of a written day. cost: by currency. changes: counts of rows, if only changed
+    rows are asked.
+    """
     lookups = record.figures.lookups
     cost: defaultdict[str, Decimal] = defaultdict(Decimal)
     for lookup in lookups:

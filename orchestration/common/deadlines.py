@@ -1,4 +1,4 @@
-"""The deadline of a day, and the restart of a day that a service stopped."""
+"""Computes the deadline of a day, and the restart of a day that a service stopped."""
 
 import datetime as dt
 from zoneinfo import ZoneInfo
@@ -16,7 +16,9 @@ def has_day(enrichment: Enrichment, day: str) -> bool:
 
 
 def deadline(enrichment: Enrichment, day: str) -> dt.datetime | None:
-    """publish_by on the day after, in UTC; None if none is declared. A time that summer time skips is an hour later."""
+    """Returns publish_by on the day after, in UTC; None without publish_by. A time that summer time
+    skips is an hour later.
+    """
     if enrichment.publish_by is None:
         return None
     after = dt.date.fromisoformat(day) + dt.timedelta(days=1)
@@ -25,24 +27,28 @@ def deadline(enrichment: Enrichment, day: str) -> dt.datetime | None:
 
 
 def yesterday(enrichment: Enrichment, now: dt.datetime) -> str:
-    """The day before `now` in the enrichment's time zone, or the hour before; empty for partitions with names."""
+    """Returns the day before `now` in the enrichment's time zone, or the hour before; empty for
+    partitions with names.
+    """
     return last_ended(now, enrichment.input.every, enrichment.zone)
 
 
 def local_time(enrichment: Enrichment, at: dt.datetime, form: str = "%H:%M") -> str:
-    """A moment for people, in the enrichment's time zone and with its name: 06:30 UTC."""
+    """Returns a moment for people, in the enrichment's time zone and with its name: 06:30 UTC."""
     return f"{at.astimezone(ZoneInfo(enrichment.zone)):{form}} {enrichment.zone}"
 
 
 def next_start(enrichment: Enrichment, day: str, stopped_at: dt.datetime) -> dt.datetime | None:
-    """When a day that a service stopped is restarted automatically; None if its deadline comes first."""
+    """Returns when a day that a service stopped is restarted automatically; None if its deadline
+    comes first.
+    """
     until = deadline(enrichment, day)
     start = stopped_at + AGAIN_AFTER
     return start if until is not None and start < until else None
 
 
 def day_awaited(enrichment: Enrichment, now: dt.datetime) -> str | None:
-    """Yesterday, until its deadline; else None."""
+    """Returns yesterday, until its deadline; else None."""
     if enrichment.publish_by is None:
         return None
     day = yesterday(enrichment, now)
@@ -51,7 +57,9 @@ def day_awaited(enrichment: Enrichment, now: dt.datetime) -> str | None:
 
 
 def day_due(enrichment: Enrichment, now: dt.datetime) -> str | None:
-    """The last day whose deadline has passed; None before the first declared day and after the last one."""
+    """Returns the last day whose deadline has passed; None before the first declared day and after
+    the last.
+    """
     if enrichment.publish_by is None:
         return None
     latest = dt.date.fromisoformat(yesterday(enrichment, now))

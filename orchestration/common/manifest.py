@@ -1,4 +1,6 @@
-"""The enrichments of a package as JSON, for an orchestrator that does not load the declarations; made at deploy."""
+"""Writes the enrichments of a package as JSON at deploy, for an orchestrator that does not load the
+declarations.
+"""
 
 import datetime as dt
 import sys
@@ -16,7 +18,9 @@ from orchestration.common.deadlines import AGAIN_AFTER
 
 
 def manifest(package: str, found: Sequence[Discovered]) -> dict[str, Any]:
-    """All enrichments of a package by name, as its command needs them. Raises DeclarationError for a conflict."""
+    """Returns all enrichments of a package by name, as its command needs them. Raises
+    DeclarationError for a conflict.
+    """
     for number, one in enumerate(found):
         if message := find_conflict(one, found[:number]):
             raise DeclarationError(message)

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from jobs.process.day_options import Accept
 
-TAG = "tidegate/mode"  # of a run; without it the mode is nightly
+TAG = "tidegate/mode"  # tag of a run; without it the mode is nightly
 
 
 @dataclass(frozen=True)
 class Mode:
-    """options: of the Spark program. verb: in the run's first words."""
+    """A mode of a run. options: of the Spark program. verb: in the run's first words."""
 
     name: str
     options: tuple[str, ...]
@@ -40,7 +40,7 @@ REFRESHED = Mode(  # a sensor requests it after a run of tidegate_refresh_answer
     "asks anew for the answers that were marked, for",
     "Asks anew for the answers that a refresh has marked; all others count whatever their age.",
 )
-OTHERS = (REPLAY, REMAP)  # that a person chooses
+OTHERS = (REPLAY, REMAP)  # modes that a person chooses
 BY_NAME = {mode.name: mode for mode in (NIGHTLY, REPLAY, REMAP, REFRESHED)}
 
 

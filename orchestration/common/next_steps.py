@@ -1,4 +1,4 @@
-"""What to do about a day that is not published, in sentences."""
+"""Sentences that say what to do about a day that is not published."""
 
 import datetime as dt
 
@@ -15,7 +15,9 @@ CURES = {
 
 
 def run_again(enrichment: Enrichment) -> str:
-    """How to run the day again, as the end of a sentence. Materializing the asset alone makes no table beside it."""
+    """Returns how to run the day again, as the end of a sentence. Materializing only the asset
+    makes no windows or summaries.
+    """
     beside = [name for name, made in (("windows", enrichment.windows), ("summaries", enrichment.summaries)) if made]
     with_them = f" by the job {enrichment.name}_nightly, with its {' and '.join(beside)}" if beside else ""
     return f"materialize the day again{with_them}; published days stay as they are."

@@ -1,4 +1,4 @@
-"""The progress of a day in the log of its run."""
+"""Writes the progress of a day into the log of its run."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ Event = Mapping[str, Any]
 
 
 class ProgressLog:
-    """Writes a line for each phase of a day, and at most one every EVERY seconds."""
+    """Writes a line for each phase of a day, and otherwise at most a line every EVERY seconds."""
 
     def __init__(self, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic) -> None:
         self._write = write

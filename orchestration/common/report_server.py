@@ -1,6 +1,8 @@
-"""Serves reports and logs of runs to the browser of this machine, so that the orchestrator can link to them.
+"""Serves reports and logs of runs to the browser of this machine, so that the orchestrator can link
+to them.
 
-python -m orchestration.common.report_server        # http://127.0.0.1:3070, or TIDEGATE_REPORTS_PORT
+python -m orchestration.common.report_server        # http://127.0.0.1:3070, or
+TIDEGATE_REPORTS_PORT
 """
 
 import os
@@ -22,7 +24,7 @@ FOREIGN = f"Host is not this machine; set {REPORTS_URL} to the address under whi
 
 
 def served(path: str) -> str:
-    """The http address of a file under data/; browsers open no file:// link from a page."""
+    """Returns the http address of a file under data/; browsers open no file:// link from a page."""
     base = os.environ.get(REPORTS_URL) or f"http://127.0.0.1:{os.environ.get(REPORTS_PORT, '3070')}"
     return f"{base.rstrip('/')}/{path}"
 
@@ -47,7 +49,7 @@ class ReportHandler(SimpleHTTPRequestHandler):
         try:
             root, wanted = Path(self.directory).resolve(), Path(self.translate_path(self.path)).resolve()
             exists = wanted.exists()
-        except (OSError, ValueError, RuntimeError):  # no name of a file: a NUL in it, too long, a loop of links
+        except (OSError, ValueError, RuntimeError):  # not a file's name: a NUL in it, too long, a loop of links
             self.send_error(HTTPStatus.NOT_FOUND)
             return None
         if not any(wanted.is_relative_to(root / folder) for folder in SERVED):
@@ -59,29 +61,29 @@ class ReportHandler(SimpleHTTPRequestHandler):
         return super().send_head()
 
     def _is_addressed(self) -> bool:
-        """Whether the request names this server. A page of another site that had its name resolve to 127.0.0.1 would
-        otherwise read the reports through the browser of this machine.
+        """Returns whether the request names this server. A page of another site that makes its name
+        resolve to 127.0.0.1 could otherwise read the reports through the browser of this machine.
         """
         known = OF_THIS_MACHINE | {_host(os.environ.get(REPORTS_URL, ""))}
         return _host(f"//{self.headers.get('Host', '')}") in known - {""}
 
     def end_headers(self) -> None:
-        self.send_header("Cache-Control", "no-cache")  # a day run again has a new report under its old address
+        self.send_header("Cache-Control", "no-cache")  # a day that runs again has a new report at the same address
         super().end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is its parent's
-        """Log nothing: the terminal belongs to the orchestrator."""
+        """Logs nothing: the terminal belongs to the orchestrator."""
 
 
 class ReportServer(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print no traceback for a browser that closed its connection."""
+        """Prints no traceback for a browser that closed its connection."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
 
 def _host(address: str) -> str:
-    """The name in an address, without its port; empty without one."""
+    """Returns the name in an address, without its port; empty without a name."""
     try:
         return urlsplit(address).hostname or ""
     except ValueError:
@@ -89,7 +91,7 @@ def _host(address: str) -> str:
 
 
 def server(data: Path, port: int) -> ThreadingHTTPServer:
-    """A server on loopback, bound and not yet serving; port 0 takes a free one."""
+    """Returns a server on loopback, bound but not yet serving; port 0 takes a free port."""
     return ReportServer(("127.0.0.1", port), partial(ReportHandler, directory=str(data)))
 
 

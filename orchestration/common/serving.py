@@ -20,17 +20,18 @@ def serve_together(
     grace: float,
     greeting: str = "",
 ) -> int:
-    """Run the commands, each under a guard, until one ends or Ctrl-C; then stop all. Returns an exit status.
+    """Runs the commands, each under a guard, until one of them ends or Ctrl-C; then stops all.
+    Returns an exit status.
 
-    ports: by the variable that sets each; nothing is started if one is in use. called: the user's command, such as
-    `make ui`. grace: s between SIGTERM and SIGKILL.
+    ports: by the variable that sets each port; nothing is started if a port is in use. called: the
+    user's command, such as `make ui`. grace: s between SIGTERM and SIGKILL.
     """
     for variable, number in ports.items():
         if is_taken(int(number)):
             cure = f"stop it, or set {variable} to a free port"
             print(f"Port {number} is in use, perhaps by another `{called}`: {cure}.", file=sys.stderr)
             return 1
-    for stop in (signal.SIGINT, signal.SIGTERM):  # started in the background, a shell has them ignore SIGINT
+    for stop in (signal.SIGINT, signal.SIGTERM):  # a shell makes background processes ignore SIGINT
         signal.signal(stop, signal.default_int_handler)
     print(greeting, end="\n" if greeting else "", flush=True)
     processes: list[subprocess.Popen[bytes]] = []

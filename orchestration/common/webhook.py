@@ -9,20 +9,24 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
-WEBHOOK = "TIDEGATE_ALERT_WEBHOOK"  # the address is a secret: it is named in no message
+WEBHOOK = "TIDEGATE_ALERT_WEBHOOK"  # the address is a secret: no message names it
 PATIENCE = 10.0  # s, for the webhook to take a message
 NO_ADDRESS = f"{WEBHOOK} must be an http:// or https:// address"
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Followed, a 301, 302 or 303 becomes a GET without the message, whose answer looks like a delivery."""
+    """Refuses redirects: after a 301, 302 or 303 the request becomes a GET without the message,
+    whose answer looks like a delivery.
+    """
 
     def redirect_request(self, *_args: Any, **_more: Any) -> None:
         return None
 
 
 def post(address: str, message: Mapping[str, Any]) -> None:
-    """Deliver the message as JSON. Raises OSError, which names no address, if the webhook does not take it."""
+    """Delivers the message as JSON. Raises OSError, which names no address, if the webhook does not
+    take it.
+    """
     try:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -39,7 +43,7 @@ def post(address: str, message: Mapping[str, Any]) -> None:
 
 
 def host(address: str) -> str:
-    """` at hooks.example`, or nothing for an address without a host."""
+    """Returns ` at hooks.example`, or nothing for an address without a host."""
     try:
         name = urlsplit(address).hostname
     except ValueError:
@@ -48,7 +52,7 @@ def host(address: str) -> str:
 
 
 def reason(error: OSError) -> str:
-    """An HTTP status, or what the network said, for the end of a sentence."""
+    """Returns an HTTP status, or the error of the network, for the end of a sentence."""
     status = getattr(error, "code", None)
     if status is None:
         return str(getattr(error, "reason", None) or type(error).__name__)

@@ -1,1 +1,1 @@
-"""Dagster: all of it follows from the declarations."""
+"""Dagster: everything is made from the declarations."""

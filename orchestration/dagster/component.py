@@ -1,4 +1,6 @@
-"""An enrichment as a component of Dagster, declared in `defs.yaml`: its attributes are the declaration's fields."""
+"""An enrichment as a Dagster component, declared in `defs.yaml`: its attributes are the fields of
+the declaration.
+"""
 
 import dataclasses
 import os
@@ -38,7 +40,9 @@ SCAFFOLDED = {
 
 
 def _attributes() -> type[pydantic.BaseModel]:
-    """What `defs.yaml` may hold: a field per field of an Enrichment, which says itself what its values may be."""
+    """Returns the model of `defs.yaml`: a field per field of an Enrichment, which itself checks the
+    values.
+    """
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(enrichment.Enrichment):
         if field.init:
@@ -60,7 +64,9 @@ class EnrichmentScaffolder(dg.Scaffolder[pydantic.BaseModel]):
 
 @dg.scaffold_with(EnrichmentScaffolder)
 class Enrichment(dg.Component):
-    """A table enriched every night: its assets, checks, job and schedule, and what all enrichments need together."""
+    """A table that is enriched every night: its assets, checks, job and schedule, and what all
+    enrichments share.
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -72,11 +78,13 @@ class Enrichment(dg.Component):
     @classmethod
     def load(cls, attributes: pydantic.BaseModel | None, context: dg.ComponentLoadContext) -> "Enrichment":  # noqa: ARG003  # the Spark program reads them from the file, so they are read from there
         file = _relative(context.path / FILE)
-        from_yaml(file)  # what is wrong is said of this file
+        from_yaml(file)  # its errors name this file
         return cls(file)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """All definitions of the project's enrichments, at the first of them: alerts and the like are one for all."""
+        """Builds all definitions of the project's enrichments for the first file, because alerts
+        and the like are shared by all.
+        """
         files = sorted(_files_below(context.defs_module_path))
         if self._file != files[0]:
             return dg.Definitions()
@@ -90,7 +98,9 @@ class Enrichment(dg.Component):
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
-    """The declarations in the project's definitions, as the project's root, where Dagster is started, sees them."""
+    """Yields the declarations among the project's definitions, relative to the project's root,
+    where Dagster is started.
+    """
     for path in folder.rglob(FILE):
         if re.search(rf"^type: *[\w.]+\.dagster\.{Enrichment.__name__}\s*$", path.read_text(), re.MULTILINE):
             yield _relative(path)

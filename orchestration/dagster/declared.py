@@ -1,4 +1,4 @@
-"""One enrichment as Dagster knows it: the names of its assets, its jobs and its days."""
+"""An enrichment as Dagster knows it: the names of its assets, its jobs and its days."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,9 @@ from orchestration.dagster.names import Names
 
 @dataclass(frozen=True)
 class Declared:
-    """One enrichment. input_name: of its input, () for the last folder. upstream: what publishes its input."""
+    """An enrichment. input_name: name of its input, () for the last folder. upstream: the
+    enrichment that publishes its input.
+    """
 
     reference: str  # module:name
     enrichment: Enrichment
@@ -55,7 +57,7 @@ class Declared:
         return self.upstream is not None or bool(self.enrichment.input.asset_key)
 
     def beside(self, name: str) -> dg.AssetKey:
-        """Of a summary, of windows, of dead letters."""
+        """Returns the key of a summary, of windows, or of dead letters."""
         return self.names.beside(self.enrichment, name)
 
     @property
@@ -72,7 +74,9 @@ class Declared:
 
     @property
     def days(self) -> dg.TimeWindowPartitionsDefinition | dg.StaticPartitionsDefinition:
-        """One partition per day of its time zone, per hour of UTC, or per name; without an end they go on."""
+        """A partition per day of its time zone, per hour of UTC, or per name; without an end they
+        go on.
+        """
         start, end, zone = self.enrichment.start, self.enrichment.end, self.enrichment.zone
         every = self.enrichment.input.every
         if not isinstance(every, str):
@@ -89,12 +93,12 @@ class Declared:
 
 
 def list_parent_folders(path: str) -> tuple[str, ...]:
-    """The folders of a path, from the root down; the same for two spellings of one path."""
+    """Returns the folders of a path, from the root down; the same for two spellings of a path."""
     return Path(os.path.abspath(path)).parts  # noqa: PTH100  # Path.absolute leaves `..` in
 
 
 def input_folders(enrichment: Enrichment) -> tuple[str, ...]:
-    """The folders of an input, or the names of catalog, namespace and Iceberg table."""
+    """Returns the folders of an input, or the names of catalog, namespace and Iceberg table."""
     return (
         tuple(enrichment.input.table.split("."))
         if enrichment.input.table
@@ -103,7 +107,9 @@ def input_folders(enrichment: Enrichment) -> tuple[str, ...]:
 
 
 def output_folders(enrichment: Enrichment) -> Iterator[tuple[str, ...]]:
-    """The same of each place in which the published table is an input of others."""
+    """Yields the folders, as `input_folders`, of each place where the published table can be an
+    input of others.
+    """
     output = enrichment.output
     yield list_parent_folders(output.path)
     if output.iceberg:
@@ -113,8 +119,8 @@ def output_folders(enrichment: Enrichment) -> Iterator[tuple[str, ...]]:
 
 
 def with_distinct_inputs(all_declared: Sequence[Declared]) -> list[Declared]:
-    """The same, each with the enrichment that publishes its input, if one does; the other inputs are named by as many
-    of their last folders as tell them from each other: one where that does.
+    """Returns the enrichments, each with the enrichment that publishes its input, if any. Other
+    inputs are named by as few of their last folders as distinguish them.
     """
     folders = {declared.name: input_folders(declared.enrichment) for declared in all_declared}
     published = {place: declared for declared in all_declared for place in output_folders(declared.enrichment)}
@@ -136,7 +142,7 @@ def with_distinct_inputs(all_declared: Sequence[Declared]) -> list[Declared]:
 
 
 def declared_as(all_declared: Sequence[Declared], name: str) -> Declared:
-    """The enrichment of this name. Raises dagster.Failure with the names that there are."""
+    """Returns the enrichment of this name. Raises dagster.Failure with the known names."""
     by_name = {one.name: one for one in all_declared}
     if name not in by_name:
         raise dg.Failure(f"no enrichment is called {name!r}. There are: {', '.join(by_name)}.", allow_retries=False)
@@ -144,12 +150,14 @@ def declared_as(all_declared: Sequence[Declared], name: str) -> Declared:
 
 
 def shared_name(all_declared: Sequence[Declared], name: str) -> str:
-    """Of a job, an op or a sensor that is one for all of them."""
+    """Returns the name of a job, an op or a sensor that all enrichments share."""
     return (all_declared[0].names if all_declared else Names()).shared(name)
 
 
 def enrichments_in(package: str, names: Names | None = None) -> list[Declared]:
-    """Every enrichment of the package's modules, by name. Raises DeclarationError for two of one name or table."""
+    """Returns every enrichment of the package's modules, by name. Raises DeclarationError for two
+    with the same name or table.
+    """
     found: list[Discovered] = []
     for one in discover(package):
         if message := find_conflict(one, found):

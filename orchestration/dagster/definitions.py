@@ -1,4 +1,6 @@
-"""All that Dagster loads, made from the declarations of a package: a new enrichment is one new file there."""
+"""Builds all that Dagster loads from the declarations of a package: a new enrichment is a new file
+in the package.
+"""
 
 from collections.abc import Sequence
 
@@ -27,7 +29,7 @@ def build_definitions(
     all_declared: Sequence[Declared], spark: SparkProgram, executor: dg.ExecutorDefinition | None = None
 ) -> dg.Definitions:
     all_declared = with_distinct_inputs(all_declared)
-    raw = {  # two may read one input; one that an asset of the project writes is the project's
+    raw = {  # two enrichments may share an input; the project defines an input that its asset writes
         declared.raw_key: raw_asset(declared) for declared in all_declared if not declared.input_is_foreign
     }
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = [*raw.values()]
@@ -61,21 +63,23 @@ def definitions_for(
     spark: SparkProgram | None = None,
     executor: dg.ExecutorDefinition | None = None,
 ) -> dg.Definitions:
-    """All that Dagster needs for the enrichments of a package; to be merged into a project's own definitions.
+    """Returns all that Dagster needs for the enrichments of a package; a project merges it into its
+    definitions.
 
     Args:
         package: Holds the declarations.
         names: What Dagster calls the assets, jobs and sensors.
-        spark: How Spark is started; by default as the environment wants it. A subclass may start it elsewhere
-            (`SparkProgram.submit`).
-        executor: Of all jobs of the code location. None: the project's, or Dagster's own. `signing_executor` notes in
-            which process a run lives, so that a run whose machine went down is ended by a sensor; without it Dagster's
-            run monitoring ends runs.
+        spark: How Spark is started; by default as the environment sets it. A subclass may start it
+            elsewhere (`SparkProgram.submit`).
+        executor: Of all jobs of the code location. None: the project's, or Dagster's default.
+            `signing_executor` notes in which process a run lives, so that a sensor ends a run whose
+            machine went down; without it Dagster's run monitoring ends runs.
 
     Returns:
         Assets, checks, jobs, schedules, sensors, and the resource `tidegate_spark`.
 
     Raises:
-        DeclarationError: There is no such package, a module of it cannot be loaded, or two enrichments clash.
+        DeclarationError: The package does not exist, a module of it cannot be loaded, or two
+            enrichments conflict.
     """
     return build_definitions(enrichments_in(package, names), spark or spark_program(), executor)

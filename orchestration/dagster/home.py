@@ -1,16 +1,20 @@
-"""Where Dagster keeps its runs and events: one folder, with our settings for one machine or for a team."""
+"""The folder in which Dagster keeps its runs and events, with our settings for a single machine or
+for a team.
+"""
 
 import os
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ONE_MACHINE, TEAM = HERE / "dagster.yaml", HERE / "dagster.team.yaml"
-UI_URL = "TIDEGATE_UI_URL"  # Dagster's page as alerts and reports link it
-TEAM_HOST = "TIDEGATE_PG_HOST"  # of the PostgreSQL for runs and events; where it is set, the team's settings hold
+UI_URL = "TIDEGATE_UI_URL"  # Dagster's page, to which alerts and reports link
+TEAM_HOST = "TIDEGATE_PG_HOST"  # host of the PostgreSQL for runs and events; if set, the team's settings apply
 
 
 def dagster_home(folder: Path = Path("data/dagster")) -> Path:
-    """The folder as DAGSTER_HOME wants it: there, absolute, its dagster.yaml a link to ours."""
+    """Makes the folder for DAGSTER_HOME: it exists, its path is absolute, and its dagster.yaml is a
+    link to ours.
+    """
     settings = TEAM if os.environ.get(TEAM_HOST) else ONE_MACHINE
     folder.mkdir(parents=True, exist_ok=True)
     link = folder / "dagster.yaml"

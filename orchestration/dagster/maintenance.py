@@ -1,4 +1,6 @@
-"""Jobs at a click that are not about one day: plan, refresh answers, compact the ledgers and vacuum the tables."""
+"""Jobs to start by hand that are not about a single day: plan, refresh answers, compact the
+ledgers, vacuum the tables.
+"""
 
 import datetime as dt
 import json
@@ -10,12 +12,12 @@ from jobs.wording import counted
 from orchestration.dagster.assets.enriched import POOL
 from orchestration.dagster.declared import Declared, declared_as, shared_name
 
-REFRESH = "refresh_answers"  # the job, less its prefix
+REFRESH = "refresh_answers"  # name of the job without its prefix
 DAYS_TO_RUN = "tidegate/days_to_run"  # tag of a run of refresh_answers: JSON, enrichment -> days
 
 
 class PlannedDays(dg.Config):
-    """Days of an enrichment from first to last, both included. Without `last` it is `first` alone."""
+    """Days of an enrichment from first to last, both included; only `first` without `last`."""
 
     enrichment: str
     first: str
@@ -23,7 +25,8 @@ class PlannedDays(dg.Config):
 
 
 class Answers(dg.Config):
-    """Stored answers of a lookup. where: SQL, as "answer.lat = 0". do: False says what would be done, and does nothing.
+    """Stored answers of a lookup. where: SQL, such as "answer.lat = 0". do: False reports what
+    would be done, and does nothing.
 
     answered_from, answered_to: first and last day of the answers, UTC; empty for all.
     """
@@ -36,7 +39,7 @@ class Answers(dg.Config):
 
 
 class Age(dg.Config):
-    """What is younger stays, and old versions of the tables end then."""
+    """The age up to which files and old versions of the tables stay."""
 
     keep_days: int = 7
 

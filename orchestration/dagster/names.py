@@ -1,4 +1,6 @@
-"""What Dagster calls the assets, jobs and sensors of enrichments. Override it where a project has names of its own."""
+"""The names that Dagster gives to the assets, jobs and sensors of enrichments. A project with other
+names overrides them.
+"""
 
 from collections.abc import Sequence
 
@@ -8,36 +10,41 @@ from jobs.declare.enrichment import Enrichment
 
 
 class Names:
-    """The names by default. Give a subclass to `definitions_for` to have others.
+    """The default names. Pass a subclass to `definitions_for` for other names.
 
-    What is one for all enrichments begins with `tidegate_`, what belongs to an enrichment with its name.
+    A name that all enrichments share begins with `tidegate_`; a name of an enrichment begins with
+    the enrichment's name.
     """
 
     def table(self, enrichment: Enrichment) -> dg.AssetKey:
-        """Of the published table."""
+        """Returns the key of the published table."""
         return dg.AssetKey(enrichment.name)
 
     def beside(self, enrichment: Enrichment, name: str) -> dg.AssetKey:
-        """Of a table beside the published one: dead letters, a summary, windows. name: of that table.
+        """Returns the key of a table beside the published table: dead letters, a summary, windows.
+        name: of that table.
 
         By default it has the same prefix as the published table.
         """
         return dg.AssetKey([*self.table(enrichment).path[:-1], name])
 
     def input(self, enrichment: Enrichment, folders: Sequence[str]) -> dg.AssetKey:
-        """Of an input that no asset of the project writes. folders: the last ones of its path, as many as tell it from
-        the other inputs. An input with an asset key of its own (`Input(asset_key=...)`) has that.
+        """Returns the key of an input that no asset of the project writes. folders: as many of the
+        last folders of its path as distinguish it from the other inputs. An input with an asset key
+        (`Input(asset_key=...)`) has that key.
         """
         return dg.AssetKey(list(enrichment.input.asset_key) or ["raw", *folders])
 
     def group(self, enrichment: Enrichment) -> str:
-        """Of all its assets."""
+        """Returns the group of all assets of an enrichment."""
         return enrichment.name
 
     def job(self, enrichment: Enrichment) -> str:
-        """That runs a day of an enrichment; its schedule is called so too, with `_schedule`."""
+        """Returns the name of the job that runs a day of an enrichment; its schedule adds
+        `_schedule`.
+        """
         return f"{enrichment.name}_nightly"
 
     def shared(self, name: str) -> str:
-        """Of a job, an op or a sensor that is one for all enrichments."""
+        """Returns the name of a job, an op or a sensor that all enrichments share."""
         return f"tidegate_{name}"

@@ -1,4 +1,6 @@
-"""How the run of one day ended, as plain data: it crosses from the process of the run to whoever waits for it."""
+"""The end of a run of a day as plain data, which the process of the run sends to the process that
+waits for it.
+"""
 
 import json
 from dataclasses import asdict, dataclass
@@ -7,7 +9,7 @@ from typing import Self
 
 @dataclass(frozen=True)
 class Outcome:
-    """reason and next_step are empty for a day that was published."""
+    """The end of a run. reason and next_step are empty for a day that was published."""
 
     day: str
     run_id: str

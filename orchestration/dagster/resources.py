@@ -9,15 +9,16 @@ from jobs.process.process_guard import die_with_parent
 from jobs.process.spark_submit import SparkSubmit, spark_submit_from_environment
 from jobs.tables.leases.day_leases import WAIT
 
-SPARK = "tidegate_spark"  # what the resource is called; a project may have a `spark` of its own
+SPARK = "tidegate_spark"  # name of the resource; a project may have a `spark` already
 
 
 class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """How `jobs/run/enrich_day.py` is started: with spark-submit, in a session of its own under a guard.
+    """How `jobs/run/enrich_day.py` is started: with spark-submit, in a new session under a guard.
 
-    master, conf: as spark-submit takes them; java_options: for the driver; environment: for driver and executors, on
-    top of ours. checks: the hook that judges the written files, module:function. grace: s between SIGTERM and SIGKILL.
-    tell_every: s between two observations of a day that goes on. wait: s, for other runs of the days that are ending.
+    master, conf: as spark-submit takes them; java_options: for the driver; environment: for driver
+    and executors, added to ours. checks: the hook that judges the written files, module:function.
+    grace: s between SIGTERM and SIGKILL. tell_every: s between two observations of a running day.
+    wait: s, for other runs of the days that are ending.
     """
 
     master: str = "local[2]"
@@ -30,9 +31,11 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
     wait: float = WAIT
 
     def submit(self) -> SparkSubmit:
-        """The program as this step starts it. On a cancel, and whatever kills this process, Spark is ended."""
+        """Returns the program as this step starts it. A cancel, or a kill of this process, ends
+        Spark.
+        """
         if multiprocessing.parent_process() is not None:
-            die_with_parent()  # a step process whose run worker is killed ends too, and takes Spark with it
+            die_with_parent()  # a step process whose run worker is killed ends too, and ends Spark
         return SparkSubmit(
             master=self.master,
             conf=self.conf,
@@ -43,6 +46,8 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
 
 
 def spark_program(checks: str = CHECKS) -> SparkProgram:
-    """The Spark program as the environment wants it: TIDEGATE_SPARK_MASTER, _CONF and others."""
+    """Returns the Spark program as the environment sets it: TIDEGATE_SPARK_MASTER, _CONF and
+    others.
+    """
     wanted = spark_submit_from_environment()
     return SparkProgram(master=wanted.master, conf=dict(wanted.conf), java_options=wanted.java_options, checks=checks)

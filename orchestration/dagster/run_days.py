@@ -1,9 +1,11 @@
-"""Runs days of a nightly job here and now, one Dagster run per day, in the order given, until one fails.
+"""Runs days of a nightly job in this process, a Dagster run per day, in the given order, until a
+day fails.
 
-    python -m orchestration.dagster.run_days flights_enriched_nightly 2013-01-10 2013-01-11 --outcomes FILE
+    python -m orchestration.dagster.run_days flights_enriched_nightly 2013-01-10 --outcomes FILE
 
-The same job, on the same instance, as the web page and the schedule start it. All days share one process, which saves
-Dagster's own start of some ten seconds per day. FILE gets one JSON line per day. Exits with 1 when a day failed.
+It is the same job, on the same instance, as the web page and the schedule start. All days share a
+process, which saves Dagster's start of some ten seconds per day. FILE gets a JSON line per day.
+Exits with 1 when a day failed.
 """
 
 import argparse
@@ -28,7 +30,7 @@ from orchestration.dagster.sensors.dead_runs import STARTED_BY, end_dead_runs, i
 
 LOCATION = "tidegate"  # in workspace.yaml
 DEFINITIONS = "orchestration.definitions"
-NO_RETRY = {"dagster/max_retries": "0"}  # who runs days by hand runs them again by hand
+NO_RETRY = {"dagster/max_retries": "0"}  # a person who runs days by hand also repeats them by hand
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 MORE = "Its page in Dagster says more."
 
@@ -40,7 +42,9 @@ def run_days(
     tell: Callable[[Outcome], None],
     mode: Mode = NIGHTLY,
 ) -> bool:
-    """Run the days until one fails; `tell` hears of each when it is over. True when all are published."""
+    """Runs the days until a day fails, and calls `tell` after each day. Returns True if all are
+    published.
+    """
     end_dead_runs(instance)
     for day in days:
         run_id = str(uuid.uuid4())
@@ -61,8 +65,9 @@ def run_days(
 
 
 def list_under_job(instance: dg.DagsterInstance, run_id: str, job: str) -> None:
-    """Have Dagster's pages show the run under its job as soon as it begins, as if the workspace had started it. A run
-    in process has no origin, and without one the Overview shows no run at all.
+    """Makes Dagster's pages show the run under its job as soon as it begins, as if the workspace
+    had started it. A run in process has no origin, and without an origin the Overview shows no run
+    at all.
     """
     location = ManagedGrpcPythonEnvCodeLocationOrigin(
         LoadableTargetOrigin(module_name=DEFINITIONS, working_directory=str(Path.cwd())), LOCATION
@@ -90,7 +95,9 @@ def _why_not(result: dg.ExecuteInProcessResult) -> tuple[str, str]:
 
 
 def _root_cause(error: Any) -> str:
-    """What went wrong first: Dagster wraps the exception of a step, and once more when it has tried twice."""
+    """Returns the first error: Dagster wraps the exception of a step, and again after a second
+    try.
+    """
     while error is not None and error.cause is not None:
         error = error.cause
     lines = error.message.strip().splitlines() if error else []

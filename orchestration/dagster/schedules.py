@@ -1,4 +1,4 @@
-"""The nightly job of an enrichment, and the schedule that asks for it."""
+"""The nightly job of an enrichment, and the schedule that requests it."""
 
 import datetime as dt
 
@@ -12,7 +12,7 @@ from orchestration.dagster.declared import Declared
 
 Job = UnresolvedAssetJobDefinition
 PUBLISHED_IN_TIME = "published_in_time"
-NIGHT_FIRST = {"dagster/priority": "10"}  # before days of a backfill, whose priority is 0
+NIGHT_FIRST = {"dagster/priority": "10"}  # before days of a backfill, which have priority 0
 
 
 def day_job(declared: Declared) -> Job:
@@ -20,7 +20,7 @@ def day_job(declared: Declared) -> Job:
     beside = [*(one.name for one in enrichment.windows), *(one.name for one in enrichment.summaries)]
     assets: dg.AssetSelection = dg.AssetSelection.assets(declared.key, *map(declared.beside, beside))
     if declared.enrichment.publish_by is not None:
-        assets -= dg.AssetSelection.checks(dg.AssetCheckKey(declared.key, PUBLISHED_IN_TIME))  # its sensor answers it
+        assets -= dg.AssetSelection.checks(dg.AssetCheckKey(declared.key, PUBLISHED_IN_TIME))  # its sensor evaluates it
     modes = "".join(f" With the tag {TAG}: {mode.name}: {mode.description}" for mode in OTHERS if enrichment.ledger)
     return dg.define_asset_job(
         declared.job_name,
@@ -31,7 +31,9 @@ def day_job(declared: Declared) -> Job:
 
 
 def nightly_schedule(declared: Declared, cron: str, job: Job) -> dg.ScheduleDefinition:
-    """Asks for yesterday, the hour before, or all named partitions at the times of `cron`, in the time zone."""
+    """Returns a schedule that requests yesterday, the hour before, or all named partitions at the
+    times of `cron`, in the time zone.
+    """
     every = declared.enrichment.input.every
     asked = {"day": "yesterday", "hour": "the hour before"}.get(str(every), "all its partitions")
 
@@ -46,7 +48,7 @@ def nightly_schedule(declared: Declared, cron: str, job: Job) -> dg.ScheduleDefi
         context: dg.ScheduleEvaluationContext,
     ) -> dg.RunRequest | list[dg.RunRequest] | dg.SkipReason:
         if not isinstance(every, str):
-            tick = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"  # each asks for the same names again
+            tick = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"  # each tick requests the same names again
             return [dg.RunRequest(f"{name} {tick}", partition_key=name, tags=NIGHT_FIRST) for name in every]
         return request_for_yesterday(declared, context.scheduled_execution_time)
 
@@ -54,7 +56,9 @@ def nightly_schedule(declared: Declared, cron: str, job: Job) -> dg.ScheduleDefi
 
 
 def request_for_yesterday(declared: Declared, now: dt.datetime) -> dg.RunRequest | dg.SkipReason:
-    """The run of the day before `now`, once however often it is asked for; a reason when there is no such day."""
+    """Requests the run of the day before `now`, only once however often it is called; returns a
+    reason without such a day.
+    """
     day = yesterday(declared.enrichment, now)
     if declared.days.has_partition_key(day):
         return dg.RunRequest(run_key=day, partition_key=day, tags=NIGHT_FIRST)

@@ -1,4 +1,4 @@
-"""A pass of a stream as a job: what is new of an enrichment's input is enriched, checked and published."""
+"""A pass of a stream as a job: new input of an enrichment is enriched, checked and published."""
 
 from collections.abc import Sequence
 
@@ -13,14 +13,14 @@ from orchestration.dagster.resources import SparkProgram
 
 
 class StreamPass(dg.Config):
-    """Of which enrichment. most_files: in one batch; 0: all that are new."""
+    """The enrichment of the pass. most_files: in a batch; 0: all that are new."""
 
     enrichment: str
     most_files: int = 0
 
 
 def stream_job(all_declared: Sequence[Declared]) -> dg.JobDefinition:
-    """The job; the sensor that reports days reports what it published."""
+    """Returns the job; the sensor that reports days reports what it published."""
 
     @dg.op(name=shared_name(all_declared, "enrich_what_is_new"), pool=POOL, out=dg.Out(dg.Nothing))
     def enrich_what_is_new(context: dg.OpExecutionContext, config: StreamPass, tidegate_spark: SparkProgram) -> None:
@@ -39,7 +39,7 @@ def stream_job(all_declared: Sequence[Declared]) -> dg.JobDefinition:
 def _enrich_what_is_new(
     context: dg.OpExecutionContext, config: StreamPass, declared: Declared, spark: SparkProgram
 ) -> None:
-    from jobs.process.day_pipeline import DayPipeline  # they take pandas, which definitions load without
+    from jobs.process.day_pipeline import DayPipeline  # they import pandas, which definitions load without
     from jobs.streams.stream_pipeline import BatchPublished, StreamEnded, StreamStarting, run_stream
 
     pipeline = DayPipeline(

@@ -1,1 +1,1 @@
-"""The assets of an enrichment, and what Dagster is told of their days."""
+"""The assets of an enrichment, and the events of their days."""

@@ -1,4 +1,6 @@
-"""The data-quality checks as Dagster knows them: declared from the catalogue, answered from the verdicts of the run."""
+"""The data-quality checks in Dagster: the catalogue declares them, and the verdicts of a run are
+their results.
+"""
 
 import warnings
 from collections.abc import Iterator
@@ -24,9 +26,10 @@ PLANNED = AssetCheckExecutionRecordStatus.PLANNED.value
 
 
 def check_specs(declared: Declared) -> list[dg.AssetCheckSpec]:
-    """One per check of the catalogue; those of severity error block."""
+    """Returns a spec per check of the catalogue; checks of severity error block."""
     with warnings.catch_warnings():
-        # Without its partition a check has one state for all days, and a backfill overwrites it day by day.
+        # Without its partition a check has the same state for all days, and a backfill overwrites
+        # it day by day.
         warnings.simplefilter("ignore", dg.PreviewWarning)
         return [
             dg.AssetCheckSpec(
@@ -41,9 +44,11 @@ def check_specs(declared: Declared) -> list[dg.AssetCheckSpec]:
 
 
 def judged(declared: Declared, record: DayRecord) -> list[Verdict]:
-    """The verdicts that are results: of each check that ran, and of one that holds the day back as it did not run.
+    """Returns the verdicts that are results: of each check that ran, and of a check that holds the
+    day back because it did not run.
 
-    Any other check has no result for the day: Dagster knows passed and failed only, and it was neither.
+    Any other check has no result for the day: Dagster knows only passed and failed, and the check
+    did neither.
     """
     verdicts = {verdict.check: verdict for verdict in record.verdicts}
     absent = (Verdict(check.name, "not_run", check.severity, "Not run.") for check in catalogue.checks(declared.facts))
@@ -52,7 +57,9 @@ def judged(declared: Declared, record: DayRecord) -> list[Verdict]:
 
 
 def outputs_of_checks(context: dg.OpExecutionContext) -> Iterator[dg.Output[None]]:
-    """What a step yields whose results are events: Dagster wants an output for each of its checks."""
+    """Yields the outputs of a step that logs its results as events: Dagster wants an output for
+    each of its checks.
+    """
     for output in context.assets_def.check_specs_by_output_name:
         yield dg.Output(None, output_name=output)
 
@@ -60,7 +67,7 @@ def outputs_of_checks(context: dg.OpExecutionContext) -> Iterator[dg.Output[None
 def check_evaluations(
     instance: dg.DagsterInstance, declared: Declared, record: DayRecord, report: str
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """The results of a day, for its last materialization."""
+    """Yields the results of a day, for its last materialization."""
     target = _last_materialization(instance, declared, record.facts.day)
     for verdict in judged(declared, record):
         yield dg.AssetCheckEvaluation(
@@ -77,7 +84,9 @@ def check_evaluations(
 
 
 def _last_materialization(instance: dg.DagsterInstance, declared: Declared, day: str) -> TargetMaterialization | None:
-    """The day's last materialization: Dagster counts a result for the materialization that it names, and no other."""
+    """Returns the day's last materialization: Dagster counts a result only for the materialization
+    that it names.
+    """
     of_day = dg.AssetRecordsFilter(declared.key, asset_partitions=[day])
     found = instance.fetch_materializations(of_day, limit=1).records
     if not found:
@@ -86,16 +95,17 @@ def _last_materialization(instance: dg.DagsterInstance, declared: Declared, day:
 
 
 def withdraw_planned(instance: dg.DagsterInstance, declared: Declared, day: str, run_id: str) -> None:
-    """Take back that the run would check the day, for the checks that it has no result of.
+    """Withdraws the run's plan to check the day, for the checks without a result from it.
 
-    Dagster shows a check that a failed run had planned as failed, and has no call that takes the plan back.
+    Dagster shows a check that a failed run had planned as failed, and has no call that withdraws
+    the plan.
     """
     _delete(instance, declared, day, run_id, Executions.c.execution_status == PLANNED)
 
 
 def withdraw_planned_by_ended_runs(instance: dg.DagsterInstance, declared: Declared, day: str) -> None:
-    """The same for all runs of the day that have ended, as when one was killed: nothing else takes their plans back
-    once a later run reports the day.
+    """Withdraws the plans of all runs of the day that have ended, such as a killed run: nothing
+    else withdraws them once a later run reports the day.
     """
     storage = instance.event_log_storage
     assert isinstance(storage, SqlEventLogStorage)
@@ -114,7 +124,9 @@ def withdraw_planned_by_ended_runs(instance: dg.DagsterInstance, declared: Decla
 
 
 def withdraw_results_without_run(instance: dg.DagsterInstance, declared: Declared, day: str) -> None:
-    """Make room for new results that belong to no run: Dagster keeps one per check and day, and refuses the next."""
+    """Makes room for new results that belong to no run: Dagster keeps a single such result per
+    check and day, and refuses the next.
+    """
     _delete(instance, declared, day, RUNLESS_RUN_ID)
 
 
@@ -122,7 +134,7 @@ def _delete(
     instance: dg.DagsterInstance, declared: Declared, day: str, run_id: str, *conditions: ColumnElement[bool]
 ) -> None:
     storage = instance.event_log_storage
-    assert isinstance(storage, SqlEventLogStorage)  # SQLite and PostgreSQL, the only ones of home.py
+    assert isinstance(storage, SqlEventLogStorage)  # home.py knows only SQLite and PostgreSQL
     of_day = (
         Executions.c.asset_key == declared.key.to_string(),
         Executions.c.partition == day,

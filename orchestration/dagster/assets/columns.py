@@ -1,4 +1,4 @@
-"""The columns of an enriched table: what they are, and which columns of the input each is made from."""
+"""Describes the columns of an enriched table, and from which input columns each is made."""
 
 from collections.abc import Iterable, Sequence
 
@@ -30,9 +30,10 @@ def added(declared: Declared) -> list[tuple[str, str]]:
 
 
 def lineage(declared: Declared, input_columns: Sequence[str] = ()) -> dg.TableColumnLineage:
-    """An input column comes from itself; what a lookup adds, from the columns that its keys are made of.
+    """Returns the lineage: an input column comes from itself; a column that a lookup adds comes
+    from the columns of its keys.
 
-    input_columns: of the day that was read; without them the lineage is that of the answers only.
+    input_columns: of the day that was read; without them the lineage covers only the answers.
     """
     by_lower_name = {name.lower(): name for name in input_columns}
     sources = {name: [name] for name in input_columns}

@@ -1,4 +1,6 @@
-"""What Dagster is told of one day by one run of it: observations, materializations, links, all from plain facts."""
+"""Makes the events that a run reports to Dagster about a day: observations, materializations and
+links, from plain facts.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,7 +32,9 @@ class DayEvents:
         return metadata.report_url(self.declared.name, self.day)
 
     def links(self, *, report: bool = True) -> dict[str, dg.MetadataValue]:
-        """report: whether the day has a page by the time that somebody follows its link."""
+        """Returns links to the day's pages. report: whether the day has a report by the time that
+        somebody follows the link.
+        """
         return {
             **({"report": dg.MetadataValue.url(self.report)} if report else {}),
             "spark_log": dg.MetadataValue.url(metadata.log_url(self.declared.name, self.day, self.run_id)),
@@ -40,7 +44,9 @@ class DayEvents:
     def word(
         self, state: str, reason: str, next_step: str, more: Mapping[str, Any] | None = None
     ) -> dg.AssetObservation:
-        """Dagster shows no metadata of a failed step and leaves the last success standing: this stands beside it."""
+        """Returns an observation of the day's state: Dagster shows no metadata of a failed step and
+        keeps showing the last success.
+        """
         has_page = (
             state not in (RUNNING, PUBLISHED) or Path(REPORTS, self.declared.name, self.day, "index.html").exists()
         )
@@ -60,19 +66,22 @@ class DayEvents:
         )
 
     def _cause(self, state: str, reason: str) -> str:
-        """The same words for all days that fail for the same reason: whoever is told once per cause counts by it."""
+        """Returns the same text for all days that fail for the same reason, so that alerts are sent
+        once per cause.
+        """
         services = [lookup.service_name for lookup in self.declared.enrichment.lookups]
-        begins = reason.removeprefix(f"{self.declared.name}: service ")  # as of one that was down before the first call
+        begins = reason.removeprefix(f"{self.declared.name}: service ")  # if the service was down before the first call
         for service in services:
             if state.startswith("stopped") and begins.startswith((f"{service} ", f"{service}:")):
-                return f"{service} {state}"  # whoever asks it
-        cause = reason.partition(LOG_SAYS_MORE)[0]  # the log is of one run
+                return f"{service} {state}"  # for every enrichment that calls it
+        cause = reason.partition(LOG_SAYS_MORE)[0]  # the log belongs to a single run
         return f"{self.declared.name} {state}: {cause.replace(self.day, '<day>')}"
 
     def report_record(
         self, record: DayRecord, reported: Mapping[str, Any]
     ) -> Iterator[dg.AssetObservation | dg.AssetMaterialization]:
-        """What came of the day, in numbers too: red or green; what was read for it, how many rows are dead letters.
+        """Yields the result of the day with its figures: published or held back, the input that was
+        read, the dead letters.
 
         reported: its figures.
         """
@@ -100,7 +109,9 @@ class DayEvents:
             )
 
     def _has_dead_letters_table(self, record: DayRecord) -> bool:
-        """The first dead letter makes the table: days before it have none that could be shown as materialized."""
+        """Returns whether the table exists: the first dead letter makes it, so earlier days have
+        nothing to materialize.
+        """
         return record.dead_letters > 0 or metadata.is_table(self.declared.dead_letters_table)
 
     def published(self, record: DayRecord, reported: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,7 +126,9 @@ class DayEvents:
 
 
 def data_version(record: DayRecord) -> dg.DataVersion:
-    """Of a published day: another one when the declaration is, or when the day was published again."""
+    """Returns the data version of a published day: it changes with the declaration and with each
+    publication of the day.
+    """
     return dg.DataVersion(f"{record.facts.declared.fingerprint}-{record.published_version}")
 
 

@@ -1,4 +1,4 @@
-"""How a day stands: the last that its runs told Dagster about it."""
+"""The status of a day: the last observation of it that a run reported to Dagster."""
 
 import datetime as dt
 from collections.abc import Iterator
@@ -29,7 +29,9 @@ ENRICHMENT = "tidegate/enrichment"  # tag of a run, by its job
 
 @dataclass(frozen=True)
 class StatusEvent:
-    """One observation of a day, as its run made it. cause: the same for days that fail for the same reason."""
+    """A single observation of a day, as its run made it. cause: the same for days that fail for the
+    same reason.
+    """
 
     number: int  # in the order of Dagster's log
     at: dt.datetime
@@ -44,14 +46,14 @@ class StatusEvent:
 
 
 def latest_status(instance: DagsterInstance, declared: Declared, day: str) -> StatusEvent | None:
-    """What was told of the day last. None when no run ever spoke of it."""
+    """Returns the day's last observation; None if no run reported any."""
     of_day = dg.AssetRecordsFilter(declared.key, asset_partitions=[day])
     found = instance.fetch_observations(of_day, limit=1).records
     return _word(found[0], declared) if found else None
 
 
 def status_events(instance: DagsterInstance, declared: Declared, number: int) -> Iterator[StatusEvent]:
-    """All that was told of any day after `number`, oldest first."""
+    """Yields all observations of any day after `number`, oldest first."""
     more = True
     while more:
         after = dg.AssetRecordsFilter(declared.key, after_storage_id=number)
@@ -63,30 +65,30 @@ def status_events(instance: DagsterInstance, declared: Declared, number: int) ->
 
 
 def last_number(instance: DagsterInstance, declared: Declared) -> int:
-    """Of the last word about any day; 0 when there is none."""
+    """Returns the number of the last observation of any day; 0 without any."""
     found = instance.fetch_observations(declared.key, limit=1).records
     return found[0].storage_id if found else 0
 
 
 def published_times(declared: Declared, day: str) -> list[dt.datetime]:
-    """When runs of Dagster or of a command published the day."""
+    """Returns the times at which runs of Dagster or of a command published the day."""
     times = [record.published_at for record in run_records.load(declared.name, day) if record.published_at]
     return [dt.datetime.fromisoformat(time) for time in times]
 
 
 def unfinished_runs(instance: DagsterInstance, declared: Declared, day: str) -> list[dg.DagsterRun]:
-    """That wait or are at work, for this day alone or with others."""
+    """Returns the runs that wait or are at work for this day, alone or with other days."""
     return _runs(instance, declared, day, RunsFilter(statuses=UNFINISHED))
 
 
 def failed_runs(instance: DagsterInstance, declared: Declared, day: str) -> list[dg.DagsterRun]:
-    """The same that failed since the day began, the last one first."""
+    """Returns the runs of this day that failed since the day began, the last first."""
     since = day_begin(day, declared.enrichment.zone)
     return _runs(instance, declared, day, RunsFilter(statuses=[DagsterRunStatus.FAILURE], created_after=since))
 
 
 def days_of_run(declared: Declared, run: dg.DagsterRun) -> list[str]:
-    """One, a range, or none."""
+    """Returns the days of a run of this enrichment: a single day, a range, or none."""
     if run.tags.get(ENRICHMENT) != declared.name and declared.key not in (run.asset_selection or ()):
         return []
     day = run.tags.get(PARTITION_NAME_TAG, "")

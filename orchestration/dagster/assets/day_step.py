@@ -1,4 +1,6 @@
-"""The days of a run of Dagster, one or a range: the day pipeline carries them out, and Dagster is told its events."""
+"""Runs a day or a range of days in Dagster: the day pipeline carries them out, and its events are
+reported to Dagster.
+"""
 
 import contextlib
 import multiprocessing
@@ -41,12 +43,15 @@ Event = dg.MaterializeResult[None] | dg.Output[None]
 
 
 def enrich_days(context: dg.AssetExecutionContext, declared: Declared, spark: SparkProgram) -> Iterator[Event]:
-    """Enrich, check and publish the days of the run, and only then materialize each; its checks are told in every case.
+    """Enriches, checks and publishes the days of the run, and only then materializes each; its
+    checks are reported in every case.
 
     Raises:
-        dagster.Failure: A day is not published; one sentence says why. Only a crash is retried automatically.
+        dagster.Failure: A day is not published; a sentence says why. Only a crash is retried
+            automatically.
     """
-    run = DaysRun(context.op_execution_context, declared, spark)  # with the other Dagster calls what it has deprecated
+    # the other context makes Dagster call what it has deprecated
+    run = DaysRun(context.op_execution_context, declared, spark)
     run.withdraw_checks_of_ended_runs()
     try:
         yield from run.carry_out()
@@ -63,10 +68,11 @@ def _read_mode(tags: Mapping[str, str]) -> modes.Mode:
 
 
 class DaysRun:
-    """One run of one or several days, and how it speaks to Dagster.
+    """A run of one or several days, and its reports to Dagster.
 
-    Of one day the step yields the materialization. Of several it logs one for each, as Dagster takes what a step yields
-    for all its days alike. The results of checks are logged.
+    For a single day the step yields the materialization. For several days it logs a materialization
+    for each, because Dagster applies what a step yields to all its days alike. The results of
+    checks are logged.
     """
 
     def __init__(self, context: dg.OpExecutionContext, declared: Declared, spark: SparkProgram) -> None:
@@ -74,13 +80,13 @@ class DaysRun:
         self._context = context
         self._declared = declared
         self._mode = _read_mode(context.run.tags)
-        self._run_id = f"{context.run_id}-{tries}" if tries else context.run_id  # no two tries write into one folder
+        self._run_id = f"{context.run_id}-{tries}" if tries else context.run_id  # each try writes into another folder
         self._run_ids: dict[str, str] = {}  # of each day that is run
         self._days = list(context.partition_keys)
         self._several = len(self._days) > 1
         self._tell_every = spark.tell_every
         self._began = now()
-        self._at_work = ""  # the day that is running
+        self._at_work = ""  # the running day
         self._judged: DayRecord | None = None  # its record, once its files are checked
         self._tally = DaysTally(self._days)
         self._log_progress = ProgressLog(context.log.info)
@@ -94,13 +100,15 @@ class DaysRun:
         )
 
     def carry_out(self) -> Iterator[Event]:
-        """Run the days. Raises dagster.Failure when some are not published or not summarized; the others are."""
+        """Runs the days. Raises dagster.Failure when some are not published or not summarized; the
+        others are.
+        """
         try:
             yield from self._days_that_stand()
             yield from self._run(self._days_to_run())
         except dg.DagsterExecutionInterruptedError as cancel:
             self._tell_interrupted()
-            # passed on as it is, the policy for crashes would start the cancelled days anew
+            # if it were raised unchanged, the policy for crashes would restart the cancelled days
             raise self._failure() from cancel
         except Exception:
             if self._judged is not None:
@@ -125,9 +133,11 @@ class DaysRun:
     def _events(self, day: str) -> DayEvents:
         return DayEvents(self._declared, day, self._run_ids.get(day, self._run_id))
 
-    # -- what is run ---------------------------------------------------------------------------------------------------
+    # -- the days to run ---------------------------------------------------------------------------
     def _days_that_stand(self) -> Iterator[Event]:
-        """A replay leaves a day without dead letters as it is; a day that cannot be replayed or remapped is red."""
+        """Materializes days that a replay leaves unchanged, without dead letters; marks days that
+        cannot be replayed or remapped as red.
+        """
         if self._mode not in (modes.REPLAY, modes.REMAP):
             return
         for day in self._days:
@@ -161,7 +171,9 @@ class DaysRun:
         return None
 
     def _days_to_run(self) -> list[str]:
-        """Those left; of several not those that an earlier try of this run has published, and told."""
+        """Returns the remaining days; of several, without those that an earlier try of this run has
+        published and reported.
+        """
         days = self._tally.left
         if not self._several:
             return days
@@ -180,7 +192,9 @@ class DaysRun:
         )
 
     def _allow_time_for(self, days: int) -> None:
-        """Dagster ends a run that takes longer than one day may take."""
+        """Extends the run's time limit by the number of days: Dagster ends a run that exceeds the
+        limit of a day.
+        """
         longest = self._context.instance.run_monitoring_max_runtime_seconds  # 0: no limit
         if longest and MAX_RUNTIME_SECONDS_TAG not in self._context.run.tags:
             tags = {MAX_RUNTIME_SECONDS_TAG: str(longest * max(1, days))}
@@ -203,7 +217,7 @@ class DaysRun:
                 outcome = self._advised(DayOutcome(day, self._events(day).run_id, FAILED, str(error)))
                 yield from self._tell(self._pipeline.record(outcome, self._began))
 
-    # -- what is told --------------------------------------------------------------------------------------------------
+    # -- reports to Dagster ------------------------------------------------------------------------
     def _tell(self, event: DayEvent) -> Iterator[Event]:
         match event:
             case DayStage():
@@ -244,7 +258,9 @@ class DaysRun:
         self._warn(outcome)
 
     def _materialized(self, record: DayRecord, figures: Mapping[str, Any]) -> Iterator[Event]:
-        """Then its check results: Dagster takes them for those of this materialization."""
+        """Materializes the day and then reports its check results, which Dagster assigns to this
+        materialization.
+        """
         day = record.facts.day
         self._tally.published.append(day)
         values = self._events(day).published(record, figures)
@@ -260,7 +276,7 @@ class DaysRun:
     def _tell_checks(self, record: DayRecord) -> None:
         report = self._events(record.facts.day).report
         for evaluation in check_evaluations(self._context.instance, self._declared, record, report):
-            self._context.log_event(evaluation)  # type: ignore[arg-type]  # it takes one; its type does not say so
+            self._context.log_event(evaluation)  # type: ignore[arg-type]  # it takes an evaluation, too
 
     def _tell_unwritten(self, outcome: DayOutcome) -> None:
         self._at_work = ""
@@ -283,7 +299,7 @@ class DaysRun:
         self._context.log_event(self._events(day).word(state, reason, after, more))
 
     def _tell_interrupted(self) -> None:
-        """Tell of the day at work, or that comes next, that the run was ended from outside."""
+        """Reports for the running day, or for the next, that the run was ended from outside."""
         day = self._at_work or next(iter(self._tally.left), None)
         if day is None:
             return
@@ -293,9 +309,10 @@ class DaysRun:
         self._pipeline.render()
 
     def _interruption(self) -> tuple[str, str, str]:
-        """State, reason and next step of a run that was ended from outside: by a person, or by what killed its worker.
+        """Returns state, reason and next step of a run that was ended from outside: by a person, or
+        by whatever killed its worker.
 
-        Dagster starts a killed run again, once, but not always one of a backfill.
+        Dagster restarts a killed run once, but not always a run of a backfill.
         """
         worker = multiprocessing.parent_process()
         again = f"To have the day, {run_again(self._declared.enrichment)}"

@@ -1,4 +1,4 @@
-"""What became of the days of a run, and the failure that says so."""
+"""Collects the results of the days of a run, and makes the failure that reports them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,9 @@ class Red:
 
 @dataclass
 class DaysTally:
-    """unmade: summary and day, and why it is not made. crashed: whether Spark broke off."""
+    """The results so far. unmade: summary and day, and why it is not made. crashed: whether Spark
+    broke off.
+    """
 
     days: list[str]
     published: list[str] = field(default_factory=list)
@@ -28,7 +30,7 @@ class DaysTally:
 
     @property
     def left(self) -> list[str]:
-        """The days of which nothing is known yet."""
+        """The days without a result so far."""
         return [day for day in self.days if day not in self.red and day not in self.published]
 
     @property
@@ -36,7 +38,9 @@ class DaysTally:
         return bool(self.red or self.unmade)
 
     def failure(self, links: Mapping[str, dg.MetadataValue]) -> dg.Failure:
-        """Only a crash is retried. links: of the day, where there is one."""
+        """Returns the failure of the run. Only a crash is retried. links: of the day, for a single
+        day.
+        """
         if len(self.days) > 1:
             return dg.Failure(self._count_several(), metadata=NEXT_STEP, allow_retries=self.crashed)
         red = next(iter(self.red.values()), Red("it ended without a reason.", "See the log of the run."))
@@ -45,7 +49,7 @@ class DaysTally:
 
     def _count_several(self) -> str:
         left, red = self.left, list(self.red.items())
-        if left or self.crashed:  # what ended the run before its last day was over comes first
+        if left or self.crashed:  # the day that ended the run early comes first
             red = red[-1:] + red[:-1]
         named = " ".join(f"{day}: {one.reason.rstrip('.')}." for day, one in red[:NAMED])
         more = f" {len(red) - NAMED} more." if len(red) > NAMED else ""

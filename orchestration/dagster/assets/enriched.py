@@ -1,4 +1,6 @@
-"""The assets of an enrichment: what comes in, the enriched days, and the small tables made from them."""
+"""The assets of an enrichment: its input, the enriched days, and the small tables made from
+them.
+"""
 
 import datetime as dt
 import os
@@ -18,14 +20,14 @@ from orchestration.dagster.assets.checks import check_specs
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.resources import SparkProgram
 
-DAYS_PER_RUN = "TIDEGATE_DAYS_PER_RUN"  # of a backfill, in one Spark application; 1 for a run and a Spark each
+DAYS_PER_RUN = "TIDEGATE_DAYS_PER_RUN"  # of a backfill, in a single Spark application; 1 for a run and a Spark each
 RED_DAYS = "A day that is not published says why under Events: state, reason, next step, what readers see."
 POOL = "spark"  # runs of Spark on this machine at a time: dagster.yaml
-LOOK_BACK = dt.timedelta(days=7)  # what comes later is left to a person, who backfills
+LOOK_BACK = dt.timedelta(days=7)  # later changes are left to a person, who backfills
 CRASH = dg.RetryPolicy(max_retries=1, delay=15)  # s; longer than a killed Spark needs to be gone
 
-# where an asset of the project writes the input: a day of the last week is run when its input was updated. A day that
-# was never run is left alone until then, as its calls may cost
+# For an input that an asset of the project writes: runs a day of the last week when its input was
+# updated. A day that was never run is left alone until then, because its calls may cost money.
 AFTER_INPUT = (
     dg.AutomationCondition.any_deps_updated().since(
         dg.AutomationCondition.newly_requested() | dg.AutomationCondition.newly_updated()
@@ -38,9 +40,9 @@ AFTER_INPUT = (
 
 
 def day_asset(declared: Declared, **fields: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """`dg.asset` with a partition per day, of which a backfill takes several per run.
+    """Returns `dg.asset` with a partition per day, of which a backfill takes several per run.
 
-    The same for every asset of a job, else Dagster makes a run per day.
+    It is the same for every asset of a job; otherwise Dagster makes a run per day.
     """
     days = dg.BackfillPolicy.multi_run(int(os.environ.get(DAYS_PER_RUN, "31")))
     with warnings.catch_warnings():
@@ -56,7 +58,7 @@ def day_asset(declared: Declared, **fields: Any) -> Callable[[Callable[..., Any]
 
 
 def raw_asset(declared: Declared) -> dg.AssetSpec:
-    """The input, written by somebody else; each run observes the day it read."""
+    """Returns the input, written by somebody else; each run observes the day it read."""
     enrichment = declared.enrichment
     kind = enrichment.input.format
     what = f"The days of the {kind.title()} table" if kind in TABLES else f"Files by day ({kind}) at"
@@ -94,7 +96,7 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
         },
         pool=POOL,
         retry_policy=CRASH,
-        output_required=False,  # a run of several days materializes each by itself, and makes the summaries too
+        output_required=False,  # a run of several days materializes each day itself, and makes the summaries too
     )
     def enriched(context: dg.AssetExecutionContext, tidegate_spark: SparkProgram) -> Iterator[day_step.Event]:
         yield from day_step.enrich_days(context, declared, tidegate_spark)
@@ -103,8 +105,9 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
 
 
 def _freshness_policy(declared: Declared) -> dg.FreshnessPolicy | None:
-    """Dagster's own, for its badges and alerts. It looks at the last materialization of any day, so a backfill pleases
-    it: the check published_in_time looks at the day that is due. A table whose days have ended is never due.
+    """Returns Dagster's freshness policy, for its badges and alerts. It looks at the last
+    materialization of any day, so a backfill satisfies it: the check published_in_time looks at the
+    day that is due. A table whose days have ended is never due.
     """
     if declared.enrichment.publish_by is None or declared.enrichment.end is not None:
         return None
@@ -114,7 +117,9 @@ def _freshness_policy(declared: Declared) -> dg.FreshnessPolicy | None:
 
 
 def dead_letters_asset(declared: Declared) -> dg.AssetSpec:
-    """The rows that got no answer. Once there is a table, each run that publishes a day materializes its part."""
+    """Returns the asset of rows without an answer. Once the table exists, each run that publishes a
+    day materializes its part.
+    """
     kept = {lookup.name: ", ".join(lookup.dead_letters) for lookup in declared.facts.lookups if lookup.dead_letters}
     return dg.AssetSpec(
         declared.dead_letters_key,

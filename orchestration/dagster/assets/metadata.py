@@ -1,4 +1,4 @@
-"""What Dagster shows of a day: metadata keys and values from the record of its run."""
+"""Makes the metadata that Dagster shows of a day from the record of its run."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def log_url(enrichment: str, day: str, run_id: str) -> str:
 
 
 def runbook(declared: Declared) -> dict[str, dg.MetadataValue]:
-    """Where it is written what to do; nothing where none is declared."""
+    """Returns the link to the declared runbook; empty without a runbook."""
     url = declared.enrichment.runbook
     return {} if url is None else {"runbook": dg.MetadataValue.url(url)}
 
@@ -35,9 +35,11 @@ def shown(declared: Declared) -> dict[str, str]:
 
 
 def figures_metadata(record: DayRecord, latest: Sequence[DayRecord] | None = None) -> dict[str, Any]:
-    """Counts and times of a run: integers and floats, so that Dagster plots them over the days.
+    """Returns counts and times of a run as integers and floats, so that Dagster plots them over the
+    days.
 
-    latest: the last record of every day, from who has read them already: there may be hundreds.
+    latest: the last record of every day, from a caller that has already read them: there may be
+    hundreds.
     """
     figures = record.figures
     metadata: dict[str, Any] = {
@@ -68,7 +70,7 @@ def figures_metadata(record: DayRecord, latest: Sequence[DayRecord] | None = Non
 
 
 def checks_in_words(record: DayRecord) -> str:
-    """As `14 passed, not run: input_day_complete`."""
+    """Returns text such as `14 passed, not run: input_day_complete`."""
     passed = sum(verdict.status == "passed" for verdict in record.verdicts)
     others = {"failed": "red", "not_run": "not run"}
     named = [
@@ -80,7 +82,9 @@ def checks_in_words(record: DayRecord) -> str:
 
 
 def _days(since: str, until: str) -> float:
-    """0 for an answer of the run itself: Spark keeps microseconds, a record's times fewer."""
+    """Returns the days between two times; 0 for an answer of the run itself: Spark keeps
+    microseconds, a record's times fewer digits.
+    """
     seconds = (dt.datetime.fromisoformat(until) - dt.datetime.fromisoformat(since)).total_seconds()
     return max(0.0, round(seconds / 86_400, 3))
 
@@ -91,7 +95,9 @@ def _declaration(declared: DeclaredFacts) -> str:
 
 
 def _declaration_changed(record: DayRecord, latest: Sequence[DayRecord] | None) -> str:
-    """The fields that the run before this one, of whatever day, was declared otherwise in."""
+    """Returns the fields whose declaration differs from that of the run before this run, of
+    whatever day.
+    """
     known = run_records.latest(record.facts.declared.enrichment) if latest is None else latest
     earlier = [one for one in known if one.facts.started_at < record.facts.started_at]
     before = max(earlier, key=lambda one: one.facts.started_at, default=None)
@@ -108,7 +114,7 @@ def _declaration_changed(record: DayRecord, latest: Sequence[DayRecord] | None) 
 
 def _lookup_metadata(lookup: LookupMetrics) -> dict[str, Any]:
     metadata: dict[str, Any] = {f"rows_{outcome}": lookup.outcomes.get(outcome, 0) for outcome in OUTCOMES}
-    sent = lookup.requests  # where nobody counts them, as for a function, an attempt is a request
+    sent = lookup.requests  # without a count of requests, as for a function, an attempt is a request
     metadata |= {
         "requests_sent": lookup.calls if sent is None else sent.sent,
         "requests_retried": lookup.retried if sent is None else sent.retried,
@@ -153,7 +159,7 @@ def published_metadata(declared: Declared, record: DayRecord) -> dict[str, Any]:
 
 
 def is_table(path: str) -> bool:
-    """Whether readers find a table there."""
+    """Returns whether readers find a table at this path."""
     from jobs.tables.delta.delta_log import table_at
 
     try:
@@ -167,7 +173,7 @@ def readers_see(declared: DeclaredFacts, day: str) -> str:
 
     try:
         table = table_at(declared.table)
-    except TidegateError as error:  # why the day failed is not to be lost for it
+    except TidegateError as error:  # this error must not hide why the day failed
         return f"not known: {error}"
     if table is None:
         return "nothing: no day is published yet"

@@ -1,1 +1,1 @@
-"""What Dagster looks at all the time: days to start, days to report, people to alert."""
+"""Dagster's sensors: they start days, report days, and alert people."""

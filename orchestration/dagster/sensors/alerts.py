@@ -1,7 +1,9 @@
-"""Who has to know: one message per cause and night, and one when it is over, to a webhook.
+"""Alerts people: posts a message per cause and night to a webhook, and another when the cause is
+over.
 
-What was sent is kept in the sensor's cursor. A message that cannot be delivered is tried again at the next look, and
-those after it wait for it; one that was delivered just before Dagster died is sent twice.
+The sensor's cursor keeps what was sent. A message that cannot be delivered is tried again at the
+next look, and later messages wait for it; a message that was delivered just before Dagster died is
+sent twice.
 """
 
 import dataclasses
@@ -34,7 +36,7 @@ NIGHT_ENDS = dt.timedelta(hours=12)  # after midnight, UTC
 
 @dataclass(frozen=True)
 class Message:
-    """text is for people, the rest for machines. state: not published, or published."""
+    """text is for people, the other fields for machines. state: not published, or published."""
 
     text: str
     state: str
@@ -46,7 +48,9 @@ class Message:
 
 @dataclass
 class Open:
-    """A cause that was told, and whom it keeps: enrichment and day of each. since: the last time it struck."""
+    """A reported cause and its unpublished days: enrichment and day of each. since: the last time
+    it occurred.
+    """
 
     night: str
     since: str
@@ -55,7 +59,9 @@ class Open:
 
 @dataclass
 class AlertCursor:
-    """The cursor: how far each enrichment's words were read, which causes are open, which deadlines were looked at."""
+    """The cursor: how far each enrichment's observations were read, which causes are open, which
+    deadlines were checked.
+    """
 
     read: dict[str, int] = field(default_factory=dict)
     open: dict[str, Open] = field(default_factory=dict)
@@ -71,7 +77,9 @@ class AlertCursor:
 
 
 def alerts(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.SensorDefinition:
-    """One sensor for all enrichments, so that a service that is down is one message however many ask it."""
+    """Returns the sensor for all enrichments: a service that is down causes a single message,
+    however many enrichments call it.
+    """
 
     @dg.sensor(
         name=shared_name(all_declared, "alerts"),
@@ -92,7 +100,7 @@ def alerts(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.SensorD
             for message in news(context.instance, all_declared, reported, now()):
                 post(webhook, dataclasses.asdict(message))
                 sent += 1
-        except OSError as error:  # the message stays untold, and is tried again
+        except OSError as error:  # the message counts as unsent, and is tried again
             failed = f"The webhook{host(webhook)} took {sent} messages, then none: {reason(error)}."
             return dg.SensorResult(skip_reason=failed, cursor=reported.to_json())
         return dg.SensorResult(skip_reason=f"{sent} messages sent.", cursor=reported.to_json())
@@ -103,10 +111,12 @@ def alerts(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.SensorD
 def news(
     instance: dg.DagsterInstance, all_declared: Sequence[Declared], reported: AlertCursor, now: dt.datetime
 ) -> Iterator[Message]:
-    """What is to be said. `told` counts a message as sent when the next one is asked for, not before."""
+    """Yields the messages to send. The cursor counts a message as sent only when the next message
+    is requested.
+    """
     by_name = {declared.name: declared for declared in all_declared}
     for declared in all_declared:
-        if declared.name not in reported.read:  # what was before the first look is known to those who look now
+        if declared.name not in reported.read:  # events before the first look are not reported
             reported.read[declared.name] = last_number(instance, declared)
             reported.missed[declared.name] = day_due(declared.enrichment, now) or ""
         for word in status_events(instance, declared, reported.read[declared.name]):
@@ -135,7 +145,9 @@ def _failed(word: StatusEvent, declared: Declared, reported: AlertCursor) -> Ite
 def _missed(
     instance: dg.DagsterInstance, declared: Declared, reported: AlertCursor, now: dt.datetime
 ) -> Iterator[Message]:
-    """A deadline that passes without the day, where no cause was told yet: the run is late, or never began."""
+    """Yields a message if a deadline passed without the day and no cause was reported: the run is
+    late, or never began.
+    """
     day = day_due(declared.enrichment, now)
     if day is None or reported.missed.get(declared.name) == day:
         return
@@ -144,7 +156,8 @@ def _missed(
     if not published_times(declared, day) and not at_work and until is not None:
         cause = f"{declared.name} {day} late"
         page, runs = _page(declared, day), "no run of it has failed"
-        if failed := failed_runs(instance, declared, day):  # without a word, as where a declaration cannot be loaded
+        # without an observation, as when a declaration cannot be loaded
+        if failed := failed_runs(instance, declared, day):
             page, runs = f"runs/{failed[0].run_id}", "a run of it failed, and its page says why"
         text = (
             f"{_who(declared)} {day} not published by {local_time(declared.enrichment, until)}, its deadline; {runs}."

@@ -1,7 +1,8 @@
-"""Runs whose process is gone without a word, as when the machine went down: they end, and their slots are free.
+"""Ends runs whose process disappeared without a report, as when the machine went down, and frees
+their slots.
 
-Dagster's own monitoring notices a killed worker through the server that started it. When that is gone too, nobody
-would for hours (max_runtime_seconds), and the slot would stay taken.
+Dagster's monitoring notices a killed worker through the server that started it. If that server is
+gone too, nothing would notice for hours (max_runtime_seconds), and the slot would stay taken.
 """
 
 import os
@@ -16,7 +17,7 @@ from dagster._core.execution.retries import RetryMode
 from dagster._core.execution.step_dependency_config import StepDependencyConfig
 from dagster._core.executor.base import Executor
 
-STARTED_BY = "tidegate/started_by"  # tag of a run: host:pid:start time of the process that it lives in
+STARTED_BY = "tidegate/started_by"  # tag of a run: host:pid:start time of its process
 AT_WORK = [
     DagsterRunStatus.NOT_STARTED,
     DagsterRunStatus.STARTING,
@@ -26,7 +27,7 @@ AT_WORK = [
 
 
 def identity(pid: int) -> str:
-    """Host, process and its start time, since numbers of processes come back."""
+    """Returns host, process and its start time, because process numbers are reused."""
     try:
         start = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
@@ -39,8 +40,8 @@ def sign(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
 
 
 class SigningExecutor(Executor):
-    """Signs the run in its worker, before its first step: a step may wait for its slot for hours, and one that waits
-    for a run whose worker is dead keeps all others waiting.
+    """Signs the run in its worker, before its first step. A step may wait for its slot for hours,
+    and a run with a dead worker keeps all others waiting.
     """
 
     def __init__(self, steps: Executor) -> None:
@@ -61,11 +62,11 @@ class SigningExecutor(Executor):
 
 def _signing(context: dg.InitExecutorContext) -> SigningExecutor:
     create = multi_or_in_process_executor.executor_creation_fn
-    assert create is not None  # it has one
+    assert create is not None  # this executor has a creation function
     return SigningExecutor(create(context))
 
 
-signing_executor = dg.ExecutorDefinition(  # Dagster's own, but that each run names the process that it lives in
+signing_executor = dg.ExecutorDefinition(  # Dagster's executor, except that each run names its process
     name="signing",
     config_schema=multi_or_in_process_executor.config_schema.as_field(),
     requirements=multi_or_in_process_executor.get_requirements,
@@ -74,9 +75,10 @@ signing_executor = dg.ExecutorDefinition(  # Dagster's own, but that each run na
 
 
 def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Mark as failed what a killed process of this machine left unfinished, and free its slot. Returns the runs.
+    """Marks runs that a killed process of this machine left unfinished as failed, and frees their
+    slots. Returns the runs.
 
-    Dagster then starts them once more, as it does with every run that was killed.
+    Dagster then restarts them once, as it does with every killed run.
     """
     ended = []
     for run in instance.get_runs(RunsFilter(statuses=AT_WORK)):
@@ -91,6 +93,8 @@ def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:
 
 
 def _is_inherited(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Whether the run has its process from the run that it is the second try of: Dagster copies all tags."""
+    """Returns whether the run inherited its process tag from the run that it retries: Dagster
+    copies all tags.
+    """
     before = instance.get_run_by_id(run.parent_run_id) if run.parent_run_id else None
     return before is not None and before.tags.get(STARTED_BY) == run.tags.get(STARTED_BY)

@@ -1,6 +1,8 @@
-"""Days that were published without Dagster, as by `tidegate run`, are told to it: they count as materialized then.
+"""Reports days that were published without Dagster, such as by `tidegate run`, so that they count
+as materialized.
 
-What was published is read from the table's own history, by version; what is known of it, from the record of its run.
+The publications come from the table's history, by version; their figures from the record of each
+run.
 """
 
 import dataclasses
@@ -21,15 +23,15 @@ from orchestration.dagster.assets.day_events import DATA_VERSION_TAG, DayEvents,
 from orchestration.dagster.assets.day_status import unfinished_runs
 from orchestration.dagster.declared import Declared
 
-AT_ONCE = 10  # publications in one look: Dagster gives it a minute, and what is cut off would begin anew for ever
-LENGTH_OF_RUN_ID = 36  # of Dagster's own; a run of ours adds to it
+AT_ONCE = 10  # publications per look: Dagster allows it a minute, and a look that is cut off would restart for ever
+LENGTH_OF_RUN_ID = 36  # of a Dagster run; our runs append to it
 NOTHING_YET = -1
 Event = dg.AssetMaterialization | dg.AssetObservation
 
 
 @dataclass(frozen=True)
 class Publication:
-    """One commit that made a run's files the day that readers see."""
+    """A commit that made a run's files the day that readers see."""
 
     version: int
     day: str
@@ -38,9 +40,11 @@ class Publication:
 
 
 def tell_publications(instance: dg.DagsterInstance, declared: Declared, after: int) -> tuple[list[str], int]:
-    """Report the table's versions after this one to Dagster. Returns their days, and the last version reported.
+    """Reports the table's versions after this version to Dagster. Returns their days, and the last
+    version reported.
 
-    Each version is reported once. A version that a run of Dagster published is skipped: that run reports it.
+    Each version is reported once. A version that a run of Dagster published is skipped: that run
+    reports it.
     """
     found, last = news(instance, declared, after)
     latest = run_records.latest(declared.name) if found else []
@@ -52,10 +56,12 @@ def tell_publications(instance: dg.DagsterInstance, declared: Declared, after: i
 def news(
     instance: dg.DagsterInstance, declared: Declared, after: int
 ) -> tuple[list[tuple[Publication, DayRecord]], int]:
-    """What Dagster does not know of the versions after this one, each day's last only; up to which version it is told.
+    """Returns the publications after this version that Dagster does not know, each day's last only;
+    and the last version covered.
 
-    A run at work tells its day itself, or makes its summaries still: it is waited for. So is any run of the same day:
-    results reported while it runs would hide its own.
+    A running run reports its day itself, or still makes its summaries, so its publication waits. So
+    does a publication of a day with any unfinished run: results reported while it runs would hide
+    that run's results.
     """
     found, last = publications(declared.facts.table, after)
     if len(found) > AT_ONCE:
@@ -79,7 +85,9 @@ def news(
 
 
 def publications(path: str, after: int) -> tuple[list[Publication], int]:
-    """The days published after this version, oldest first, as far as the history goes; and the last version."""
+    """Returns the days published after this version, oldest first, as far as the history goes; and
+    the last version.
+    """
     from deltalake import DeltaTable
 
     from jobs.tables.delta.delta_log import table_at
@@ -88,9 +96,10 @@ def publications(path: str, after: int) -> tuple[list[Publication], int]:
     if table is None:
         return [], NOTHING_YET
     last = table.version()
-    new = last - after if last >= after else last + 1  # it was made anew
+    new = last - after if last >= after else last + 1  # the table was created again
     history = table.history(new) if new else []
-    if DeltaTable(path).version() != last:  # delta-rs numbers a history that grows meanwhile wrongly: next time
+    # delta-rs numbers a history wrongly if it grows meanwhile: wait for the next look
+    if DeltaTable(path).version() != last:
         return [], after
     found = [
         Publication(commit["version"], day, run_id, dt.datetime.fromtimestamp(commit["timestamp"] / 1e3, dt.UTC))
@@ -113,9 +122,11 @@ def report(
     record: DayRecord,
     latest: Sequence[DayRecord],
 ) -> None:
-    """Report what a run of Dagster would have reported of the day. latest: the last record of each day.
+    """Reports what a run of Dagster would have reported of the day. latest: the last record of each
+    day.
 
-    The check results come last, as they name the materialization; a look that was killed before them reports them next.
+    The check results come last, because they name the materialization; if a look is killed before
+    them, the next look reports them.
     """
     if _reported_version(instance, declared, publication.day) < publication.version:
         for event in reported(declared, publication, record, latest):
@@ -129,8 +140,10 @@ def report(
 def reported(
     declared: Declared, publication: Publication, record: DayRecord, latest: Sequence[DayRecord]
 ) -> Iterator[Event]:
-    """The events of the day but for the results of its checks. latest: the last record of each day."""
-    record = dataclasses.replace(  # a run that was killed after its commit had no time to note it
+    """Yields the events of the day except the results of its checks. latest: the last record of
+    each day.
+    """
+    record = dataclasses.replace(  # a run that was killed after its commit did not save it
         record,
         state="published",
         published_version=publication.version,

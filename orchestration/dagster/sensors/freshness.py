@@ -1,4 +1,6 @@
-"""Was the day that is due published by its deadline? A check of the partition due, not of the one touched last."""
+"""Checks whether the day that is due was published by its deadline, whichever partition was touched
+last.
+"""
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
@@ -16,7 +18,7 @@ from orchestration.dagster.sensors.starts_days import Clock, utc_now
 
 
 def freshness(declared: Declared, now: dt.datetime) -> dg.AssetCheckEvaluation:
-    """Passed, and without metadata, where nothing is due."""
+    """Evaluates the check; it passes, without metadata, if no day is due."""
     evaluation = partial(dg.AssetCheckEvaluation, declared.key, PUBLISHED_IN_TIME, severity=dg.AssetCheckSeverity.WARN)
     day = day_due(declared.enrichment, now)
     until = deadline(declared.enrichment, day) if day else None
@@ -61,7 +63,9 @@ def freshness_check(declared: Declared, now: Clock = utc_now) -> dg.AssetChecksD
 def changed(
     all_declared: Sequence[Declared], reported: dict[str, str], now: dt.datetime
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """What is new of the days that are due. reported: the last sentence on each enrichment, which this updates."""
+    """Yields the changed evaluations of due days. reported: the last sentence on each enrichment,
+    which this updates.
+    """
     for declared in all_declared:
         found = freshness(declared, now)
         if found.metadata and found.description and reported.get(declared.name) != found.description:

@@ -1,4 +1,4 @@
-"""New and changed input files are noticed, and the days they belong to are run again."""
+"""Notices new and changed input files, and runs the days they belong to again."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,8 @@ from orchestration.common.deadlines import yesterday
 from orchestration.dagster.assets.day_status import unfinished_runs
 from orchestration.dagster.declared import Declared
 
-DAYS, HOURS = 7, 24  # back from the last that ended; what comes later is left to a person, who backfills
-QUIET = 120.0  # s; files younger than that may still be written
+DAYS, HOURS = 7, 24  # back from the last that ended; later changes are left to a person, who backfills
+QUIET = 120.0  # s; younger files may still be written
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,12 @@ def files_of(declared: Declared, day: str) -> DayFiles | None:
 
 
 class InputScan:
-    """One look at the last days of an input: what is new, and what is to be run for it, by each of its readers.
+    """Looks at the last days of an input: which files are new, and which days each of its readers
+    must run for them.
 
-    A day of the last DAYS is run when its files are new to us, or changed since its last run began. Yesterday is left
-    to the schedule, where there is one, until it had its turn. What no run ever began of is left to a person, as its
-    calls may cost.
+    A day of the last DAYS is run when its files are new to us, or changed since its last run began.
+    Yesterday is left to the schedule, if any, until the schedule has run it. An enrichment that no
+    run ever began is left to a person, because its calls may cost money.
     """
 
     def __init__(
@@ -61,10 +62,12 @@ class InputScan:
             found = files_of(readers[0], day) if readers else None
             if found is None or self._is_new(readers, day, found):
                 continue
-            self.seen |= {day: self._known[day]} if day in self._known else {}  # looked at again next time
+            self.seen |= {day: self._known[day]} if day in self._known else {}  # the next look tries again
 
     def _last_days(self) -> list[str]:
-        """Newest first; days, hours and names where an input has readers by each."""
+        """Returns the last days, newest first; days, hours and names if an input has readers by
+        each.
+        """
         ended = [yesterday(one.enrichment, self._now) for one in self._readers]
         by_name = [
             one.enrichment.input.every for one in self._readers if not isinstance(one.enrichment.input.every, str)
@@ -78,7 +81,9 @@ class InputScan:
         return found
 
     def _is_new(self, readers: Sequence[Declared], day: str, found: DayFiles) -> bool:
-        """Note the files and ask for runs. False when nothing is to be noted of them now."""
+        """Notes the files and requests runs. Returns False if nothing about them is to be noted
+        now.
+        """
         settled = self._now.timestamp() - found.newest >= QUIET
         at_work = any(unfinished_runs(self._instance, one, day) for one in readers)
         if self._known.get(day) == found.version or not settled or at_work:
@@ -107,7 +112,8 @@ class InputScan:
         if not run_records.any_run(reader.name):
             return False
         read = [one.facts.started_at for one in run_records.load(reader.name, day)]
-        read += [one.started_at for one in run_records.unwritten(reader.name, day)]  # it would fail on them again
+        # a new run would fail on the same files
+        read += [one.started_at for one in run_records.unwritten(reader.name, day)]
         if any(dt.datetime.fromisoformat(at).timestamp() >= found.newest for at in read):
             return False
         if reader.enrichment.schedule is None or day != yesterday(reader.enrichment, self._now):

@@ -1,4 +1,6 @@
-"""One sensor that reports to Dagster: runs that died, days published without Dagster, missed deadlines."""
+"""A sensor that reports to Dagster: runs that died, days published without Dagster, missed
+deadlines.
+"""
 
 import dataclasses
 import datetime as dt
@@ -24,7 +26,9 @@ OVERLAP = dt.timedelta(minutes=2)  # between two looks; what was reported is not
 
 @dataclass
 class ReportsCursor:
-    """until: of the look for silent ends. versions: of each table, reported. deadlines: the last sentence on each."""
+    """until: time up to which silent ends were searched. versions: last reported version of each
+    table. deadlines: the last sentence on each enrichment.
+    """
 
     until: str = ""
     versions: dict[str, int] = field(default_factory=dict)
@@ -32,7 +36,9 @@ class ReportsCursor:
 
 
 def reports_days(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.SensorDefinition:
-    """One sensor for all enrichments. A table that cannot be read keeps nobody from hearing of the others."""
+    """Returns the sensor for all enrichments. A table that cannot be read does not stop the reports
+    of the others.
+    """
 
     @dg.sensor(
         name=shared_name(all_declared, "reports_days"),

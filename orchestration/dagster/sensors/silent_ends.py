@@ -1,4 +1,6 @@
-"""Runs that ended without a word about their day, as when they were killed: what became of it is told for them."""
+"""Reports for runs that ended without a report on their day, such as killed runs, how the day
+ended.
+"""
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
@@ -25,13 +27,15 @@ from orchestration.dagster.sensors.external_publications import NOTHING_YET, pub
 
 ENDED = [DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 AS_IT_WAS = "it ended without a word"
-SAYS_NOTHING = "This run has been marked as failed from outside"  # Dagster's own, where it knows no reason
+SAYS_NOTHING = "This run has been marked as failed from outside"  # Dagster's message if it knows no reason
 
 
 def tell_silent_ends(instance: dg.DagsterInstance, all_declared: Sequence[Declared], since: dt.datetime) -> list[str]:
-    """Tell of every day that a run left as running, or never spoke of, and that no later run speaks of.
+    """Reports every day that a run left as running, or never reported, and that no later run
+    reports.
 
-    Returns the days, each with its enrichment. Told twice is told once: the second time the day is not silent.
+    Returns the days, each with its enrichment. A day is reported once: afterwards it is no longer
+    silent.
     """
     ended = instance.get_run_records(RunsFilter(statuses=ENDED, updated_after=since))
     reported = []
@@ -55,7 +59,7 @@ def _silent_days(instance: dg.DagsterInstance, declared: Declared, record: RunRe
     own = {day: word for day, word in words.items() if word is not None and word.run_id == run.run_id}
     if own:
         silent = [day for day, word in own.items() if _is_unfinished(run, word)]
-    else:  # a run that never spoke; of several days the first tells of it
+    else:  # a run that reported nothing; of several days only the first is reported
         silent = [day for day, word in [*words.items()][:1] if word is None or _is_before(word, record)]
         silent = [] if _has_given_reason(instance, run) else silent
     yield from (day for day in silent if not _is_published_by(declared, day, run.run_id))
@@ -74,16 +78,20 @@ def _is_started_again(run: dg.DagsterRun) -> bool:
 
 
 def _has_given_reason(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Whether a step of ours ended it with a reason, as a replay that could not begin."""
+    """Returns whether a step of ours ended the run with a reason, such as a replay that could not
+    begin.
+    """
     failures = instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_FAILURE)
     return any(one.dagster_event and one.dagster_event.step_failure_data.user_failure_data for one in failures)
 
 
 def _is_published_by(declared: Declared, day: str, run_id: str) -> bool:
-    """Killed after its commit; the sensor over days published elsewhere tells of it."""
+    """Returns whether the run was killed after its commit; the sensor over external publications
+    reports that.
+    """
     try:
         found, _ = publications(declared.facts.table, NOTHING_YET)
-    except TidegateError:  # a damaged table keeps nobody from hearing of the run
+    except TidegateError:  # a damaged table must not prevent the report
         return False
     return any(one.day == day and one.run_id.startswith(run_id) for one in found)
 
@@ -108,8 +116,8 @@ def _tell(instance: dg.DagsterInstance, declared: Declared, record: RunRecord, d
 
 
 def _keep_trace(instance: dg.DagsterInstance, declared: Declared, record: RunRecord) -> bool:
-    """Record the silent end of a run that another run of its day has followed: the day's report lists it. Nobody is
-    alerted, since the other run reports how the day stands.
+    """Records the silent end of a run that another run of its day has followed, so that the day's
+    report lists it. Sends no alert, because the other run reports the state of the day.
     """
     run, days = record.dagster_run, days_of_run(declared, record.dagster_run)
     if len(days) != 1 or _has_record(declared, days[0], run.run_id) or _has_given_reason(instance, run):
@@ -128,7 +136,7 @@ def _keep_trace(instance: dg.DagsterInstance, declared: Declared, record: RunRec
 
 
 def _has_record(declared: Declared, day: str, run_id: str) -> bool:
-    """Whether a try of the run has a record."""
+    """Returns whether a try of the run has a record."""
     known = [record.facts.run_id for record in run_records.load(declared.name, day)]
     known += [one.run_id for one in run_records.unwritten(declared.name, day)]
     return any(one.startswith(run_id) for one in known)
@@ -139,7 +147,7 @@ def _began(record: RunRecord) -> dt.datetime:
 
 
 def _save(declared: Declared, run: UnwrittenRun) -> None:
-    with suppress(OSError, TidegateError):  # a full disk keeps nobody from hearing of it in Dagster
+    with suppress(OSError, TidegateError):  # a full disk must not prevent the report in Dagster
         run_records.save_unwritten(run, declared.facts.table)
 
 
@@ -152,7 +160,7 @@ def _render(declared: Declared) -> None:
 
 
 def _why(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
-    """What Dagster says of its end, in one line."""
+    """Returns Dagster's reason for the run's end, as a single line."""
     failures = instance.all_logs(run.run_id, of_type=DagsterEventType.RUN_FAILURE)
     message = [one.dagster_event.message for one in failures if one.dagster_event and one.dagster_event.message]
     lines = [line for line in "\n".join(message[-1:]).strip().splitlines() if not line.startswith(SAYS_NOTHING)]

@@ -1,4 +1,6 @@
-"""Days that are run by themselves: a service that was down had stopped them, answers were refreshed, files changed."""
+"""Starts days automatically: a service that was down had stopped them, answers were refreshed, or
+files changed.
+"""
 
 import datetime as dt
 import json
@@ -19,7 +21,7 @@ from orchestration.dagster.sensors.input_files import DAYS, QUIET, InputScan
 
 LOOK_EVERY = 60  # s
 LOOK_BACK = dt.timedelta(days=1)  # for runs of the refresh job
-ASKED = "refreshed"  # in the cursor: the runs of the refresh job whose days were asked for
+ASKED = "refreshed"  # in the cursor: the runs of the refresh job whose days were requested
 Clock = Callable[[], dt.datetime]
 
 
@@ -28,8 +30,9 @@ def utc_now() -> dt.datetime:
 
 
 def starts_days(all_declared: Sequence[Declared], jobs: Sequence[Job], now: Clock = utc_now) -> dg.SensorDefinition:
-    """One sensor for all enrichments. A day stopped by credentials or budget, cancelled or held back, waits for
-    somebody. An input that an asset of the project writes has no files to be looked at: Dagster knows it.
+    """Returns the sensor for all enrichments. A day stopped by credentials or budget, cancelled or
+    held back, waits for a person. An input that an asset of the project writes is not scanned for
+    files: Dagster tracks it.
     """
     readers: defaultdict[dg.AssetKey, list[Declared]] = defaultdict(list)
     for declared in all_declared:
@@ -63,7 +66,7 @@ def starts_days(all_declared: Sequence[Declared], jobs: Sequence[Job], now: Cloc
             look = InputScan(context.instance, of_it, seen[name], at)
             try:
                 look.at_days()
-            except (OSError, TidegateError) as error:  # an input that cannot be read stops nobody else's days
+            except (OSError, TidegateError) as error:  # an input that cannot be read must not stop the days of others
                 context.log.warning("%s: %s", name, error)
                 continue
             requests += look.requests
@@ -85,7 +88,7 @@ def _again(instance: dg.DagsterInstance, declared: Declared, now: dt.datetime) -
     if start is None or now < start or unfinished_runs(instance, declared, day):
         return None
     return dg.RunRequest(
-        run_key=f"{declared.name} {day} after {word.run_id}",  # a run that was stopped is followed by one run
+        run_key=f"{declared.name} {day} after {word.run_id}",  # a single run follows a stopped run
         job_name=declared.job_name,
         partition_key=day,
         tags={"tidegate/again_after": word.run_id},
@@ -102,10 +105,10 @@ def _refreshes(
 
 
 def _refreshed(all_declared: Sequence[Declared], run: dg.DagsterRun) -> Iterator[dg.RunRequest]:
-    """The days that stand on the answers it has marked, each once."""
+    """Yields the days that use the answers it has marked, each once."""
     job_names = {one.name: one.job_name for one in all_declared}
     for enrichment, days in json.loads(run.tags.get(DAYS_TO_RUN, "{}")).items():
-        for day in days if enrichment in job_names else ():  # it may be declared no more
+        for day in days if enrichment in job_names else ():  # it may no longer be declared
             key = f"{run.run_id} {enrichment} {day}"
             tags = {TAG: REFRESHED.name}
             yield dg.RunRequest(key, job_name=job_names[enrichment], partition_key=day, tags=tags)

@@ -1,1 +1,1 @@
-"""Dagster's page with the reports beside it."""
+"""Dagster's page together with the reports."""

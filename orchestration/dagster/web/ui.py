@@ -1,6 +1,7 @@
-"""Dagster's web page with the reports beside it, started together and ended together.
+"""Starts Dagster's web page and the report server together, and ends them together.
 
-python -m orchestration.dagster.web.ui        # http://127.0.0.1:3000; ports: TIDEGATE_UI_PORT, TIDEGATE_REPORTS_PORT
+Run it with `python -m orchestration.dagster.web.ui`; the page is http://127.0.0.1:3000, and
+TIDEGATE_UI_PORT and TIDEGATE_REPORTS_PORT set the ports.
 """
 
 import os
@@ -13,18 +14,19 @@ from orchestration.common.report_server import REPORTS_PORT, REPORTS_URL
 from orchestration.common.serving import serve_together
 from orchestration.dagster.home import UI_URL, dagster_home
 
-WORKSPACE = Path("workspace.yaml")  # of the project that is the current folder
+WORKSPACE = Path("workspace.yaml")  # of the project in the current folder
 UI_PORT = "TIDEGATE_UI_PORT"
-GRACE = 20.0  # s; Dagster cancels the runs under way, each of which ends its Spark
+GRACE = 20.0  # s; Dagster cancels the running runs, each of which ends its Spark
 
 
 def serve(
     environment: Mapping[str, str], others: Sequence[list[str]] = (), ports: Mapping[str, str] | None = None
 ) -> int:
-    """Run report server, `others` and `dagster dev` until one ends or Ctrl-C; then end all. Returns an exit status.
+    """Runs the report server, `others` and `dagster dev` until any of them ends or Ctrl-C; then
+    ends all. Returns an exit status.
 
-    ports: those of `others`, by the variable that sets each. Nothing is started while one of the ports is taken:
-    dagster dev would go on without its page.
+    ports: those of `others`, by the variable that sets each. Nothing is started while a port is
+    taken: dagster dev would go on without its page.
     """
     reports = os.environ.get(REPORTS_PORT, "3070")
     port = os.environ.get(UI_PORT, "3000")
