@@ -1,6 +1,6 @@
 """The audit table, `<table>__audit`: the audit columns of every row, by row identity, day and run.
 
-Made from the run's files, without calls.
+It is made from the run's files, without calls.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,9 @@ def table_of(table: str) -> str:
 
 
 def write(facts: DayFacts, *, again: bool = True) -> Callable[[], object]:
-    """Write the audit rows of this run beside those of the published run, as `by_run.write`."""
+    """Writes the audit rows of this run beside those of the published run, as `by_run.write`
+    does.
+    """
     table = table_of(facts.declared.table)
     files = with_rows(facts)
     if not files:
@@ -34,7 +36,9 @@ def write(facts: DayFacts, *, again: bool = True) -> Callable[[], object]:
 
 
 def _columns(facts: DayFacts, written: pa.Schema) -> list[str]:
-    """Row identity and audit columns in the files' spelling: Arrow heeds case, and declarations do not."""
+    """Returns row identity and audit columns in the files' spelling: Arrow respects case, and
+    declarations do not.
+    """
     by_lower_name = {name.lower(): name for name in written.names}
     wanted = [*facts.declared.row_id, *schema.ROW_COLUMNS]
     for lookup in facts.declared.lookups:

@@ -1,8 +1,9 @@
-"""The dead letters, `<table>__dead_letters`: rows whose lookup failed under the policy `dead_letter`, with the reason.
+"""The dead letters, `<table>__dead_letters`: rows whose lookup failed under the policy
+`dead_letter`, with the reason.
 
-The rows themselves stay in the published day, with their status and without an answer; no row is dropped. The table is
-made from the run's files, without calls. It has only letters of published runs; the letters of a held-back day are in
-its record and its files.
+The rows themselves stay in the published day, with their status and without an answer; no row is
+dropped. The table is made from the run's files, without calls. It has only letters of published
+runs; the letters of a held-back day are in its record and its files.
 """
 
 import datetime as dt
@@ -27,8 +28,8 @@ OWN_COLUMNS = (
     pa.field("_key", pa.string()),  # the key in the ledger's form: JSON, or a hash for pii
     pa.field("_status", pa.string()),
     pa.field("_error", pa.string()),
-    pa.field("_attempts", pa.int32()),  # 0: it waited for the call of an equal request
-    pa.field("_at", pa.timestamp("us", "UTC")),  # end of the last attempt, or of the run without one
+    pa.field("_attempts", pa.int32()),  # 0: the row waited for the call of an equal request
+    pa.field("_at", pa.timestamp("us", "UTC")),  # end of the last attempt; without attempts, end of the run
     pa.field(by_run.RUN, pa.string()),
 )
 
@@ -38,7 +39,7 @@ def table_of(table: str) -> str:
 
 
 def write(facts: DayFacts, *, again: bool = True) -> Callable[[], object]:
-    """Write the letters of this run beside those of the published run, as `by_run.write`."""
+    """Writes the letters of this run beside those of the published run, as `by_run.write` does."""
     first = next(letters(facts), None)
 
     def rows(schema: pa.Schema) -> pa.RecordBatchReader:
@@ -54,15 +55,17 @@ def of_day(table: str, partition: str, day: str) -> pa.Table:
     if found is None:
         return pa.table({field.name: pa.array([], field.type) for field in OWN_COLUMNS})
     filesystem, path = open_filesystem(table_of(table))
-    # deltalake's own filesystem is of Python: Arrow's threads may still free its buffers when the interpreter ends,
-    # which aborts the process (apache/arrow#34314)
+    # deltalake's filesystem is written in Python: Arrow's threads may still free its buffers when
+    # the interpreter ends, which aborts the process (apache/arrow#34314)
     return found.to_pyarrow_table(
         filesystem=fs.SubTreeFileSystem(path, filesystem), filters=[(partition, "=", column_value(day))]
     )
 
 
 def letters(facts: DayFacts) -> Iterator[pa.RecordBatch]:
-    """The dead letters in the files of a run: one per row and lookup, without empty batches."""
+    """Yields the dead letters in the files of a run: a letter per row and lookup, without empty
+    batches.
+    """
     files = with_rows(facts)
     for lookup in facts.declared.lookups if files else ():
         if lookup.dead_letters:
@@ -77,7 +80,7 @@ def _wanted(dataset: ds.Dataset, facts: DayFacts, lookup: LookupFacts) -> Iterat
     name = lookup.name
     identity = [by_lower_name[column.lower()] for column in facts.declared.row_id]  # declarations ignore case
     columns = {column: ds.field(column) for column in identity}
-    key = by_lower_name.get(schema.key(name).lower())  # files of an older version have none
+    key = by_lower_name.get(schema.key(name).lower())  # files of an older version have no key
     columns["_key"] = ds.field(key) if key else ds.scalar(pa.scalar(None, pa.struct([])))
     columns["_status"] = ds.field(by_lower_name[schema.status(name).lower()])
     columns["_error"] = ds.field(by_lower_name[schema.error(name).lower()])

@@ -1,6 +1,7 @@
-"""Brings the files of a run to where readers find them: synced to disk, or copied to the object store of the table.
+"""Brings the files of a run to where readers find them: synced to disk, or copied to the object
+store of the table.
 
-A copy that is broken off leaves files that are in no version of the table; `vacuum` removes them.
+An interrupted copy leaves files that are in no version of the table; `vacuum` removes them.
 """
 
 import dataclasses
@@ -22,13 +23,15 @@ AT_ONCE = 8  # uploads
 
 
 def deliver(facts: DayFacts) -> DayFacts:
-    """Return the facts with the files where they last; on an object store only those with rows. Raises OSError."""
+    """Returns the facts with the final places of the files; on an object store only files with
+    rows. Raises OSError.
+    """
     table = facts.declared.table
     root = work_folder(table).resolve()
     if not is_url(table):
         to_disk(map(Path, facts.published_files), root)
         return facts
-    if is_url(facts.folder):  # tasks wrote them there
+    if is_url(facts.folder):  # tasks wrote the files to the store
         return dataclasses.replace(facts, files=tuple(file.place for file in facts.written if file.rows))
     files = [file for file in facts.files if pq.read_metadata(file).num_rows]
     of_windows = [file for window in facts.windows for file in (*window.files, *window.dropped_files)]
@@ -54,7 +57,7 @@ def deliver(facts: DayFacts) -> DayFacts:
 
 
 def with_rows(facts: DayFacts) -> list[str]:
-    """The published files of a run that are not empty."""
+    """Returns the published files of a run that are not empty."""
     known = {file.place: file.rows for file in facts.written}
     return [file for file in facts.published_files if known.get(file) or (file not in known and _rows_of(file))]
 
@@ -65,7 +68,7 @@ def _rows_of(file: str) -> int:
 
 
 def discard_work(facts: DayFacts) -> None:
-    """Remove what a delivered run has in the work folder, beside the store that holds it now."""
+    """Removes a delivered run from the work folder once the store holds it."""
     if is_url(facts.declared.table) and not is_url(facts.folder):
         shutil.rmtree(facts.folder, ignore_errors=True)
 

@@ -17,12 +17,24 @@ from jobs.tables.leases.day_leases import Lease
 
 
 def without_rows(record: DayRecord, sources: Iterable[str], keys: KeysOf, *, run_id: str, lease: Lease) -> int:
-    """Publish the day of this record without the rows of these keys; its verdicts stay. Returns the number of removed
-    rows.
+    """Publishes the day of this record without the rows of these keys; its verdicts stay.
 
-    sources: the day's published files. The record may name more: files without rows are in no version, and vacuum
-    removes them. Readers see the day with the rows or without them. A crash leaves unpublished files, which vacuum
-    removes. Raises PublishConflict if another run published the day meanwhile.
+    Readers see the day with the rows or without them. A crash leaves unpublished files, which
+    vacuum removes.
+
+    Args:
+        record: The published run. It may name more files than `sources`: files without rows are in
+            no version, and vacuum removes them.
+        sources: The day's published files.
+        keys: The keys whose rows are removed.
+        run_id: Id of the run that publishes.
+        lease: The lease of the day.
+
+    Returns:
+        The number of removed rows.
+
+    Raises:
+        PublishConflict: Another run published the day meanwhile.
     """
     facts = record.facts
     folder = Path(work_folder(facts.declared.table), "runs", run_id).resolve()
@@ -46,6 +58,6 @@ def without_rows(record: DayRecord, sources: Iterable[str], keys: KeysOf, *, run
 
 
 def _others(source: str, keys: KeysOf) -> Iterator[pa.Array]:
-    """For batches of the file's rows, which have none of the keys."""
+    """Yields, for batches of the file's rows, whether each row has none of the keys."""
     for found in asked(source, keys):
         yield pa.array([not one for one in found], pa.bool_())

@@ -1,4 +1,6 @@
-"""What publications that crashed left: rows in the tables beside the published one, and records behind it."""
+"""Cleans up after publications that crashed: rows in the tables beside the published table, and
+records behind it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def delete_what_crashes_left(enrichment: Enrichment) -> None:
-    """Delete audit rows and dead letters of unpublished runs."""
+    """Deletes audit rows and dead letters of unpublished runs."""
     table = enrichment.output.path
     with storing(table), alone_with(table):
         published = runs_in_table(enrichment)
@@ -28,13 +30,13 @@ def delete_what_crashes_left(enrichment: Enrichment) -> None:
 
 
 def save_published_records(enrichment: Enrichment) -> None:
-    """Save as published the records of days' runs that were published and that a crash left as written.
+    """Saves the records of published runs of days that a crash left as written.
 
     A stream completes those of its batches when it starts. Raises TidegateError.
     """
     if not _left_as_written(enrichment):
         return
-    with storing(enrichment.output.path), alone_with(enrichment.output.path):  # no publication is on its way
+    with storing(enrichment.output.path), alone_with(enrichment.output.path):  # no publication is running
         table = table_at(enrichment.output.path)
         if table is not None:
             sync_log(enrichment.output.path)

@@ -28,26 +28,38 @@ from jobs.tables.leases.day_leases import at_work
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-KEYS = "-keys"  # suffix of the folder of the run's keys, beside its own folder
+KEYS = "-keys"  # suffix of the folder of the run's keys, beside the run's folder
 RETENTION = timedelta(days=7)
 
 
 @dataclass(frozen=True)
 class Removed:
-    """The removed files. old: files that a later commit replaced. runs: folders of runs that were never published."""
+    """The removed files. old: files that a later commit replaced. runs: folders of runs that were
+    never published.
+    """
 
     old: int = 0
     runs: int = 0
 
 
 def vacuum(table: str, *, older_than: timedelta = RETENTION, clock: Callable[[], float] = time.time) -> Removed:
-    """Delete files that were replaced before the limit, folders of unpublished runs older than it, in the folders of
-    published runs files in no version, and inputs that were converted and last used before it.
+    """Deletes files that no reader needs.
 
-    Older versions become unreadable. A running run keeps its folder at any age. A crash leaves files that the next
-    vacuum removes. Raises TidegateError if the disk is full or read-only, because Delta records its deletions first.
+    These are files that were replaced before the limit, folders of unpublished runs older than it,
+    files of published runs' folders that are in no version, and converted inputs last used before
+    it. Older versions become unreadable. A running run keeps its folder at any age. A crash leaves
+    files that the next vacuum removes.
+
+    Args:
+        table: Path or URL of the published table.
+        older_than: The limit, as an age.
+        clock: Returns the time in s since the epoch.
+
+    Raises:
+        TidegateError: The disk is full or read-only, because Delta records its deletions first.
     """
-    # in this order: a run takes its lease before it makes its folder, and holds it until its files are in the table
+    # in this order, because a run takes its lease before it makes its folder, and holds it until
+    # its files are in the table
     work = work_folder(table)
     folders = [folder for folder in Path(work, RUNS).glob("*") if folder.is_dir()]
     copies = _copies(table)
@@ -66,7 +78,8 @@ def vacuum(table: str, *, older_than: timedelta = RETENTION, clock: Callable[[],
 
 
 def remove_run(table: str, run_id: str) -> None:
-    """Remove the folders of a run that is over and was not published. Files that a version of the table has stay.
+    """Removes the folders of a run that is over and was not published. Files that a version of the
+    table has stay.
 
     Raises TidegateError as `vacuum` does.
     """
@@ -113,7 +126,7 @@ def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[st
     hours = older_than // timedelta(hours=1)
 
     def remove() -> list[str]:
-        sync_log(table)  # else a power cut brings back a version whose files are gone
+        sync_log(table)  # else a power cut could restore a version whose files are gone
         return opened.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
 
     with storing(table):
@@ -122,7 +135,7 @@ def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[st
         if is_url(table):
             remove_abandoned(table)
             if opened.metadata().configuration.get("delta.enableExpiredLogCleanup") != "false":
-                opened.cleanup_metadata()  # entries of the log, which a commit there does not delete
+                opened.cleanup_metadata()  # entries of the log, which a commit on a store does not delete
     return len(old), named
 
 
@@ -135,7 +148,9 @@ def _named(table: str) -> set[str]:
 
 
 def _named_in(opened: DeltaTable, table: str) -> set[str]:
-    """The files of this version of the table, and those of earlier ones that are not vacuumed yet."""
+    """Returns the files of this version of the table, and those of earlier versions that are not
+    vacuumed yet.
+    """
     replaced_since = opened.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True)
     named = [uri.removeprefix("file://").removeprefix(f"{table}/") for uri in opened.file_uris()]
     return {form for name in (*named, *replaced_since) for form in (name, unquote(name))}
@@ -147,7 +162,9 @@ def _needed(table: str, named: set[str]) -> set[Path]:
 
 
 def _remove_run(folder: Path, needed: set[Path], before: float) -> bool:
-    """True if it had rows that were never published. before: the age limit, s."""
+    """Removes the folder; returns whether it had rows that were never published. before: the age
+    limit, s.
+    """
     with storing(str(folder)):  # a failed listing must not count as empty
         try:
             files = {path: path.stat().st_mtime for path in _files(folder)}
@@ -160,7 +177,7 @@ def _remove_run(folder: Path, needed: set[Path], before: float) -> bool:
     if newest > before:
         return False
     shutil.rmtree(folder, ignore_errors=True)
-    return any(path.suffix == ".parquet" for path in files)  # otherwise it is the rest of an old version
+    return any(path.suffix == ".parquet" for path in files)  # otherwise only the rest of an old version
 
 
 def _remove_inputs(folder: Path, days: set[str], before: float) -> None:
@@ -172,7 +189,9 @@ def _remove_inputs(folder: Path, days: set[str], before: float) -> None:
 
 
 def _remove_stored_inputs(table: str, days: set[str], before: float) -> None:
-    """Those that tasks on other machines read. A store does not know when one was last read."""
+    """Removes inputs that tasks on other machines read. A store does not know when an input was
+    last read, so its time of writing counts.
+    """
     if not is_url(table):
         return
     folder = below(table, INPUTS)
@@ -184,7 +203,9 @@ def _remove_stored_inputs(table: str, days: set[str], before: float) -> None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Raises OSError for a folder that cannot be listed, which `rglob` would skip."""
+    """Yields all files. Raises OSError for a folder that cannot be listed, which `rglob` would
+    skip.
+    """
 
     def refuse(error: OSError) -> NoReturn:
         raise error
@@ -194,7 +215,9 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _remove_strays(files: set[Path], needed: set[Path]) -> None:
-    """Remove files of tasks that Spark had given up, written after the end of the run: they contain rows too."""
+    """Removes files of tasks that Spark had given up, written after the end of the run: they
+    contain rows too.
+    """
     for path in files:
         if path.resolve() not in needed:
             path.unlink(missing_ok=True)

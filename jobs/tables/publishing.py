@@ -1,7 +1,8 @@
-"""Publishes a day: one Delta commit that removes the day's old files and adds the run's files.
+"""Publishes a day by a single Delta commit that removes the day's old files and adds the run's
+files.
 
-Readers see the old day or the new one. The files are those that the checks judged; they may have more columns than the
-table. `vacuum` removes the files of runs that were never published.
+Readers see the old day or the new day. The files are those that the checks judged; they may have
+more columns than the table. `vacuum` removes the files of runs that were never published.
 """
 
 import dataclasses
@@ -49,20 +50,31 @@ def publish(
     *,
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
 ) -> DayRecord:
-    """Publish this run's files: first audit and dead letters, then the table. Returns the saved record, after
-    everything was synced to disk.
+    """Publishes this run's files: first audit and dead letters, then the table.
 
-    lease: of the day. Raises PublishConflict if the run lost it, if a verdict holds the day back, or if another run
-    published the day meanwhile, and TidegateError for a disk error. After a crash before the commit readers see the
-    previous version; the tables beside it then have rows of an unpublished run, marked by run_id, until the day is
-    published again.
+    After a crash before the commit readers see the previous version; the tables beside it then have
+    rows of an unpublished run, marked by run_id, until the day is published again.
+
+    Args:
+        record: The run, with its verdicts.
+        lease: The lease of the day.
+        now: Returns the current time.
+
+    Returns:
+        The saved record, after everything was synced to disk.
+
+    Raises:
+        PublishConflict: The run lost the lease, a verdict holds the day back, or another run
+            published the day meanwhile.
+        TidegateError: The disk fails.
     """
     red = [verdict for verdict in record.verdicts if verdict.holds_back]
     facts = record.facts
     if red:
         raise PublishConflict(f"{facts.day} is held back: {red[0].check}: {red[0].sentence}")
     with storing(facts.declared.table), alone_with(facts.declared.table):
-        there = log_at(facts.declared.table)  # first: what a run commits that took the lease later is a conflict
+        # first, so that a commit of a run that takes the lease later is a conflict
+        there = log_at(facts.declared.table)
         if lease is not None:
             lease.confirm()
         delivered = deliver(facts)
@@ -77,10 +89,11 @@ def publish(
 
 
 def _committed(record: DayRecord, published: DeltaTable | None) -> int:
-    """Commit audit and dead letters, then the day, then remove rows of other runs. Returns the day's version.
+    """Commits audit and dead letters, then the day, then removes rows of other runs. Returns the
+    day's version.
 
-    Each step is synced before the next one begins: after a power cut the rows of the run whose day readers see are
-    there.
+    Each step is synced before the next step begins: after a power cut the tables beside have the
+    rows of the run whose day readers see.
     """
     facts = record.facts
     with lasting_beside(facts):
@@ -101,20 +114,20 @@ def _committed(record: DayRecord, published: DeltaTable | None) -> int:
 
 @contextmanager
 def lasting_beside(facts: DayFacts) -> Iterator[None]:
-    """Sync the body's commits to the tables beside the published one."""
+    """Syncs the body's commits to the tables beside the published table."""
     audit_table, letters_table = beside(facts)
     with lasting(audit_table), lasting(letters_table):
         yield
 
 
 def beside(facts: DayFacts) -> tuple[str, str]:
-    """The tables with rows of the published run."""
+    """Returns the tables with rows of the published run."""
     table = facts.declared.table
     return audit.table_of(table), dead_letters.table_of(table)
 
 
 def published_columns(facts: DayFacts) -> list[str]:
-    """The published columns, without the partition column."""
+    """Returns the published columns, without the partition column."""
     columns = list(facts.input_columns)
     for lookup in facts.declared.lookups:
         columns += [name for name, _ in lookup.returns]
@@ -123,8 +136,8 @@ def published_columns(facts: DayFacts) -> list[str]:
 
 
 def first_day(record: DayRecord) -> int:
-    """Create the table with this day, in one commit; on top of the table of who was first, if somebody was. Returns the
-    version.
+    """Creates the table with this day, in a single commit; on top of another program's table if
+    that was first. Returns the version.
     """
     facts = record.facts
     try:
@@ -142,7 +155,7 @@ def first_day(record: DayRecord) -> int:
 
 
 def created(facts: DayFacts) -> DeltaTable:
-    """The published table of a stream, created empty."""
+    """Returns the published table of a stream, created empty."""
     return DeltaTable.create(
         facts.declared.table, delta_schema(facts), mode="error",
         partition_by=[facts.declared.partition], name=facts.declared.enrichment,
@@ -151,12 +164,21 @@ def created(facts: DayFacts) -> DeltaTable:
 
 
 def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = None) -> int:
-    """Commit on top of the loaded `table`: remove the day's files and add this run's, if any. Returns the version.
-    before: the mark of the publication that this one may replace; by default that in the loaded table, which is read
-    only when the table moves on, because it costs a request for each commit on a store.
+    """Commits on top of the loaded `table`: removes the day's files and adds this run's files, if
+    any. Publications of other days do not conflict.
 
-    Raises PublishConflict if another run published the day since then, or a column changed its type. Publications of
-    other days do not conflict.
+    Args:
+        table: The published table.
+        record: The run.
+        before: The mark of the publication that this run may replace. By default the mark in the
+            loaded table, which is read only when the table moves on, because it costs a request for
+            each commit on a store.
+
+    Returns:
+        The version.
+
+    Raises:
+        PublishConflict: Another run published the day since then, or a column changed its type.
     """
     facts = record.facts
     partition = facts.declared.partition
@@ -189,7 +211,9 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
 
 
 def _is_own(table: DeltaTable, record: DayRecord) -> bool:
-    """Whether the commit in the way is this run's: an object store took it, and its answer was lost."""
+    """Returns whether the commit in the way is this run's: an object store took it, and its answer
+    was lost.
+    """
     return any(entry.get("tidegate.run_id") == record.facts.run_id for entry in table.history(COMMIT_TRIES))
 
 
@@ -198,8 +222,10 @@ def transaction_name(facts: DayFacts) -> str:
 
 
 def publication_mark(table: DeltaTable, facts: DayFacts) -> int:
-    """A number that each publication of the day makes greater, 0 before the first. Of a run it is one more than the
-    version of the table that it published, for which it needs not know the one before.
+    """Returns a number that each publication of the day increases, 0 before the first.
+
+    The mark of a run is the version of the table that it published plus 1, so that the run need not
+    know the mark before.
     """
     return table.transaction_version(transaction_name(facts)) or 0
 
@@ -211,8 +237,8 @@ def _properties(record: DayRecord, mark: int, *also: Transaction) -> CommitPrope
         "tidegate.rows": str(record.rows_published),
         "tidegate.declaration": record.facts.declared.fingerprint,
     }
-    # Delta itself retries no commit, because it takes the second of two that create a table for one that adds to it,
-    # which would duplicate the day; so the version is known, too
+    # Delta retries no commit: of two commits that create a table it would take the second for a
+    # commit that adds to it, which would duplicate the day. So the version is known, too.
     of_day = Transaction(transaction_name(record.facts), mark)
     return CommitProperties(custom_metadata=metadata, app_transactions=[of_day, *also], max_commit_retries=0)
 
@@ -239,7 +265,9 @@ def add_actions(facts: DayFacts) -> list[AddAction]:
 
 
 def _on_disk(facts: DayFacts) -> list[tuple[str, int, int, int]]:
-    """Of each published file: its path below the table, its bytes, its time in ms, its rows."""
+    """Returns for each published file its path below the table, its bytes, its time in ms, and its
+    rows.
+    """
     root = work_folder(facts.declared.table).resolve()
     stats = ((file, file.stat()) for file in map(Path, facts.published_files))
     return [
@@ -256,7 +284,9 @@ def delta_schema(facts: DayFacts) -> Schema:
 
 
 def missing_columns(table: DeltaTable, wanted: Schema) -> list[Field]:
-    """Those that the table has not yet, or not with all fields. Refuses a column whose type changed."""
+    """Returns the columns that the table does not have yet, or not with all fields. Refuses a
+    column whose type changed.
+    """
     known = {field.name: field for field in table.schema().fields}
     new = []
     for field in wanted.fields:
@@ -272,12 +302,13 @@ def missing_columns(table: DeltaTable, wanted: Schema) -> list[Field]:
 
 
 def add_columns(table: DeltaTable, wanted: Schema) -> None:
-    """Add new columns to the table, null before this day. Refuses a column whose type changed."""
+    """Adds new columns to the table, null before this day. Refuses a column whose type changed."""
     if new := missing_columns(table, wanted):
         try:
             with pushed(table):
                 table.alter.add_columns(new)
-        except CommitFailedError:  # another run was first, or an object store took it and its answer was lost
+        # another run was first, or an object store took the commit and its answer was lost
+        except CommitFailedError:
             table.update_incremental()
             if new := missing_columns(table, wanted):
                 with pushed(table):

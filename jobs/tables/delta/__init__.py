@@ -1,1 +1,1 @@
-"""Delta tables: their log, their files, and who may write to them."""
+"""Delta tables: their logs, their files, and the locks of their publishers."""

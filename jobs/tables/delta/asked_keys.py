@@ -1,4 +1,4 @@
-"""Finds the published days with a key, by the key of every row in the files."""
+"""Finds the published days that have a key, by the key of every row in the files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ ROWS_AT_ONCE = 1 << 16
 
 @dataclass(frozen=True)
 class KeysOf:
-    """Keys of a lookup. texts: in the ledger's form, hashed or not, with their parts in the order of `parts`, which an
+    """Keys of a lookup.
+
+    texts: in the ledger's form, hashed or not, with their parts in the order of `parts`, which an
     earlier declaration may not have used.
     """
 
@@ -36,12 +38,16 @@ class KeysOf:
 
 
 def days_that_asked(enrichment: Enrichment, keys: KeysOf) -> list[str]:
-    """The published days with a row of one of these keys, or with files of an older version, which name no keys."""
+    """Returns the published days with a row of any of these keys, or with files of an older
+    version, which name no keys.
+    """
     return sorted({day for day, file in files_of_days(enrichment) if asks(file, keys)})
 
 
 def asks(file: str, keys: KeysOf) -> bool:
-    """Whether the file has a row of one of these keys; true for a file with rows but no keys."""
+    """Returns whether the file has a row of any of these keys; true for a file with rows but no
+    keys.
+    """
     return any(any(found) for found in asked(file, keys))
 
 
@@ -54,12 +60,14 @@ def files_of_days(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
 
 
 def runs_in_table(enrichment: Enrichment) -> set[tuple[str, str]]:
-    """Day and run id of each published file: its folder is named after the run."""
+    """Returns day and run id of each published file: its folder is named after the run."""
     return {(day, PurePosixPath(file).parent.name) for day, file in files_of_days(enrichment)}
 
 
 def asked(file: str, keys: KeysOf) -> Iterator[list[bool]]:
-    """For batches of a file's rows, whether each row has one of the keys; all true if the file has no keys."""
+    """Yields, for batches of a file's rows, whether each row has any of the keys; all true if the
+    file has no keys.
+    """
     reported = names_keys(file, keys.lookup)
     with pq.ParquetFile(parquet_source(file)) as opened:
         for batch in opened.iter_batches(ROWS_AT_ONCE, columns=[schema.key(keys.lookup)] if reported else []):
@@ -72,12 +80,14 @@ def asked(file: str, keys: KeysOf) -> Iterator[list[bool]]:
 
 
 def names_keys(file: str, lookup: str) -> bool:
-    """Not those of an older version."""
+    """Returns whether the file has keys; files of an older version have none."""
     return schema.key(lookup) in pq.read_schema(parquet_source(file)).names
 
 
 def asked_texts(keys: pa.Array, *, hidden: bool, parts: Collection[str] = ()) -> list[str | None]:
-    """The column of `schema.key` in the ledger's form; None for rows without a call. parts: in order, if they fit."""
+    """Returns the column of `schema.key` in the ledger's form; None for rows without a call. parts:
+    their order, if they fit.
+    """
     own = [field.name for field in keys.type]
     order = parts if sorted(parts) == sorted(own) else own
     return [

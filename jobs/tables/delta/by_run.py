@@ -1,7 +1,7 @@
-"""Tables beside the published one with rows of runs, partitioned by day and run.
+"""Tables beside the published table with rows of runs, partitioned by day and run.
 
-Removing a run touches no file of another run. A run's rows are written before its day is published; afterwards the
-rows of other runs of the day are removed.
+Removing a run touches no file of another run. A run's rows are written before its day is published;
+afterwards the rows of other runs of the day are removed.
 """
 
 from collections.abc import Callable, Collection
@@ -21,9 +21,16 @@ NO_STATISTICS = {"delta.dataSkippingNumIndexedCols": "0"}  # keeps values out of
 
 
 def write(table: str, facts: DayFacts, rows: Rows | None, *, again: bool = True) -> Callable[[], object]:
-    """Write the rows of this run, if any, beside those of others. Returns what removes those others from the day.
+    """Writes the rows of this run, if any, beside those of other runs.
 
-    rows: For each try anew. again: The run may have written before, so that its rows are removed first.
+    Args:
+        table: Path of the table beside the published table.
+        facts: The run and its day.
+        rows: Makes the rows, again for each try; None without rows.
+        again: Whether the run may have written before, so that its rows are removed first.
+
+    Returns:
+        A function that removes the rows of the other runs from the day.
     """
     if rows is None:
         return partial(keep_only, table, facts)
@@ -42,7 +49,7 @@ def write(table: str, facts: DayFacts, rows: Rows | None, *, again: bool = True)
 
 
 def remove(table: str, facts: DayFacts) -> DeltaTable | None:
-    """Remove the rows of this run. Returns the table, if there is one."""
+    """Removes the rows of this run. Returns the table, if it exists."""
     return _delete(log_beside(table), facts.declared.partition, facts.day, "=", facts.run_id)
 
 
@@ -51,7 +58,9 @@ def keep_only(table: str, facts: DayFacts) -> None:
 
 
 def keep_published(table: str, partition: str, published: Collection[tuple[str, str]]) -> None:
-    """Remove all rows but those of these days and runs, as after a crash. Not to be called during a publication."""
+    """Removes all rows except those of these days and runs, as after a crash. Not to be called
+    during a publication.
+    """
     there = log_beside(table)
     if there is not None:
         for found in there.partitions():

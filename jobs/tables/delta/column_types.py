@@ -1,4 +1,4 @@
-"""Types of Delta columns: their names, and which of them a table's column may become."""
+"""Types of Delta columns: their names, and the types into which a table's column may grow."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType
 
 
 def type_name(kind: Any) -> str:
-    """Spark's name of a type, such as `array<string>`."""
+    """Returns Spark's name of a type, such as `array<string>`."""
     match kind:
         case PrimitiveType():
             return str(kind.type)
@@ -21,7 +21,7 @@ def type_name(kind: Any) -> str:
 
 
 def extends(known: Any, wanted: Any) -> bool:
-    """Whether a column of type `known` becomes `wanted` by new fields in structs alone."""
+    """Returns whether a column of type `known` becomes `wanted` only by new fields in structs."""
     match known, wanted:
         case StructType(), StructType():
             fields = {field.name: field.type for field in wanted.fields}

@@ -1,9 +1,9 @@
-"""A copy on disk of the log of a table on an object store, in which deltalake reads and commits.
+"""Copies the log of a table on an object store to disk; deltalake reads and commits in the copy.
 
-deltalake itself asks a store twice for each entry of a log since its last checkpoint, whenever it opens the table. The
-copy takes one listing, and one request for each entry that is not in the work folder since the last time. deltalake
-commits in the copy; then the new files are uploaded, and last the log entry, which the store accepts only if no entry
-has its version yet. Delta itself commits in the same way.
+Whenever deltalake opens a table on a store, it sends two requests for each log entry since the last
+checkpoint. The copy takes a listing, and a request for each entry that is not yet in the work
+folder. deltalake commits in the copy; then the new files are uploaded, and last the log entry,
+which the store accepts only if no entry has its version yet. Delta commits in the same way.
 """
 
 import contextlib
@@ -36,7 +36,9 @@ Result = TypeVar("Result")
 
 
 class CopiedTable(DeltaTable):
-    """A table on a store, for what needs its log only: its files are not in the copy. place: its URL."""
+    """A table on a store, for uses that need only its log: the copy does not have its files. place:
+    its URL.
+    """
 
     def __init__(self, place: str, log: Collection[ListedObject]) -> None:
         self.place = place
@@ -57,14 +59,14 @@ class CopiedTable(DeltaTable):
         super().__init__(self.folder)
 
     def update_incremental(self) -> None:
-        """Load the version that the store has now."""
+        """Loads the version that the store has now."""
         self._copy(_listed(self.place))
 
     def push(self, files: Collection[Path]) -> None:
-        """Bring these new files of the copy to the store, entries of the log after the files they name.
+        """Brings these new files of the copy to the store, log entries after the files they name.
 
-        Raises OSError, and CommitFailedError where the store has another entry of that version. The table is then as
-        before the commit.
+        Raises OSError, and CommitFailedError if the store has another entry of that version. The
+        table is then as before the commit.
         """
         try:
             self._bring(files)
@@ -88,18 +90,21 @@ class CopiedTable(DeltaTable):
         try:
             tag = objects.create(place, data)
         except objects.Changed:
-            return objects.content(place) == data  # the store took it, and its answer was lost
+            return objects.content(place) == data  # the store took the entry, and its answer was lost
         _keep(self.place, entry.name, tag.get("e_tag", ""), data)
         return True
 
     def _sum_up(self, files: Collection[Path]) -> None:
-        """Bring the checkpoint to the store that deltalake made after a commit, if it did, and then its name."""
+        """Brings the checkpoint that deltalake made after a commit, if any, to the store, and then
+        its name.
+        """
         checkpoint = sorted(files)
         if [file.name for file in checkpoint[1:]] == [LAST_CHECKPOINT] and CHECKPOINT.fullmatch(checkpoint[0].name):
             with contextlib.suppress(OSError):  # the log can be read without it
                 for file in checkpoint:
                     objects.upload(file, below(self.place, *self._names(file)))
-        (self.folder / LOG / LAST_CHECKPOINT).unlink(missing_ok=True)  # else the next one is no new file to `pushed`
+        # else `pushed` would not see the next one as a new file
+        (self.folder / LOG / LAST_CHECKPOINT).unlink(missing_ok=True)
 
     def _is_of_log(self, file: Path) -> bool:
         return file.parent == self.folder / LOG
@@ -110,9 +115,10 @@ class CopiedTable(DeltaTable):
 
 @contextlib.contextmanager
 def pushed(table: DeltaTable | None) -> Iterator[None]:
-    """Bring to the store what the body commits to a table, if it is a copy of one there. Raises OSError, and
-    CommitFailedError where another program was first: the table is as before, and `update_incremental` loads what that
-    program has committed.
+    """Brings to the store what the body commits to a table, if the table is a copy from a store.
+
+    Raises OSError, and CommitFailedError if another program committed first: the table is then as
+    before, and `update_incremental` loads what that program has committed.
     """
     if not isinstance(table, CopiedTable):
         yield
@@ -124,7 +130,9 @@ def pushed(table: DeltaTable | None) -> Iterator[None]:
 
 
 def commit_on_top(table: DeltaTable | None, commit: Callable[[], Result]) -> Result:
-    """Commit on top of what others commit to the table meanwhile. table: None where the commit creates it."""
+    """Commit on top of what others commit to the table meanwhile. table: None where the commit
+    creates it.
+    """
     if table is None:
         return commit()
     for _ in range(COMMIT_TRIES - 1):
@@ -138,37 +146,43 @@ def commit_on_top(table: DeltaTable | None, commit: Callable[[], Result]) -> Res
 
 
 def copied(place: str) -> DeltaTable | None:
-    """The table at this place of a store, or None; by a copy of its log, unless that has files of a kind that we do not
-    know. Raises DeltaError and OSError.
+    """Returns the table at this place of a store, or None. It uses a copy of the log, unless the
+    log has files of an unknown kind. Raises DeltaError and OSError.
     """
     log = _listed(place)
     if all(ENTRY.fullmatch(one.name) or CHECKPOINT.fullmatch(one.name) for one in log):
-        with contextlib.suppress(DeltaError, FileNotFoundError):  # whatever it is, opening it at its place says more
+        # opening the table at its place reports the error better
+        with contextlib.suppress(DeltaError, FileNotFoundError):
             return CopiedTable(place, log) if log else None
     return in_place(place)
 
 
 def in_place(place: str) -> DeltaTable | None:
-    """The table at this place of a store, or None, as deltalake opens it. Raises DeltaError and OSError."""
+    """Returns the table at this place of a store, or None, as deltalake opens it. Raises DeltaError
+    and OSError.
+    """
     with contextlib.suppress(TableNotFoundError):
         return DeltaTable(place)
     return None
 
 
 def _listed(place: str) -> list[ListedObject]:
-    """The last checkpoint of a log, and the entries from it on."""
+    """Lists the last checkpoint of a log, and the entries from it on."""
     found: list[ListedObject] = []
     for start in _starts(place):
         found = objects.listed(below(place, LOG), after=start)
         checkpoints = [one.name for one in found if CHECKPOINT.fullmatch(one.name)]
         if checkpoints:
-            found = [one for one in found if one.name >= max(checkpoints)]  # deltalake needs the entry of it, too
+            # deltalake also needs the checkpoint's entry
+            found = [one for one in found if one.name >= max(checkpoints)]
             break
     return [one for one in found if not UNNEEDED.fullmatch(one.name)]
 
 
 def _starts(place: str) -> Iterator[str]:
-    """Where a listing of the log may begin, the shortest first; a checkpoint may be gone, with its table."""
+    """Yields where a listing of the log may begin, the shortest listing first; a checkpoint may be
+    gone, with its table.
+    """
     kept = [file.name for file in logs_folder(place).glob("*.checkpoint.parquet@*")]
     if kept:
         yield _version(max(kept))
@@ -197,7 +211,7 @@ def _content(place: str, one: ListedObject) -> bytes:
 
 
 def _keep(place: str, name: str, etag: str, data: bytes) -> None:
-    with contextlib.suppress(OSError):  # without it the next opening asks again
+    with contextlib.suppress(OSError):  # without the file the next opening requests the entry again
         if etag:
             durable.write(logs_folder(place) / _kept_name(name, etag), data)
 

@@ -1,4 +1,6 @@
-"""Copies rows of published files to new files, with all their columns: of a table, and those that only files have."""
+"""Copies rows of published files to new files with all their columns, also those that only the
+files have.
+"""
 
 import contextlib
 import os
@@ -13,13 +15,15 @@ from jobs.storage.stored_files import parquet_source
 from jobs.storage.urls import is_url
 from jobs.tables.delta.asked_keys import ROWS_AT_ONCE
 
-LEAST_ROWS = 100_000  # of a file that is taken over whole; smaller ones are joined
+LEAST_ROWS = 100_000  # of a file that is taken over whole; smaller files are joined
 MOST_ROWS = 1_000_000  # of a joined file
 NAME = "kept-{:05}.parquet"
 
 
 def copy_rows(source: str, target: Path, chosen: Iterable[pa.Array]) -> int:
-    """Copy a file without its other rows. chosen: for each ROWS_AT_ONCE rows. Returns the number of copied rows."""
+    """Copies a file without its other rows. chosen: for each ROWS_AT_ONCE rows. Returns the number
+    of copied rows.
+    """
     with pq.ParquetFile(parquet_source(source)) as opened, _writer(target, opened.schema_arrow) as writer:
         for batch, wanted in zip(opened.iter_batches(ROWS_AT_ONCE), chosen, strict=True):
             writer.write_batch(batch.filter(wanted))
@@ -27,10 +31,20 @@ def copy_rows(source: str, target: Path, chosen: Iterable[pa.Array]) -> int:
 
 
 def keep_rows(sources: Sequence[tuple[str, pa.BooleanArray]], folder: Path) -> tuple[str, ...]:
-    """Write the chosen rows of these files, in their order, to files in `folder`. A large file of which all rows are
-    chosen is linked, so that its bytes are neither read nor written where the disk can do so.
+    """Writes the chosen rows of these files, in their order, to files in `folder`.
 
-    sources: places of files, each with its chosen rows. Returns the absolute paths. Raises OSError.
+    A large file of which all rows are chosen is linked, so that its bytes are neither read nor
+    written if the disk supports links.
+
+    Args:
+        sources: Places of files, each with its chosen rows.
+        folder: Gets the new files.
+
+    Returns:
+        The absolute paths of the new files.
+
+    Raises:
+        OSError: A file cannot be read or written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.closing(_KeptFiles(folder)) as kept:
@@ -43,7 +57,9 @@ def keep_rows(sources: Sequence[tuple[str, pa.BooleanArray]], folder: Path) -> t
 
 
 class _KeptFiles:
-    """The files that are written. The last one takes the rows of the next source too where the columns are the same."""
+    """The written files. The last file also takes the rows of the next source if its columns are
+    the same.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.paths: list[str] = []
@@ -55,7 +71,7 @@ class _KeptFiles:
         target = self._next()
         try:
             os.link(source, target)
-        except OSError:  # as on a disk without links
+        except OSError:  # for example on a disk without links
             shutil.copyfile(source, target)
 
     def add(self, source: str, chosen: pa.BooleanArray) -> None:

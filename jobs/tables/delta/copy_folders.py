@@ -1,4 +1,6 @@
-"""The folders on disk in which logs of tables on a store are copied, so that no killed process leaves one for ever."""
+"""The folders on disk for copied logs of tables on a store; a killed process leaves no folder for
+ever.
+"""
 
 import contextlib
 import errno
@@ -17,27 +19,30 @@ COPY = "copy-"  # begins the name of a copy's folder
 
 
 def logs_folder(place: str) -> Path:
-    """The folder with the copies, and with what was read of the log before. Its files have their etag in the name, so
-    none is taken for that of a table that was at this place before.
+    """Returns the folder with the copies, and with the log files that were read before. Files have
+    their etag in the name, so that a file of an earlier table at this place is not mistaken for a
+    file of this table.
     """
     return Path(work_folder(place), "log")
 
 
 def own_folder(place: str) -> LockedFolder:
-    """A new folder for a copy."""
+    """Makes a new folder for a copy."""
     there = logs_folder(place)
     there.mkdir(parents=True, exist_ok=True)
     return LockedFolder.make(there, COPY)
 
 
 def remove_abandoned(place: str) -> None:
-    """Remove the copies of processes that were killed: they may have rows that were about to go to the store."""
+    """Removes the copies of killed processes: they may have rows that were about to go to the
+    store.
+    """
     locked_folders.remove_abandoned(logs_folder(place), COPY)
 
 
 @contextlib.contextmanager
 def on_disk(folder: Path) -> Iterator[None]:
-    """Name the folder and the cure where the body finds its disk full. Raises TidegateError."""
+    """Names the folder and the cure if the body finds its disk full. Raises TidegateError."""
     try:
         yield
     except (OSError, DeltaError) as error:

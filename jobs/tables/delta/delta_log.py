@@ -1,4 +1,4 @@
-"""The log of a Delta table: opens it, reports damage in one sentence, and syncs it to disk."""
+"""Opens the log of a Delta table, reports damage in a sentence, and syncs the log to disk."""
 
 import contextlib
 import json
@@ -19,56 +19,62 @@ from jobs.storage.urls import below, is_url
 from jobs.tables.delta.copied_log import LOG, copied, in_place
 from jobs.tables.delta.publishers import delta_errors
 
-FORMAT = 1  # of a table of ours: what its rows, its columns and its commits mean (docs/upgrading.md)
+FORMAT = 1  # of our tables: what their rows, columns and commits mean (docs/upgrading.md)
 FORMAT_NAME = "tidegate.format"
-ENTRIES = 5  # of a log on a store until it is summed up
-ENTRIES_ON_DISK = 100  # which is Delta's own default
+ENTRIES = 5  # of a log on a store until the next checkpoint
+ENTRIES_ON_DISK = 100  # Delta's default
 
 _kept: ContextVar[dict[str, DeltaTable] | None] = ContextVar("tables that are kept open", default=None)
 
 
 def checkpoint_settings(table: str) -> dict[str, str]:
-    """How often a new table sums up its log. On a store each entry since then costs other readers two requests."""
+    """Returns how often a new table writes a checkpoint. On a store each entry since the last
+    checkpoint costs other readers two requests.
+    """
     return {"delta.checkpointInterval": str(ENTRIES)} if is_url(table) else {}
 
 
 def commit_hooks(table: str, over: DeltaTable | None) -> PostCommitHookProperties:
-    """The hooks of a commit on top of this version. Delta would list the whole log after each commit, to delete old
-    entries. It can delete none before it has summed the log up, so it looks only then; on a store `vacuum` does.
+    """Returns the hooks of a commit on top of this version.
+
+    Delta would list the whole log after each commit, to delete old entries. It can delete none
+    before a checkpoint, so it looks only then; on a store `vacuum` does.
     """
     sums_up = over is not None and (over.version() + 1) % ENTRIES_ON_DISK == 0
     return PostCommitHookProperties(cleanup_expired_logs=sums_up and not is_url(table))
 
 
 def format_mark() -> Transaction:
-    """For the commit that makes a table: the log keeps the format as a transaction, which Delta reads with the table. A
-    table without one is of format 1.
+    """Returns the mark for the commit that makes a table. The log keeps the format as a
+    transaction, which Delta reads with the table. A table without the mark is of format 1.
     """
     return Transaction(FORMAT_NAME, FORMAT)
 
 
 def saying_format() -> CommitProperties:
-    """Of a commit that makes a table, and says nothing else."""
+    """Returns the properties of a commit that makes a table, with only the format mark."""
     return CommitProperties(app_transactions=[format_mark()])
 
 
 def day_type(every: Every) -> PrimitiveType:
-    """Of the column of the day: that of `jobs.declare.values.calendar.column_value`."""
+    """Returns the type of the day's column: that of `jobs.declare.values.calendar.column_value`."""
     return PrimitiveType("date" if every == "day" else "string")
 
 
 def table_at(path: str) -> DeltaTable | None:
-    """The current table at this path, or None.
+    """Opens the current table at this path; returns None without a table.
 
     Raises:
-        TidegateError: Its log exists but cannot be read; the table is then not taken for missing. Or it is of a
-            newer format than this Tidegate knows.
+        TidegateError: Its log exists but cannot be read, so that a damaged table does not count as
+            missing; or it is of a newer format than this Tidegate knows.
     """
     return _require_known_format(path, _opened(path))
 
 
 def log_at(path: str) -> DeltaTable | None:
-    """As `table_at`, for what needs the log only, and for commits: of a table on a store a copy of its log."""
+    """Opens a table as `table_at`, for uses that need only the log, and for commits: on a store, a
+    copy of its log.
+    """
     return _require_known_format(path, log_beside(path))
 
 
@@ -82,7 +88,9 @@ def _require_known_format(path: str, table: DeltaTable | None) -> DeltaTable | N
 
 
 def log_beside(path: str) -> DeltaTable | None:
-    """As `log_at`, of a table beside one that was opened by it: both have one format."""
+    """Opens as `log_at` a table beside a table that was opened by `log_at`: both have the same
+    format.
+    """
     return _read(path, copied) if is_url(path) else _opened(path)
 
 
@@ -91,8 +99,9 @@ def _opened(path: str) -> DeltaTable | None:
     if kept is None or is_url(path):
         return _read(path)
     table = kept.pop(path, None)
-    if table is not None and _entry(path, table.version()).exists():  # Delta does not say that a table is gone
-        with contextlib.suppress(DeltaError, OSError):  # whatever it is, reading it anew says more
+    # Delta does not report that a table is gone
+    if table is not None and _entry(path, table.version()).exists():
+        with contextlib.suppress(DeltaError, OSError):  # reading the table anew reports the error better
             table.update_incremental()
             kept[path] = table
             return table
@@ -104,10 +113,11 @@ def _opened(path: str) -> DeltaTable | None:
 
 @contextmanager
 def kept_open(tables: dict[str, DeltaTable]) -> Iterator[None]:
-    """Keep the tables that the body opens, by path, so that the next time only the log's new entries are read.
+    """Keeps the tables that the body opens, by path, so that the next opening reads only the log's
+    new entries.
 
-    Of tables on a disk, and for a body that is the only one to have these objects. Nobody may put another table in the
-    place of one.
+    It works for tables on a disk, and for a body that is the only user of these objects. No other
+    table may take the place of a kept table.
     """
     before = _kept.set(tables)
     try:
@@ -130,8 +140,8 @@ def _read(path: str, on_store: Callable[[str], DeltaTable | None] = in_place) ->
 
 @contextmanager
 def lasting(table: str) -> Iterator[None]:
-    """Sync the body's commits to a table on exit: the entries of its log and their files. An object store needs none
-    of it.
+    """Syncs the body's commits to a table on exit: the entries of its log and their files. An
+    object store needs no sync.
     """
     if is_url(table):
         yield
@@ -141,20 +151,24 @@ def lasting(table: str) -> Iterator[None]:
     written: list[Path] = []
     for version in range(before + 1, _last_version(table) + 1):
         entry = _entry(table, version)
-        written += filter(durable.is_there, _added(entry))  # of the others a later entry removed them
+        written += filter(durable.is_there, _added(entry))  # a later entry removed the others
         written.append(entry)
     if Path(table, LOG).is_dir():
         to_disk([*written, Path(table, LOG)], Path(table))
 
 
 def sync_log(table: str) -> None:
-    """Sync all commits to a table on a disk, also those that a killed process left unsynced."""
+    """Syncs all commits to a table on a disk, including those that a killed process left
+    unsynced.
+    """
     if not is_url(table):
         to_disk([*Path(table, LOG).glob("*.json"), Path(table, LOG)], Path(table))
 
 
 def to_disk(paths: Iterable[Path], root: Path) -> None:
-    """Sync files or folders, their names, and the names of all folders from `root` down to them, each once."""
+    """Syncs files or folders, their names, and the names of all folders from `root` down to them,
+    each once.
+    """
     synced: set[Path] = set()
     for path in paths:
         for one in (path, *path.parents):
@@ -170,7 +184,9 @@ def _entry(table: str, version: int) -> Path:
 
 
 def _last_version(table: str) -> int:
-    """By the names of the log's entries since its last checkpoint; -1 without a table."""
+    """Returns the version by the names of the log's entries since its last checkpoint; -1 without a
+    table.
+    """
     try:
         version = int(json.loads(Path(table, LOG, "_last_checkpoint").read_text())["version"])
     except (OSError, ValueError, KeyError):
@@ -181,7 +197,7 @@ def _last_version(table: str) -> int:
 
 
 def _added(entry: Path) -> Iterator[Path]:
-    """The files that a log entry adds to its table."""
+    """Yields the files that a log entry adds to its table."""
     for line in entry.read_text().splitlines():
         added = json.loads(line).get("add")
         if added is not None:

@@ -1,4 +1,4 @@
-"""The files of each published day, and the days that changed since a state of the table."""
+"""Lists the files of each published day, and the days that changed since a state of the table."""
 
 import contextlib
 from collections.abc import Iterator
@@ -32,12 +32,14 @@ Days = dict[str, frozenset[PublishedFile]]
 
 
 def state_of(published: DeltaTable) -> str:
-    """The table and its version, in a word that a table made anew does not have again."""
+    """Returns the table and its version as a word that a re-created table does not repeat."""
     return f"{published.metadata().id}@{published.version()}"
 
 
 def changed_since(state: str, published: DeltaTable, declared: DeclaredFacts) -> Days:
-    """The files of each day that changed since a state: none if it is gone. All days for a state that is not known."""
+    """Returns the files of each day that changed since a state: no files for a removed day. Returns
+    all days for an unknown state.
+    """
     now, before = days_of(published, declared), Days()
     known, _, version = state.partition("@")
     if known == str(published.metadata().id) and int(version) <= published.version():
@@ -55,7 +57,7 @@ def days_of(published: DeltaTable, declared: DeclaredFacts) -> Days:
 
 
 def facts_by_day(table: DeltaTable, partition: str, *names: str) -> Iterator[tuple[Any, ...]]:
-    """The day of each file of a table, and these facts of it, as Delta calls them."""
+    """Returns the day of each file of a table, with these facts of the file by Delta's names."""
     actions = pa.table(table.get_add_actions(flatten=True))
     days = map(str, actions[f"partition.{partition}"].to_pylist())
     return zip(days, *(actions[name].to_pylist() for name in names), strict=True)

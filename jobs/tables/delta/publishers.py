@@ -1,4 +1,6 @@
-"""One publisher of a table at a time, across machines that share its place; and errors of the disk or the store."""
+"""Allows a single publisher of a table at a time, across machines that share its place; describes
+errors of the disk or the store.
+"""
 
 import contextlib
 import fcntl
@@ -21,10 +23,10 @@ LOCK = "_publishing.lock"  # readers of tables ignore names that begin with _
 
 @contextlib.contextmanager
 def alone_with(table: str) -> Iterator[None]:
-    """Wait until no other process publishes to this table; a crashed publisher does not count.
+    """Waits until no other process publishes to this table; a crashed publisher does not count.
 
-    Delta refuses conflicting commits. The lock is for publications of several commits (a table and its audit), and for
-    a table's first commit, where Delta accepts two.
+    Delta refuses conflicting commits. The lock is for publications of several commits (a table and
+    its audit), and for a table's first commit, of which Delta accepts two.
     """
     if is_url(table):
         with object_lock.held(below(table, LOCK), {"host": socket.gethostname(), "pid": os.getpid()}, wait=math.inf):
@@ -38,9 +40,11 @@ def alone_with(table: str) -> Iterator[None]:
 
 
 def again_if_taken(commit: Callable[[], object]) -> None:
-    """Make a commit that changes nothing when it is made twice; again if it fails for another one.
+    """Makes a commit that changes nothing when it is made twice; repeats it if another commit has
+    taken its version.
 
-    Under `alone_with` that is often this one: an object store took it, and its answer was lost.
+    Under `alone_with` that other commit is often this commit: an object store took it, and its
+    answer was lost.
     """
     try:
         commit()
@@ -50,7 +54,7 @@ def again_if_taken(commit: Callable[[], object]) -> None:
 
 @contextlib.contextmanager
 def storing(table: str) -> Iterator[None]:
-    """Turn errors of the body, such as a full disk, into a TidegateError of one sentence."""
+    """Turns errors of the body, such as a full disk, into a TidegateError of one sentence."""
     try:
         yield
     except (OSError, DeltaError) as error:
@@ -61,7 +65,9 @@ def storing(table: str) -> Iterator[None]:
 
 
 def delta_errors(error: Exception) -> str:
-    """The message of an error of Delta or its SQL in one line, without colours, traceback and request to report it."""
+    """Returns the message of an error of Delta or its SQL in a line, without colours, traceback and
+    the request to report it.
+    """
     if ANSWER.search(str(error)):  # of an object store
         return error_text(error)
     message = re.sub(r"\x1b\[\d+m|\n\s+0: .*", "", str(error), flags=re.DOTALL)

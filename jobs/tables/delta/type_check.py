@@ -15,17 +15,19 @@ from jobs.input.delta import nullable
 from jobs.tables.delta.column_types import extends, type_name
 from jobs.tables.delta.delta_log import day_type, log_at
 
-Published = Callable[[], DeltaTable | None]  # opens the published table; None without one. Raises TidegateError
+Published = Callable[[], DeltaTable | None]  # opens the published table, if it exists. Raises TidegateError
 
 
 def published_table(enrichment: Enrichment) -> Published:
-    """Opens the published table once, because each time costs requests where it is on a store."""
+    """Opens the published table only once, because opening it on a store costs requests each
+    time.
+    """
     return functools.cache(lambda: log_at(enrichment.output.path))
 
 
 def check_types(enrichment: Enrichment, day: InputDay, published: Published | None = None) -> None:
-    """Check the columns of the day's input and of the answers against Delta, and against an existing published table.
-    Raises DeclarationError.
+    """Checks the columns of the day's input and of the answers against Delta, and against an
+    existing published table. Raises DeclarationError.
     """
     path = enrichment.output.path
     try:
@@ -41,7 +43,9 @@ def check_types(enrichment: Enrichment, day: InputDay, published: Published | No
 
 
 def published_columns(published: Published) -> pa.Schema | None:
-    """The columns of the published table; None without one, or if it cannot be read, which `check_types` reports."""
+    """Returns the columns of the published table; None without a table, or if it cannot be read,
+    which `check_types` reports.
+    """
     try:
         table = published()
     except TidegateError:

@@ -1,1 +1,1 @@
-"""Tables that are computed from a published one: summaries and windows."""
+"""Tables that are computed from a published table: summaries and windows."""

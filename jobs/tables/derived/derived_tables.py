@@ -1,4 +1,6 @@
-"""Tables that are made of a published day, its windows and summaries: one commit replaces what they have of the day."""
+"""Replaces a day in the tables that are made from a published day, its windows and summaries, by a
+single commit.
+"""
 
 import datetime as dt
 from collections.abc import Callable
@@ -15,9 +17,16 @@ Rows = Callable[[], pa.Table | pa.RecordBatchReader]
 
 
 def replace_day(target: str, rows: Rows | None, day: str, *, by: list[str]) -> None:
-    """Replace what the table has of the day, in one commit. Raises TidegateError for a disk error.
+    """Replaces the rows of the day in the table, in a single commit.
 
-    rows: of the day, for each try anew; None if it has none. by: the table's partition columns, that of the day last.
+    Args:
+        target: Path of the table.
+        rows: Makes the rows of the day, again for each try; None without rows.
+        day: The day.
+        by: The table's partition columns, the day's column last.
+
+    Raises:
+        TidegateError: The disk fails.
     """
     of_day = f"\"{by[-1]}\" = '{day}'"
     with storing(target), alone_with(target), lasting(target):
@@ -37,7 +46,9 @@ def replace_day(target: str, rows: Rows | None, day: str, *, by: list[str]) -> N
 
 
 def made_at(target: str, column: str, day: str) -> dt.datetime | None:
-    """When the rows that the table has of the day were made; None if it has none. column: of the day."""
+    """Returns when the table's rows of the day were made; None without rows. column: that of the
+    day.
+    """
     table = table_at(target)
     files = [] if table is None else facts_by_day(table, column, "modification_time")
     times = [at for of, at in files if of == day]

@@ -1,4 +1,6 @@
-"""Summaries: one SQL query over a published day, run in process and published by one Delta commit."""
+"""Summaries: a SQL query over a published day, run in process and published by a single Delta
+commit.
+"""
 
 from jobs.declare.enrichment import Enrichment, Summary
 from jobs.storage.urls import beside
@@ -11,7 +13,8 @@ def table_of(enrichment: Enrichment, summary: Summary) -> str:
 
 
 def summarize(enrichment: Enrichment, summary: Summary, day: str) -> int:
-    """Make the summary of one published day in place of an earlier one. Returns its rows.
+    """Makes the summary of a published day in place of an earlier summary. Returns its number of
+    rows.
 
     Raises TidegateError for failed SQL or a disk error.
     """

@@ -1,4 +1,6 @@
-"""Runs the SQL of a summary over a published day, and checks it over an empty one before any call."""
+"""Runs the SQL of a summary over a published day, and checks the SQL over an empty day before any
+call.
+"""
 
 import contextlib
 from pathlib import Path
@@ -20,7 +22,7 @@ NEVER_A_DAY = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, p
 
 
 def rows_of(enrichment: Enrichment, summary: Summary, day: str) -> pa.Table:
-    """The summary of one published day, with the day as its last column.
+    """Returns the summary of a published day, with the day as its last column.
 
     Raises TidegateError if the SQL fails, or has a column of the day's name with another value.
     """
@@ -38,9 +40,11 @@ def rows_of(enrichment: Enrichment, summary: Summary, day: str) -> pa.Table:
 
 
 def check_summaries(enrichment: Enrichment, input_day: InputDay, day: str) -> None:
-    """Check the SQL of every summary against the columns of the published table, and the types of its result.
+    """Checks the SQL of every summary against the columns of the published table, and the types of
+    its result.
 
-    Skips a day whose types only Spark knows, or if no temporary file can be written. Raises DeclarationError.
+    Skips a day whose types only Spark knows, and does nothing if no temporary file can be written.
+    Raises DeclarationError.
     """
     if not enrichment.summaries or input_day.infer_in_spark:
         return
@@ -55,14 +59,14 @@ def check_summaries(enrichment: Enrichment, input_day: InputDay, day: str) -> No
                 _check(empty, enrichment, summary, day, Path(folder, str(number)))
             except OSError:
                 raise
-            except Exception as error:  # noqa: BLE001  # whatever refuses the query
+            except Exception as error:  # noqa: BLE001  # any error of the query
                 wrong.append(f"{enrichment.name}: summary {summary.name}: its sql is wrong: {delta_errors(error)}.")
         DeclarationError.raise_for(wrong)
 
 
 def _check(empty: DeltaTable, enrichment: Enrichment, summary: Summary, day: str, folder: Path) -> None:
-    """Raise any error of the query or of a table of its result. No row is computed, because SQL may fail on no rows but
-    not on data, such as a division by their number.
+    """Raises any error of the query or of a table of its result. Computes no row, because SQL may
+    fail on no rows but not on data, such as a division by their number.
     """
     columns = pa.schema(_result(empty, enrichment, summary, day).schema)
     for column in columns:
@@ -72,9 +76,9 @@ def _check(empty: DeltaTable, enrichment: Enrichment, summary: Summary, day: str
 
 
 def _result(source: DeltaTable, enrichment: Enrichment, summary: Summary, day: str) -> pa.RecordBatchReader:
-    """The rows of one day are under the enrichment's name. Computed lazily."""
+    """Runs the query lazily, with the rows of the day under the enrichment's name."""
     cast = "date " if is_day(day) else ""
-    day_only = f"SELECT * FROM __all WHERE \"{enrichment.input.partition}\" = {cast}'{day}'"  # noqa: S608  # our own names
+    day_only = f"SELECT * FROM __all WHERE \"{enrichment.input.partition}\" = {cast}'{day}'"  # noqa: S608  # our names
     query = QueryBuilder().register("__all", source)
     # a view keeps the SQL unchanged, with its WITH, semicolon or comment
     query.execute(f'CREATE VIEW "{enrichment.name}" AS {day_only}')
@@ -82,7 +86,9 @@ def _result(source: DeltaTable, enrichment: Enrichment, summary: Summary, day: s
 
 
 def _with_day(rows: pa.Table, enrichment: Enrichment, day: str) -> pa.Table:
-    """Add the day's column. Raises ValueError if one of its name has another value, or if there is no other."""
+    """Adds the day's column. Raises ValueError if a column of its name has another value, or if the
+    result has no other column.
+    """
     others = [number for number, name in enumerate(rows.column_names) if not _is_day(name, enrichment)]
     if not others:
         raise ValueError(f"it gives no column besides {enrichment.input.partition!r}")
@@ -104,7 +110,8 @@ def _empty(folder: Path, enrichment: Enrichment, input_day: InputDay) -> DeltaTa
     path, partition = enrichment.output.path, enrichment.input.partition
     published = table_at(path)
     there = published.schema().fields if published is not None else []
-    by_name = {field.name.lower(): field for field in (*input_day.schema, *answer_fields(enrichment))}  # one per name
+    # a field per name
+    by_name = {field.name.lower(): field for field in (*input_day.schema, *answer_fields(enrichment))}
     new = Schema.from_arrow(pa.schema([*by_name.values()])).fields
     fields = {field.name.lower(): field for field in (*new, Field(partition, day_type(enrichment.input.every)), *there)}
     return DeltaTable.create(folder, Schema([*fields.values()]), partition_by=[partition])

@@ -1,4 +1,6 @@
-"""The tables of windows, and of the rows that are in none: made by a run, published after its day, a commit each."""
+"""Publishes the tables of windows, and of rows in no window: a run makes them, and each is
+published after its day by a single commit.
+"""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -17,7 +19,7 @@ from jobs.tables.derived import derived_tables
 
 
 def table_of(enrichment: Enrichment, window: Window) -> str:
-    """Where the windows are published: beside the table that they are made from."""
+    """Returns where the windows are published: beside the table that they are made from."""
     return beside(enrichment.output.path, window.name)
 
 
@@ -26,10 +28,10 @@ def dropped_table_path(enrichment: Enrichment, window: Window) -> str:
 
 
 def publish_windows(enrichment: Enrichment, window: Window, record: DayRecord) -> int:
-    """Make the windows of a published run those that readers see; first the rows that are in none. Returns the rows of
-    the table of windows.
+    """Publishes the windows of a published run to readers; first the rows in no window. Returns the
+    number of rows in the table of windows.
 
-    Raises TidegateError when that run made none, when its files are gone, and when the disk refuses.
+    Raises TidegateError if that run made no windows, if its files are gone, or if the disk fails.
     """
     facts = record.facts
     day, partition = facts.day, facts.declared.partition

@@ -1,1 +1,1 @@
-"""The leases of days: one run of a day at a time."""
+"""The leases of days: a lease allows a single run of a day at a time."""

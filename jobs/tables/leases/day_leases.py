@@ -1,8 +1,9 @@
-"""One run of a day at a time: a lease that a run shares with its guard and its Spark, and that publishing requires.
+"""Allows a single run of a day at a time, by a lease that a run shares with its guard and its
+Spark, and that publishing requires.
 
-A lease is a lock on a file, held through an open file that the processes of the run inherit. It is free when the last
-of them has ended in any way: no clock decides, and a kill leaves no lease behind. Of a table on an object store it is
-an object (store_leases.py).
+A lease is a lock on a file, held through an open file that the processes of the run inherit. It is
+free when the last of them has ended in any way: no clock decides, and a kill leaves no lease
+behind. For a table on an object store the lease is an object (store_leases.py).
 """
 
 import contextlib
@@ -29,21 +30,23 @@ A_MOMENT = 0.001  # s
 
 
 class Lease(Protocol):
-    """The right to run and publish one day of one table."""
+    """The right to run and publish a day of a table."""
 
     @property
     def day(self) -> str: ...
 
     @property
     def file(self) -> int | None:
-        """Open and locked; children that inherit it share it. None on an object store."""
+        """The open and locked file; children that inherit it share the lease. None on an object
+        store.
+        """
 
     @property
     def before(self) -> str:
         """The previous run of the day, if any."""
 
     def confirm(self) -> None:
-        """Check that no other run took the day since. Raises PublishConflict otherwise."""
+        """Checks that no other run has taken the day since. Raises PublishConflict otherwise."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,9 @@ class FileLease:
     before: str = ""
 
     def confirm(self) -> None:
-        """Check that no other run took the day since. Raises PublishConflict otherwise, as after a lost lock."""
+        """Checks that no other run has taken the day since. Raises PublishConflict otherwise, for
+        example after a lost lock.
+        """
         holder = _holder(self.path).get("run_id", "nobody")
         if holder != self.run_id:
             raise PublishConflict(f"the lease of {self.day} is now of run {holder}; this run, {self.run_id}, lost it.")
@@ -63,11 +68,20 @@ class FileLease:
 
 @contextlib.contextmanager
 def leased(table: str, day: str, run_id: str, *, wait: float = WAIT) -> Iterator[Lease]:
-    """Hold the day while the body runs, and while a child with the inherited file lives.
+    """Holds the day while the body runs, and while a child with the inherited file lives.
 
-    Waits up to `wait` s for another run to end. Raises DayTaken, with the run, its host and its start, if it still
-    works then, and DeclarationError if the table's folder is read-only or full. The lease works across machines that
-    share a file system with locks, or an object store.
+    The lease works across machines that share a file system with locks, or an object store.
+
+    Args:
+        table: Path or URL of the published table.
+        day: The day to hold.
+        run_id: Id of the run that holds it.
+        wait: How long to wait for another run to end, in s.
+
+    Raises:
+        DayTaken: Another run still works after `wait`; the message names it, its host and its
+            start.
+        DeclarationError: The table's folder is read-only or full.
     """
     if is_url(table):
         with store_leases.leased(table, day, _own(run_id), wait=wait) as lease:
@@ -88,7 +102,9 @@ def leased(table: str, day: str, run_id: str, *, wait: float = WAIT) -> Iterator
 
 
 def at_work(table: str) -> dict[str, str]:
-    """The runs that hold a day of the table now: run id -> day. Raises TidegateError if a lease cannot be read."""
+    """Returns the runs that hold a day of the table now: run id -> day. Raises TidegateError if a
+    lease cannot be read.
+    """
     if is_url(table):
         return store_leases.at_work(table)
     found = {}
@@ -106,7 +122,9 @@ def last_runs(table: str) -> dict[str, str]:
 
 
 def _paths(table: str) -> list[Path]:
-    """The files of all leases. A folder that cannot be listed is not taken for an empty one, as `glob` would."""
+    """Returns the files of all leases. Raises for a folder that cannot be listed, which `glob`
+    would take for empty.
+    """
     folder = Path(table, FOLDER)
     with _reading(folder):
         return [path for path in folder.iterdir() if path.suffix == ".json"] if durable.is_there(folder) else []
@@ -121,7 +139,7 @@ def _writing(table: str) -> Iterator[None]:
 
 
 def _sign(file: int, run_id: str) -> None:
-    """Write the holder of the day into the lease, for later runs."""
+    """Writes the holder of the day into the lease, for later runs."""
     os.ftruncate(file, 0)
     os.pwrite(file, json.dumps(_own(run_id)).encode(), 0)
 
@@ -148,7 +166,7 @@ def _lock(
     while True:
         if _locks(file, fcntl.LOCK_EX):
             return
-        if _locks(file, fcntl.LOCK_SH):  # no run has it: somebody asks at this moment who does
+        if _locks(file, fcntl.LOCK_SH):  # no run holds it: another process is just reading the holder
             fcntl.flock(file, fcntl.LOCK_UN)
             sleep(A_MOMENT)
             continue
@@ -170,7 +188,9 @@ def _read_owner_run(path: Path) -> str:
 
 
 def _holder(path: Path) -> dict[str, Any]:
-    """The content of the lease; empty while it is being written, and for what another program wrote."""
+    """Returns the content of the lease; empty while it is being written, and for content of another
+    program.
+    """
     with _reading(path):
         try:
             found = json.loads(path.read_text())

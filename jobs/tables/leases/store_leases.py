@@ -1,7 +1,8 @@
-"""The leases of a table on an object store: an object per day, which its run writes anew every few seconds.
+"""The leases of a table on an object store: an object per day, which its run rewrites every few
+seconds.
 
-A run that is killed writes no more, and after `object_lock.EXPIRES` s another takes the day. A run that was paused for
-longer may publish no more.
+A killed run stops writing, and after `object_lock.EXPIRES` s another run takes the day. A run that
+was paused for longer may no longer publish.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ class StoreLease:
         return str(self.lock.before.get("run_id", ""))
 
     def confirm(self) -> None:
-        """Renew the lease. Raises PublishConflict if another run took the day, and OSError."""
+        """Renews the lease. Raises PublishConflict if another run took the day, and OSError."""
         try:
             self.lock.confirm()
         except LockLost as lost:
@@ -47,8 +48,8 @@ class StoreLease:
 
 @contextlib.contextmanager
 def leased(table: str, day: str, own: Mapping[str, Any], *, wait: float) -> Iterator[StoreLease]:
-    """Hold the day while the body runs. own: who holds it. Raises DayTaken after `wait` s, and DeclarationError if
-    the store refuses.
+    """Holds the day while the body runs. own: the holder. Raises DayTaken after `wait` s, and
+    DeclarationError if the store refuses.
     """
     require_extra("s3", f"output: {table}")
     with contextlib.ExitStack() as stack:
@@ -62,20 +63,22 @@ def leased(table: str, day: str, own: Mapping[str, Any], *, wait: float) -> Iter
 
 
 def holder_named(holder: Mapping[str, Any]) -> str:
-    """The holder of a lease in a sentence. What another program wrote there names nobody."""
+    """Returns the holder of a lease in a sentence. Content of another program names nobody."""
     if not {"run_id", "pid", "host", "since"} <= holder.keys():
         return "another run"
     return one_line("run {run_id} (process {pid} on {host}, since {since})".format_map(holder))
 
 
 def unknown_run(day: str) -> str:
-    """In place of a run's id, where a lease names no run: distinct, so that each day counts as taken."""
+    """Returns a name for the run of a lease that names no run: distinct, so that each such day
+    counts as taken.
+    """
     return f"unknown run of {day}"
 
 
 def at_work(table: str, now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> dict[str, str]:
-    """The runs that may hold a day now: run id -> day. One that was killed counts for EXPIRES + SKEW s. Raises
-    TidegateError if a lease cannot be read.
+    """Returns the runs that may hold a day now: run id -> day. A killed run counts for EXPIRES +
+    SKEW s. Raises TidegateError if a lease cannot be read.
     """
     since = now() - dt.timedelta(seconds=EXPIRES + SKEW)
     held = ((day, holder) for day, holder in _leases(table, since) if object_lock.ENDED not in holder)
@@ -83,12 +86,14 @@ def at_work(table: str, now: Callable[[], dt.datetime] = lambda: dt.datetime.now
 
 
 def last_runs(table: str) -> dict[str, str]:
-    """The current or last run of each day: day -> run id. Raises TidegateError if a lease cannot be read."""
+    """Returns the current or last run of each day: day -> run id. Raises TidegateError if a lease
+    cannot be read.
+    """
     return {day: str(holder.get("run_id", "")) for day, holder in _leases(table)}
 
 
 def _leases(table: str, since: dt.datetime | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Day and content of each lease, or of those changed since then."""
+    """Yields day and content of each lease, or only of leases changed since then."""
     folder = below(table, FOLDER)
     try:
         for one in objects.listed(folder):

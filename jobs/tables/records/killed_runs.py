@@ -1,4 +1,4 @@
-"""Runs that were killed: they say nothing of their end, and leave their files behind."""
+"""Finds killed runs, which report no end and leave their files behind."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -15,11 +15,13 @@ REASON = "the run ended without a word, as after a kill"
 
 
 def killed_runs(enrichment: str, table: str) -> list[UnwrittenRun]:
-    """The runs of an enrichment on this machine that began and are not at work, and whose end nothing tells."""
-    began = _begun(enrichment)  # first: a run that begins after that is not in it
+    """Returns the runs of an enrichment on this machine that began, are not at work, and have no
+    recorded end.
+    """
+    began = _begun(enrichment)  # first, so that a run that begins later is not in it
     try:
         alive = at_work(table)
-    except TidegateError:  # a lease that cannot be read is no reason to call a run killed
+    except TidegateError:  # an unreadable lease does not prove that a run was killed
         return []
     known = {run.run_id for run in run_records.unwritten(enrichment)}
     known |= {record.facts.run_id for record in run_records.load(enrichment) if record.state != "written"}
@@ -39,7 +41,7 @@ def _begun(enrichment: str) -> dict[str, UnwrittenRun]:
 
 
 def with_costs(runs: Sequence[UnwrittenRun]) -> list[UnwrittenRun]:
-    """The runs with what services billed them, where they left a bill."""
+    """Returns the runs with their costs, for those that left a bill."""
     return [replace(run, cost=_cost(run)) for run in runs]
 
 
@@ -50,8 +52,9 @@ def _cost(run: UnwrittenRun) -> str:
 
 
 def remove_files_of_killed(enrichment: str, table: str, lease: Lease) -> None:
-    """Remove the files of the day's previous run, if it was killed before it had a record, because they may have
-    personal values. Its processes have ended: the lease was free. Files that readers can see stay.
+    """Removes the files of the day's previous run, if it was killed before it had a record, because
+    they may have personal values. Its processes have ended: the lease was free. Files that readers
+    can see stay.
     """
     from jobs.tables import old_files  # deltalake, which definitions load without
 

@@ -1,4 +1,6 @@
-"""The run that readers of a published day see, by the records of runs and by the table itself."""
+"""Finds the run that readers of a published day see, by the records of runs and by the table
+itself.
+"""
 
 import datetime as dt
 import json
@@ -17,9 +19,14 @@ from jobs.tables.records import run_records
 
 
 def last_published(enrichment: str, day: str, *, table: str = "", before: str = "") -> DayRecord | None:
-    """The record of the run whose files readers see; a kill after the commit leaves it as written.
+    """Returns the record of the run whose files readers see; a kill after the commit leaves it as
+    written.
 
-    table: Only of runs that were published to it. before: Of no run whose id begins so, as it was before those.
+    Args:
+        enrichment: Name of the enrichment.
+        day: The day.
+        table: Considers only runs that were published to this table.
+        before: Ignores runs whose id begins with this text, so that the state before them is found.
     """
     records = [
         record
@@ -31,7 +38,8 @@ def last_published(enrichment: str, day: str, *, table: str = "", before: str = 
     published = [one for one in records if one.state == "published" or one.facts.run_id in seen]
 
     def order(record: DayRecord) -> tuple[bool, str, int, str]:
-        # by time only where files do not tell: clocks of hosts differ, versions of a table that was deleted begin again
+        # by time only if the files do not decide: clocks of hosts differ, and versions of a deleted
+        # table begin again
         at, version = record.published_at or "", record.published_version or 0
         return record.facts.run_id in seen, at, version, record.facts.started_at
 
@@ -47,7 +55,9 @@ class Publication:
 
 
 def publications(table: DeltaTable, *, of_batches: bool = False) -> dict[str, Publication]:
-    """The commit of each run of a day, or of a stream's batch, as far back as the table's log goes."""
+    """Returns the commit of each run of a day, or of a stream's batch, as far back as the table's
+    log goes.
+    """
     found: dict[str, Publication] = {}
     for entry in table.history():
         runs = json.loads(entry.get("tidegate.runs", "{}")).values() if of_batches else [entry.get("tidegate.run_id")]
@@ -57,7 +67,9 @@ def publications(table: DeltaTable, *, of_batches: bool = False) -> dict[str, Pu
 
 
 def _runs_seen(records: Iterable[DayRecord]) -> set[str]:
-    """The runs of these records whose rows readers see; the table may have had another place before."""
+    """Returns the runs of these records whose rows readers see; the table may have been at another
+    place before.
+    """
     places = {(record.facts.declared.table, record.facts.declared.partition, record.facts.day) for record in records}
     return {run for place in places for run in _runs_in(*place)}
 

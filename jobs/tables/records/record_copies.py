@@ -1,7 +1,8 @@
-"""Copies of run records beside a table on an object store, so that every machine that runs its days has all of them.
+"""Copies run records to a table's object store, so that every machine that runs its days has all of
+them.
 
-Each machine works on the records in its own folder: what it saves is copied to the store, and what others saved is
-fetched before a run or a command reads records.
+Each machine works on the records in its folder: its saved records are copied to the store, and
+other machines' records are fetched before a run or a command reads records.
 """
 
 import contextlib
@@ -22,8 +23,9 @@ AT_ONCE = 8
 
 
 def save(table: str, folder: Path, record: Path, data: bytes) -> None:
-    """Write a record below `folder`, and before it its copy at the table's store, if that is one: after a kill between
-    the two the record is as it was, and is fetched. Raises TidegateError, and OSError.
+    """Writes a record below `folder`, and first its copy at the table's store, if the table is on
+    one: after a kill between the two the local record is unchanged, and the copy is fetched. Raises
+    TidegateError, and OSError.
     """
     if not is_url(table):
         durable.write(record, data)
@@ -36,7 +38,9 @@ def save(table: str, folder: Path, record: Path, data: bytes) -> None:
 
 
 def fetch(table: str, folder: Path) -> None:
-    """Bring the records of other machines into `folder`; nothing for a table in a folder. Raises TidegateError."""
+    """Brings the records of other machines into `folder`; does nothing for a table in a folder.
+    Raises TidegateError.
+    """
     if not is_url(table):
         return
     known = _known(folder)

@@ -1,6 +1,8 @@
-"""What each run has services bill, kept until its record says it: a run that was stopped or killed has only its bill.
+"""Keeps what services bill each run until its record has it: a run that was stopped or killed has
+only its bill.
 
-A bill is a JSON file beside the run's record. It names the folder in which the run's tasks count (billing_meter.py).
+A bill is a JSON file beside the run's record. It names the folder in which the run's tasks count
+(billing_meter.py).
 """
 
 import datetime as dt
@@ -27,7 +29,7 @@ FOLDER = "_bills"  # readers of tables ignore names that begin with _
 
 
 def begin(facts: DayFacts, lookups: Sequence[Lookup]) -> Meters | None:
-    """Keep a bill from now on, where a lookup has a price and tasks share a disk with the driver.
+    """Starts a bill, if a lookup has a price and tasks share a disk with the driver.
 
     Returns:
         Where the run's tasks count.
@@ -37,7 +39,7 @@ def begin(facts: DayFacts, lookups: Sequence[Lookup]) -> Meters | None:
     """
     both = zip(facts.declared.lookups, lookups, strict=True)
     services = {declared: service_identity(lookup) for declared, lookup in both if declared.prices}
-    if not services or is_url(facts.folder):  # tasks on other machines have no disk that is read here
+    if not services or is_url(facts.folder):  # the driver cannot read the disks of tasks on other machines
         return None
     folder = str(Path(work_folder(facts.declared.table), FOLDER, facts.run_id).resolve())
     bill = RunBill(
@@ -54,16 +56,18 @@ def begin(facts: DayFacts, lookups: Sequence[Lookup]) -> Meters | None:
 
 
 def end(bill: RunBill | None) -> None:
-    """Remove the bill of a run whose record is saved; the file that names its folder first."""
+    """Removes the bill of a run whose record is saved; first the file that names its folder."""
     if bill is not None:
         run_records.bill_file(bill.enrichment, bill.day, bill.run_id).unlink(missing_ok=True)
         shutil.rmtree(bill.folder, ignore_errors=True)
 
 
 def spent(bill: RunBill, service: str) -> int | None:
-    """What its run spent at a service, in billionths, as budgets count: at the price of the day on which it began.
+    """Returns what a run spent at a service, in billionths, as budgets count: at the price of the
+    day on which it began.
 
-    None where only answers tell what a call cost: a call in flight at a kill may have cost more than is counted.
+    Returns None if only answers show what a call cost: a call in flight at a kill may have cost
+    more than is counted.
 
     Args:
         bill: Of a run whose calls have ended.
@@ -82,13 +86,17 @@ def spent(bill: RunBill, service: str) -> int | None:
 
 
 def charges(bill: RunBill) -> Mapping[str, Billed]:
-    """By lookup what the run had billed so far; without those that billed nothing."""
+    """Returns by lookup what the run was billed so far; without lookups that were billed
+    nothing.
+    """
     units = metered(Path(bill.folder))
     return {lookup.name: billed(lookup, units[lookup.name]) for lookup in bill.lookups if lookup.name in units}
 
 
 def with_bill(figures: DayMetrics, meters: Meters | None, declared: tuple[LookupFacts, ...]) -> DayMetrics:
-    """The figures with all that the run had billed, by task attempts that died too, whose requests no file has."""
+    """Returns the figures with all that the run was billed, also by task attempts that died, whose
+    requests are in no file.
+    """
     if meters is None:
         return figures
     units = metered(Path(meters.folder))
@@ -105,10 +113,11 @@ def with_bill(figures: DayMetrics, meters: Meters | None, declared: tuple[Lookup
 def with_saved(
     figures: DayMetrics, declared: Sequence[LookupFacts], earlier: Callable[[], Iterable[DayRecord]]
 ) -> DayMetrics:
-    """The figures with what stored answers saved where only an answer tells what it costs: the mean cost of an answer
-    in this run, or in the last one that paid for any, for each key.
+    """Returns the figures with what stored answers saved if only an answer shows what it costs.
+    Each key then counts the mean cost of an answer in this run, or in the last run that paid for
+    any.
 
-    earlier: gives the records of the enrichment, the latest first.
+    earlier: returns the records of the enrichment, the latest first.
     """
     lookups = list(figures.lookups)
     for place, (lookup, found) in enumerate(zip(declared, figures.lookups, strict=True)):
@@ -122,10 +131,10 @@ def with_saved(
 
 
 def billed(lookup: LookupFacts, days: Counter[int]) -> Billed:
-    """The bill for these units of each day, counted from the epoch in UTC."""
+    """Returns the bill for these units of each day, counted from the epoch in UTC."""
     first = lookup.prices[0]
     costs = (price_units(in_force(lookup.prices, _date(day)), units) for day, units in days.items())
-    cost = sum(costs, price_units(first, 0))  # which has the price's decimals
+    cost = sum(costs, price_units(first, 0))  # with the price's decimals
     return Billed(days.total(), 0, first.unit, f"{cost:f}", first.currency)
 
 

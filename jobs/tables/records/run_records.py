@@ -1,4 +1,4 @@
-"""Run records: one JSON file per run of a day, beside its Spark log and its live progress.
+"""Run records: a JSON file per run of a day, beside its Spark log and its live progress.
 
 A torn record, as after a power cut, is skipped with a warning; `torn` lists it.
 """
@@ -20,7 +20,7 @@ from jobs.tables.records import record_copies
 ROOT = Path("data/runs")
 UNWRITTEN = ".unwritten"  # suffix of the file of a run that wrote no files
 
-BILL = ".bill"  # suffix of the file of a run without a record that has services bill
+BILL = ".bill"  # suffix of the file with the bill of a run without a record
 
 Record = TypeVar("Record", DayRecord, UnwrittenRun, RunBill)
 
@@ -50,12 +50,14 @@ def progress_files(enrichment: str) -> list[Path]:
 
 
 def any_run(enrichment: str) -> bool:
-    """Whether a run of any of its days has ever begun here."""
+    """Returns whether a run of any of its days has ever begun here."""
     return (ROOT / enrichment).is_dir()
 
 
 def replace(path: Path, text: str) -> None:
-    """Write a file atomically: a reader sees the old text or the new one. A full disk leaves no file."""
+    """Writes a file atomically: a reader sees the old text or the new text. A full disk leaves no
+    file.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -73,7 +75,9 @@ def path_of(record: DayRecord) -> Path:
 
 
 def save(record: DayRecord) -> DayRecord:
-    """Save the record in place of an earlier one of the run, durably; once it is decided, at the table's store too."""
+    """Saves the record durably in place of an earlier record of the run; once it is decided, at the
+    table's store too.
+    """
     facts = record.facts
     table = facts.declared.table if record.state != "written" else ""
     record_copies.save(table, ROOT / facts.declared.enrichment, path_of(record), record.to_json().encode())
@@ -81,18 +85,22 @@ def save(record: DayRecord) -> DayRecord:
 
 
 def fetch(enrichment: str, table: str) -> None:
-    """Bring the records that other machines saved, of a table on an object store. Raises TidegateError."""
+    """Brings the records that other machines saved, for a table on an object store. Raises
+    TidegateError.
+    """
     record_copies.fetch(table, ROOT / enrichment)
 
 
 def remove(enrichment: str, table: str, path: Path) -> None:
-    """Delete a record, wherever it is. Raises TidegateError."""
+    """Deletes a record, wherever it is. Raises TidegateError."""
     record_copies.remove(table, ROOT / enrichment, path)
     path.unlink(missing_ok=True)
 
 
 def remove_drafts(enrichment: str, before: float) -> None:
-    """Remove what killed processes were writing before this time, in s since the epoch: it may name rows too."""
+    """Removes what killed processes were writing before this time, in s since the epoch: it may
+    name rows too.
+    """
     for path in (ROOT / enrichment).rglob(".*"):
         with contextlib.suppress(FileNotFoundError):
             if path.name != record_copies.KNOWN and path.stat().st_mtime <= before:
@@ -100,9 +108,11 @@ def remove_drafts(enrichment: str, before: float) -> None:
 
 
 def load(enrichment: str, day: str | None = None) -> list[DayRecord]:
-    """All records of an enrichment, or of one day of it, oldest first; none whose figures are in another one."""
+    """Returns all records of an enrichment, or of a day of it, oldest first; without records whose
+    figures are part of another record.
+    """
     found = [record for path in _files(enrichment, day) if (record := _read(path, DayRecord)) is not None]
-    added = {record.adds_to for record in found}  # a kill may have left them
+    added = {record.adds_to for record in found}  # a kill may have left both
     records = [record for record in found if record.facts.run_id not in added]
     return sorted(records, key=lambda record: (record.facts.day, record.facts.started_at))
 
@@ -128,7 +138,9 @@ def _ends(enrichment: str, day: str | None = None) -> Iterator[Path]:
 
 
 def _read(path: Path, kind: type[Record]) -> Record | None:
-    """None if it is torn or missing. Raises TidegateError if it cannot be read."""
+    """Reads a record; returns None if it is torn or missing. Raises TidegateError if it cannot be
+    read.
+    """
     try:
         return kind.from_json(path.read_text())
     except FileNotFoundError:
@@ -151,12 +163,14 @@ def latest(enrichment: str) -> list[DayRecord]:
 
 
 def hold_back(record: DayRecord, reason: str) -> DayRecord:
-    """Mark this run as held back; readers keep the previous version."""
+    """Marks this run as held back; readers keep the previous version."""
     return save(dataclasses.replace(record, state="held back", reason=reason))
 
 
 def save_unwritten(run: UnwrittenRun, table: str = "") -> None:
-    """Save the end of a run without files in place of an earlier record of it, at the table's store too."""
+    """Saves the end of a run without files in place of an earlier record of it, at the table's
+    store too.
+    """
     path = folder(run.enrichment, run.day) / f"{run.run_id}{UNWRITTEN}"
     record_copies.save(table, ROOT / run.enrichment, path, run.to_json().encode())
 
@@ -171,13 +185,15 @@ def bill_file(enrichment: str, day: str, run_id: str) -> Path:
 
 
 def bill_of(run_id: str, enrichment: str = "*", day: str = "*") -> RunBill | None:
-    """The bill of a run, by default of any enrichment and day; None where it is not here."""
+    """Returns the bill of a run, by default of any enrichment and day; None if it is not on this
+    machine.
+    """
     path = next(ROOT.glob(f"{enrichment}/{day}/{glob.escape(run_id)}{BILL}"), None)
     return None if path is None else _read(path, RunBill)
 
 
 def bills(enrichment: str) -> list[RunBill]:
-    """The bills of runs without a record: stopped, killed, or at work."""
+    """Returns the bills of runs without a record: stopped, killed, or at work."""
     paths = (path for path in sorted((ROOT / enrichment).glob(f"*/*{BILL}")) if path.name[0] != ".")
     found = (_read(path, RunBill) for path in paths if not path.with_suffix(".json").exists())
     return [bill for bill in found if bill is not None]

@@ -1,1 +1,1 @@
-"""Where a published table is shown besides: Iceberg, folders of Parquet."""
+"""Other forms in which a published table is shown: Iceberg, folders of Parquet."""

@@ -1,8 +1,9 @@
-"""Shows the published Delta table as an Iceberg table too: one snapshot names the same files, day by day.
+"""Shows the published Delta table as an Iceberg table too: a snapshot names the same files, day by
+day.
 
-Delta decides what is published; the Iceberg table follows it. Its property `tidegate.shows` is the Delta version that
-it shows. It changes with the snapshot: a commit whose answer was lost is known, and one that never came is made up for
-by the next publication.
+Delta decides what is published; the Iceberg table follows it. Its property `tidegate.shows` is the
+Delta version that it shows, and changes with the snapshot. So a commit whose answer was lost is
+recognized, and the next publication makes up for a commit that was never made.
 """
 
 import contextlib
@@ -37,13 +38,15 @@ from jobs.tables.delta.delta_log import table_at
 from jobs.tables.delta.published_files import Days, PublishedFile, changed_since, state_of
 
 SHOWS = "tidegate.shows"
-TRIES = 5  # against other programs' commits, each with pyiceberg's own tries
+TRIES = 5  # against other programs' commits, each with pyiceberg's tries
 
 
 def show(declared: DeclaredFacts) -> None:
-    """Bring the Iceberg table to the state of the published one, in one snapshot; nothing if it is there already.
+    """Brings the Iceberg table to the state of the published table, in a single snapshot; does
+    nothing if it is already there.
 
-    Call it under `alone_with`. Raises TidegateError: the published table then is ahead until the next publication.
+    Call it under `alone_with`. Raises TidegateError: the published table then is ahead until the
+    next publication.
     """
     published = table_at(declared.table)
     if published is None:
@@ -62,7 +65,9 @@ def show(declared: DeclaredFacts) -> None:
 
 
 def state_shown(declared: DeclaredFacts) -> str:
-    """The state that the Iceberg table shows; empty for none. Raises TidegateError."""
+    """Returns the state that the Iceberg table shows; empty without a table. Raises
+    TidegateError.
+    """
     with _committing(declared), contextlib.suppress(NoSuchTableError):
         return str(_catalog(declared.iceberg).load_table(_in_catalog(declared.iceberg)).properties.get(SHOWS, ""))
     return ""
@@ -71,7 +76,7 @@ def state_shown(declared: DeclaredFacts) -> str:
 def forget_versions(
     declared: DeclaredFacts, older_than: timedelta, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> None:
-    """Expire the snapshots before the limit. Raises TidegateError."""
+    """Expires the snapshots before the limit. Raises TidegateError."""
     before = now().replace(tzinfo=None) - older_than
     with _committing(declared), contextlib.suppress(NoSuchTableError):
         table = _catalog(declared.iceberg).load_table(_in_catalog(declared.iceberg))
@@ -79,8 +84,8 @@ def forget_versions(
 
 
 def refuse_unfit(declared: DeclaredFacts, columns: pa.Schema) -> None:
-    """Check before any call that the catalog answers and that its table, if there, can show the published columns.
-    Raises DeclarationError.
+    """Checks before any call that the catalog answers and that its table, if it exists, can show
+    the published columns. Raises DeclarationError.
     """
     where, name = f"{declared.enrichment}: output", declared.iceberg
     try:
@@ -97,7 +102,7 @@ def refuse_unfit(declared: DeclaredFacts, columns: pa.Schema) -> None:
         raise DeclarationError(
             f"{where}: the namespace of {name} is not there; create it in the catalog. Nothing was called."
         ) from error
-    except Exception as error:  # each catalog fails by errors of its own, and a column by a ValueError
+    except Exception as error:  # each catalog has other errors, and a wrong column raises ValueError
         raise DeclarationError(
             f"{where}: {name} cannot show the table: {error_text(error)}. Nothing was called."
         ) from error
@@ -144,7 +149,9 @@ def _commit(table: Table, declared: DeclaredFacts, published: DeltaTable) -> Non
 
 
 def _add_columns(change: Transaction, columns: pa.Schema) -> None:
-    """Add the columns that the table lacks, and the names by which readers find all of them in files without ids."""
+    """Adds the columns that the table lacks, and the names by which readers find all columns in
+    files without ids.
+    """
     if change.table_metadata.name_mapping() is None:
         names = change.table_metadata.schema().name_mapping.model_dump_json()
         change.set_properties({TableProperties.DEFAULT_NAME_MAPPING: names})
@@ -153,7 +160,9 @@ def _add_columns(change: Transaction, columns: pa.Schema) -> None:
 
 
 def _name_others(change: Transaction, files: Collection[PublishedFile]) -> None:
-    """Name the files' audit columns as dropped ones: pyiceberg reads no file with a column that has no number."""
+    """Names the files' audit columns as dropped columns: pyiceberg reads no file with a column that
+    has no number.
+    """
     for file in {file.run: file for file in files}.values():  # the files of a run are alike
         known = {name for column in change.table_metadata.name_mapping() or () for name in column.names}
         others = [column for column in pq.read_schema(parquet_source(file.place)) if column.name not in known]
@@ -193,7 +202,9 @@ def _location(file: PublishedFile) -> str:
 
 
 def _data_file(file: PublishedFile, partition: Record) -> DataFile:
-    """Without statistics of columns, which would put values into the table's log."""
+    """Returns the file without statistics of columns, which would put values into the table's
+    log.
+    """
     return DataFile.from_args(
         content=DataFileContent.DATA, file_path=_location(file), file_format=FileFormat.PARQUET, partition=partition,
         record_count=file.rows, file_size_in_bytes=file.size,
@@ -206,7 +217,7 @@ def _columns(published: DeltaTable) -> pa.Schema:
 
 @contextlib.contextmanager
 def _committing(declared: DeclaredFacts) -> Iterator[None]:
-    """Each catalog and store fails by an error of its own."""
+    """Turns any error into a TidegateError, because each catalog and store raises other errors."""
     try:
         yield
     except TidegateError:

@@ -1,7 +1,8 @@
-"""Shows the published Delta table as folders of Parquet too: `<folder>/<partition>=<day>/`, one exchanged for another.
+"""Shows the published Delta table as folders of Parquet too: `<folder>/<partition>=<day>/`,
+exchanged atomically.
 
-Delta decides what is published; the folders follow it. The file `_tidegate` names the state of the table that they
-show. A day that a kill left unshown is made up for by the next publication.
+Delta decides what is published; the folders follow it. The file `_tidegate` names the state of the
+table that they show. The next publication shows a day that a kill left unshown.
 """
 
 import shutil
@@ -23,17 +24,18 @@ from jobs.tables.delta.published_files import PublishedFile, changed_since, stat
 from jobs.tables.delta.publishers import storing
 
 STATE = "_tidegate"  # readers of folders ignore names that begin with _
-DRAFT_OF_STATE = f".{STATE}."  # begins its name
+DRAFT_OF_STATE = f".{STATE}."  # begins the name of a draft
 DRAFTS = "_writing"
-LISTED_WITHIN = 0.5  # s; a reader lists a folder so soon after it opened it
+LISTED_WITHIN = 0.5  # s; a reader lists a folder within this time after opening it
 
 
 def show(declared: DeclaredFacts, *, sleep: Callable[[float], object] = time.sleep) -> None:
-    """Bring the folders to the state of the published table, day by day.
+    """Brings the folders to the state of the published table, day by day.
 
-    The replaced files are removed a moment later: a reader that opened the folder before the exchange and listed it
-    afterwards would find no file, and take the day for empty. Now it finds names that are not there, and fails.
-    Call it under `alone_with`. Raises TidegateError: the published table then is ahead until the next publication.
+    The replaced files are removed a moment later: a reader that opened the folder before the
+    exchange and listed it afterwards would find no file, and take the day for empty. Such a reader
+    now lists names that are no longer at this path, and fails. Call it under `alone_with`. Raises
+    TidegateError: the published table then is ahead until the next publication.
     """
     published = table_at(declared.table)
     if published is None:
@@ -41,7 +43,7 @@ def show(declared: DeclaredFacts, *, sleep: Callable[[float], object] = time.sle
     folder = Path(declared.parquet)
     with storing(declared.parquet):
         if not durable.is_there(folder / STATE):
-            durable.write(folder / STATE, b"")  # first of all, so that after a kill the folder is known as ours
+            durable.write(folder / STATE, b"")  # first, so that after a kill the folder counts as ours
         for left in folder.glob(f"{DRAFT_OF_STATE}*"):  # by a kill
             left.unlink()
         drafts = folder / DRAFTS
@@ -64,13 +66,13 @@ def show(declared: DeclaredFacts, *, sleep: Callable[[float], object] = time.sle
 
 
 def state_shown(declared: DeclaredFacts) -> str:
-    """The state that the folders show; empty for none. Raises OSError."""
+    """Returns the state that the folders show; empty without a state. Raises OSError."""
     state = Path(declared.parquet, STATE)
     return state.read_text() if durable.is_there(state) else ""
 
 
 def refuse_foreign(enrichment: Enrichment) -> None:
-    """Check before any call that the folder is ours or empty. Raises DeclarationError."""
+    """Checks before any call that the folder is ours or empty. Raises DeclarationError."""
     folder = Path(enrichment.output.parquet)
     if durable.is_there(folder / STATE) or not folder.is_dir():
         return
@@ -82,7 +84,9 @@ def refuse_foreign(enrichment: Enrichment) -> None:
 
 
 def _write(folder: Path, files: Iterable[PublishedFile], columns: pa.Schema) -> None:
-    """No two versions of a day share a name, so that no reader mixes two."""
+    """Writes the files of a day. No two versions of a day share a file name, so that no reader
+    mixes them.
+    """
     durable.make_folder(folder)
     for number, file in enumerate(sorted(files, key=lambda file: file.place)):
         with pq.ParquetFile(parquet_source(file.place)) as opened:
@@ -96,7 +100,7 @@ def _write(folder: Path, files: Iterable[PublishedFile], columns: pa.Schema) -> 
 
 
 def _with_all(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-    """With nulls for columns that the file lacks."""
+    """Returns the batch with nulls for columns that the file lacks."""
     arrays = [
         batch.column(column.name).cast(column.type)
         if column.name in batch.schema.names

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 
 def lost_days(enrichment: Enrichment) -> Iterator[str]:
-    """A sentence with the cure for each published day that readers of the table do not see.
+    """Yields a sentence with the cure for each published day that readers of the table do not see.
 
-    None for a day that a run holds, or held meanwhile: its record is saved after its commit. None for a table with
-    other partitions than the input. Raises TidegateError if the table's log cannot be read.
+    It skips a day that a run holds, or held meanwhile, because a record is saved after its commit.
+    It yields nothing for a table with other partitions than the input. Raises TidegateError if the
+    table's log cannot be read.
     """
     busy, runs = {*at_work(enrichment.output.path).values()}, last_runs(enrichment.output.path)
     table = table_at(enrichment.output.path)
@@ -44,7 +45,9 @@ def lost_days(enrichment: Enrichment) -> Iterator[str]:
 
 
 def _empty_entries(table: str) -> set[int]:
-    """The versions whose entry in the log is empty, as after a power cut; a store writes an object whole."""
+    """Returns the versions whose entry in the log is empty, as after a power cut; a store writes an
+    object whole.
+    """
     if is_url(table):
         return set()
     return {int(entry.stem) for entry in Path(table, LOG).glob("*.json") if not entry.stat().st_size}

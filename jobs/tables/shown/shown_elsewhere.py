@@ -1,4 +1,6 @@
-"""Where else the published table is shown (Output.iceberg, .parquet): after each commit, and before old files go."""
+"""Shows the published table elsewhere (Output.iceberg, .parquet), after each commit and before old
+files are removed.
+"""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -18,7 +20,7 @@ from jobs.tables.shown import shown_as_parquet
 
 
 def show(declared: DeclaredFacts) -> None:
-    """Show what is published. Call it under `alone_with`. Raises TidegateError."""
+    """Shows what is published. Call it under `alone_with`. Raises TidegateError."""
     if declared.iceberg:
         from jobs.tables.shown.shown_as_iceberg import show as show_as_iceberg
 
@@ -28,14 +30,16 @@ def show(declared: DeclaredFacts) -> None:
 
 
 def catch_up(declared: DeclaredFacts) -> None:
-    """Show what a crash after the commit left unshown. Raises TidegateError."""
+    """Shows what a crash after the commit left unshown. Raises TidegateError."""
     if declared.iceberg or declared.parquet:
         with alone_with(declared.table):
             show(declared)
 
 
 def lagging(declared: DeclaredFacts) -> Iterator[str]:
-    """A sentence with the cure for each place that does not show what is published. Raises TidegateError."""
+    """Yields a sentence with the cure for each place that does not show what is published. Raises
+    TidegateError.
+    """
     published = table_at(declared.table)
     if published is None:
         return
@@ -55,7 +59,7 @@ def lagging(declared: DeclaredFacts) -> Iterator[str]:
 
 
 def forget_versions(declared: DeclaredFacts, older_than: timedelta) -> None:
-    """Forget the versions whose files `vacuum` removes. Raises TidegateError."""
+    """Forgets the versions whose files `vacuum` removes. Raises TidegateError."""
     if declared.iceberg:
         from jobs.tables.shown import shown_as_iceberg
 
@@ -63,7 +67,7 @@ def forget_versions(declared: DeclaredFacts, older_than: timedelta) -> None:
 
 
 def check_shown(enrichment: Enrichment, day: InputDay) -> None:
-    """Check before any call that the published columns can be shown. Raises DeclarationError."""
+    """Checks before any call that the published columns can be shown. Raises DeclarationError."""
     if enrichment.output.parquet:
         shown_as_parquet.refuse_foreign(enrichment)
     if enrichment.output.iceberg:
