@@ -1,1 +1,1 @@
-"""The driver's side of one run: plan, prefetch, metrics and record."""
+"""The driver's side of a run: plan, prefetch, metrics and record."""

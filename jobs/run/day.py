@@ -1,4 +1,4 @@
-"""One run of one day: preflight, enrich, write and count; then judge. It publishes nothing."""
+"""Runs a day: preflight, enrich, write, count and judge. Publishes nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Report = Callable[[dict[str, Any]], None]
 
-ROWS_OF_ONE_TASK = 5_000  # in one file, of a micro-batch
+ROWS_OF_ONE_TASK = 5_000  # of a micro-batch in a single file
 
 
 def ignore_event(_event: dict[str, Any]) -> None:
@@ -56,20 +56,35 @@ def run_day(
     report: Report = ignore_event,
     clock: Callable[[], float] = time.monotonic,
 ) -> DayRecord:
-    """Run one day up to its verdicts. Returns the saved record; publishes nothing.
+    """Runs a day up to its verdicts, and publishes nothing.
 
-    compared: folder in which the starter of this program left what it found changed.
+    After an error the ledger has the answers so far, and the same call continues.
 
-    Raises DeclarationError before Spark starts, RunStopped if a service is down or denies access or the cap is used
-    up, RowFailed for a policy "fail", LedgerError if answers cannot be stored. The ledger then has the answers so far,
-    and the same call continues.
+    Args:
+        enrichment: The enrichment.
+        day: The day.
+        run_id: Names the run.
+        rules: What the run may call.
+        checks: The hook that judges the written files, module:function.
+        compared: Folder in which the starter of this program left the changed rows that it found.
+        report: Gets the run's events.
+        clock: Seconds, monotonic.
+
+    Returns:
+        The saved record.
+
+    Raises:
+        DeclarationError: The declaration or its input is wrong; raised before Spark starts.
+        RunStopped: A service is down or denies access, or the cap is used up.
+        RowFailed: A row failed under the policy "fail".
+        LedgerError: Answers cannot be stored.
     """
     on_store = is_url(enrichment.output.path) or is_url(enrichment.input.path)
     input_day = preflight(enrichment, day, elsewhere=on_store and _is_elsewhere())
     require_new_run(enrichment, run_id)
     changed = None
     if enrichment.input.only_changed:
-        from jobs.run.changes.changed_rows import (  # take deltalake: definitions load without it
+        from jobs.run.changes.changed_rows import (  # they import deltalake, which definitions load without
             find_changes,
             taken_over,
         )
@@ -104,10 +119,20 @@ def run_files(
     report: Report = ignore_event,
     clock: Callable[[], float] = time.monotonic,
 ) -> DayRecord:
-    """Run these files of a day as `run_day` does; their preflight has passed.
+    """Runs these files of a day as `run_day` does; their preflight has passed.
 
-    spark: by default the session of the process. whole_day: they are all of the day, so that its windows are made.
-    changed: where they are the changed rows of the day.
+    Args:
+        enrichment: The enrichment.
+        input_day: The files.
+        day: Their day.
+        run_id: Names the run.
+        spark: By default the session of the process.
+        whole_day: Whether these are all files of the day, so that its windows are made.
+        changed: Set if the files are the changed rows of the day.
+        rules: What the run may call.
+        checks: The hook that judges the written files, module:function.
+        report: Gets the run's events.
+        clock: Seconds, monotonic.
     """
     started_at = _now()
     from jobs.run.engines.driver_task import is_for_driver  # import Spark only after the declaration is checked
@@ -162,7 +187,7 @@ def run_files(
     if checks:
         record = _judged(engine, plan, record, checks)
     run_records.save(record)  # before it is reported, because the receiver decides about the day at once
-    run_bills.end(bill if is_settled else None)  # else calls may still be under way
+    run_bills.end(bill if is_settled else None)  # otherwise calls may still be in flight
     if checks:
         _show(report, "checked", record)
     return record
@@ -171,9 +196,10 @@ def run_files(
 def _writes_on_store(
     engine: Engine, enrichment: Enrichment, input_day: InputDay, run_id: str, *, is_plain: bool
 ) -> bool:
-    """Whether tasks write on the store that the table is on. Raises DeclarationError for a place that they do not see.
+    """Returns whether tasks write on the store that holds the table. Raises DeclarationError for a
+    place that tasks do not see.
 
-    is_plain: The run is of a whole day, and of all its rows.
+    is_plain: The run covers a whole day with all its rows.
     """
     if not engine.is_elsewhere:
         return False
@@ -187,7 +213,7 @@ def _writes_on_store(
 
 
 def _is_elsewhere() -> bool:
-    from jobs.run.engines.engine import is_elsewhere  # imports Spark, which only a store makes worth it this early
+    from jobs.run.engines.engine import is_elsewhere  # imports Spark; only a store needs it this early
 
     return is_elsewhere()
 
@@ -206,7 +232,9 @@ def _written(
     here: bool,
     here_if_known: bool,
 ) -> DayFacts:
-    """here: the calls are made in this process. here_if_known: so are rows of which none needs a call."""
+    """Writes the rows. here: make the calls in this process. here_if_known: also process the rows
+    here if none needs a call.
+    """
     from jobs.run.enrich import write_out
     from jobs.run.keys.ledger_session import prepare_ledger
     from jobs.tables.old_files import KEYS
@@ -247,7 +275,9 @@ def _latest_first(enrichment: str) -> list[DayRecord]:
 
 
 def _judged(engine: Engine, plan: DayPlan, record: DayRecord, checks: str) -> DayRecord:
-    """The record with the verdicts; the checks read the stored answers of the written rows."""
+    """Returns the record with the verdicts; the checks read the stored answers of the written
+    rows.
+    """
     from jobs.input.keys.arrow_expressions import evaluate
     from jobs.run.engines.engine import SparkEngine
     from jobs.run.written_answers import stored_answers
@@ -266,7 +296,9 @@ def _now(now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> st
 
 
 def _import_meanwhile(checks: str | None) -> threading.Thread:
-    """Import the checks while Spark works, as that takes long. An error is raised where the checks are used."""
+    """Imports the checks while Spark works, because the import is slow. An error is raised where
+    the checks are used.
+    """
     module = (checks or "").partition(":")[0]
     importing = threading.Thread(target=_import, args=(module,), name="tidegate-checks", daemon=True)
     importing.start()
@@ -280,7 +312,7 @@ def _import(module: str) -> None:
 
 
 def named(reference: str) -> Any:
-    """The object `module:name`. Raises DeclarationError if it does not exist."""
+    """Returns the object `module:name`. Raises DeclarationError if it does not exist."""
     module, _, name = reference.partition(":")
     try:
         return getattr(importlib.import_module(module), name)

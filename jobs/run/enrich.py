@@ -1,4 +1,6 @@
-"""Enriches rows: tasks ask the lookups and write files with the answers and the audit columns beside every row."""
+"""Enriches rows: tasks call the lookups and write files with the answers and the audit columns
+beside every row.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ class WrittenRows:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Their absolute places."""
+        """The absolute places of the files."""
         return tuple(file.place for file in self.facts)
 
 
@@ -54,12 +56,19 @@ def write_out(
     *,
     here: bool = False,
 ) -> WrittenRows:
-    """Run the plan, with tasks that write Parquet files into `folder`. Other tasks get the calls in flight of an ended
-    one.
+    """Runs the plan, with tasks that write Parquet files into `folder`. Other tasks get the calls
+    in flight of an ended task.
 
-    here: in this process, where `is_for_driver` has it so.
-    sent: receives the requests; without it no check sees answers in doubt, and they fail their task.
-    Raises the tasks' errors; their files are then in no list.
+    Args:
+        prepared: The rows.
+        plan: What each task needs to know.
+        folder: Gets the files.
+        sent: Receives the requests; without it no check sees answers in doubt, and they fail their
+            task.
+        here: Run in this process, if `is_for_driver` allows it.
+
+    Raises:
+        Exception: The tasks' errors; their files are then in no list.
     """
     engine, tasks = engine_for(prepared), len(plan.shares[0])
     plan = _with_address(engine, plan, divides=True)
@@ -101,11 +110,20 @@ def write_keys(
     run: RunOfKeys,
     sent: RequestMetricsCollector | None = None,
 ) -> pa.Table:
-    """Run the plan over keys of these types: a table in this process, where `is_for_driver` has it so. Returns these
-    columns of all keys, which the tasks write into `folder`.
+    """Runs the plan over keys, and returns these columns of all keys.
 
-    Each task keeps its share of the calls in flight, which is the share of the rows that show its calls. Raises the
-    tasks' errors.
+    Each task keeps its share of the calls in flight, which is the share of the rows that show its
+    calls. Raises the tasks' errors.
+
+    Args:
+        keys: The keys; a table runs in this process, if `is_for_driver` allows it.
+        types: Types of the keys' columns.
+        plan: What each task needs to know.
+        folder: The tasks write their files into it.
+        columns: The columns to return.
+        engine: Runs the tasks.
+        run: Runs the keys of a task.
+        sent: Receives the requests.
     """
     plan = _with_address(engine, plan)
     assert plan.driver is not None
@@ -137,15 +155,16 @@ def write_keys(
 
 
 def _checked(sent: RequestMetricsCollector | None) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a task does with its rows: where nobody collects what it sent, answers in doubt fail it.
+    """Returns what a task does with its rows: if nothing collects its requests, answers in doubt
+    fail it.
 
-    A task would load this module with a function of it.
+    A function of this module would make the task load the module.
     """
     return without_doubt if sent is None else iter
 
 
 def distinct_columns(layout: BatchLayout) -> Iterator[str]:
-    """The written columns with mostly distinct values."""
+    """Yields the written columns with mostly distinct values."""
     yield from (schema.INPUT_SEQ, schema.OUTPUT_SEQ, schema.SOURCE_ROW)
     for lookup in layout.lookups:
         yield from (schema.published_answered_at(lookup), schema.attempts(lookup), schema.latency_ms(lookup))

@@ -1,14 +1,15 @@
-"""The Spark program: one day of one enrichment, written and checked, not published. `python` and `spark-submit` both
-run it.
+"""The Spark program: writes and checks a day of an enrichment, without publishing it. `python` and
+`spark-submit` both run it.
 
     python jobs/run/enrich_day.py --enrichment enrichments.flights:flights --day 2013-01-10
 
-Several days after --day share one Spark application and run one after the other. A failed day does not stop the next
-one, but a service that is down does.
+Several days after --day share a Spark application and run one after the other. A failed day does
+not stop the next day, but a service that is down does.
 
-Exit status: 0 written (and checked: red verdicts are in the record, not here), 2 the declaration or its input is
-wrong, 3 stopped because a service is down or denies access, 1 anything else; of several days, that of the first that
-was not written. The last line on stderr is the reason, in one sentence.
+Exit status: 0 written (and checked: red verdicts are in the record, not here), 2 the declaration or
+its input is wrong, 3 stopped because a service is down or denies access, 1 anything else; of
+several days, that of the first day that was not written. The last line on stderr is the reason, in
+a sentence.
 """
 
 import argparse
@@ -37,20 +38,22 @@ from jobs.task.worker_daemon import prefer_compiled_spark
 
 WROTE, FAILED, WRONG, STOPPED = 0, 1, 2, 3
 LOOK_EVERY = 0.05  # s
-LOG_VARIABLE = "TIDEGATE_SPARK_LOG"  # path of the file that takes what the program prints
+LOG_VARIABLE = "TIDEGATE_SPARK_LOG"  # path of the file that gets the program's output
 AGAIN = "once that is fixed, run the same day again; published days stay as they are."
 
 
 @dataclass(frozen=True)
 class DayEnd:
-    """How a day ended for the program: its exit status, and whether to continue with later days."""
+    """The end of a day for the program: its exit status, and whether to continue with later
+    days.
+    """
 
     status: int
     may_go_on: bool = True
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the days from the command line. Never lets an exception of ours reach the user as a traceback."""
+    """Runs the days from the command line. Our exceptions never reach the user as a traceback."""
     options = _options(arguments)
     several = len(options.day) > 1 or options.in_turn
     status = WROTE
@@ -63,16 +66,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def day_run_id(run_id: str, day: str) -> str:
-    """The run of one day among the several of one Spark application, each with a folder and a record of its own."""
+    """Returns the run id of a day among several in a Spark application; each day has its folder and
+    record.
+    """
     return f"{run_id}-{day}"
 
 
 class _Day:
-    """Writes and checks one day, and waits until it is published or held back."""
+    """Writes and checks a day, and waits until it is published or held back."""
 
     def __init__(self, options: argparse.Namespace, day: str, run_id: str) -> None:
         self._options, self._day, self._run_id = options, day, run_id
-        self._to_file: Report | None = None  # once it is known that there is such a day
+        self._to_file: Report | None = None  # set once the day is known to exist
 
     def run(self) -> DayEnd:
         options = self._options
@@ -80,7 +85,7 @@ class _Day:
             record = self._checked()
             name = record.facts.declared.enrichment
             state = _wait_for_decision(name, self._day, self._run_id) if options.in_turn else record.state
-        except Exception as error:  # noqa: BLE001  # whatever it is, the user gets a sentence
+        except Exception as error:  # noqa: BLE001  # the user gets a sentence for any error
             return self._failed(error)
         return DayEnd(WROTE, state != "held back" or not options.until_red)
 
@@ -101,7 +106,7 @@ class _Day:
         )  # fmt: skip
 
     def _failed(self, error: Exception) -> DayEnd:
-        """Report why the day is not written, or not checked."""
+        """Reports why the day is not written, or not checked."""
         if not isinstance(error, TidegateError):
             logging.getLogger("tidegate").error("unexpected error", exc_info=error)
             reason = with_log(explain_error(error))
@@ -127,9 +132,11 @@ def with_log(reason: str) -> str:
 
 
 def _wait_for_decision(enrichment: str, day: str, run_id: str, sleep: Callable[[float], None] = time.sleep) -> str:
-    """Wait until the parent process has decided about the day, with which later checks compare. Returns its state."""
+    """Waits until the parent process has decided about the day, with which later checks compare.
+    Returns its state.
+    """
     while (record := run_records.of_run(enrichment, day, run_id)) is not None and record.state == "written":
-        sleep(LOOK_EVERY)  # when the starter ends, this program is ended too: jobs/process/process_guard.py
+        sleep(LOOK_EVERY)  # the end of the starter ends this program too: jobs/process/process_guard.py
     return "" if record is None else record.state
 
 
@@ -158,7 +165,9 @@ def _options(arguments: list[str] | None, new_id: Callable[[], uuid.UUID] = uuid
 
 
 def progress_to(path: Path) -> Report:
-    """Write the last event, without long fields, to a file. It contains the progress before it, which may be unread."""
+    """Returns a reporter that writes the last event, without long fields, to a file. The event
+    contains the progress before it, which may be unread.
+    """
     progress: dict[str, Any] = {}
 
     def report(event: dict[str, Any]) -> None:
@@ -173,8 +182,9 @@ def progress_to(path: Path) -> Report:
 
 
 def tidy_path(program: str) -> None:
-    """Take from Python's path what a start as a program put there."""
-    # Python puts the folder of a program first on its path, where our files would stand for libraries of their names
+    """Removes from Python's path what a start as a program put there."""
+    # Python puts the folder of a program first on its path, where our files would hide libraries of
+    # the same names
     sys.path[:] = [path for path in sys.path if path != str(Path(program).resolve().parent)]
     prefer_compiled_spark()
 

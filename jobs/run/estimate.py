@@ -45,34 +45,36 @@ BY_ROW, EVERY_DAY = "cache=None: every row is called for", "no ledger: every day
 
 @dataclass(frozen=True)
 class LookupEstimate(Facts):
-    """The estimate of one lookup. keys = in_ledger + asked, and asked = the sum of `because`."""
+    """The estimate of a lookup. keys = in_ledger + asked, and asked = the sum of `because`."""
 
     name: str
-    rows: int  # that have a key
-    keys: int  # distinct ones
+    rows: int  # with a key
+    keys: int  # distinct keys
     in_ledger: int
     oldest_days: float | None  # age of the oldest answer that would be used
     asked: int
     because: tuple[tuple[str, int], ...]  # reason -> keys
-    calls: int  # one for each of `asked`; for each of their rows without a cache, on each day without a ledger
-    calls_because: str  # why they are more than `asked`; empty: they are not
+    # a call for each of `asked`; without a cache for each of their rows, without a ledger on each
+    # day
+    calls: int
+    calls_because: str  # why calls exceed `asked`; empty if they do not
     requests: int  # calls, with full batches
     batch_size: int
-    cost: str | None  # decimal; None: no price is declared, or one per unit that only an answer tells
-    price: str  # as "0.0040 USD per item"; empty: none is declared
-    later_price: str  # as "0.0046 USD per item from 2026-12-01"; empty: none
+    cost: str | None  # decimal; None: no price is declared, or only an answer shows its units
+    price: str  # such as "0.0040 USD per item"; empty: no price is declared
+    later_price: str  # such as "0.0046 USD per item from 2026-12-01"; empty without a later price
     seconds: float | None  # None: unknown, as no earlier run measured a call
     concurrency: int  # calls in flight
 
 
 @dataclass(frozen=True)
 class Estimate(Facts):
-    """The estimate of an enrichment's days; keys of several days count once."""
+    """The estimate of an enrichment's days; a key of several days counts once."""
 
     enrichment: str
-    days: tuple[str, ...]  # that have input
+    days: tuple[str, ...]  # with input
     without_input: tuple[str, ...]
-    published: int  # of the days, with the declaration as it is now
+    published: int  # of the days, with the current declaration
     rows: int  # that would be enriched
     ledger: str | None
     lookups: tuple[LookupEstimate, ...]
@@ -100,9 +102,19 @@ def estimate(
     days: Sequence[str],
     clock: Callable[[], int] = time.time_ns,
 ) -> Estimate:
-    """Count the calls of these days without making any. Raises DeclarationError and LedgerError.
+    """Counts the calls of these days without making any.
 
-    Days without input are left out and named; it is an error if no day has input. spark: see PlannedKeys.
+    Days without input are left out and named; it is an error if no day has input.
+
+    Args:
+        spark: See PlannedKeys.
+        enrichment: The enrichment.
+        days: The days.
+        clock: Returns the time in ns since the epoch.
+
+    Raises:
+        DeclarationError: No day has input, or the declaration does not fit the input.
+        LedgerError: The ledger cannot be read.
     """
     found, without = {}, []
     for day in days:
@@ -196,7 +208,7 @@ def _without(texts: pa.ChunkedArray, known: pa.Array) -> pa.ChunkedArray:
 
 
 def _asked_before(lookup: Lookup, plan: LedgerPlan, texts: pa.ChunkedArray, now_us: int) -> dict[str, int]:
-    """Keys that only an earlier request was called for, by the change since."""
+    """Counts keys that only an earlier request was called for, by the change since then."""
     because: dict[str, int] = {}
     now = plain(lookup.request_facts())
     folder = open_folder(plan)
@@ -231,7 +243,7 @@ def _seconds(lookup: Lookup, calls: int, last: LookupMetrics | None) -> float | 
     if last is None:
         return None
     at_once = lookup.facts().max_attempts_at_once
-    spent = last.limit_s * at_once  # s; as many in flight then as now, unless the declaration changed
+    spent = last.limit_s * at_once  # s; as many calls in flight then as now, unless the declaration changed
     return spent / last.rows_called * calls / at_once
 
 

@@ -1,4 +1,6 @@
-"""The keys that days ask a lookup for, each once: counted by Arrow where it evaluates them, else by Spark."""
+"""Finds the keys that days would call for in a lookup, each once: by Arrow if it can evaluate them,
+else by Spark.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,10 @@ if TYPE_CHECKING:
     from jobs.input.day import InputDay
     from jobs.task.plan import PartitionPlan
 
-CALLS = "__key_calls"  # long: calls that a key takes over all days, if nothing is stored of it
+CALLS = "__key_calls"  # long: calls that a key takes over all days, without a stored answer
 ROWS_BY_ARROW = 5_000_000  # of a day
 _DAY = "__key_day"
-# equal values are equal to Arrow and to Spark, and have one text
+# values that are equal are equal in Arrow and in Spark, and have the same text
 SAME_TO_BOTH = (
     *(pa.types.is_boolean, pa.types.is_signed_integer, pa.types.is_string, pa.types.is_binary, pa.types.is_date32),
     pa.types.is_timestamp,
@@ -35,14 +37,18 @@ SAME_TO_BOTH = (
 
 @dataclass(frozen=True)
 class PlannedKeys:
-    """The keys of some days. spark: starts a session, or gives the one that there is; not called where Arrow does."""
+    """The keys of some days. spark: starts a session, or returns the current session; not called if
+    Arrow evaluates the keys.
+    """
 
     enrichment: Enrichment
     days: Sequence[InputDay]
     spark: Callable[[], SparkSession]
 
     def of(self, number: int, *, has_ledger: bool) -> pa.Table:
-        """TEXT, ROWS and CALLS of each key of this lookup. A day asks a key once, or by row; a ledger later days."""
+        """Returns TEXT, ROWS and CALLS of each key of this lookup. A day calls for a key once, or
+        by row; a ledger serves later days.
+        """
         lookup = self.enrichment.lookups[number]
         by_day = self._by_arrow(lookup)
         if by_day is None:
@@ -50,7 +56,8 @@ class PlannedKeys:
         rows = pa.concat_tables(by_day)
         calls = rows[ROWS] if lookup.cache is None else pa.array(np.ones(rows.num_rows, np.int64))
         how = "first" if has_ledger else "sum"
-        groups = rows.append_column(CALLS, calls).group_by(TEXT, use_threads=False)  # so that `first` is of a day
+        # so that `first` belongs to a day
+        groups = rows.append_column(CALLS, calls).group_by(TEXT, use_threads=False)
         counted = groups.aggregate([(ROWS, "sum"), (CALLS, how)])
         return counted.select([TEXT, f"{ROWS}_sum", f"{CALLS}_{how}"]).rename_columns([TEXT, ROWS, CALLS])
 
@@ -71,9 +78,9 @@ class PlannedKeys:
         return [plan_tasks(day.read(self.spark()), self.enrichment) for day in self.days]
 
     def _by_spark(self, number: int, *, has_ledger: bool) -> pa.Table:
-        self.spark()  # says so where Spark is not installed, which the imports would not
+        self.spark()  # reports a missing Spark better than the imports would
         from pyspark.sql import DataFrame
-        from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+        from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
 
         from jobs.run.keys.day_keys import day_keys
 
@@ -91,7 +98,7 @@ class PlannedKeys:
 
 
 def _keys_in(day: InputDay, lookup: Lookup, *, hidden: bool) -> pa.Table | None:
-    """TEXT and ROWS of each key in one day; None where Arrow may see other keys than Spark."""
+    """Returns TEXT and ROWS of each key of a day; None if Arrow may see other keys than Spark."""
     parts = [f"__part_{place}" for place in range(len(lookup.keys))]
     values = arrow_keys(lookup, parts, day.schema)
     if values is None or day.rows > ROWS_BY_ARROW:

@@ -1,6 +1,7 @@
-"""The requests sent to services, in the day's metrics.
+"""Adds the requests sent to services to the day's metrics.
 
-A lost attempt of a task reports none, as no file has its rows; the next one reports the calls whose answers it found.
+A lost attempt of a task reports no requests, because no file has its rows; the next attempt reports
+the calls whose answers it found.
 """
 
 from collections import Counter
@@ -21,9 +22,9 @@ class RequestMetricsCollector:
         self._results.extend(results)
 
     def in_figures(self, figures: DayMetrics, declared: DeclaredFacts) -> DayMetrics:
-        """The figures with what was sent, and with the calls of lost attempts.
+        """Returns the figures with the sent requests, and with the calls of lost attempts.
 
-        Lookups whose requests nobody counts, as functions, have no requests.
+        Lookups without a count of requests, such as functions, have no requests.
         """
         lookups = []
         for facts, of_files in zip(declared.lookups, figures.lookups, strict=True):
@@ -45,7 +46,7 @@ def _with_requests(
         most[task] = max(one.most_at_once, most.get(task, 0))
     requests = RequestMetrics(
         sent=sum(one.sent.total() for one in counts),
-        # a request for one key asks again when the row's attempt is not its first
+        # a request for a single key is a retry when the row's attempt is not its first
         retried=sum(one.repeated for one in counts) + (lookup.retried if facts.batch_size == 1 else 0),
         throttled=sum(one.throttled for one in counts),
         answered=sum(one.answered for one in counts),
@@ -56,7 +57,7 @@ def _with_requests(
     known = replace(lookup, requests=requests, billed=_billed(facts, lookup, requests, counts))
     if facts.batch_size == 1:
         return known
-    # a key's attempt has its wait for others in it, so that the time of attempts is no limit
+    # a key's attempt includes its wait for other keys, so that the time of attempts gives no limit
     return replace(known, limit_s=sum(one.seconds for one in counts) / facts.max_concurrency)
 
 

@@ -1,4 +1,4 @@
-"""Settles the budgets of runs that were killed by what their bills say."""
+"""Settles the budgets of killed runs by their bills."""
 
 import asyncio
 from contextlib import suppress
@@ -13,15 +13,16 @@ from jobs.tables.records import run_bills, run_records
 
 
 def owner_of_run(process: str, run_id: str) -> str:
-    """The owner of the leases of one run among those of a driver process."""
+    """Returns the owner of the leases of a run among those of a driver process."""
     return f"{process}/{run_id}"
 
 
 async def settle(store: LimitStore) -> None:
-    """Have the budgets of killed runs count what the bills say that are here, in place of what the runs held.
+    """Makes the budgets of killed runs count what the bills on this machine say, instead of what
+    the runs held.
 
-    A run is settled once its lease has expired, because then all its calls have ended. Without its bill, as on another
-    machine, all that it held counts as spent.
+    A run is settled once its lease has expired, because then all its calls have ended. Without its
+    bill, as on another machine, all that it held counts as spent.
     """
     books, now = await store.books()
     settled: list[RunBill] = []
@@ -45,7 +46,7 @@ def _settle(book: LeaseBook, now: float, *, owner: str, spent: dict[str, int]) -
 
 
 def settle_killed_runs() -> None:
-    """Settle in the store of the limits, where there is one that can be used: a report needs no store."""
+    """Settles in the store of the limits, if it can be used: a report needs no store."""
     with suppress(TidegateError):
         if url := limits_url():
             asyncio.run(_settle_once(url))

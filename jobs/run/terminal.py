@@ -1,4 +1,4 @@
-"""Events of a run as a person reads them in its log: a line now and then."""
+"""Writes events of a run as lines for a person who reads its log."""
 
 import sys
 import time
@@ -38,7 +38,7 @@ class Terminal:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._last = 0.0
-        self._untold: dict[str, Any] | None = None  # the last progress, when it came too soon after another
+        self._untold: dict[str, Any] | None = None  # the last progress, if it came too soon after another
 
     def __call__(self, event: dict[str, Any]) -> None:
         match event["kind"]:
@@ -65,7 +65,7 @@ class Terminal:
             self._untold = event
 
     def _line(self, text: str) -> None:
-        if self._untold is not None:  # a log ends with how far the run came
+        if self._untold is not None:  # so that a log ends with the last progress
             text, self._untold = f"{progress_line(self._untold)}\n{text}", None
         print(printable(text), file=sys.stderr, flush=True)
 

@@ -1,7 +1,8 @@
-"""The stored answers behind those that a run has written, for the checks: read again, and mapped again.
+"""Reads the stored answers of the rows that a run has written, and maps them again, for the checks.
 
-The driver does all of it with Arrow. It holds each key and time of an answer once, about 100 bytes and the length of
-the key; what is stored of them goes from the ledger to a file beside the run's own, and is mapped to columns.
+The driver does all of it with Arrow. It holds each key and time of an answer once, about 100 bytes
+and the length of the key; the stored answers go from the ledger to a file beside the run's files,
+and are mapped to columns.
 """
 
 import datetime as dt
@@ -49,16 +50,18 @@ ROWS_AT_ONCE = 1_000_000  # in memory
 def stored_answers(
     facts: DayFacts, kept: Mapping[str, tuple[Lookup, LedgerPlan]]
 ) -> Iterator[Callable[[str], pa.Table | None]]:
-    """For one `with`: by a lookup's name, what the ledger holds of the answers in the run's files.
+    """Yields a function that returns, for a lookup's name, what the ledger holds of the answers in
+    the run's files.
 
-    A row for each key and time of an answer, with the columns schema.key, published_answered_at, published_status and
-    the answers, as the stored response gives them as it is mapped now. The status is ok, miss or error; schema.NONE
-    where the ledger has no such answer, or had a newer one before the run began; schema.GONE where it need not have it
-    any more: it could not be kept, or a compaction since took a newer one. schema.BY_RUN tells whether the run itself
-    stored it. None for a lookup that is not in `kept`,
-    and for files without a row.
+    Its table has a row for each key and time of an answer, with the columns schema.key,
+    published_answered_at, published_status and the answers, as the stored response is mapped now.
+    The status is ok, miss or error; schema.NONE if the ledger has no such answer, or had a newer
+    answer before the run began; schema.GONE if the ledger need not have it any more: it could not
+    be kept, or a compaction since then replaced it by a newer answer. schema.BY_RUN says whether
+    the run itself stored it. The function returns None for a lookup that is not in `kept`, and for
+    files without a row.
 
-    What it gives raises LedgerError for a ledger that cannot be read.
+    The function raises LedgerError for a ledger that cannot be read.
     """
 
     def stored(name: str) -> pa.Table | None:
@@ -73,7 +76,9 @@ def stored_answers(
 
 @contextmanager
 def _scratch(facts: DayFacts) -> Iterator[Path]:
-    """A folder of the body on this machine: beside the run's, unless that is on a store."""
+    """Yields a folder on this machine for the body: beside the run's folder, unless that is on a
+    store.
+    """
     if is_url(facts.folder):
         with temporary_folder() as folder:
             yield folder
@@ -93,9 +98,11 @@ class Written:
     facts: DayFacts
 
     def stored(self, path: Path) -> pa.Table | None:
-        """What the ledger holds of them. path: of a file for the stored responses."""
+        """Returns what the ledger holds of the answers. path: of a file for the stored
+        responses.
+        """
         called = tuple(part.name for part in read_schema(self.facts.files[0]).field(schema.key(self.lookup.name)).type)
-        parts = tuple(f"__part_{number}" for number in range(len(called)))  # names that run into no other
+        parts = tuple(f"__part_{number}" for number in range(len(called)))  # names that collide with no other
         instead = _find(self.plan, self._pairs(parts), self.facts, path)
         mapping = Mapped(self.lookup, parts, called, instead)
         with pq.ParquetFile(path) as file:
@@ -119,7 +126,7 @@ class Written:
                 yield from file.iter_batches(ROWS_AT_ONCE, columns=[*columns, schema.source(name)])
 
     def _answered(self, batch: pa.RecordBatch, parts: Sequence[str]) -> pa.Table:
-        """The rows with an answer: the parts of their key, AT and BY_LEDGER."""
+        """Returns the rows with an answer: the parts of their key, AT and BY_LEDGER."""
         name = self.lookup.name
         status, at = batch[schema.published_status(name)], batch[schema.published_answered_at(name)]
         batch = batch.filter(pc.and_(pc.is_in(status, value_set=pa.array(ANSWERS)), pc.is_valid(at)))
@@ -130,7 +137,8 @@ class Written:
 
 
 def _once(rows: pa.Table, by: Sequence[str]) -> pa.Table:
-    if any(pa.types.is_nested(rows.schema.field(name).type) for name in by):  # which Arrow does not group
+    # Arrow does not group nested values
+    if any(pa.types.is_nested(rows.schema.field(name).type) for name in by):
         return rows
     once = rows.group_by(by).aggregate([(BY_LEDGER, "all")])
     return once.rename_columns([*by, BY_LEDGER]).select(rows.column_names)
@@ -138,7 +146,7 @@ def _once(rows: pa.Table, by: Sequence[str]) -> pa.Table:
 
 class Pairs:
     def __init__(self, table: pa.Table, begun: int) -> None:
-        """table: TEXT, AT and BY_LEDGER. begun: µs since the epoch, when the run did."""
+        """table: TEXT, AT and BY_LEDGER. begun: when the run began, µs since the epoch."""
         self.table = table
         self.begun = begun
         self.wanted = KeySet(table[TEXT])
@@ -149,18 +157,19 @@ class Pairs:
         self._order = np.argsort(codes)
         self._sorted = codes[self._order]
         self._newest = np.full(len(self.wanted), NEVER, np.int64)  # of all answers of a key
-        self._newest_before = self._newest.copy()  # of those before the run
+        self._newest_before = self._newest.copy()  # of answers before the run
         self._seen = np.zeros(table.num_rows, np.bool_)
         self._hashes = np.zeros(table.num_rows, np.uint64)  # of the responses
-        self._unsure: set[int] = set()  # two answers of one key in one µs
+        self._unsure: set[int] = set()  # two answers of a key in the same µs
 
     def _codes(self, places: Ints, times: Ints) -> Ints:
         return places * len(self._moments) + np.searchsorted(self._moments, times)
 
     def take(self, found: pa.Table) -> tuple[Ints, pa.Table]:
-        """Look at answers of the keys; gives those that were not seen before, with the numbers of their pairs.
+        """Looks at answers of the keys; returns those that were not seen before, with the numbers
+        of their pairs.
 
-        found: as `matches` gives it.
+        found: as `matches` yields it.
         """
         found = found.filter(pc.is_in(found["outcome"], value_set=pa.array(ANSWERS)))
         places, times = found["place"].to_numpy(), answer_times(found)
@@ -184,7 +193,9 @@ class Pairs:
         return pairs[first], found.filter(pa.array(first))
 
     def missing(self, *, compacted: Callable[[], bool]) -> tuple[Ints, list[str]]:
-        """The pairs without an answer, each with NONE or GONE. compacted: since the run began."""
+        """Returns the pairs without an answer, each with NONE or GONE. compacted: whether a
+        compaction came since the run began.
+        """
         pairs: Ints = np.flatnonzero(~self._seen)
         if not len(pairs):
             return pairs, []
@@ -194,7 +205,7 @@ class Pairs:
         return pairs, np.where(never_kept | replaced, GONE, NONE).tolist()
 
     def instead(self) -> dict[int, str]:
-        """For some pairs what counts in place of the answer that was found."""
+        """Returns for some pairs what counts instead of the found answer."""
         older = self._seen & (self._times < self._newest_before[self._places])
         return dict.fromkeys(np.flatnonzero(older).tolist(), NONE) | dict.fromkeys(self._unsure, GONE)
 
@@ -236,7 +247,7 @@ class Mapped:
 
 
 def _find(plan: LedgerPlan, table: pa.Table, facts: DayFacts, path: Path) -> Mapping[int, str]:
-    """Writes what is stored of each pair; gives what counts instead for some of them."""
+    """Writes the stored answer of each pair; returns for some pairs what counts instead."""
     folder, own = open_folder(plan), pa.array([facts.run_id, run_of_keys(facts.run_id)])
     started = dt.datetime.fromisoformat(facts.started_at) - CLOCKS
     begun = round(started.timestamp() * 1e6)
@@ -253,14 +264,16 @@ def _find(plan: LedgerPlan, table: pa.Table, facts: DayFacts, path: Path) -> Map
                 missing, message = pairs.missing(compacted=lambda: _compacted_since(folder, begun))
                 unknown = pa.nulls(len(missing), pa.string()), pa.nulls(len(missing), pa.bool_())
                 file.write_table(_lines(table, missing, pa.array(message, pa.string()), *unknown))
-        except FileNotFoundError:  # a compaction deleted it, long after it had taken it in: list again
+        except FileNotFoundError:  # a compaction deleted the file long after merging it: list again
             continue
         return pairs.instead()
     raise LedgerError(f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?")
 
 
 def _compacted_since(folder: LedgerFolder, begun: int) -> bool:
-    """Listed anew: what came while the files were read has taken some of them in."""
+    """Returns whether a compaction completed since then. Lists again: a compaction may have come
+    while the files were read.
+    """
     generation = newest_generation(folder)
     return generation is not None and generation.completed_at > begun
 

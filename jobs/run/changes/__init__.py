@@ -1,1 +1,1 @@
-"""The rows of a day that changed since it was published."""
+"""Finds the rows of a day that changed since it was published."""

@@ -1,5 +1,5 @@
-"""The rows that a run of `Input(rows="changed")` enriches: those that are new, changed, or past their `ttl`; and the
-published rows that stay. Compared by Arrow in the driver, without Spark.
+"""Finds the rows that a run of `Input(rows="changed")` enriches (new, changed, or past their
+`ttl`), and the published rows that stay. Arrow compares them in the driver, without Spark.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Clock = Callable[[], int]  # µs since the epoch
 
 @dataclass(frozen=True)
 class ChangedRows:
-    """The rows to enrich of a table without days.
+    """The rows of a table without days that a run enriches.
 
     compared: the facts of its files. stay: the published files, each with its rows that stay.
     """
@@ -53,31 +53,38 @@ def find_changes(
     ignore_ttl: bool = False,
     clock: Clock = lambda: time.time_ns() // 1000,
 ) -> ChangedRows:
-    """Compare the input with what is published. The rows to enrich are written beside the output, unless all are.
+    """Compares the input with what is published. Writes the rows to enrich beside the output,
+    unless all rows are enriched.
 
-    All are new where nothing is published yet, or by a lookup that is declared otherwise now.
+    All rows are new if nothing is published yet, or if the lookup that published them was declared
+    differently.
 
     Raises:
-        DeclarationError: An id of a row is null, or several rows have it; or the rows cannot be written.
+        DeclarationError: A row's id is null, or several rows share it; or the rows cannot be
+            written.
     """
     return Comparison.of(enrichment, input_day, day, ignore_ttl=ignore_ttl, now_us=clock()).found()
 
 
 def hand_over(changed: ChangedRows, path: Path) -> None:
-    """Keep what was found for the program that is started next."""
+    """Saves the found rows for the program that is started next."""
     path.write_bytes(pickle.dumps(changed))
 
 
 def taken_over(path: Path, input_day: InputDay) -> ChangedRows | None:
-    """What the starter of this program found; None where it found nothing, or the input is another one by now."""
+    """Returns the rows that the starter of this program found; None if it found none, or if the
+    input has changed since.
+    """
     if not path.exists():
         return None
-    changed: ChangedRows = pickle.loads(path.read_bytes())  # noqa: S301  # ours, in a folder that only we can enter
+    changed: ChangedRows = pickle.loads(path.read_bytes())  # noqa: S301  # our file, in a folder that only we can enter
     return changed if changed.compared == input_day.facts else None
 
 
 def with_kept_rows(facts: DayFacts, changed: ChangedRows) -> DayFacts:
-    """The facts of a written run with the rows that stay, copied beside its files. Raises TidegateError without one."""
+    """Returns the facts of a written run with the rows that stay, copied beside its files. Raises
+    TidegateError if any is missing.
+    """
     kept = keep_rows(changed.stay, Path(facts.folder))
     rows = sum(pq.read_metadata(file).num_rows for file in kept)
     if rows != changed.changes.kept:
@@ -88,8 +95,8 @@ def with_kept_rows(facts: DayFacts, changed: ChangedRows) -> DayFacts:
 def compare(
     enrichment: Enrichment, day: str, *, ignore_ttl: bool = False, clock: Clock = lambda: time.time_ns() // 1000
 ) -> ChangedRows | DayRecord:
-    """What a run would enrich; or the published record, with the figures of a run without rows, if a run would change
-    no row and no verdict.
+    """Returns the rows that a run would enrich; or the published record, with the figures of a run
+    without rows, if a run would change no row and no verdict.
 
     Writes nothing but copies of the input. Raises DeclarationError for a wrong input.
     """
@@ -113,7 +120,9 @@ def _nothing_done(before: DayMetrics) -> DayMetrics:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rows of the input and the published rows, both numbered. published: none where they are not comparable."""
+    """The rows of the input and the published rows, both numbered. published: None if they are not
+    comparable.
+    """
 
     enrichment: Enrichment
     input_day: InputDay
@@ -128,7 +137,7 @@ class Comparison:
 
     @classmethod
     def of(cls, enrichment: Enrichment, input_day: InputDay, day: str, *, ignore_ttl: bool, now_us: int) -> Comparison:
-        """Raises DeclarationError for ids that are null or repeat."""
+        """Reads both sides. Raises DeclarationError for ids that are null or repeat."""
         compared = input_day.facts  # before they are read
         ids = read_row_ids(enrichment, input_day)
         partition = f"{enrichment.input.partition}={day}"
@@ -137,7 +146,8 @@ class Comparison:
         published, there = PublishedRows.of(enrichment, day), ids.schema.empty_table()
         if published is not None:
             there = published.columns(ids.schema)
-            if repeated(there) or any(column.null_count for column in there.columns):  # by a run of all rows
+            # published by a run of all rows
+            if repeated(there) or any(column.null_count for column in there.columns):
                 published = None
         folder = Path(work_folder(enrichment.output.path), STAGED, partition)
         return cls(enrichment, input_day, ids, published, there, now_us, ignore_ttl, over, folder, compared)
@@ -148,7 +158,8 @@ class Comparison:
 
     def found(self) -> ChangedRows:
         if self.published is not None:
-            with contextlib.suppress(pa.ArrowException):  # of values that do not compare: all count as new
+            # values that cannot be compared: all rows count as new
+            with contextlib.suppress(pa.ArrowException):
                 return self.changes()
         return ChangedRows(self.input_day, RowChanges(self.ids.num_rows, 0, 0, 0, 0, self.over), self.compared)
 

@@ -1,4 +1,6 @@
-"""The published rows of a table without days, and which of their answers a run would not use again."""
+"""Reads the published rows of a table without days, and finds the rows whose answers have
+expired.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,17 @@ from jobs.tables.records import run_records
 
 @dataclass(frozen=True)
 class PublishedRows(ParquetRows):
-    """The published rows of one run. record: of the run, which a kill after its commit leaves as written."""
+    """The published rows of a run. record: of the run, which a kill after its commit leaves as
+    written.
+    """
 
     record: DayRecord
 
     @classmethod
     def of(cls, enrichment: Enrichment, day: str) -> PublishedRows | None:
-        """Those of the last run; None if its lookups were declared otherwise but for `ttl`, or if it has no record."""
+        """Returns the rows of the last run; None without its record, or if its lookups were
+        declared differently (except `ttl`).
+        """
         files = sorted(file for of, file in files_of_days(enrichment) if of == day)
         runs = {PurePosixPath(file).parent.name for file in files}
         record = run_records.of_run(enrichment.name, day, runs.pop()) if len(runs) == 1 else None
@@ -43,7 +49,9 @@ class PublishedRows(ParquetRows):
         return cls(tuple(files), record)
 
     def are_judged_as_now(self, enrichment: Enrichment) -> bool:
-        """Whether nothing at all is declared otherwise since but `ttl`, so that the verdicts are those of now."""
+        """Returns whether nothing but `ttl` is declared differently since then, so that the
+        verdicts still hold.
+        """
         now, before = fields(enrichment), self.record.facts.declared.fields
         return self.record.state == "published" and _but_ttl(now) == _but_ttl(before)
 
@@ -56,8 +64,9 @@ class PublishedRows(ParquetRows):
         ).remove_metadata()
 
     def expired(self, enrichment: Enrichment, *, now_us: int, ignore_ttl: bool) -> Flags:
-        """Which rows have no answer, or one that was declared expired or is past its time to live. With `ignore_ttl`,
-        as in a replay, the dead letters in place of the last.
+        """Returns which rows have no answer, or an answer that was declared expired or is past its
+        time to live. With `ignore_ttl`, as in a replay, dead letters count instead of answers past
+        their time to live.
         """
         found = np.zeros(self.num_rows, np.bool_)
         for lookup in enrichment.lookups:
@@ -101,7 +110,7 @@ class PublishedRows(ParquetRows):
 
 
 def _answered_by(declared: Mapping[str, str]) -> dict[str, str]:
-    """The fields of a declaration on which answers depend."""
+    """Returns the fields of a declaration on which answers depend."""
     return {name: value for name, value in _but_ttl(declared).items() if name.startswith(("lookups.", "input.row_id"))}
 
 
@@ -110,7 +119,7 @@ def _but_ttl(declared: Mapping[str, str]) -> dict[str, str]:
 
 
 def _outlived(lookup: Lookup, status: pa.ChunkedArray, ages: object) -> Flags:
-    """By the rule of the ledger. ages: in µs."""
+    """Returns which answers are too old, by the rule of the ledger. ages: in µs."""
     found = np.zeros(len(status), np.bool_)
     for outcome, limit in lookup.ttl.max_age_us().items():
         if outcome in ANSWERS and limit is not None:

@@ -1,8 +1,9 @@
 """Divides the calls in flight of a run among its tasks.
 
-Spark's partitions are uneven: one task gets all rows of a file of one row group. With fixed shares the whole limit
-would be that task's share, and a last row that hangs would occupy its task's whole share. So a task reports what it can
-still use, keeps no more than that, and gets what others leave.
+Spark's partitions are uneven: a file with a single row group goes to a single task. With fixed
+shares that task could never use more than its share, and a last row that hangs would occupy its
+task's whole share. So a task reports what it can still use, keeps no more than that, and gets what
+other tasks leave.
 """
 
 import math
@@ -18,18 +19,22 @@ class _Part:
     task: int
     has: list[int]
     wants: Sequence[int] = ()
-    attempt: int | None = None  # number of the one that has, or had, this share; None: none has begun
+    # number of the attempt that has, or had, this share; None: no attempt has begun
+    attempt: int | None = None
     since: int = 0  # µs, by the attempt's clock: its last change
-    until: float = math.inf  # s: reserved for the next attempt of its task
+    until: float = math.inf  # s: until then reserved for the next attempt of its task
 
 
 class CallShares:
-    """Each attempt's share per lookup. Plain data; its owner informs the tasks. given: all shares of all attempts, in
-    order, but for the even one with which the first attempt of a task begins.
+    """Holds each attempt's share per lookup. Plain data; its owner informs the tasks.
 
-    All shares together never exceed the totals. A share becomes smaller only by its attempt's own report or end. Each
-    task begins with an even share, which is reserved until its first attempt; that of an attempt which died is reserved
-    for the next one.
+    All shares together never exceed the totals. A share becomes smaller only by its attempt's
+    report or end. Each task begins with an even share, which is reserved until its first attempt;
+    the share of an attempt that died is reserved for the next attempt.
+
+    Attributes:
+        given: All shares of all attempts, in order, except the even share with which the first
+            attempt of a task begins.
     """
 
     def __init__(self, totals: Sequence[int], tasks: int) -> None:
@@ -38,16 +43,16 @@ class CallShares:
         self._reserved = [_Part(task, list(share)) for task, share in enumerate(even)]
         self._working: dict[str, _Part] = {}
         self._free = [0] * len(self._totals)
-        self._more_is_free = False  # than when attempts were last to ask
+        self._more_is_free = False  # than when attempts were last asked
         self.given: list[ShareGiven] = []
 
     def begin(self, name: str, task: int, at: int, attempt: int = 0) -> list[int]:
-        """The first share of an attempt: what is reserved for its task, and what is free. at: µs, by its clock.
+        """Returns the first share of an attempt: what is reserved for its task, and what is free.
 
         Args:
-            name: Of the attempt, from now on.
+            name: The attempt's name from now on.
             task: Its task's number.
-            at: Its time, in µs.
+            at: The attempt's time, in µs.
             attempt: Its number among all attempts.
         """
         begun = self._working[name] = _Part(task, [0] * len(self._totals), attempt=attempt)
@@ -64,7 +69,14 @@ class CallShares:
         return list(begun.has)
 
     def report(self, attempt: str, keeps: Sequence[int], wants: Sequence[int], at: int) -> list[int]:
-        """An attempt's share from now on. keeps: its calls in flight since `at`, at most. wants: what it could use."""
+        """Returns an attempt's share from now on.
+
+        Args:
+            attempt: The attempt's name.
+            keeps: Its calls in flight since `at`, at most.
+            wants: The calls that it could use.
+            at: The attempt's time, in µs.
+        """
         part = self._working[attempt]
         before = list(part.has)
         self._divide(part, keeps, wants)
@@ -73,7 +85,9 @@ class CallShares:
         return list(part.has)
 
     def _divide(self, part: _Part, keeps: Sequence[int], wants: Sequence[int]) -> None:
-        """Take back what an attempt does not keep, and give it what is free, as far as it wants it."""
+        """Takes back what an attempt does not keep, and gives it free calls, as far as it wants
+        them.
+        """
         part.wants = wants
         for lookup, has in enumerate(list(part.has)):
             kept = min(has, max(0, keeps[lookup]))
@@ -84,18 +98,21 @@ class CallShares:
             part.has[lookup] = kept + more
 
     def _more(self, part: _Part, lookup: int, kept: int) -> int:
-        """What an attempt gets of what is free, up to its fair share of what all attempts have and could have."""
+        """Returns how many free calls an attempt gets, up to its fair share of what all attempts
+        have and could have.
+        """
         parts = [*self._working.values()]
         together = self._free[lookup] + kept + sum(one.has[lookup] for one in parts if one is not part)
         fair = fair_shares(together, [one.wants[lookup] for one in parts])[parts.index(part)]
         return max(0, min(fair - kept, self._free[lookup]))
 
     def end(self, attempt: str, at: int) -> None:
-        """All rows of the attempt's task are through: others can have its share."""
+        """Ends an attempt whose task is through with all its rows: others can have its share."""
         self._release(self._working.pop(attempt), at)
 
     def lose(self, attempt: str, until: float) -> None:
-        """The attempt was lost before its rows were through. Reserve its share for the next one of its task.
+        """Reserves the share of an attempt that was lost before its rows were through, for the next
+        attempt of its task.
 
         Args:
             attempt: Its name.
@@ -106,13 +123,17 @@ class CallShares:
         self._reserved.append(part)
 
     def expire(self, now: float) -> None:
-        """Release what is reserved for attempts that have not come in time: those that work may wait for it."""
+        """Releases what is reserved for attempts that have not come in time: working attempts may
+        wait for it.
+        """
         for part in [part for part in self._reserved if part.until <= now]:
             self._reserved.remove(part)
             self._release(part, part.since)
 
     def to_ask(self) -> list[str]:
-        """The attempts that could use what is free since the last time, the least first; no more than free calls."""
+        """Returns the attempts that could use what became free since the last time, the smallest
+        share first; at most as many as free calls.
+        """
         if not self._more_is_free:
             return []
         self._more_is_free = False

@@ -1,8 +1,9 @@
 """The driver's side of the driver link (jobs/task/link/link_protocol.py).
 
-The coordinator knows what only the driver can know. Whether Spark still runs the stage: Spark kills the Python workers
-of a cancelled stage only after two seconds or more, in which they would call. And each task's share of the calls in
-flight, after others have ended or fallen silent. The tasks report their progress here.
+The coordinator knows what only the driver can know. First, whether Spark still runs the stage:
+Spark kills the Python workers of a cancelled stage only after two seconds or more, in which they
+would call. Second, each task's share of the calls in flight after others have ended or fallen
+silent. The tasks also report their progress here.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from jobs.task.link.link_protocol import (
 )
 
 SECRET_BYTES = 32
-LAST_MESSAGES = 1.0  # s to wait for those of an ended job's tasks
+LAST_MESSAGES = 1.0  # s to wait for the last messages of an ended job's tasks
 LAST_CALLS = 5.0  # s to wait for the calls of stopped tasks; Spark kills their processes after 2 to 4 s
 WITHOUT_STORE = 60.0  # s to wait for the store of the limits
 _NO_KEEPERS: Mapping[str, LeaseKeeper] = {}
@@ -49,10 +50,10 @@ _NO_KEEPERS: Mapping[str, LeaseKeeper] = {}
 
 @dataclass
 class _Frame:
-    shares: CallShares | None  # None: each task keeps what it has
+    shares: CallShares | None  # None: each task keeps its share
     progress: int | None  # number of its listener
     keepers: Mapping[str, LeaseKeeper]  # by service, the run's leases
-    tasks: dict[str, _Task] = field(default_factory=dict)  # connected ones, by name
+    tasks: dict[str, _Task] = field(default_factory=dict)  # connected tasks, by name
     lost: dict[str, float] = field(default_factory=dict)  # by name: when their last call has certainly ended
     failed: dict[str, Any] | None = None  # the failed task's message
     spent: str = ""  # message of the first task at the cap; its stage is cancelled when no call is in flight
@@ -71,7 +72,10 @@ class _Task:
 
 
 class DriverCoordinator:
-    """One thread of the driver that survives any input. host: by which tasks reach it. bind_host: to listen on."""
+    """Handles the tasks' messages in a thread of the driver that survives any input.
+
+    host: the address by which tasks reach it. bind_host: the address to listen on.
+    """
 
     def __init__(
         self,
@@ -94,7 +98,7 @@ class DriverCoordinator:
         self._registered = 0
         self._attempts = 0  # of tasks so far
         self._listeners: dict[int, Callable[[dict[str, Any]], None]] = {}
-        self._numbers = count()  # of listeners; none is given twice, as late messages may name it
+        self._numbers = count()  # of listeners; never reused, because late messages may name them
         self._seen_active: set[int] = set()
         self._handlers: Mapping[str, Callable[[_Task, dict[str, Any]], None]] = {
             HEARTBEAT: self._answer,
@@ -118,9 +122,17 @@ class DriverCoordinator:
         progress: int | None = None,
         keepers: Mapping[str, LeaseKeeper] = _NO_KEEPERS,
     ) -> DriverAddress:
-        """A new job. progress: number of its listener.
+        """Registers a new job.
 
-        totals: per lookup, the calls in flight that so many tasks divide; () where each keeps what it has.
+        Args:
+            totals: Per lookup, the calls in flight that the tasks divide; () if each task keeps its
+                share.
+            tasks: The number of tasks.
+            progress: Number of the listener to its progress.
+            keepers: The run's leases by service.
+
+        Returns:
+            The address for its tasks.
         """
         number, self._registered = self._registered, self._registered + 1
         self._frames[number] = _Frame(CallShares(totals, tasks) if totals else None, progress, keepers)
@@ -129,13 +141,13 @@ class DriverCoordinator:
         )
 
     def release(self, address: DriverAddress) -> None:
-        """The job is over: refuse its late tasks, and stop those that Spark has not killed yet."""
+        """Ends the job: refuses its late tasks, and stops those that Spark has not killed yet."""
         if (frame := self._frames.pop(address.frame, None)) is not None:
             self._released.append(frame)
 
     def end(self, address: DriverAddress, clock: Callable[[], float] = time.monotonic) -> None:
-        """Release the job, and return when its tasks have ended their calls, or after LAST_CALLS s: what the run
-        claims in ledgers may then be left to other runs.
+        """Releases the job, and returns when its tasks have ended their calls, or after LAST_CALLS
+        s: then other runs may take the keys that the run claims in ledgers.
         """
         frame = self._frames.get(address.frame)
         self.release(address)
@@ -144,11 +156,15 @@ class DriverCoordinator:
             self._sleep(0.02)
 
     def has_failed(self, address: DriverAddress) -> bool:
-        """Whether a task of the job failed by what another attempt would fail by too."""
+        """Returns whether a task of the job failed in a way in which another attempt would fail
+        too.
+        """
         return self._frames[address.frame].failed is not None
 
     def listen(self, listener: Callable[[dict[str, Any]], None]) -> int:
-        """Pass `listener` the progress messages of jobs that are registered with the returned number."""
+        """Passes `listener` the progress messages of jobs that are registered with the returned
+        number.
+        """
         number = next(self._numbers)
         self._listeners[number] = listener
         return number
@@ -157,19 +173,19 @@ class DriverCoordinator:
         del self._listeners[listener]
 
     def waits(self, listener: int) -> str:
-        """Why no call of its jobs may start, in words; empty where one may."""
+        """Returns why no call of its jobs may start, in words; empty if calls may start."""
         frames = [frame for frame in [*self._frames.values()] if frame.progress == listener]
         return next((keeper.waits for frame in frames for keeper in frame.keepers.values() if keeper.waits), "")
 
     def shares_given(self, address: DriverAddress, clock: Callable[[], float] = time.monotonic) -> list[ShareGiven]:
-        """The changes of its tasks' shares, in order, after its job has ended."""
+        """Returns the changes of its tasks' shares, in order, after its job has ended."""
         frame = self._frames[address.frame]
         until = clock() + LAST_MESSAGES
         while frame.tasks and clock() < until:
             self._sleep(0.005)
         return [] if frame.shares is None else list(frame.shares.given)
 
-    # -- messages ------------------------------------------------------------------------------------------------------
+    # -- messages ----------------------------------------------------------------------------------
 
     def _take(self, connection: Connection[_Task], message: dict[str, Any]) -> None:
         kind, task = message["kind"], connection.sender
@@ -239,7 +255,7 @@ class DriverCoordinator:
                 self._send(frame.tasks[name], ASK)
 
     def _pause(self, sender: _Task, message: dict[str, Any]) -> None:
-        """One task was throttled or found the service down: pause all others."""
+        """Pauses all other tasks after a task was throttled or found the service down."""
         service, seconds = str(message["service"]), float(message["seconds"])
         if service in sender.frame.keepers:
             sender.frame.keepers[service].close_gate(seconds, str(message["reason"]))
@@ -250,11 +266,12 @@ class DriverCoordinator:
     def _send(self, task: _Task, kind: str, **facts: Any) -> None:
         self._server.send(task.connection, kind, **facts)
 
-    # -- ends ----------------------------------------------------------------------------------------------------------
+    # -- ends --------------------------------------------------------------------------------------
 
     def _drain(self, drained: _Task, message: str) -> None:
-        """A task at the cap has no call in flight. Let the others finish theirs before it fails, because Spark cancels
-        all tasks when one fails, and the next run would repeat their calls in flight.
+        """Notes that a task at the cap has no call in flight. Lets the others finish their calls
+        before it fails, because Spark cancels all tasks when a task fails, and the next run would
+        repeat their calls in flight.
         """
         frame = drained.frame
         drained.drained = True
@@ -266,13 +283,17 @@ class DriverCoordinator:
         self._fail_when_drained(frame)
 
     def _fail_when_drained(self, frame: _Frame) -> None:
-        """Fail once all are drained, without waiting for tasks that died, ended or have not begun."""
+        """Fails the stage once all tasks are drained, without waiting for tasks that died, ended or
+        have not begun.
+        """
         tasks = list(frame.tasks.values())
         if frame.spent and frame.failed is None and tasks and all(task.drained for task in tasks):
             self._fail(tasks[0], BudgetExhausted.__name__, frame.spent)
 
     def _fail(self, failed: _Task, error: str, message: str) -> None:
-        """Cancel the stage, because Spark would retry this task while its other tasks continue to call."""
+        """Cancels the stage, because Spark would retry this task while its other tasks continue to
+        call.
+        """
         frame = failed.frame
         frame.failed = frame.failed or {"error": error, "message": message}
         for task in list(frame.tasks.values()):
@@ -284,7 +305,8 @@ class DriverCoordinator:
         frame = task.frame
         del frame.tasks[task.name]
         if task.ended_at is None:
-            frame.lost[task.name] = over_at = task.heard_at + self._deadlines.lost  # its calls may go on until then
+            # its calls may continue until then
+            frame.lost[task.name] = over_at = task.heard_at + self._deadlines.lost
             if frame.shares is not None:
                 frame.shares.lose(task.name, over_at)
         else:
@@ -299,7 +321,9 @@ class DriverCoordinator:
             keeper.leave(task)
 
     def _give_back_lost(self, frame: _Frame) -> None:
-        """End the tasks that fell silent, and give the calls of lost ones to others once they have ended."""
+        """Ends the tasks that fell silent, and gives the calls of lost tasks to others once these
+        calls have ended.
+        """
         now = self._clock()
         for task in list(frame.tasks.values()):
             if now >= task.heard_at + self._deadlines.lost:

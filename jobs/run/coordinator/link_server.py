@@ -1,7 +1,9 @@
-"""The driver's connections: one thread that accepts them, checks the run's secret, and reads lines of JSON.
+"""Serves the driver's connections: a thread accepts them, checks the run's secret, and reads lines
+of JSON.
 
-A connection counts as a task's once its first message is accepted. Until then it is closed after a while, and the
-oldest ones give way to new ones; so nothing that connects can keep a task out, or end the thread.
+A connection belongs to a task once its first message is accepted. Until then it is closed after a
+while, and the oldest such connections give way to new ones; so nothing that connects can keep a
+task out, or end the thread.
 """
 
 import errno
@@ -26,7 +28,7 @@ from jobs.task.link.link_protocol import LONGEST_LINE, LONGEST_READ, write_line
 
 LOOK_EVERY = 0.25  # s, while a task is connected
 HELLO_WITHIN = 10.0  # s from the connection to an accepted message
-MOST_UNACCEPTED = 64  # connections; a new one replaces the oldest
+MOST_UNACCEPTED = 64  # connections; a new connection replaces the oldest
 LINK_PORT = "TIDEGATE_LINK_PORT"  # variable of the environment
 ANY_PORT = (0,)
 MOST_UNSENT = 1 << 20  # bytes to a task that does not read; then it counts as gone
@@ -36,7 +38,7 @@ Sender = TypeVar("Sender")
 
 @dataclass(eq=False)
 class Connection(Generic[Sender]):
-    """One connection. sender: what its messages are from, once the first one is accepted."""
+    """A connection. sender: the sender of its messages, once the first message is accepted."""
 
     socket: socket.socket
     accepted_at: float
@@ -53,9 +55,11 @@ class Connection(Generic[Sender]):
 
 
 class LinkServer(Generic[Sender]):
-    """Serves connections from a thread of its own, on the first free one of the ports. secret: the first line of each.
+    """Serves connections from a separate thread, on the first free port. secret: the first line of
+    each connection.
 
-    on_message: any error of it closes the connection. on_close: of an accepted one. on_look: now and then.
+    on_message: any error of it closes the connection. on_close: of an accepted connection. on_look:
+    called every LOOK_EVERY s.
     """
 
     def __init__(
@@ -92,14 +96,14 @@ class LinkServer(Generic[Sender]):
         connection.sender = sender
 
     def send(self, connection: Connection[Sender], kind: str, **facts: Any) -> None:
-        """Send at once what the connection takes, and the rest as soon as it takes more."""
+        """Sends at once what the connection takes, and the rest as soon as it takes more."""
         if connection.is_open and connection.ends_by == math.inf:
             connection.unsent += write_line(kind, **facts)
             self._flush(connection)
 
     def send_last(self, connection: Connection[Sender], kind: str, **facts: Any) -> None:
-        """Send, and receive nothing more. The connection ends once all is sent; that of a task when the task closes it,
-        which is after its calls, or after a while.
+        """Sends, and receives nothing more. The connection ends once all is sent; a task's
+        connection ends when the task closes it, which is after its calls, or after a while.
         """
         self.send(connection, kind, **facts)
         if connection.is_open and (connection.unsent or connection.sender is not None):
@@ -114,7 +118,7 @@ class LinkServer(Generic[Sender]):
                 connection.unsent = connection.unsent[connection.socket.send(connection.unsent) :]
         except BlockingIOError:
             pass
-        except OSError:  # it is gone
+        except OSError:  # the connection is gone
             self.close(connection)
             return
         is_ended = not connection.unsent and connection in self._ending and connection.sender is None
@@ -164,9 +168,9 @@ class LinkServer(Generic[Sender]):
     def _connect(self) -> None:
         try:
             accepted, _ = self._listening.accept()
-        except OSError as error:  # it has gone again
+        except OSError as error:  # the client has gone again
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                self._sleep(0.02)  # it stays queued, so the selector would return at once
+                self._sleep(0.02)  # the connection stays queued, so the selector would return at once
             return
         accepted.setblocking(False)
         if len(self._unaccepted) >= MOST_UNACCEPTED:
@@ -177,7 +181,7 @@ class LinkServer(Generic[Sender]):
         self._read(connection)  # a hello often arrived already, and must not wait behind many connections
 
     def _read(self, connection: Connection[Sender]) -> None:
-        """Read arrived data and handle complete lines. Closes a connection with invalid data."""
+        """Reads arrived data and handles complete lines. Closes a connection with invalid data."""
         try:
             # before the secret, no further byte is read
             missing = len(self._secret) - len(connection.received)
@@ -196,14 +200,14 @@ class LinkServer(Generic[Sender]):
             for line in lines:
                 if connection.is_open and connection not in self._ending:
                     self._on_message(connection, json.loads(line))
-        except Exception as error:  # noqa: BLE001  # whatever was sent: this thread goes on
+        except Exception as error:  # noqa: BLE001  # this thread must survive any message
             logging.getLogger("tidegate").debug("the coordinator closes a connection: %s", type(error).__name__)
             self.close(connection)
         if len(connection.received) > LONGEST_LINE:
             self.close(connection)
 
     def _has_secret(self, connection: Connection[Sender]) -> bool:
-        """Whether its first line is the secret; closes it otherwise."""
+        """Returns whether the connection's first line is the secret; closes it otherwise."""
         if not connection.has_secret and len(connection.received) >= len(self._secret):
             connection.has_secret = hmac.compare_digest(connection.received, self._secret)
             connection.received = b""
@@ -213,10 +217,10 @@ class LinkServer(Generic[Sender]):
 
 
 def link_ports() -> Sequence[int]:
-    """The ports on which a driver may listen for tasks of other hosts, by the environment.
+    """Returns the ports on which a driver may listen for tasks of other hosts, by the environment.
 
     Raises:
-        DeclarationError: The environment names no port.
+        DeclarationError: The environment's value is not a port or a range of ports.
     """
     text = os.environ.get(LINK_PORT) or "0"
     named = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", text)
@@ -227,7 +231,8 @@ def link_ports() -> Sequence[int]:
 
 
 def _listening_on(bind_host: str, ports: Sequence[int]) -> socket.socket:
-    """Listen on the first free port: at the host's own address, or at all where that is for others, as in a container.
+    """Listens on the first free port: at the host's address, or at all addresses if that address
+    belongs to another host, as in a container.
 
     Raises RunStopped if no port is free.
     """

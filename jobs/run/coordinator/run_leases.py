@@ -1,4 +1,4 @@
-"""This driver's leases over runs: one keeper per service, on a separate thread."""
+"""This driver's leases over runs: a keeper per service, on a separate thread."""
 
 import asyncio
 import atexit
@@ -27,11 +27,11 @@ from jobs.schema import RunBill
 from jobs.tables.records import run_bills
 
 TOKEN_BYTES = 8
-FOLLOW_AGAIN = 0.5  # s after the connection that tells of gates was lost
+FOLLOW_AGAIN = 0.5  # s after the connection for changes of gates was lost
 
 
 class RunLeases:
-    """All leases of one driver process.
+    """All leases of a driver process.
 
     Args:
         store: The shared store; used only on this object's loop.
@@ -61,14 +61,14 @@ class RunLeases:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise as `check_store` does if the store is unreachable, because no call could start."""
+        """Raises as `check_store` does if the store is unreachable, because no call could start."""
         asyncio.run_coroutine_threadsafe(_look(self._store), self._loop).result()
         with self._lock:
             if self._following is None:
                 self._following = self._begun(self._follow())
 
     def close(self) -> None:
-        """Give back what the run holds, but for what its calls may still use."""
+        """Gives back what the run holds, except what its calls may still use."""
         if not self.is_here:
             return
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
@@ -78,7 +78,9 @@ class RunLeases:
 
     @property
     def is_here(self) -> bool:
-        """Whether its thread runs: not after `close`, nor in a process that was forked from this one."""
+        """Whether its thread runs: not after `close`, nor in a process that was forked from this
+        process.
+        """
         return self._thread.is_alive()
 
     async def _end(self) -> None:
@@ -90,12 +92,12 @@ class RunLeases:
         await self._store.close()
 
     def keepers(self, declared: Iterable[ServiceLimits], run_id: str = "") -> dict[str, LeaseKeeper]:
-        """Of each service, renewed from now on while tasks want some of it.
+        """Returns the keeper of each service, renewed from now on while tasks want some of it.
 
         Args:
             declared: The limits of services.
-            run_id: A run that has a bill. Where a service has budgets, the run is an owner of its own, until `end_run`,
-                so that it can be settled by its bill.
+            run_id: A run that has a bill. If a service has budgets, the run is a separate owner
+                until `end_run`, so that it can be settled by its bill.
         """
         found = {}
         for limits in declared:
@@ -112,10 +114,11 @@ class RunLeases:
         return found
 
     def end_run(self, bill: RunBill) -> bool:
-        """End the leases of a run whose calls have ended: its budgets count what its bill says.
+        """Ends the leases of a run whose calls have ended: its budgets count what its bill says.
 
         Returns:
-            Whether it holds nothing any more. Otherwise it is settled once its leases have expired.
+            Whether the run holds nothing any more. Otherwise it is settled once its leases have
+            expired.
         """
         return asyncio.run_coroutine_threadsafe(self._end_run(bill), self._loop).result()
 
@@ -136,7 +139,7 @@ class RunLeases:
         return await self._keepers.pop(place).end(spent)
 
     def _begun(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A task on the loop of the leases."""
+        """Starts a task on the loop of the leases."""
 
         async def begin() -> asyncio.Task[None]:
             return asyncio.create_task(work)
@@ -144,14 +147,14 @@ class RunLeases:
         return asyncio.run_coroutine_threadsafe(begin(), self._loop).result()
 
     async def _follow(self) -> None:
-        """Send the next heartbeat at once after any run closes or opens a gate."""
+        """Sends the next heartbeat at once after any run closes or opens a gate."""
         while True:
             try:
                 async for service in self._store.changes():
                     for (of, _), keeper in [*self._keepers.items()]:
                         if of == service:
                             keeper.hurry()
-            except Exception:  # noqa: BLE001  # of a driver, too: the next look may go well
+            except Exception:  # noqa: BLE001  # also an error of a database driver: the next look may succeed
                 await asyncio.sleep(FOLLOW_AGAIN)
 
 
@@ -168,11 +171,12 @@ async def _look(store: LimitStore) -> None:
 
 
 def check_limits(lookups: Sequence[Lookup], budgets: Sequence[tuple[str, Budget]]) -> None:
-    """Refuse what a run would refuse of the limits of its services.
+    """Refuses what a run would refuse about the limits of its services.
 
     Raises:
-        DeclarationError: As `leased_limits` does; or the environment names a store that is none, or a corrupt one.
-        RunStopped: The store is not reached.
+        DeclarationError: As `leased_limits` does; or the environment names an invalid or a corrupt
+            store.
+        RunStopped: The store cannot be reached.
     """
     if any(leased_limits(lookups, budgets)) and (url := limits_url()):
         asyncio.run(_look_once(url))
@@ -192,19 +196,21 @@ def leased_limits(
     *,
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
 ) -> tuple[ServiceLimits | None, ...]:
-    """Per lookup, the limits of its service that its run leases to its tasks; () where there are none.
+    """Returns per lookup the limits of its service that the run leases to its tasks; () without
+    such limits.
 
-    Where runs do not meet, these are its rates, and its calls in flight where their number is found. CallShares alone
-    divides the others, and those of a service whose calls nothing ends, unless the user named a store.
+    If no store joins the runs, these are rates, and the calls in flight if their number is
+    adaptive. CallShares alone divides the other limits, and those of a service whose calls have no
+    time limit, unless the user named a store.
 
     Args:
-        lookups: Of one enrichment.
+        lookups: Of an enrichment.
         budgets: Of the enrichment, with its name.
-        now: The day counts.
+        now: Only its day counts.
 
     Raises:
-        DeclarationError: A lookup has no time limit, so that its calls could outlive any lease, or a budget that no
-            store keeps.
+        DeclarationError: A lookup has no time limit, so that its calls could outlive any lease; or
+            it has a budget, and no store to keep it.
     """
     over_runs, is_named, today = bool(limits_url()), bool(os.environ.get(LIMITS_URL)), now().date()
     by_service: dict[str, list[Lookup]] = {}
@@ -227,7 +233,9 @@ def _read_service_limits(
     over_runs: bool,  # noqa: FBT001
     today: dt.date,
 ) -> ServiceLimits:
-    """The limits of the service that these lookups ask. own: budgets of their enrichment."""
+    """Returns the limits of the service that these lookups call. own: budgets of their
+    enrichment.
+    """
     first = lookups[0]
     budgets = [("", budget) for budget in first.budgets] + [*(own if first.prices else ())]
     if budgets and not over_runs:
@@ -249,7 +257,7 @@ def _read_service_limits(
     reserved = {rate.name: Reserved(rate.unit, rate.reserve_per_call) for rate in first.rates}
     price, items = in_force(first.prices, today.isoformat()), max(lookup.batch_size for lookup in lookups)
     for enrichment, budget in budgets:
-        if price is None:  # nothing costs anything yet
+        if price is None:  # no price is in force yet
             break
         each = parts_of(price.amount, price.per)
         reserve_per_call = budget.reserve_per_call or math.ceil(each * (items if price.unit == "item" else 1))
@@ -268,11 +276,12 @@ def build_keepers(
     run_id: str = "",
     clock: Callable[[], float] = time.monotonic,
 ) -> Mapping[str, LeaseKeeper]:
-    """By service, the keepers of these limits: over runs, or of this driver alone. run_id: a run that has a bill.
+    """Returns by service the keepers of these limits: over runs, or of this driver alone. run_id: a
+    run that has a bill.
 
     Raises:
-        DeclarationError: The environment names a store that is none.
-        RunStopped: The store is not reached.
+        DeclarationError: The environment names an invalid store.
+        RunStopped: The store cannot be reached.
     """
     declared = [one for one in limits if one is not None]
     if not declared:
@@ -281,7 +290,7 @@ def build_keepers(
 
 
 def end_run(bill: RunBill) -> bool:
-    """As RunLeases.end_run; of a run without leases nothing is left."""
+    """Ends a run as RunLeases.end_run does; a run without leases is already settled."""
     return _leases is None or not _leases.is_here or _leases.end_run(bill)
 
 
@@ -304,13 +313,13 @@ _opening = threading.Lock()
 
 
 def run_leases(name: str) -> RunLeases:
-    """This driver's, opened when they are first wanted.
+    """Returns this driver's leases, opened at first use.
 
     Raises:
-        DeclarationError: The environment names a store that is none.
-        RunStopped: The store is not reached.
+        DeclarationError: The environment names an invalid store.
+        RunStopped: The store cannot be reached.
     """
-    global _leases  # noqa: PLW0603  # one per process, as its tasks are of one run
+    global _leases  # noqa: PLW0603  # a process has a single run
     with _opening:
         if _leases is None or not _leases.is_here:
             _leases = RunLeases(open_store(limits_url()), name)

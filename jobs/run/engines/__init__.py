@@ -1,1 +1,1 @@
-"""What runs the tasks of a run: Spark, or this process."""
+"""The engines that run the tasks of a run: Spark, or this process."""

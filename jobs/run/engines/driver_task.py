@@ -1,5 +1,5 @@
-"""Decides whether the driver itself runs the one task of a small run, because starting a worker of Spark takes longer
-than its rows.
+"""Decides whether the driver itself runs the only task of a small run, because starting a Spark
+worker takes longer than processing its rows.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ ROWS = 10_000  # at most, of an input
 
 
 def is_for_driver(spark: SparkSession, plan: PartitionPlan, *, rows: int, calls: bool) -> bool:
-    """Whether the plan's one task, of an input of so many rows, runs in the driver.
+    """Returns whether the plan's only task, for an input of so many rows, runs in the driver.
 
-    A user's code may end the process that it runs in, or block it, so that it stays in a worker. On a cluster calls
-    do too: its executors may be all that reaches a service.
+    A user's code may end or block the process that runs it, so it stays in a worker. On a cluster
+    calls do too: perhaps only its executors can reach a service.
     """
     if plan.reads is None or len(plan.shares[0]) > 1 or rows > ROWS or is_remote(spark):
         return False
-    of_user = (AsyncFunctionLookup, CoroutineLookup) if calls else AsyncFunctionLookup  # which opens without a call
+    # a function lookup opens even without a call
+    of_user = (AsyncFunctionLookup, CoroutineLookup) if calls else AsyncFunctionLookup
     if any(isinstance(lookup, of_user) for lookup in plan.lookups):
         return False
     return not calls or is_local(setting(spark, "spark.master"))

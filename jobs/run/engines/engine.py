@@ -1,7 +1,7 @@
-"""What runs the tasks of a run: Spark, or this process.
+"""The engines that run the tasks of a run: Spark, or this process.
 
-An engine gives the stages that run tasks, and the driver's coordinator. Everything below a task is
-the same code on each engine.
+An engine provides the stages that run tasks, and the driver's coordinator. Everything below a task
+is the same code on each engine.
 """
 
 from __future__ import annotations
@@ -51,10 +51,14 @@ class Engine(Protocol):
         """The tasks that run at once."""
 
     def stage(self, address: DriverAddress | None = None, *, here: bool = False) -> Stage:
-        """A stage whose tasks register at this address, or call nobody. here: They run in this process."""
+        """Returns a stage whose tasks register at this address, or nowhere. here: They run in this
+        process.
+        """
 
     def file_stage(self, files: Sequence[str]) -> Stage:
-        """A stage whose parts are these files of a run: tasks read those on a store, the driver those on a disk."""
+        """Returns a stage whose parts are these files of a run: tasks read those on a store, the
+        driver those on a disk.
+        """
 
 
 class SparkEngine:
@@ -109,10 +113,10 @@ class LocalEngine:
 
 
 def chosen_engine(option: str | None = None) -> str:
-    """The engine that an option of a command, or else the environment, chooses.
+    """Returns the engine that an option of a command, or else the environment, chooses.
 
     Raises:
-        DeclarationError: There is no such engine.
+        DeclarationError: The engine does not exist.
     """
     chosen = option or os.environ.get(ENGINE) or SPARK
     if chosen not in (SPARK, LOCAL):
@@ -125,7 +129,7 @@ def _stage_here(engine: Engine, address: DriverAddress | None, attempts: int) ->
 
 
 def is_elsewhere() -> bool:
-    """Whether the tasks of a run that this program begins will run on other machines."""
+    """Returns whether the tasks of a run that this program begins will run on other machines."""
     return chosen_engine() == SPARK and not is_local(master_here())
 
 

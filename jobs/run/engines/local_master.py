@@ -1,4 +1,6 @@
-"""A Spark of one machine: it listens on loopback only, knows its own by a secret, and tries a failed task again."""
+"""Settings of a Spark on a single machine: it listens only on loopback, authenticates its processes
+by a secret, and retries a failed task.
+"""
 
 import functools
 import re
@@ -17,19 +19,23 @@ def is_local(master: str) -> bool:
 
 
 def with_attempts(master: str) -> str:
-    """A local master whose tasks have ATTEMPTS, unless it says how many: in local mode Spark makes one otherwise."""
+    """Returns a local master whose tasks have ATTEMPTS, unless it says how many: otherwise Spark
+    makes a single attempt in local mode.
+    """
     threads = re.fullmatch(r"local(?:\[\s*([0-9]+|\*)\s*\])?", master)
     return master if threads is None else f"local[{threads[1] or 1},{ATTEMPTS}]"
 
 
 def allowed_task_attempts(master: str) -> int:
-    """The attempts of a task that a local master allows."""
+    """Returns the attempts of a task that a local master allows."""
     allowed = re.fullmatch(r"local\[[^,]*,\s*([0-9]+)\s*\]", master)
     return 1 if allowed is None else int(allowed[1])
 
 
 def start_settings(master: str) -> dict[str, str]:
-    """What Spark is to be started with, beside `environment`; nothing where the master is not local."""
+    """Returns settings with which Spark is started, in addition to `environment`; empty if the
+    master is not local.
+    """
     if not is_local(master):
         return {}
     # elsewhere, as on macOS, a process that has loaded numpy may not survive a fork
@@ -38,8 +44,9 @@ def start_settings(master: str) -> dict[str, str]:
         "spark.master": with_attempts(master),
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
-        # other users of the machine reach loopback too. Spark makes a secret by itself; but its server of accumulators
-        # waits for ever for one who connects and says nothing, and its daemon forks for each who connects
+        # Other users of the machine reach loopback too. Spark makes a secret itself; but its server
+        # of accumulators waits for ever for a client that connects and sends nothing, and its
+        # daemon forks for each connection.
         "spark.authenticate": "true",
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.unix.domain.socket.dir": _own_folder(),
@@ -48,10 +55,14 @@ def start_settings(master: str) -> dict[str, str]:
 
 @functools.cache
 def _own_folder() -> str:
-    """For the sockets of this process, which ask nobody who he is: other users cannot enter it."""
+    """Returns the folder for the sockets of this process, which do not authenticate: other users
+    cannot enter it.
+    """
     return str(folder_of_process())
 
 
 def jvm_environment(master: str) -> dict[str, str]:
-    """For the JVM: Spark's page, where somebody wants it, binds to this address and heeds no setting."""
+    """Returns the environment of the JVM: Spark's web page, if enabled, binds to this address and
+    ignores all settings.
+    """
     return {"SPARK_LOCAL_IP": LOOPBACK} if is_local(master) else {}

@@ -1,4 +1,6 @@
-"""The coordinator of this driver process: one, as there is one SparkContext or one server of Spark Connect."""
+"""The coordinator of this driver process: a single one, as there is a single SparkContext or server
+of Spark Connect.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _opening = threading.Lock()
 
 
 def open_coordinator(spark: SparkSession) -> DriverCoordinator:
-    """This driver's coordinator, opened when it is first wanted; on loopback where all tasks are of this machine."""
+    """Returns this driver's coordinator, opened at first use; on loopback if all tasks run on this
+    machine.
+    """
     global _coordinator  # noqa: PLW0603  # enrich(df) has no other way to it
     with _opening:
         if _coordinator is None:
@@ -29,12 +33,13 @@ def open_coordinator(spark: SparkSession) -> DriverCoordinator:
 
 
 def _is_active(stage: int) -> bool:
-    """Whether Spark works on this stage; False if Spark does not answer, because it is ending, and over Spark Connect,
-    which knows no stages: there the end of this process ends the tasks' calls.
+    """Returns whether Spark works on this stage. False if Spark does not answer because it is
+    ending, and over Spark Connect, which knows no stages: there the end of this process ends the
+    tasks' calls.
     """
     from pyspark import SparkContext
 
-    context = SparkContext._active_spark_context  # noqa: SLF001  # the driver's own, from another thread
+    context = SparkContext._active_spark_context  # noqa: SLF001  # the driver's context, from another thread
     try:
         return context is not None and stage in context.statusTracker().getActiveStageIds()
     except Exception:  # noqa: BLE001  # Py4J raises many: the JVM has been killed, or its context is stopped
@@ -45,6 +50,6 @@ def _cancel(stage: int, reason: str) -> None:
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context  # noqa: SLF001
-    with suppress(Exception):  # as _is_active; Spark then tries the task again, which fails at its hello
+    with suppress(Exception):  # as in _is_active; Spark then retries the task, which fails at its hello
         if context is not None:
-            context._jsc.sc().cancelStage(stage, reason)  # noqa: SLF001  # PySpark has no word for it
+            context._jsc.sc().cancelStage(stage, reason)  # noqa: SLF001  # PySpark has no public call

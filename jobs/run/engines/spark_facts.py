@@ -1,4 +1,6 @@
-"""What a run asks of its Spark: settings, slots, partitions; over Spark Connect by settings or by a small job."""
+"""Reads settings, slots and partitions from the run's Spark; over Spark Connect by settings or by a
+small job.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +18,25 @@ def is_remote(spark: SparkSession) -> bool:
 
 
 def setting(spark: SparkSession, name: str, default: str = "") -> str:
-    """A setting that the application was started with; over Spark Connect the session's own count too."""
+    """Returns a setting that the application was started with; over Spark Connect the session's
+    settings count too.
+    """
     if is_remote(spark):
         return spark.conf.get(name, None) or default
-    return str(spark.sparkContext._conf.get(name, default))  # noqa: SLF001  # getConf() copies all, one by one
+    return str(spark.sparkContext._conf.get(name, default))  # noqa: SLF001  # getConf() copies every setting
 
 
 def count_slots(spark: SparkSession) -> int:
-    """The tasks that run at once, as far as Spark knows."""
+    """Returns the number of tasks that run at once, as far as Spark knows."""
     if not is_remote(spark):
         return int(spark.sparkContext.defaultParallelism)
     return _partitions_by_job(spark.range(1 << 16))
 
 
 def count_partitions(frame: DataFrame) -> int:
-    """The partitions of a frame. Over Spark Connect a job counts those that have rows, which reads no column."""
+    """Counts the partitions of a frame. Over Spark Connect a job counts those that have rows, and
+    reads no column.
+    """
     if is_remote(frame.sparkSession):
         return _partitions_by_job(frame)
     return int(frame._jdf.queryExecution().toRdd().getNumPartitions())  # noqa: SLF001  # .rdd plans it a second time
@@ -43,7 +49,7 @@ def _partitions_by_job(frame: DataFrame) -> int:
 
 
 def hosts_for_tasks(spark: SparkSession) -> tuple[str, str]:
-    """The name under which tasks reach this process, and the address to listen on."""
+    """Returns the name under which tasks reach this process, and the address to listen on."""
     if is_remote(spark):
         host = _own_address(str(spark.client.host))
         return host, host
@@ -54,12 +60,12 @@ def hosts_for_tasks(spark: SparkSession) -> tuple[str, str]:
 
 
 def _without_brackets(host: str) -> str:
-    """Spark writes an IPv6 address as [fd00::1]."""
+    """Removes the brackets in which Spark writes an IPv6 address, [fd00::1]."""
     return host.removeprefix("[").removesuffix("]")
 
 
 def _own_address(server: str) -> str:
-    """This machine's address on the way to a server. No packet is sent."""
+    """Returns this machine's address on the route to a server. Sends no packet."""
     family, kind, _, _, address = socket.getaddrinfo(_without_brackets(server), 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as way:
         way.connect(address)

@@ -1,4 +1,6 @@
-"""The cause of a failed Spark job in one sentence: a task's own error, or a summary of Java's errors."""
+"""Reduces a failed Spark job to its cause in a sentence: a task's error, or a summary of Java's
+errors.
+"""
 
 import re
 
@@ -10,7 +12,7 @@ KILLED = "Python worker exited unexpectedly"
 
 
 def own_words(error: Exception) -> Exception:
-    """The error that a task raised, extracted from Spark's error; else the error itself."""
+    """Returns the error that a task raised, extracted from Spark's error; else the error itself."""
     message = re.search(rf"{re.escape(errors.__name__)}\.(\w+): (.+)", str(error))
     kind = vars(errors).get(message[1]) if message else None
     if message is None or kind is None or not issubclass(kind, TidegateError):
@@ -20,7 +22,7 @@ def own_words(error: Exception) -> Exception:
 
 
 def explain_error(error: Exception) -> str:
-    """The cause, with the unreadable file or a known cure."""
+    """Returns the cause, with the unreadable file or a known cure."""
     text, cause = str(error), root_cause(error)
     if unreadable := READING.search(text):
         return f"input: /{unreadable[1].lstrip('/')} cannot be read: {cause}. Write the file again."
@@ -33,7 +35,7 @@ def explain_error(error: Exception) -> str:
 
 
 def root_cause(error: Exception) -> str:
-    """The innermost cause in one line: only the last one of a Java error says something."""
+    """Returns the innermost cause as a line: only the last cause of a Java error is informative."""
     raised = re.search(r"^Traceback .*\n(?:[ \t].*\n)*(\S.*)", str(error), re.MULTILINE)
     if raised is not None:
         return raised[1]

@@ -20,15 +20,17 @@ OF_SESSION = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.shuffle.partitions": "8",
 }
-OF_USER = ("spark.ui.enabled", "spark.python.daemon.module")  # of the application, where spark-submit was given them
-# processes give back what a batch took, else their memory grows with the rows, and a stream's with its batches: Arrow's
-# own allocator has a heap for each thread, and batches go from one to the next; glibc keeps ever larger blocks where it
-# has no bound
+# of the application, if spark-submit was given them
+OF_USER = ("spark.ui.enabled", "spark.python.daemon.module")
+# Processes give back a batch's memory; otherwise their memory grows with the rows, and a stream's
+# with its batches: Arrow's allocator has a heap for each thread, and batches move between threads;
+# without a bound glibc keeps ever larger blocks.
 GIVING_BACK = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_TRIM_THRESHOLD_": "1048576"}
-OF_APPLICATION = {  # only the start of Spark can make them
+OF_APPLICATION = {  # settings that only the start of Spark can apply
     "spark.speculation": "false",  # a second copy of a task would repeat its calls
     "spark.ui.showConsoleProgress": "false",
-    "spark.python.sql.dataFrameDebugging.enabled": "false",  # a fifth of planning: who called, for each expression
+    # records the caller of each expression: a fifth of planning
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.ui.enabled": "false",
     **{f"spark.executorEnv.{name}": value for name, value in GIVING_BACK.items()},
 }
@@ -60,16 +62,17 @@ def _application_settings() -> dict[str, str]:
 
 
 def keep_tasks(spark: SparkSession) -> None:
-    """Make every read of this day's files divide them alike, because keys found for a task must match its rows.
+    """Makes every read of this day's files divide them alike, because keys found for a task must
+    match its rows.
 
-    Spark divides files by the slots that it has at the moment, and executors may come between two reads.
+    Spark divides files by its slots at the moment, and executors may come between two reads.
     """
     if not setting(spark, PARALLELISM):
         spark.conf.set(PARALLELISM, str(count_slots(spark)))
 
 
 def master_here() -> str:
-    """The master of this program's Spark, which need not have started."""
+    """Returns the master of this program's Spark, which need not have started."""
     from pyspark import SparkContext
 
     if known := os.environ.get("SPARK_REMOTE") or os.environ.get(MASTER_VARIABLE):
@@ -82,5 +85,5 @@ def master_here() -> str:
 def _submitted() -> dict[str, str]:
     from pyspark import SparkConf, SparkContext
 
-    SparkContext._ensure_initialized()  # noqa: SLF001  # else there is no JVM yet that could say
+    SparkContext._ensure_initialized()  # noqa: SLF001  # starts the JVM, which knows the settings
     return dict(SparkConf().getAll())

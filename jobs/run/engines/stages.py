@@ -1,4 +1,4 @@
-"""A stage runs one task on each of several parts: on Spark, or in this process."""
+"""Stages: a stage runs a task on each of several parts, on Spark or in this process."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ class Stage(Protocol):
     """Runs a task on each part."""
 
     def run(self, task: Task, parts: Sequence[Any] | DataFrame) -> list[Any]:
-        """Run `task` on each part, several at a time where the engine can.
+        """Runs `task` on each part, several at a time if the engine can.
 
         Args:
-            task: Gets a part, and the number of the part and of the attempt. It travels to where
-                it runs, and may run more than once.
-            parts: Values that travel with the task. Of a DataFrame, a part is the iterator of the
-                batches of a partition, which Spark alone gives.
+            task: Gets a part, and the number of the part and of the attempt. It is sent to the
+                process that runs it, and may run more than once.
+            parts: Values that are sent with the task. Of a DataFrame, a part is the iterator of the
+                batches of a partition, which only Spark provides.
 
         Returns:
-            What the task returned for each part, in the order of the parts: small values, which
-            travel back.
+            The task's results in the order of the parts: small values, which are sent back.
 
         Raises:
             Exception: What the last attempt at a part raised; Spark's errors wrap it.
@@ -62,7 +61,7 @@ class SparkStage:
 
 @dataclass(frozen=True)
 class ProcessTask:
-    """What a task in this process asks of its TaskContext."""
+    """The TaskContext of a task in this process."""
 
     part: int
     attempt: int
@@ -86,7 +85,8 @@ class ProcessStage:
 
     Attributes:
         attempts: How often a part is tried, as Spark would.
-        is_lost: Whether a further attempt would fail too, as a task has told the coordinator.
+        is_lost: Returns whether a further attempt would fail too, as a task has reported to the
+            coordinator.
     """
 
     attempts: int

@@ -1,15 +1,17 @@
-"""Concurrent runs with the same keys take turns: each claims shares of the keys before it calls for them.
+"""Lets concurrent runs with the same keys take turns: each run claims shares of the keys before it
+calls for them.
 
-The keys of a lookup fall into 256 shares by their hash, the same in every run. A task claims some shares of its keys by
-a file whose name lists them, asks the ledger which of these keys are still open, calls for those, and deletes the file
-once the answers are stored. Shares that another run has claimed come last, as do single keys that another run keeps to
-itself (kept_keys.py).
+The keys of a lookup fall into 256 shares by their hash, the same in every run. A task claims some
+shares of its keys by a file whose name lists them, asks the ledger which of these keys are still
+open, calls for those, and deletes the file once the answers are stored. Shares that another run has
+claimed come last, as do single keys that another run keeps to itself (kept_keys.py).
 
     <folder>/runs/<run_id>/claims/<task>-<attempt>-<shares, a bit each>
 
-A claim holds for as long as its file is renewed, which its task does; the file of a killed attempt expires, and the
-next attempt of the task deletes it. A task waits only for a claim or a run that gives signs of life, never for a task
-of its own run, and holds no claim on keys that it does not call for: so no two ever wait for each other.
+A claim holds for as long as its task renews its file; the file of a killed attempt expires, and the
+next attempt of the task deletes it. A task waits only for a claim or a run that gives signs of
+life, never for a task of the same run, and holds no claim on keys that it does not call for. So no
+two tasks ever wait for each other.
 """
 
 import logging
@@ -43,8 +45,8 @@ RENEW_EVERY = 10.0  # s between two renewals of a claim
 DEAD_AFTER = 30.0  # s without a renewal or a heartbeat, by the clock of the ledger's filesystem
 ROWS_PER_BATCH = 1000
 FEWEST_AHEAD = 200  # keys per lookup that are claimed and not stored yet
-AHEAD_GROWS = 4  # times, each half a second or so that a task waits for its ledger
-PART_TOGETHER = 4  # of those ahead: claimed by one file
+AHEAD_GROWS = 4  # factor, each half second or so that a task waits for its ledger
+PART_TOGETHER = 4  # a file claims this part of the keys ahead
 LONGEST_PAUSE = 5.0  # s between two looks of a task that waits
 SAY_EVERY = 60.0  # s of waiting between two warnings
 CLAIMS = "claims"
@@ -57,11 +59,12 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class SharedLookup:
-    """One lookup whose keys other runs may want too.
+    """A lookup whose keys other runs may want too.
 
     Attributes:
         types: Of the key's columns.
-        seen: What the driver's search read: only later records can answer its missing keys.
+        seen: The records that the driver's search read: only later records can answer its missing
+            keys.
     """
 
     plan: LedgerPlan
@@ -72,12 +75,12 @@ class SharedLookup:
 
 @dataclass
 class _Claim:
-    """A file that claims shares of one lookup."""
+    """A file that claims shares of a lookup."""
 
     folder: LedgerFolder
     name: str
     renewed: float
-    rows: int = 0  # called for and not stored yet
+    rows: int = 0  # called, but not stored yet
 
     def write(self) -> None:
         self.folder.replace(self.name, b"{}")
@@ -91,28 +94,28 @@ class _Claim:
 
 
 class _Keys:
-    """This task's keys of one lookup, and what other runs do with them."""
+    """This task's keys of a lookup, and what other runs do with them."""
 
     def __init__(self, shared: SharedLookup, rows: npt.NDArray[np.int64], texts: pa.Array, hashes: Hashes) -> None:
-        """rows: of the keys in the task's table. hashes: of the keys' columns."""
+        """rows: places of the keys in the task's table. hashes: of the keys' columns."""
         self.shared, self.rows, self._texts, self._hashes = shared, rows, texts, hashes
         self.folder = open_folder(shared.plan)
         self._text_hashes = key_hashes(texts.to_pylist())
         self.shares = (self._text_hashes >> np.uint64(56)).astype(np.int64)
         self.done, self.taken, self.left = (np.zeros(len(rows), np.bool_) for _ in range(3))
-        self.claimed: frozenset[int] = frozenset()  # by others, at the last look
+        self.claimed: frozenset[int] = frozenset()  # by other runs, at the last look
         self._lists: dict[str, Mask] = {}
         own = shared.plan.run_id
         self._search = Search(self.folder, texts, seen=shared.seen, without=(own, run_of_keys(own)))
         self._has_searched = False
 
     def open(self, share: int) -> Mask:
-        """The keys of this share that are neither passed on nor answered."""
+        """Returns the keys of this share that are neither passed on nor answered."""
         found: Mask = (self.shares == share) & ~self.done & ~self.taken
         return found
 
     def free(self, share: int) -> Mask:
-        """The open keys that no other run keeps to itself."""
+        """Returns the open keys that no other run keeps to itself."""
         found: Mask = self.open(share) & ~self.left
         return found
 
@@ -121,20 +124,24 @@ class _Keys:
         return bool((self.left & ~self.done & ~self.taken).any())
 
     def look(self) -> dict[str, datetime | None]:
-        """See what other runs claim and keep to themselves. Returns the files of this run."""
+        """Sees which keys other runs claim and keep to themselves. Returns the files of this
+        run.
+        """
         runs = by_run(self.folder, self.folder.files(RUNS))
         own = runs.pop(self.shared.plan.run_id, {})
-        now = own.get(BEAT)  # other files may be from before the clock was put back
+        now = own.get(BEAT)  # other files may predate a clock that was put back
 
         def is_alive(changed: datetime | None) -> bool:
-            """Also false where the time is far ahead, from before the clock was put back."""
+            """Returns whether the file is recent; false also for a time far ahead, from before the
+            clock was put back.
+            """
             return now is None or changed is None or abs((now - changed).total_seconds()) < DEAD_AFTER
 
         claimed: set[int] = set()
         lists = []
         for run, names in runs.items():
             if BEAT in names and is_alive(names[BEAT]):
-                if BY_ROW not in names:  # it has not decided yet
+                if BY_ROW not in names:  # the run has not decided yet
                     claimed.update(range(SHARES))
                 lists += [f"{run}/{name}" for name in (PREFETCHED, BY_ROW) if name in names]
             for name, changed in names.items():
@@ -145,7 +152,9 @@ class _Keys:
         return own
 
     def _leave(self, lists: Sequence[str]) -> None:
-        """Leave other runs the keys on these lists, unless a time to live of 0 makes the answers useless."""
+        """Leaves the keys on these lists to other runs, unless a time to live of 0 makes the
+        answers useless.
+        """
         self.left = np.zeros(len(self.rows), np.bool_)
         for name in lists if self.shared.plan.ttl.max_age_us()["ok"] != 0 else ():
             if name not in self._lists:
@@ -158,14 +167,14 @@ class _Keys:
             self.left |= self._lists[name]
 
     def find_answers(self) -> None:
-        """Mark the keys that need no call any more."""
+        """Marks the keys that need no call any more."""
         known = known_answers(self._search, self.shared.lookup, self.shared.plan)["key"]
         self.done |= pc.is_in(self._texts, value_set=known.combine_chunks()).to_numpy(zero_copy_only=False)
 
 
 class Claims:
-    """The claims of one attempt of a task. `take` runs in the thread that reads the input, `finished` in the one that
-    yields.
+    """The claims of an attempt of a task. `take` runs in the thread that reads the input,
+    `finished` in the thread that yields.
     """
 
     def __init__(
@@ -180,27 +189,29 @@ class Claims:
         seed: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """shared: by the number that stands in the column `place`. text: the column of the key's text; hashed: that of
-        its hash.
+        """shared: by the number in the column `place`. text: the column of the key's text; hashed:
+        that of its hash.
         """
         self._shared = shared
         self._name = f"{task}-{attempt}"
         self._of_task = f"{CLAIMS}/{task}-"
         self._text, self._place, self._hashed = text, place, hashed
         self._clock = clock
-        self._dice = random.Random(seed * 1009 + task)  # an order, not a secret
+        self._dice = random.Random(seed * 1009 + task)  # only an order, not a secret
         self._pause = self._first_pause = min(one.plan.flush_seconds for one in shared.values())
         self._changed = threading.Condition()
         self._open: dict[tuple[int, int], _Claim] = {}  # by lookup and share
-        self._rows = 0  # called for and not stored yet
+        self._rows = 0  # called, but not stored yet
         self._ahead = FEWEST_AHEAD * len(
             shared
-        )  # a fast lookup's keys wait to be stored, and leave the slow one's room
+        )  # a fast lookup's keys wait to be stored, and leave room for a slow lookup
         self._waits = self._progressed = self._ended = False
         self._renewing: threading.Thread | None = None
 
     def take(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows whose keys are called next, share by share, without keys that need no call any more."""
+        """Yields the rows to call next, a share at a time, without keys that need no call any
+        more.
+        """
         tables = list(batches)
         if not tables:
             return
@@ -223,12 +234,13 @@ class Claims:
                 some = self._with_more(own, group, groups)
                 claim, claimed = self._claim(own, some)
                 rows = self._rows_to_call(own, claimed)
-                groups.extend((one, share) for share in some)  # some keys may be left to others
+                groups.extend((one, share) for share in some)  # some keys may be left to other runs
                 put_off += len(some)
                 if claim:
                     put_off, waited_since, self._pause = 0, self._clock(), self._first_pause
                     yield from self._called_next(table, one, own, claim, rows)
-            if put_off >= len(groups):  # others work on all the rest: wait for their answers or their death
+            # other runs work on all the rest: wait for their answers or their death
+            if put_off >= len(groups):
                 put_off = 0
                 waited_since = self._wait({one for one, _ in groups}, keys, waited_since)
 
@@ -239,7 +251,7 @@ class Claims:
         return _Keys(self._shared[one], rows, texts, hashes)
 
     def _take_over(self, own: _Keys) -> None:
-        """Delete the claims that earlier attempts of this task left."""
+        """Deletes the claims that earlier attempts of this task left."""
         run = f"{RUNS}/{own.shared.plan.run_id}"
         stale = [name for name in own.look() if name.startswith(self._of_task)]
         own.folder.delete(*(f"{run}/{name}" for name in stale))
@@ -261,8 +273,9 @@ class Claims:
         return some
 
     def _claim(self, own: _Keys, shares: Sequence[int]) -> tuple[_Claim | None, Sequence[int]]:
-        """Claim the shares, then ask the ledger what is still open. Returns the claim and its shares, without those
-        that others claim too: of two claims at one moment each sees the other, and both give way.
+        """Claims the shares, then asks the ledger what is still open. Returns the claim and its
+        shares, without shares that others claim too: of two claims at the same moment each sees the
+        other, and both give way.
         """
         for _ in range(2):
             name = f"{RUNS}/{own.shared.plan.run_id}/{CLAIMS}/{self._name}-{sum(1 << one for one in shares):064x}"
@@ -307,7 +320,7 @@ class Claims:
         self._wait_for_room()
 
     def finished(self, batch: pa.RecordBatch) -> None:
-        """Give back the claims of which all rows have been stored."""
+        """Gives back the claims of which all rows have been stored."""
         shares = (key_hashes(batch[self._text].to_pylist()) >> np.uint64(56)).astype(np.int64).tolist()
         through = []
         with self._changed:
@@ -337,13 +350,14 @@ class Claims:
     def _renew_one(self, claim: _Claim) -> None:
         try:
             claim.renew(self._clock())
-            if not any(claim is one for one in self._open.values()):  # deleted meanwhile, so not to be left behind
+            # deleted meanwhile: the renewal must not leave it behind
+            if not any(claim is one for one in self._open.values()):
                 claim.delete()
-        except LedgerError as error:  # at worst others repeat its calls
+        except LedgerError as error:  # at worst other runs repeat its calls
             _log.warning("%s", error)
 
     def _wait_for_room(self) -> None:
-        """Wait for room, so that claimed keys are called soon and do not block other runs."""
+        """Waits for room, so that claimed keys are called soon and do not block other runs."""
         with self._changed:
             self._waits = self._rows >= self._ahead
             while self._rows >= self._ahead and not self._ended:
@@ -351,7 +365,9 @@ class Claims:
             self._waits = False
 
     def _wait(self, waiting: set[int], keys: Mapping[int, _Keys], since: float) -> float:
-        """Wait for claims of this task, or for other runs. Returns since when nothing could be claimed."""
+        """Waits for claims of this task, or for other runs. Returns since when nothing could be
+        claimed.
+        """
         with self._changed:
             if not self._rows:
                 self._progressed = False
@@ -374,7 +390,7 @@ class Claims:
         return now
 
     def end(self) -> None:
-        """End all waits, from any thread. Remaining claims expire, or go with the run's folder."""
+        """Ends all waits, from any thread. Remaining claims expire, or go with the run's folder."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()

@@ -1,7 +1,8 @@
-"""The distinct keys of a day, each with its number of rows and one of them; or only their hashes.
+"""Finds the distinct keys of a day, each with its number of rows and one of its rows; or only their
+hashes.
 
-The driver reads up to ROWS_AT_DRIVER rows, if Arrow and Spark agree on the types of a key's parts; Spark reads more
-rows, and keys of other types. benchmarks/hits.py measures both.
+The driver reads up to ROWS_AT_DRIVER rows, if Arrow and Spark agree on the types of a key's parts;
+Spark reads more rows, and keys of other types. benchmarks/hits.py measures both.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
 
 from jobs.errors import DeclarationError
 from jobs.input.dealing import Parts
@@ -37,14 +38,14 @@ if TYPE_CHECKING:
 
 _DRAWN = "__key_drawn"
 ROWS_AT_DRIVER = MOST_ROWS
-ROWS_COLLECTED = 500_000  # by a Spark job, for keys that are more than columns
+ROWS_COLLECTED = 500_000  # by a Spark job, for keys that are not plain columns
 
 
 @dataclass(frozen=True)
 class KeyHashes:
     """The distinct hashes of a day's keys, sorted; and whether any key occurs in several rows.
 
-    A repeat may be two keys of one hash: distinct keys are exact.
+    A repeat may be two keys with the same hash: distinct keys are exact.
     """
 
     hashes: Hashes
@@ -53,13 +54,15 @@ class KeyHashes:
 
 @dataclass(frozen=True)
 class KeySource:
-    """The source of one lookup's keys in a day.
+    """The source of a lookup's keys in a day.
 
     Args:
         prepared: The rows, with the key in the columns `names`.
-        lookup: Whose key it is.
-        day: The files that the rows are straight from; None where they are not, or nobody knows.
-        parts: Of these files, which each task reads; None where the tasks are the partitions of `prepared`.
+        lookup: The lookup of the key.
+        day: The files from which the rows are read directly; None if they are not, or if it is
+            unknown.
+        parts: Of these files, which each task reads; None if the tasks are the partitions of
+            `prepared`.
     """
 
     prepared: DataFrame | LocalRows
@@ -69,7 +72,7 @@ class KeySource:
     parts: Parts | None = None
 
     def hashes(self) -> KeyHashes:
-        """The hashes of all keys without a null part."""
+        """Returns the hashes of all keys without a null part."""
         if self._in_driver is not None:
             found = self._in_driver.hashes
             once, rows = np.unique(found, return_counts=True)  # with counts it sorts; alone it hashes: 30 times as slow
@@ -77,8 +80,8 @@ class KeySource:
         return hashes_in_spark(self._frame, self.names)
 
     def distinct(self, *, hidden: bool, seed: int) -> DriverKeys | SparkKeys:
-        """Each key once, with one of its rows, drawn by `seed`, so that the tasks that read them have equal shares of
-        the keys. hidden: TEXT is a digest.
+        """Returns each key once, with a row of it drawn by `seed`, so that the tasks that read
+        these rows have equal shares of the keys. hidden: TEXT is a digest.
         """
         if self._in_driver is not None:
             return self._in_driver.distinct(hidden=hidden, seed=seed)
@@ -114,8 +117,8 @@ class KeySource:
 
 @dataclass(frozen=True)
 class SparkKeys:
-    """Distinct keys that Spark keeps until `drop`; of each, TEXT, ROWS, HASH and TASK are in the driver: about 60 bytes
-    and the length of the text.
+    """Distinct keys that Spark keeps until `drop`. The driver has TEXT, ROWS, HASH and TASK of
+    each: about 60 bytes and the length of the text.
     """
 
     kept: DataFrame  # of `day_keys`
@@ -128,26 +131,27 @@ class SparkKeys:
 
     @property
     def types(self) -> StructType:
-        """Of the columns of `frame`."""
+        """Types of the columns of `frame`."""
         return self.kept.schema
 
     def located(self, keys: pa.Table) -> pa.Table:
-        """Lines of `wanted` with TASK."""
+        """Returns lines of `wanted` with TASK."""
         return keys
 
     def frame(self, keys: pa.Table) -> DataFrame:
-        """Lines of `wanted` as Spark has them, possibly with others that need no call."""
+        """Returns lines of `wanted` in Spark, possibly with others that need no call."""
         if 2 * keys.num_rows > self.wanted.num_rows:
             return self.kept.where(F.col(ROWS) > 1) if pc.min(keys[ROWS]).as_py() > 1 else self.kept
         hashes = self.kept.sparkSession.createDataFrame(keys.select([HASH]))
-        return self.kept.join(hashes, HASH, "left_semi")  # else every known key goes through a task once more
+        # otherwise every known key goes through a task again
+        return self.kept.join(hashes, HASH, "left_semi")
 
     def drop(self) -> None:
         self.kept.unpersist()
 
 
 def task_column(parts: Parts) -> Column:
-    """The task that reads a row: rows go to tasks in the order of their files' URLs."""
+    """Returns the task that reads a row: rows go to tasks in the order of their files' URLs."""
     row = F.struct(F.col(SOURCE_FILE).alias("file"), F.col(SOURCE_ROW).alias("row"))
     firsts = [task[0] for task in parts[1:]]
     bounds = [F.struct(F.lit(one.url).alias("file"), F.lit(one.row).cast("bigint").alias("row")) for one in firsts]
@@ -156,7 +160,9 @@ def task_column(parts: Parts) -> Column:
 
 
 def day_keys(prepared: DataFrame, names: Sequence[str], *, task: Column, hidden: bool, seed: int) -> DataFrame:
-    """Each key in the columns `names` once, by Spark, with TEXT, ROWS, HASH, TASK, and one row of it."""
+    """Finds by Spark each key in the columns `names` once, with TEXT, ROWS, HASH, TASK, and one of
+    its rows.
+    """
     drawn = F.struct(
         F.xxhash64(SOURCE_FILE, SOURCE_ROW, F.lit(seed)).alias("draw"),
         task.alias(TASK),
@@ -175,7 +181,7 @@ def day_keys(prepared: DataFrame, names: Sequence[str], *, task: Column, hidden:
 
 
 def hashes_in_spark(prepared: DataFrame, names: Sequence[str]) -> KeyHashes:
-    """The hashes of `day_keys`, in a tenth of its time, without a Python worker."""
+    """Returns the hashes of `day_keys`, in a tenth of its time, without a Python worker."""
     hashes = prepared.where(is_whole(names)).select(F.xxhash64(*names).alias(HASH))
     counted = hashes.groupBy(HASH).agg((F.count("*") > 1).alias(ROWS)).toArrow()
     return KeyHashes(np.sort(counted[HASH].to_numpy()), bool(pc.any(counted[ROWS]).as_py()))

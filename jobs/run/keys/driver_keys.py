@@ -1,4 +1,6 @@
-"""The keys of a day of few rows, found in the driver: by Arrow where it evaluates them, else by one Spark job."""
+"""Finds the keys of a day of few rows in the driver: by Arrow if it can evaluate them, else by a
+Spark job.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,17 @@ if TYPE_CHECKING:
     from jobs.run.keys.key_texts import Hashes
 
 _DRAWN = "__key_drawn"
-LINE_BITS = 32  # the lower ones of a draw are the line that drew it
+LINE_BITS = 32  # the lower bits of a draw are the line that drew it
 _LOCATION = {TASK: T.IntegerType(), SOURCE_FILE: T.StringType(), SOURCE_ROW: T.LongType()}
 
 
 @dataclass(frozen=True)
 class KeyRows:
-    """The keys of the rows that have one.
+    """The keys of the rows that have a key.
 
     Attributes:
-        rows: `names`, and where each row is: _LOCATION, or FILE and ROW of a day whose parts are dealt.
+        rows: `names`, and the place of each row: _LOCATION, or FILE and ROW of a day whose parts
+            are dealt.
     """
 
     prepared: DataFrame | LocalRows
@@ -48,7 +51,7 @@ class KeyRows:
         return _hashes(self.rows, self.names)
 
     def distinct(self, *, hidden: bool, seed: int) -> DriverKeys:
-        """Each key once, with one of its rows, drawn by `seed`."""
+        """Returns each key once, with a row of it drawn by `seed`."""
         lines = np.arange(self.rows.num_rows)
         drawn = np.random.default_rng(seed).integers(0, 1 << 31, len(lines)) << LINE_BITS | lines
         grouped = self.rows.select(self.names).append_column(_DRAWN, pa.array(drawn)).group_by(list(self.names))
@@ -64,13 +67,15 @@ class KeyRows:
 def read_rows(
     prepared: DataFrame | LocalRows, keys: Mapping[str, Values], day: InputDay, parts: Parts
 ) -> KeyRows | None:
-    """Evaluate these parts of the key. None where Arrow may read other values than Spark."""
+    """Evaluates these parts of the key. Returns None if Arrow may read other values than Spark."""
     rows = read_keys(day, keys)
     return None if rows is None else KeyRows(prepared, tuple(keys), rows, parts)
 
 
 def collect_rows(prepared: DataFrame, names: Sequence[str], task: Column) -> KeyRows:
-    """By one job, which neither shuffles nor starts a Python worker. task: of each row."""
+    """Reads the keys by a Spark job, which neither shuffles nor starts a Python worker. task: of
+    each row.
+    """
     location = (task.alias(TASK), SOURCE_FILE, SOURCE_ROW)
     return KeyRows(prepared, tuple(names), prepared.where(is_whole(names)).select(*names, *location).toArrow())
 
@@ -83,7 +88,7 @@ class DriverKeys:
     wanted: pa.Table
 
     def located(self, keys: pa.Table) -> pa.Table:
-        """Lines of `wanted` with TASK, SOURCE_FILE and SOURCE_ROW."""
+        """Returns lines of `wanted` with TASK, SOURCE_FILE and SOURCE_ROW."""
         if TASK in keys.column_names:
             return keys
         tasks, sources = find_tasks(self.of.parts, keys[FILE].to_numpy(), keys[ROW].to_numpy())
@@ -92,22 +97,22 @@ class DriverKeys:
 
     @functools.cached_property
     def types(self) -> T.StructType:
-        """Of the columns of `table` and `frame`."""
+        """Types of the columns of `table` and `frame`."""
         types = {name: self.of.prepared.schema[name].dataType for name in self.of.names}
         types |= {ROWS: T.LongType(), HASH: T.LongType(), TEXT: T.StringType()} | _LOCATION
         return T.StructType([T.StructField(name, kind) for name, kind in types.items()])
 
     def table(self, keys: pa.Table) -> pa.Table:
-        """Lines of `wanted` as Arrow gets them from Spark."""
+        """Returns lines of `wanted` as Arrow gets them from Spark."""
         return self.located(keys).select(self.types.names).cast(arrow_schema(self.types))
 
     def frame(self, keys: pa.Table) -> DataFrame:
-        """Lines of `wanted` as Spark has them."""
-        assert not isinstance(self.of.prepared, LocalRows)  # whose keys go as a table
+        """Returns lines of `wanted` as Spark has them."""
+        assert not isinstance(self.of.prepared, LocalRows)  # their keys go as a table
         return self.of.prepared.sparkSession.createDataFrame(self.table(keys), self.types)
 
     def drop(self) -> None:
-        """Nothing is kept outside of the driver."""
+        """Does nothing: only the driver keeps these keys."""
 
 
 def _hashes(rows: pa.Table, names: Sequence[str]) -> Hashes:

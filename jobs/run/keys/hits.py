@@ -1,4 +1,6 @@
-"""The driver's side of the ledger in one run: the answers of the day's keys, as one index file per lookup."""
+"""The driver's side of the ledger in a run: finds the answers of the day's keys, and writes an
+index file per lookup.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Hits:
-    """The ledger's answers for one lookup's keys of one day."""
+    """The ledger's answers for a lookup's keys of a day."""
 
     plan: LedgerPlan | None  # None: nothing is stored
     names: tuple[str, ...]  # the columns of the key
     keys: DriverKeys | SparkKeys
-    answers: pa.Table  # of those that need no call, as `select` gives them
+    answers: pa.Table  # of keys that need no call, as `select` returns them
     lookup: Lookup
-    seen: Seen = field(default_factory=Seen)  # what the search for them read
+    seen: Seen = field(default_factory=Seen)  # the records that the search for them read
 
     @functools.cached_property
     def missing(self) -> pa.Table:
@@ -50,7 +52,7 @@ class Hits:
 
 
 def run_of_keys(run_id: str) -> str:
-    """The run id of parts that a run writes during its prefetch."""
+    """Returns the run id of parts that a run writes during its prefetch."""
     return f"{run_id}{OF_KEYS}"
 
 
@@ -59,13 +61,15 @@ def open_folder(plan: LedgerPlan) -> LedgerFolder:
 
 
 def find_hits(source: KeySource, plan: LedgerPlan | None, *, seed: int) -> Hits:
-    """The distinct keys of a day, and the newest answer of each that still holds. Raises LedgerError."""
+    """Finds the distinct keys of a day, and the newest answer of each that still holds. Raises
+    LedgerError.
+    """
     keys = source.distinct(hidden=plan is not None and plan.hidden, seed=seed)
     if plan is None:
         return Hits(plan, source.names, keys, SCHEMA.empty_table(), source.lookup)
     search = Search(open_folder(plan), keys.wanted[TEXT])
     answers = known_answers(search, source.lookup, plan)
-    if plan.idempotent:  # a key in several rows would be called by each task
+    if plan.idempotent:  # each task would call a key in several rows
         repeated = keys.wanted.filter(pc.greater(keys.wanted[ROWS], 1))[TEXT]
         answers = without_unreadable(source.lookup, answers, repeated)
     return Hits(plan, source.names, keys, answers, source.lookup, search.seen)
@@ -74,14 +78,18 @@ def find_hits(source: KeySource, plan: LedgerPlan | None, *, seed: int) -> Hits:
 def known_answers(
     search: Search, lookup: Lookup, plan: LedgerPlan, clock: Callable[[], int] = time.time_ns
 ) -> pa.Table:
-    """Read what is new, and return the newest records of the search's keys that need no call. Raises LedgerError."""
+    """Reads what is new, and returns the newest records of the search's keys that need no call.
+    Raises LedgerError.
+    """
     now = clock() // 1000
     search.update(now)
     return needing_no_call(lookup, plan, search.selected(now_us=now, ttl=plan.ttl).answers, now)[0]
 
 
 def with_own_answers(hits: Hits) -> pa.Table:
-    """What is stored now, what this run has, and `hits.answers`: all holds to the end of this run, whatever its age."""
+    """Returns what is stored now, this run's answers, and `hits.answers`: all hold to the end of
+    this run, whatever their age.
+    """
     assert hits.plan is not None
     folder = open_folder(hits.plan)
     own = without_expired(folder.read(folder.parts(run_of_keys(hits.plan.run_id))))
@@ -98,15 +106,20 @@ def with_own_answers(hits: Hits) -> pa.Table:
 
 
 def file_of_run(plan: LedgerPlan, name: str) -> str:
-    """The file as an executor opens it; a URL's options, as ?endpoint_override=..., stay behind its path."""
+    """Returns the file's name as an executor opens it; a URL's options, such as
+    ?endpoint_override=..., stay behind its path.
+    """
     root, mark, options = plan.root.partition("?") if is_url(plan.root) else (plan.root, "", "")
     return f"{root.rstrip('/')}/{plan.lookup}/{plan.fingerprint}/{RUNS}/{plan.run_id}/{name}{mark}{options}"
 
 
 def with_index(plan: LedgerPlan, answers: pa.Table, clock: Callable[[], int] = time.time_ns) -> LedgerPlan:
-    """The plan with an index of these answers, where every executor reads it; without one when there are none."""
+    """Returns the plan with an index of these answers, where every executor reads it; without an
+    index if there are no answers.
+    """
     if not answers.num_rows:
         return plan
-    path = file_of_run(plan, f"index-{clock()}.arrow")  # a new name: a task may have the last one mapped
+    # a new name, because a task may have the last index mapped
+    path = file_of_run(plan, f"index-{clock()}.arrow")
     write_index(path, answers)
     return replace(plan, index=path)

@@ -1,7 +1,8 @@
-"""Which stored records need no call: the only decision about it, of the driver, its tasks and estimates.
+"""Decides which stored records need no call, for the driver, its tasks and estimates alike.
 
-Stored answers that the declaration calls errors (error_when, required) hold as long as an error does. The raw response
-is stored as any other, so that a corrected declaration maps it again without a call.
+Stored answers that the declaration calls errors (error_when, required) hold as long as an error
+does. Their raw response is stored like any other, so that a corrected declaration maps it again
+without a call.
 """
 
 import logging
@@ -22,16 +23,20 @@ _log = logging.getLogger("tidegate.ledger")
 
 
 def needing_no_call(lookup: Lookup, plan: LedgerPlan, answers: pa.Table, now_us: int) -> tuple[pa.Table, pa.Array]:
-    """The records of `select` whose keys need no call, and the keys of answers that are old errors."""
+    """Returns the records of `select` whose keys need no call, and the keys of answers that are old
+    errors.
+    """
     if plan.idempotent:
-        answers = answers.filter(pc.not_equal(answers["outcome"], "asked"))  # the call may be repeated
+        answers = answers.filter(pc.not_equal(answers["outcome"], "asked"))  # this call may be repeated
     return without_old_errors(lookup, answers, ttl=plan.ttl, now_us=now_us)
 
 
 def without_old_errors(lookup: Lookup, answers: pa.Table, *, ttl: Ttl, now_us: int) -> tuple[pa.Table, pa.Array]:
-    """The answers that need no call, and the keys of the others: errors older than `ttl.error`.
+    """Returns the answers that need no call, and the keys of the others: errors older than
+    `ttl.error`.
 
-    ttl: with FOR_EVER (replay, remap) all stay, as those commands decide by themselves what is asked.
+    ttl: with FOR_EVER (replay, remap) all answers stay, because those commands decide themselves
+    what is called.
     """
     longest = ttl.max_age_us()["error"]
     nothing = pa.array([], pa.string())
@@ -47,7 +52,9 @@ def without_old_errors(lookup: Lookup, answers: pa.Table, *, ttl: Ttl, now_us: i
 
 
 def without_unreadable(lookup: Lookup, answers: pa.Table, keys: pa.ChunkedArray) -> pa.Table:
-    """The answers without those of `keys` that cannot be read, each of which is named in the log."""
+    """Returns the answers without those of `keys` that cannot be read; the log names each of
+    these.
+    """
     few = answers.filter(pc.is_in(answers["key"], value_set=keys.combine_chunks()))
     unreadable = []
     for stored in as_answers(few):

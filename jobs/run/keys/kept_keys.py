@@ -1,10 +1,12 @@
-"""The keys that a run keeps to itself: it found no other run when it began, so later runs leave these keys to it.
+"""Lists the keys that a run keeps to itself: it found no other run when it began, so later runs
+leave these keys to it.
 
-    <folder>/runs/<run_id>/keys.arrow    hashes of the keys that it prefetches; deleted after the prefetch
-    <folder>/runs/<run_id>/by_row.arrow  hashes of the keys that it calls for by row; without this file it has not
-                                         decided yet, and later runs wait
+    <folder>/runs/<run_id>/keys.arrow    hashes of the keys that it prefetches
+    <folder>/runs/<run_id>/by_row.arrow  hashes of the keys that it calls for by row
 
-A list never changes. A run that found others keeps nothing to itself: it claims its keys as they do (claims.py).
+The run deletes the first list after its prefetch. Without the second list it has not decided yet,
+and later runs wait. A list never changes. A run that found others keeps nothing to itself: it
+claims its keys as they do (claims.py).
 """
 
 import numpy as np
@@ -23,10 +25,16 @@ _TYPES, _HASH = b"tidegate.key_types", "hash"
 
 
 def keep_keys(plan: LedgerPlan, by_row: Hashes, types: str, *, prefetched: pa.Array | None = None) -> None:
-    """List the keys that the run keeps to itself, which ends the wait of other runs. Raises LedgerError.
+    """Lists the keys that the run keeps to itself, which ends the wait of other runs.
 
-    by_row: the hashes of their columns, as `day_keys` has them. types: of these columns, because equal keys of other
-    types have other hashes. prefetched: texts.
+    Args:
+        plan: The run's ledger.
+        by_row: Hashes of the keys' columns, as in `day_keys`, for keys that are called by row.
+        types: Types of these columns, because equal keys of other types have other hashes.
+        prefetched: Texts of the prefetched keys.
+
+    Raises:
+        LedgerError: A list cannot be written.
     """
     if prefetched is not None and len(prefetched):
         _write(plan, PREFETCHED, key_hashes(prefetched.to_pylist()).view(np.int64), "")
@@ -34,7 +42,7 @@ def keep_keys(plan: LedgerPlan, by_row: Hashes, types: str, *, prefetched: pa.Ar
 
 
 def release_prefetched(plan: LedgerPlan) -> None:
-    """Leave the prefetched keys to other runs: what was answered is stored. Raises LedgerError."""
+    """Leaves the prefetched keys to other runs: the answers are stored. Raises LedgerError."""
     open_folder(plan).delete(f"{RUNS}/{plan.run_id}/{PREFETCHED}")
 
 
@@ -43,16 +51,18 @@ def _write(plan: LedgerPlan, name: str, hashes: Hashes, types: str) -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as file:
         file.write_table(table)
-    open_folder(plan).replace(f"{RUNS}/{plan.run_id}/{name}", sink.getvalue())  # no reader sees a part of it
+    # no reader sees a partial file
+    open_folder(plan).replace(f"{RUNS}/{plan.run_id}/{name}", sink.getvalue())
 
 
 def kept_among(
     folder: LedgerFolder, name: str, texts: npt.NDArray[np.uint64], hashes: Hashes, types: str
 ) -> npt.NDArray[np.bool_]:
-    """Which of these keys a list has; all of them if it cannot be compared: for other types, or because it is damaged.
+    """Returns which of these keys a list has; all of them if the list cannot be compared, because
+    its types differ or it is damaged.
 
-    name: `<run_id>/<file>`. texts: hashes of the texts; hashes: of the columns. Raises FileNotFoundError when the run
-    has ended, and LedgerError if the file cannot be read.
+    name: `<run_id>/<file>`. texts: hashes of the texts; hashes: of the columns. Raises
+    FileNotFoundError when the run has ended, and LedgerError if the file cannot be read.
     """
     data = folder.read_bytes(f"{RUNS}/{name}")
     try:

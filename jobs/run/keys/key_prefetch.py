@@ -1,7 +1,8 @@
-"""Prefetches keys before the rows: each once for the whole run, by the same operators with the same limits.
+"""Prefetches keys before the rows, each key once for the whole run, by the same operators with the
+same limits.
 
-An ordinary task shares calls only within its partition. Here the keys of all partitions are called first; then every
-row finds its answer, and one row of a key has the audit of its call.
+An ordinary task shares calls only within its partition. Here the keys of all partitions are called
+first; then every row finds its answer, and a single row of a key has the audit of its call.
 """
 
 import functools
@@ -12,7 +13,7 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from jobs import schema
@@ -34,13 +35,13 @@ from jobs.task.rows.asked_once import AskedFile
 from jobs.task.rows.outcome_columns import ANSWER
 
 BY_ROW = "row"
-PASSES = 3  # at most: a pass for keys whose answers stopped to count during the pass before it
+PASSES = 3  # at most; a further pass is for keys whose answers expired during the pass before
 OUTCOME = (schema.status, schema.source, schema.error, schema.attempts, schema.latency_ms, schema.paused_ms)
 
 
 @dataclass(frozen=True)
 class First:
-    """The prefetch of one lookup. keys: of `hits.missing`."""
+    """The prefetch of a lookup. keys: of `hits.missing`."""
 
     hits: Hits
     keys: pa.Table
@@ -66,13 +67,23 @@ def prefetch_keys(
     scratch: str,
     sent: RequestMetricsCollector | None = None,
 ) -> PartitionPlan:
-    """Call for these keys once, all lookups side by side; returns the plan for the rows, which repeats none of the
-    calls.
+    """Calls for these keys once, all lookups side by side; returns the plan for the rows, which
+    repeats none of the calls.
 
-    first: by the lookup's place in the plan. here: in this process, where `is_for_driver` has it so. alone: no other
-    run was there when this one began. seed: of this run, which asks in an order of its own. scratch: a folder for what
-    became of the keys; the rows need it. sent: told of the requests.
-    Raises what the tasks raise: RunStopped, RowFailed, LedgerError. What was answered until then is in the ledger.
+    Args:
+        plan: The plan of the rows.
+        first: The keys, by the lookup's place in the plan.
+        engine: Runs the tasks.
+        here: Call in this process, if `is_for_driver` allows it.
+        alone: Whether this run found no other run when it began.
+        seed: Of this run, which gives it a different order of calls.
+        scratch: A folder for the results of the keys; the rows need it.
+        sent: Receives the requests.
+
+    Raises:
+        RunStopped: As the tasks do. The ledger has the answers so far, after any error.
+        RowFailed: As the tasks do.
+        LedgerError: As the tasks do.
     """
     places = sorted(first)
     hits = {place: first[place].hits for place in places}
@@ -115,8 +126,9 @@ def prefetch_keys(
 
 
 def _open_again(first: Mapping[int, First], known: Mapping[int, pa.Table], asked: pa.Table) -> dict[int, First]:
-    """The keys that were not called because another run had answered them, and whose answers no longer count: they
-    were refreshed meanwhile, or their time to live has ended. Otherwise each task would call for them.
+    """Returns the keys that were not called because another run had answered them, but whose
+    answers no longer count: they were refreshed meanwhile, or have expired. Otherwise each task
+    would call for them.
     """
     found = {}
     for place, one in first.items():
@@ -146,7 +158,8 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
     cap = plan.cap and replace(plan.cap, weights=tuple(plan.cap.weights[place] for place in places))
     return replace(
         plan,
-        # a row has the key of one lookup only: at the others it is null, whatever they say of null keys
+        # a row has the key of a single lookup: the keys of the others are null, whatever they
+        # declare for null keys
         lookups=tuple(replace(plan.lookups[place], on_null_key="skip") for place in places),
         shares=tuple(plan.shares[place] for place in places),
         ledgers=tuple(_phase_ledger(plan.ledgers[place]) for place in places),
@@ -160,12 +173,16 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
 
 
 def _phase_ledger(ledger: LedgerPlan | None) -> LedgerPlan | None:
-    """Parts under a name of their own: a task of the rows takes those under its own for a dead attempt's."""
+    """Returns the ledger with a separate run id for the prefetch: otherwise a task of the rows
+    would take its parts for those of a dead attempt.
+    """
     return ledger and replace(ledger, run_id=run_of_keys(ledger.run_id))
 
 
 def _types(first: Mapping[int, First]) -> StructType:
-    """Of the columns in which the keys of all lookups stand: each has its own, which are null at the others."""
+    """Returns the types of the columns with the keys of all lookups: each lookup has separate
+    columns, which are null for the others.
+    """
     names = {name: one.hits.keys.types[name].dataType for one in first.values() for name in one.hits.names}
     one = next(iter(first.values())).hits.keys.types
     types = {name: one[name].dataType for name in (TEXT, HASH, *schema.SOURCE_IDENTITY)}
@@ -174,7 +191,7 @@ def _types(first: Mapping[int, First]) -> StructType:
 
 
 def _table(first: Mapping[int, First], types: StructType) -> pa.Table:
-    """All keys, where they are in the driver."""
+    """Returns all keys, if they are in the driver."""
     tables = []
     for place, one in first.items():
         assert isinstance(one.hits.keys, DriverKeys)
@@ -185,7 +202,9 @@ def _table(first: Mapping[int, First], types: StructType) -> pa.Table:
 
 
 def _frame(first: Mapping[int, First], types: StructType, *, tasks: int) -> DataFrame:
-    """All keys, each in the partition of the row that will show its call, so that both count in one task's share."""
+    """Returns all keys, each in the partition of the row that will show its call, so that both
+    count in the same task's share.
+    """
     frames = []
     for place, one in first.items():
         keys = one.hits.keys.frame(one.keys)  # possibly with others that need no call
@@ -199,18 +218,18 @@ def _frame(first: Mapping[int, First], types: StructType, *, tasks: int) -> Data
 
 
 def _by_task(frame: DataFrame, tasks: int) -> DataFrame:
-    if tasks == 1:  # a small day, where a shuffle takes as long as all else that Spark does
+    if tasks == 1:  # on a small day a shuffle takes as long as everything else in Spark
         return frame.coalesce(1)
     if hasattr(frame, "repartitionById"):
         return frame.repartitionById(tasks, F.col(TASK))
-    # Spark 4.0 partitions by a hash only: for each task the first number that is hashed to it
+    # Spark 4.0 partitions only by a hash: for each task, use the first number that hashes to it
     hashed = frame.sparkSession.range(64 * tasks).select("id", F.pmod(F.hash("id"), F.lit(tasks)).alias(TASK))
     numbers = [F.lit(row["id"]) for row in hashed.groupBy(TASK).agg(F.min("id").alias("id")).sort(TASK).collect()]
     return frame.repartition(tasks, F.get(F.array(*numbers), F.col(TASK)))
 
 
 def _called(asked: pa.Table, lookup: Lookup, place: int) -> pa.Table:
-    """The keys of one lookup that were called now; the ledger has the others."""
+    """Returns the keys of a lookup that were called now; the ledger has the others."""
     own = asked.filter(pc.equal(asked[PLACE], place))
     return own.filter(pc.not_equal(pc.fill_null(own[schema.source(lookup.name)], "call"), "ledger"))
 

@@ -1,4 +1,6 @@
-"""The columns of a day's distinct keys, in the driver and in Spark; and the texts of keys. Loads without Spark."""
+"""The columns of a day's distinct keys, in the driver and in Spark; and the texts of keys. Loads
+without Spark.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from jobs.ledger.keys import joined, texts_in
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-TEXT = "__key_text"  # string: the key as the ledger writes it
-ROWS = "__key_rows"  # long: rows of the day that have it
+TEXT = "__key_text"  # string: the key in the ledger's form
+ROWS = "__key_rows"  # long: rows of the day with this key
 HASH = "__key_hash"  # long: the same for equal keys of equal types in every run
 TASK = "__key_task"  # int: the Spark partition that reads the row SOURCE_FILE, SOURCE_ROW
 
@@ -26,21 +28,23 @@ Hashes = npt.NDArray[np.int64]
 
 
 def is_whole(names: Sequence[str]) -> Column:
-    """No part of the key is null."""
-    from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+    """Returns the condition that no part of the key is null."""
+    from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
 
     return functools.reduce(operator.and_, (F.col(name).isNotNull() for name in names))
 
 
 def key_texts(batch: pa.RecordBatch, names: Sequence[str], *, hidden: bool) -> pa.StringArray:
-    """The text of each row's key, which stands in the columns `names`, none of them null. hidden: digests of them."""
+    """Returns the text of each row's key in the columns `names`, none of them null. hidden: return
+    digests instead.
+    """
     keys = read_key_tuples(batch, names)
     return texts_in(joined(keys), len(keys), hidden=hidden)
 
 
 def with_texts(keys: DataFrame, names: Sequence[str], *, hidden: bool) -> DataFrame:
-    """The same keys with TEXT, made by Spark's tasks."""
-    from pyspark.sql import types as T  # noqa: N812  # Spark's own name for it
+    """Returns the same keys with TEXT, made by Spark's tasks."""
+    from pyspark.sql import types as T  # noqa: N812  # Spark's usual alias
 
     schema = T.StructType([*keys.schema.fields, T.StructField(TEXT, T.StringType(), nullable=False)])
 

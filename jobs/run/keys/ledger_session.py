@@ -1,7 +1,7 @@
-"""The driver's work with keys and the ledger around one run: hits, prefetch, clean-up.
+"""The driver's work with keys and the ledger around a run: hits, prefetch, clean-up.
 
-A key that occurs in several rows is prefetched once for the whole run; a key that occurs in one row is called by that
-row, or prefetched with the others where there are few.
+A key that occurs in several rows is prefetched once for the whole run; a key that occurs in a
+single row is called by that row, or prefetched with the others if they are few.
 """
 
 import secrets
@@ -30,13 +30,13 @@ from jobs.run.rows.local_rows import LocalRows, engine_for
 from jobs.storage.removal import remove_folder
 from jobs.task.plan import PartitionPlan
 
-FEW_KEYS = 10_000  # of one lookup
+FEW_KEYS = 10_000  # of a lookup
 
 
 @dataclass(frozen=True)
 class LedgerSession:
-    """The plan for the rows, and how each lookup's keys were called, in order, for the record. all_known: no row of the
-    day needs a call.
+    """The plan for the rows, and for the record how each lookup's keys were called, in order.
+    all_known: no row of the day needs a call.
     """
 
     plan: PartitionPlan
@@ -56,21 +56,32 @@ def prepare_ledger(
     sent: RequestMetricsCollector | None = None,
     draw: Callable[[int], int] = secrets.randbits,
 ) -> Iterator[LedgerSession]:
-    """`plan` with what is known of the day's keys, those that stand in several rows asked; for one `with`.
+    """Yields the plan with what is known of the day's keys, after calling for keys that occur in
+    several rows.
 
-    scratch: a folder that every task sees and that does not exist yet, gone at the end. day: the files that
-    `prepared` is read straight from, if it is. here: ask in this process, where `is_for_driver` has it so. asking: told
-    of the number of keys before they are asked, and None after that. sent: told of the requests.
-    Leaving it, by an error too, removes the run's files. Raises LedgerError, and what the calls raise; their answers
-    are in the ledger then.
+    The exit, also by an error, removes the run's files.
+
+    Args:
+        prepared: The rows.
+        plan: Their plan.
+        scratch: A folder that every task sees and that does not exist yet; removed at the end.
+        day: The files from which `prepared` is read directly, if it is.
+        here: Call in this process, if `is_for_driver` allows it.
+        asking: Called with the number of keys before they are called, and with None afterwards.
+        sent: Receives the requests.
+        draw: Draws random bits.
+
+    Raises:
+        LedgerError: The ledger cannot be used; the calls' errors are raised too, and the ledger
+            then has their answers.
     """
     seed = draw(31)
     with ExitStack() as stack:
         stack.callback(remove_folder, scratch)
         stack.enter_context(registered([ledger for ledger in plan.ledgers if ledger is not None]))
         there = [_begin(plan, place) for place in range(len(plan.lookups))]
-        # a run that sees another one at any ledger keeps no key of any lookup to itself, so that no two runs ever wait
-        # for each other's keys
+        # a run that sees another run at any ledger keeps no key of any lookup to itself, so that no
+        # two runs ever wait for each other's keys
         alone = not any(one.others for one in there)
         look = partial(_look, prepared, plan, there, day=day, alone=alone, seed=seed, stack=stack)
         looks = [look(place) for place in range(len(plan.lookups))]
@@ -97,16 +108,16 @@ def prepare_ledger(
 
 @dataclass(frozen=True)
 class _Look:
-    """The driver's knowledge about one lookup before any call."""
+    """The driver's knowledge about a lookup before any call."""
 
-    ledger: LedgerPlan | None  # with the index of what it knows
+    ledger: LedgerPlan | None  # with the index of its known answers
     hits: Hits | None = None  # None: no search was needed
     first: First | None = None  # None: all keys are called by row
     distinct: bool = False  # no two rows have the same key
 
     @property
     def leaves_none(self) -> bool:
-        """Whether each key is known once those that are asked first have been asked."""
+        """Whether each key is known once the prefetched keys have been called."""
         first = 0 if self.first is None else self.first.keys.num_rows
         return self.hits is not None and self.hits.missing.num_rows == first
 
@@ -122,17 +133,17 @@ def _look(
     seed: int,
     stack: ExitStack,
 ) -> _Look:
-    """Find what the ledger knows of the keys, and which of them are asked before the rows; tell other runs which ones
-    this run keeps to itself.
+    """Finds what the ledger knows of the keys, and which keys are called before the rows; tells
+    other runs which keys this run keeps to itself.
 
-    there: per lookup, what its ledger had when this run began.
+    there: per lookup, the content of its ledger when this run began.
     """
     ledger, names = plan.ledgers[place], plan.layout.keys[place]
     parts = None if plan.reads is None else plan.reads.parts
     source = KeySource(prepared, names, plan.lookups[place], day, parts)
     shares = plan.may_call and plan.lookups[place].cache is not None
     if plan.cap is None and alone and not there[place].has_answers:
-        # nothing can be known, so that repeats are all there is to look for
+        # no answer can be known, so only repeats matter
         found = source.hashes() if shares else None
         if found is None or not found.repeat:
             _tell(prepared, plan, place, np.empty(0, np.int64) if found is None else found.hashes)
@@ -148,9 +159,10 @@ def _look(
 
 
 def _divided_keys(hits: Hits, *, alone: bool) -> tuple[pa.Table, pa.Table]:
-    """The missing keys to prefetch, and those that their rows call for.
+    """Returns the missing keys to prefetch, and those that their rows call for.
 
-    Few keys go together: two passes that call would each end with some calls in flight, and wait for the slowest.
+    Few keys go together: two passes of calls would each end with some calls in flight, and wait for
+    the slowest.
     """
     repeated, none = hits.repeated, hits.missing.slice(0, 0)
     if not alone or (repeated.num_rows and hits.missing.num_rows <= FEW_KEYS):
@@ -159,7 +171,7 @@ def _divided_keys(hits: Hits, *, alone: bool) -> tuple[pa.Table, pa.Table]:
 
 
 def _begin(plan: PartitionPlan, place: int) -> Found:
-    """What is in the ledger of this lookup beside the run."""
+    """Returns what the lookup's ledger has besides this run."""
     ledger = plan.ledgers[place]
     if ledger is None:
         return Found((), has_answers=False)

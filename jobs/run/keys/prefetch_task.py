@@ -1,4 +1,6 @@
-"""The key prefetch inside a task. Executors import this module, so it loads nothing that only the driver has."""
+"""The key prefetch inside a task. Executors import this module, so it imports nothing that only the
+driver has.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +21,8 @@ class SharedKeys:
     """The lookups with a ledger, by their place in the plan of the rows.
 
     Attributes:
-        alone: No other run was there when this one began, so that later ones leave it its keys.
+        alone: No other run was registered when this run began, so that later runs leave it its
+            keys.
     """
 
     lookups: dict[int, SharedLookup]
@@ -30,7 +33,9 @@ class SharedKeys:
 def run_prefetch(
     shared: SharedKeys, plan: PartitionPlan, batches: Iterator[pa.RecordBatch], task: TaskFacts | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The function for mapInArrow: keys in; a row for each called or stored key out. task: None: Spark's."""
+    """Runs the prefetch in mapInArrow: takes keys, and yields a row for each called or stored key.
+    task: None for Spark's.
+    """
     from pyspark import TaskContext
 
     task = task or TaskContext.get()

@@ -1,4 +1,4 @@
-"""Registers a run at the ledgers that it uses, keeps its heartbeats, and looks for other runs."""
+"""Registers a run at the ledgers that it uses, sends its heartbeats, and looks for other runs."""
 
 import logging
 import threading
@@ -19,7 +19,7 @@ _log = logging.getLogger("tidegate.ledger")
 
 
 class Found(NamedTuple):
-    """What was in a ledger after the run had registered there. others: registered runs."""
+    """The content of a ledger after the run had registered. others: other registered runs."""
 
     others: tuple[str, ...]
     has_answers: bool
@@ -27,10 +27,11 @@ class Found(NamedTuple):
 
 @contextmanager
 def registered(plans: Sequence[LedgerPlan]) -> Iterator[None]:
-    """Register the run at all these ledgers before the body looks at any, and remove its folders at the end.
+    """Registers the run at all these ledgers before the body looks at any, and removes its folders
+    at the end.
 
-    Of two runs at least one sees the other, because each registers before it looks. While the body runs, a thread
-    writes heartbeats. Raises LedgerError.
+    Of two runs at least one sees the other, because each registers before it looks. While the body
+    runs, a thread writes heartbeats. Raises LedgerError.
     """
     with ExitStack() as stack:
         for plan in plans:
@@ -49,12 +50,13 @@ def registered(plans: Sequence[LedgerPlan]) -> Iterator[None]:
 def _beat(plans: Sequence[LedgerPlan], ended: threading.Event) -> None:
     while not ended.wait(BEAT_EVERY):
         for plan in plans:
-            with suppress(LedgerError):  # at worst others repeat this run's calls
+            with suppress(LedgerError):  # at worst other runs repeat this run's calls
                 announce(open_folder(plan), plan.run_id)
 
 
 def look_around(plan: LedgerPlan) -> Found:
-    """What is in the ledger where the run has registered. Deletes the folders of runs that are known to be dead.
+    """Returns the content of the ledger at which the run has registered. Deletes the folders of
+    runs that are known to be dead.
 
     Raises LedgerError.
     """
@@ -68,7 +70,9 @@ def look_around(plan: LedgerPlan) -> Found:
 
 
 def unregister(plan: LedgerPlan) -> None:
-    """Remove this run's folder. Files that cannot be removed stay, with a warning, for the ledger's clean-up."""
+    """Removes this run's folder. Files that cannot be removed stay, with a warning, for the
+    ledger's clean-up.
+    """
     folder = open_folder(plan)
     try:
         remove_run(folder, plan.run_id)

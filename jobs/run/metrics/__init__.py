@@ -1,1 +1,1 @@
-"""What a run counts, and how it reports progress."""
+"""The metrics of a run, and its progress."""

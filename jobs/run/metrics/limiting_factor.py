@@ -1,4 +1,4 @@
-"""The limiting factor of a run, from the use of slots, closed gates and busy event loops."""
+"""Finds the limiting factor of a run, from the use of slots, closed gates and busy event loops."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing import Any
 
 from jobs.schema import DayMetrics, LookupMetrics
 
-SHARE_OF_GATE = 0.2  # of the time: a gate that was closed for so long is the first thing to fix
-SHARE_OF_WAITS = 0.5  # of the time: calls waited because the service bears no more at once
-SHARE_OF_LOOP = 0.9  # busy; then a call's time is in part the time it waits for its turn in the loop
+SHARE_OF_GATE = 0.2  # of the time: a gate that was closed for longer is the first thing to fix
+SHARE_OF_WAITS = 0.5  # of the time: calls waited because the service cannot take more at once
+SHARE_OF_LOOP = 0.9  # busy: then part of a call's time is its wait for a turn in the loop
 SHARE_OF_SLOTS = 0.8  # in use on average
 SHARE_OF_REPEATS = 0.2  # of the calls
 
 
 @dataclass(frozen=True)
 class TaskLoad:
-    """The time use of a run's tasks per lookup, by each task's last message; a lost message costs 0.25 s.
+    """The time use of a run's tasks per lookup, by each task's last message; a lost message costs
+    0.25 s.
 
-    throttled_s, down_s: s that the gate stood closed, mean over the tasks; adapted_s: s that calls waited for what the
-    service bears, likewise; loop_busy: CPU time of the tasks' event loops as a share of their time, where they called.
+    throttled_s, down_s: s that the gate stood closed, mean over the tasks; adapted_s: s that calls
+    waited because the service could not take more, likewise; loop_busy: CPU time of the tasks'
+    event loops as a share of their time, for tasks that called.
     """
 
     throttled_s: Mapping[str, float]
@@ -30,9 +32,9 @@ class TaskLoad:
 
     @classmethod
     def of(cls, tasks: Iterable[Mapping[str, Any]]) -> TaskLoad:
-        """Combine the last progress messages of all tasks; tasks without calls do not count for calls.
+        """Combines the last progress messages of all tasks; tasks without calls do not count.
 
-        A partition may have had two tasks: one for the prefetch and one for its rows.
+        A partition may have had two tasks: a task for the prefetch and a task for its rows.
         """
         message = [task for task in tasks if task["calls"]]
         partitions = len({task["partition"] for task in message})
@@ -59,12 +61,13 @@ def with_limits(figures: DayMetrics, load: TaskLoad) -> DayMetrics:
 
 
 def limited_by(lookup: LookupMetrics, loop_busy: float | None) -> str:
-    """What to change first, to be faster at this lookup; empty when nothing was called.
+    """Returns what to change first, to be faster at this lookup; empty when nothing was called.
 
-    outage: the service was down. rate: it throttled. cpu: the executors' Python was busy. adaptive: its service bears
-    no more calls at once, as was found. service: all slots were in use, and a fifth of the calls or more were repeats.
-    concurrency: all slots were in use, so more of them would help, if the service bears it. spark: slots stood empty;
-    rows came, or were taken, more slowly than calls could be made.
+    outage: the service was down. rate: it throttled. cpu: the executors' Python was busy. adaptive:
+    the service was found to take no more calls at once. service: all slots were in use, and a fifth
+    of the calls or more were repeats. concurrency: all slots were in use, so more slots would help,
+    if the service can take more calls. spark: slots stood empty; rows came, or were taken, more
+    slowly than calls could be made.
     """
     if not lookup.calls or lookup.wall_s <= 0:
         return ""

@@ -1,4 +1,4 @@
-"""Live progress: the sum of the tasks' reports, which arrive four times a second over the driver link."""
+"""Live progress: sums the tasks' reports, which arrive four times a second over the driver link."""
 
 import math
 import threading
@@ -13,7 +13,7 @@ from jobs.task.link.progress import EVERY, STEP, TaskProgress
 
 
 class RunProgress:
-    """The sum of every task's last report. `report` is called twice a second from a thread, for one `with`."""
+    """Sums every task's last report. While entered, a thread calls `report` twice a second."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class RunProgress:
         self._total, self._unit = rows_total, "rows"
         self._report = report
         self._tasks: dict[int, TaskProgress] = {}
-        self._before: list[TaskProgress] = []  # tasks that asked keys before the rows
+        self._before: list[TaskProgress] = []  # tasks that called keys before the rows
         self._started: float | None = None
         self._changing = threading.Lock()
         self._ended = threading.Event()
@@ -50,17 +50,19 @@ class RunProgress:
             return TaskLoad.of(vars(task) for task in [*self._before, *self._tasks.values()])
 
     def prefetching_keys(self, keys: int | None) -> None:
-        """Switch to a prefetch of this many keys; None: to the rows. Calls continue to count."""
+        """Switches to a prefetch of this many keys; None: to the rows. Calls continue to count."""
         with self._changing:
             self._before += self._tasks.values()
             self._total, self._unit = (self._rows_total, "rows") if keys is None else (keys, "keys")
             self._tasks, self._started = {}, None
 
     def heard(self, message: dict[str, Any]) -> None:
-        """Handle a task's progress message. Raises KeyError, TypeError or ValueError for invalid data."""
+        """Handles a task's progress message. Raises KeyError, TypeError or ValueError for invalid
+        data.
+        """
         progress = TaskProgress.from_message(message)
         with self._changing:
-            if progress.unit != self._unit:  # of a task of the phase before, come late
+            if progress.unit != self._unit:  # a late message of the phase before
                 return
             known = self._tasks.get(progress.partition)
             if known is None or progress.attempt >= known.attempt:
@@ -77,7 +79,9 @@ class RunProgress:
             self._report(self.figures())
 
     def figures(self) -> dict[str, Any]:
-        """What reporters get: rows or keys (`unit`), rate, calls in flight, latencies in ms, s left."""
+        """Returns the figures for reporters: rows or keys (`unit`), rate, calls in flight,
+        latencies in ms, s left.
+        """
         with self._changing:
             tasks = list(self._tasks.values())
             calling = [*self._before, *tasks]
@@ -106,7 +110,7 @@ class RunProgress:
 
 
 def quantile(latencies: Mapping[int, int], share: float) -> float | None:
-    """The upper edge of the bucket that holds this quantile, ms."""
+    """Returns the upper edge of the bucket that holds this quantile, ms."""
     wanted = share * sum(latencies.values())
     seen = 0
     for bucket in sorted(latencies):

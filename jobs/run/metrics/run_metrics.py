@@ -1,4 +1,6 @@
-"""Counts the metrics of a day from its files by Arrow in the driver, which saves a second of Spark job for few rows."""
+"""Counts the metrics of a day from its files by Arrow in the driver, which saves a second of Spark
+job for few rows.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +38,11 @@ KEYS_WAITING = 1_000_000
 def count(
     files: Sequence[str], declared: DeclaredFacts, *, rows_in: int, job_s: float, stage: Stage | None = None
 ) -> DayMetrics:
-    """The figures of the day whose rows are in `files`, a task of the stage for each.
+    """Counts the figures of the day whose rows are in `files`, with a task of the stage for each
+    file.
 
-    Held meanwhile: of each answered call 8 bytes, of each distinct key at most 32 for each file that has it; where the
-    tasks run a row group of some files.
+    Memory: 8 bytes for each answered call, and at most 32 for each distinct key in each file that
+    has it; tasks also hold a row group of some files.
     """
     counted = (stage or ThreadStage()).run(lambda file, _facts: _count_file(file, declared), files)
     return DayMetrics(
@@ -65,7 +68,7 @@ class _Keys:
     def add(self, hashes: npt.NDArray[np.uint64]) -> None:
         self._more.append(hashes)
         self._waiting += len(hashes)
-        if self._waiting > max(KEYS_WAITING, len(self._once)):  # so that each is sorted a few times only
+        if self._waiting > max(KEYS_WAITING, len(self._once)):  # so that each hash is sorted only a few times
             self.once()
 
     def once(self) -> npt.NDArray[np.uint64]:
@@ -86,7 +89,7 @@ class _Keys:
 class _LookupCounts:
     outcomes: Counter[str | None] = field(default_factory=Counter)
     sources: Counter[str | None] = field(default_factory=Counter)
-    answered: int = 0  # by calls of their own
+    answered: int = 0  # by calls of these rows
     calls: Counter[int] = field(default_factory=Counter)  # rows by their number of attempts
     throttled: int = 0
     spent: int = 0  # µs of all attempts
@@ -201,7 +204,9 @@ def _together(counts: list[Counter[Any]]) -> Counter[Any]:
 
 
 def _nearest_ranks(values: npt.NDArray[np.float64], shares: Sequence[float]) -> list[float | None]:
-    """Of each share the smallest value that so many of all do not exceed; of no values, None."""
+    """Returns for each share the smallest value that this share of all values does not exceed; None
+    without values.
+    """
     if not len(values):
         return [None] * len(shares)
     places = [max(0, math.ceil(share * len(values)) - 1) for share in shares]
@@ -210,7 +215,7 @@ def _nearest_ranks(values: npt.NDArray[np.float64], shares: Sequence[float]) -> 
 
 
 def _in_micros(moments: pa.Array) -> pa.Array:
-    """Timestamps as µs since the epoch; Arrow reads files of Spark's own writer in ns."""
+    """Returns timestamps as µs since the epoch; Arrow reads files of Spark's writer in ns."""
     return moments.cast(pa.timestamp("us", moments.type.tz), safe=False).cast(pa.int64())
 
 
@@ -227,7 +232,9 @@ def _saved(lookup: LookupFacts, keys: int, now: Callable[[], dt.datetime] = lamb
 
 
 def _billed(lookup: LookupFacts, saved: str) -> Billed | None:
-    """What is not paid again. What is, only those who sent know: a request asks for many keys, a key may need many."""
+    """Returns the bill with only what was saved. Only the senders know what was billed: a request
+    may ask for many keys, and a key may need many requests.
+    """
     if not lookup.prices:
         return None
     first = lookup.prices[0]
@@ -245,7 +252,9 @@ def with_stored(counted: DayMetrics, plan: PartitionPlan) -> DayMetrics:
 
 
 def stored_by(ledger: LedgerPlan, files: Sequence[fs.FileInfo]) -> int:
-    """Answers and misses that the run stored. files: all that the ledger of the lookup has."""
+    """Counts the answers and misses that the run stored. files: all files of the lookup's
+    ledger.
+    """
     folder = open_folder(ledger)
     own = tuple(f"{run}/" for run in (ledger.run_id, run_of_keys(ledger.run_id)))
     parts = [part for part in folder.parts_among(files) if part.startswith(own)]

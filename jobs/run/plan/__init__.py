@@ -1,1 +1,1 @@
-"""What a run will do, decided and refused before any work."""
+"""Decides what a run will do, and refuses it before any work."""

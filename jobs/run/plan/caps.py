@@ -31,17 +31,19 @@ def cap_on_calls(lookups: Sequence[Lookup], most: int, tasks: int) -> CallCap:
 
 
 def _too_little(message: str, least: str, tasks: int) -> str:
-    """A clause for a cap under which a task may never call, however often the day is run again."""
+    """Returns a clause for a cap under which a task may never call, however often the day is run
+    again.
+    """
     return (
         f"{message}, which is less than one call for each of the {tasks:,} tasks of this run (give at least {least}),"
     )
 
 
 def divided_by_need(cap: CallCap, needs: Sequence[float]) -> CallCap:
-    """The cap divided by the needs of each task's keys, and the rest evenly.
+    """Returns the cap divided by the needs of each task's keys, and the rest evenly.
 
-    needs: per task, the cost of one attempt for each of its keys. If the cap is too low, no task has less than an equal
-    part unless it needs less.
+    needs: per task, the cost of an attempt for each of its keys. If the cap is too low, no task has
+    less than an equal part unless it needs less.
     """
     parts = [0.0] * len(needs)
     left = sum(cap.parts)
@@ -54,10 +56,13 @@ def divided_by_need(cap: CallCap, needs: Sequence[float]) -> CallCap:
 def cap_on_cost(
     lookups: Sequence[Lookup], most: str, tasks: int, now: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> CallCap:
-    """A cap on the cost of a run ("5 USD") at today's prices, divided over the tasks.
+    """Returns a cap on the cost of a run ("5 USD") at today's prices, divided over the tasks.
 
-    An attempt at a key costs its price; where a request asks for many keys and is billed as one, a full one is assumed.
-    Raises DeclarationError if the amount cannot be compared with the prices, or no lookup has one.
+    An attempt at a key costs its price; if a request asks for many keys and is billed as a unit, a
+    full request is assumed.
+
+    Raises DeclarationError if the amount cannot be compared with the prices, or no lookup has a
+    price.
     """
     money = read_money(most, "max-cost")
     today = now().date().isoformat()
@@ -79,7 +84,7 @@ def cap_on_cost(
         raise DeclarationError(
             f"max-cost is {most!r}, but no lookup has a price in force; declare one, or use --max-calls."
         )
-    largest = max(weights)  # counted in calls of the dearest: whole numbers stay exact
+    largest = max(weights)  # counted in calls of the dearest lookup, so that whole numbers stay exact
     part = float(money.amount / largest / tasks + Decimal("1e-9"))
     message = f"max_cost {money}"
     if part < 1:

@@ -15,9 +15,12 @@ from jobs.storage.urls import is_url
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """max_calls: attempts over all lookups, then the run stops and can go on later; None for no cap. max_cost: the same
-    for what they cost, as "5 USD". may_call: without it nothing is asked, and a key that the ledger does not know
-    leaves as not_asked. ignore_ttl: an answer is used whatever its age, an error never (replay, remap).
+    """The options of a run.
+
+    max_calls: attempts over all lookups, after which the run stops and can continue later; None for
+    no cap. max_cost: a cap on their cost, such as "5 USD". may_call: without it nothing is called,
+    and a key that the ledger does not know leaves as not_asked. ignore_ttl: an answer is used
+    whatever its age, an error never (replay, remap).
     """
 
     max_calls: int | None = None

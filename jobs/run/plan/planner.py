@@ -1,4 +1,4 @@
-"""Plans a run in one place: the tasks' input rows, the task plan, and the day's facts."""
+"""Plans a run: the tasks' input rows, the task plan, and the day's facts."""
 
 from __future__ import annotations
 
@@ -41,13 +41,14 @@ class RunOfDay:
     """The identity of a planned run.
 
     Attributes:
-        day: As 2013-01-10.
+        day: Such as 2013-01-10.
         run_id: Names the run's folder, its record, and what it stores.
-        started_at: ISO 8601, UTC; before the input was looked at.
+        started_at: ISO 8601, UTC; before the input was read.
         options: What the run may call.
         progress: Number of the driver's listener to the tasks' progress.
-        in_one_task: All its rows go through one task, whatever Spark would make of their files.
-        on_store: Its files are written on the store that the table is on, and not in the work folder.
+        in_one_task: All its rows go through a single task, ignoring Spark's split of their files.
+        on_store: Its files are written on the store that holds the table, and not in the work
+            folder.
     """
 
     day: str
@@ -61,12 +62,13 @@ class RunOfDay:
 
 @dataclass(frozen=True)
 class DayPlan:
-    """The plan of one run of one day, before any call.
+    """The plan of a run of a day, before any call.
 
     Attributes:
         rows: The input as the tasks read it.
         tasks: What each task needs to know.
-        facts: Of the day, but for what only its end can tell: files, how keys were asked, shares that were given.
+        facts: Of the day, without what is only known at its end: files, how keys were called, and
+            changes of shares.
     """
 
     rows: DataFrame | LocalRows
@@ -75,13 +77,13 @@ class DayPlan:
 
 
 def plan_day(engine: Engine, enrichment: Enrichment, input_day: InputDay, run: RunOfDay) -> DayPlan:
-    """Plan one run of one day.
+    """Plans a run of a day.
 
     Args:
         engine: Runs the tasks.
-        enrichment: As declared; `preflight` has found nothing wrong.
+        enrichment: As declared; `preflight` has accepted it.
         input_day: The files, and the types of their columns.
-        run: Which run of which day.
+        run: The run and its day.
 
     Raises:
         DeclarationError: The declaration does not fit the rows.
@@ -128,7 +130,7 @@ def plan_day(engine: Engine, enrichment: Enrichment, input_day: InputDay, run: R
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Of Python and PACKAGES, in this process."""
+    """Returns the versions of Python and PACKAGES in this process."""
     return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
 
 
@@ -142,19 +144,20 @@ def plan_tasks(
     in_one_task: bool = False,
     day: InputDay | None = None,
 ) -> tuple[DataFrame, PartitionPlan]:
-    """The input as the tasks read it, and what each of them needs to know.
+    """Returns the input as the tasks read it, and what each task needs to know.
 
     Args:
         df: The input.
         enrichment: As declared.
         run_id: Names what the run stores; None: nothing is stored, whatever is declared.
         options: What the run may call; None: all that it needs.
-        progress: Number of the driver's listener to the tasks' progress; None: nobody listens.
-        in_one_task: All rows go through one task.
-        day: The files that `df` is read straight from; None: it is not, or nobody knows.
+        progress: Number of the driver's listener to the tasks' progress; None without a listener.
+        in_one_task: All rows go through a single task.
+        day: The files from which `df` is read directly; None if it is not, or if it is unknown.
 
     Raises:
-        DeclarationError: The declaration does not fit `df`, or the session would run a task twice at once.
+        DeclarationError: The declaration does not fit `df`, or the session would run a task twice
+            at once.
     """
     options = options or RunOptions()
     check_speculation(enrichment, df.sparkSession)
@@ -165,11 +168,13 @@ def plan_tasks(
     if reads is not None:
         tasks = len(reads.parts)
     else:
-        narrowed = prepared.coalesce(at_most)  # first: Spark plans anew for each frame that is asked for its parts
+        # first, because Spark plans again for each frame that is asked for its parts
+        narrowed = prepared.coalesce(at_most)
         partitions = 1 if in_one_task else count_partitions(narrowed)
         tasks = max(1, partitions)
-        if partitions:  # one share per task, whichever of them run at once: Spark may find more slots than it said,
-            # and files are divided by these anew each time that they are read
+        if partitions:
+            # a share per task, whichever tasks run at once: Spark may find more slots than it
+            # reported, and divides files by the slots at each read
             prepared = narrowed if partitions == at_most else prepared.coalesce(partitions)
     return prepared, _task_plan(
         enrichment, layout, tasks=tasks, run_id=run_id, options=options, progress=progress, reads=reads
@@ -204,7 +209,7 @@ def _task_plan(
 
 
 def concurrencies(lookups: Sequence[Lookup]) -> tuple[int, ...]:
-    """Calls in flight of each lookup; those that ask one service divide what it allows."""
+    """Returns the calls in flight of each lookup; lookups of the same service divide its limit."""
     asking: dict[tuple[str, str], list[int]] = {}
     for place, lookup in enumerate(lookups):
         asking.setdefault(lookup.service_key, []).append(place)
@@ -216,7 +221,9 @@ def concurrencies(lookups: Sequence[Lookup]) -> tuple[int, ...]:
 
 
 def check_speculation(enrichment: Enrichment, spark: SparkSession) -> None:
-    """Two copies of a task do not see each other's marks."""
+    """Refuses speculation with calls that must not be repeated: two copies of a task do not see
+    each other's marks.
+    """
     once = [lookup.name for lookup in enrichment.lookups if not lookup.repeatable]
     if once and setting(spark, "spark.speculation", "false").lower() == "true":
         raise DeclarationError(

@@ -37,16 +37,18 @@ TRIES = 3
 PAUSE = 0.5  # s between them
 PATTERN = re.compile(r"[*?\[\]{}\\]")
 PERCENT = re.compile("%[0-9A-Fa-f]{2}")
-OWN_KEYS = re.compile(r"__key_\d+_\d+|__partition_of_frame")  # columns that a run has beside those of the input
-OF_FILES = ("_metadata", "_uri", "_row")  # of a row of files, as Spark and the checks name them
+OWN_KEYS = re.compile(r"__key_\d+_\d+|__partition_of_frame")  # columns that a run adds to those of the input
+OF_FILES = ("_metadata", "_uri", "_row")  # columns of a file's row, as Spark and the checks name them
 
 
 def preflight(enrichment: Enrichment, day: str, *, elsewhere: bool = False) -> InputDay:
-    """Check everything that needs neither Spark nor a call.
+    """Checks everything that needs neither Spark nor a call.
 
-    Raises DeclarationError, and RunStopped for a service that is down, which may recover before a restart.
+    Raises DeclarationError, and RunStopped for a service that is down, which may recover before a
+    restart.
     """
-    from jobs.tables.delta.type_check import published_table  # takes deltalake, which the definitions load without
+    # imports deltalake, which definitions load without
+    from jobs.tables.delta.type_check import published_table
 
     published = published_table(enrichment)
     input_day = find_day(enrichment, day, published, elsewhere=elsewhere)
@@ -57,7 +59,7 @@ def preflight(enrichment: Enrichment, day: str, *, elsewhere: bool = False) -> I
 def find_day(
     enrichment: Enrichment, day: str, published: "Published | None" = None, *, elsewhere: bool = False
 ) -> InputDay:
-    """Find the input of a day, with the types of the published table, as `find_input`."""
+    """Finds the input of a day, with the types of the published table, as `find_input`."""
     from jobs.tables.delta.type_check import published_columns, published_table
 
     columns = published_columns(published or published_table(enrichment))
@@ -65,18 +67,22 @@ def find_day(
 
 
 def check_input(enrichment: Enrichment, input_day: InputDay, day: str, published: "Published | None" = None) -> None:
-    """The preflight of files that are found already: all of a day, or those of a micro-batch."""
+    """Runs the preflight of files that are already found: all files of a day, or those of a
+    micro-batch.
+    """
     for step in steps(enrichment, input_day, day, published=published):
         step()
 
 
 def run_folder(enrichment: Enrichment, run_id: str, *, on_store: bool = False) -> str:
-    """The folder of a run's files, outside the days' folders. on_store: That of the store that the table is on."""
+    """Returns the folder of a run's files, outside the days' folders. on_store: on the store that
+    holds the table.
+    """
     return absolute(below(work_place(enrichment.output.path, on_store=on_store), RUNS, run_id))
 
 
 def require_new_run(enrichment: Enrichment, run_id: str, *, on_store: bool = False) -> None:
-    """Raise DeclarationError if a run of this id has written before."""
+    """Raises DeclarationError if a run of this id has written before."""
     folder = run_folder(enrichment, run_id, on_store=on_store)
     if has_files(folder):
         raise DeclarationError(f"run-id {run_id!r} was used before: {folder} exists. Every run needs one of its own.")
@@ -89,12 +95,15 @@ def steps(
     engine: str | None = None,
     published: "Published | None" = None,
 ) -> Iterator[Callable[[], object]]:
-    """The checks besides those of the input files, in order; each raises DeclarationError or RunStopped.
+    """Yields the checks besides those of the input files, in order; each raises DeclarationError or
+    RunStopped.
 
-    input_day: None where the input cannot be read: what needs it is left out. engine: that of the run; by default the
-    one that the environment chooses. published: opens the published table, if the caller has a use for it too.
+    input_day: None if the input cannot be read: checks that need it are left out. engine: that of
+    the run; by default the engine that the environment chooses. published: opens the published
+    table, if the caller uses it too.
     """
-    from jobs.tables.delta.type_check import check_types  # they take deltalake, which the definitions load without
+    # they import deltalake, which definitions load without
+    from jobs.tables.delta.type_check import check_types
     from jobs.tables.derived.summary_sql import check_summaries
     from jobs.tables.shown.shown_elsewhere import check_shown
 
@@ -115,7 +124,9 @@ def steps(
 
 
 def check_paths(enrichment: Enrichment, input_day: InputDay) -> None:
-    """Spark finds the files of the input, Spark and Delta those of the output, by the paths that they have."""
+    """Checks that Spark can open the files of the input, and Spark and Delta those of the output,
+    by their paths.
+    """
     output = work_folder(enrichment.output.path).resolve()
     paths = [("input", Path(file).resolve()) for file in input_day.files if not is_url(file)] + [("output", output)]
     wrong = [
@@ -136,17 +147,17 @@ def check_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
 
 
 def check_frame(enrichment: Enrichment, columns: Iterable[Any]) -> list[str]:
-    """Find the columns of a frame that the keys read.
+    """Finds the columns of a frame that the keys read.
 
     Args:
         enrichment: As declared.
-        columns: Names, of which pandas allows any object.
+        columns: Names; pandas allows any object as a name.
 
     Returns:
         Their names, in the frame's spelling.
 
     Raises:
-        DeclarationError: One is missing or ambiguous, or has the name of an answer.
+        DeclarationError: A column is missing or ambiguous, or has the name of an answer.
     """
     known: dict[str, str] = {}
     twice = set()
@@ -189,7 +200,9 @@ def _columns_twice(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator
 
 
 def _known_columns(enrichment: Enrichment, columns: Iterable[str]) -> dict[str, str]:
-    """By their names in lower case. Raises DeclarationError for names that Spark cannot tell apart."""
+    """Returns the columns by their names in lower case. Raises DeclarationError for names that
+    Spark cannot tell apart.
+    """
     known: dict[str, str] = {}
     wrong = []
     for column in columns:
@@ -197,7 +210,8 @@ def _known_columns(enrichment: Enrichment, columns: Iterable[str]) -> dict[str, 
             wrong.append(
                 f"{column!r} means something else to {'Spark' if column == '*' else 'a run'}. Rename the column."
             )
-        for mark, called in ((".", "dot"), ("`", "backtick")):  # Spark's own for a field of a struct, and for quoting
+        # Spark uses them for a field of a struct, and for quoting
+        for mark, called in ((".", "dot"), ("`", "backtick")):
             if mark in column:
                 wrong.append(f"{column!r} has a {called} in its name. Rename the column.")
         if column.lower() in known:
@@ -226,7 +240,7 @@ def _columns_read(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
 
 
 def _columns_kept(enrichment: Enrichment) -> Iterator[str]:
-    """The audit columns, which no input may bring; its source file and row number it may."""
+    """Yields the audit columns, which no input may have, except source file and row number."""
     yield from (column for column in ROW_COLUMNS if column not in SOURCE_IDENTITY)
     for lookup in enrichment.lookups:
         yield from audit_columns(lookup.name)
@@ -247,7 +261,9 @@ def _rename(lookup: Lookup, column: str) -> str:
 
 
 def check_files_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
-    """No column of the day's files has a name that Spark or Tidegate gives to what it knows of each row itself."""
+    """Refuses columns of the day's files with a name that Spark or Tidegate gives to facts about
+    each row.
+    """
     known = {column.lower(): column for column in columns}
     wrong = []
     if enrichment.input.partition.lower() in known:  # the day's folder gives the table its partition column
@@ -268,20 +284,20 @@ def check_event_time(enrichment: Enrichment, schema: pa.Schema) -> None:
         return
     name = next((name for name in schema.names if name.lower() == enrichment.event_time.column.lower()), None)
     if name is None:
-        return  # check_columns says so
+        return  # check_columns reports it
     kind = schema.field(name).type
     if not pa.types.is_timestamp(kind):
         raise DeclarationError(f"{enrichment.name}: event_time: {name!r} is {kind}; it must be a timestamp.")
 
 
 def _check_engine(enrichment: Enrichment, input_day: InputDay, option: str | None) -> None:
-    """Raise DeclarationError for what the chosen engine cannot run."""
+    """Raises DeclarationError for what the chosen engine cannot run."""
     if chosen_engine(option) == LOCAL:
         try:
             check_columns(enrichment, input_day.names)
-        except DeclarationError:  # which was said
+        except DeclarationError:  # already reported
             return
-        from jobs.run.rows.local_rows import LocalRows  # takes pyspark, which checks for Spark go without
+        from jobs.run.rows.local_rows import LocalRows  # imports pyspark, which checks for Spark do not need
 
         LocalRows.of(LocalEngine("check"), enrichment, input_day)
 
@@ -291,7 +307,7 @@ def _check_limits(enrichment: Enrichment) -> None:
         for lookup in enrichment.lookups:
             service_identity(lookup)
     except DeclarationError:
-        return  # a variable is not set, which the check of the service names
+        return  # a variable is not set, which the check of the service reports
     with _naming(enrichment):
         check_limits(enrichment.lookups, tuple((enrichment.name, budget) for budget in enrichment.budget))
 
@@ -309,7 +325,7 @@ def _check_service(enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | 
 
 
 async def check_service(enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | None = None) -> None:
-    """columns: of the input, if it can be read."""
+    """Checks that the service of a lookup can be used. columns: of the input, if it can be read."""
     with _naming(enrichment):
         if lookup.http_service is not None:
             service = lookup.http_service
@@ -368,7 +384,7 @@ async def _reach(service: str, url: str, shown: str, clock: Callable[[], float] 
                 _, writer = await asyncio.open_connection(parts.hostname, port)
         except UnicodeError as error:
             raise DeclarationError(f"service {service}: {shown} has no name of a host: {error}.") from error
-        except OSError as error:  # a time-out and an unknown name are OSErrors too
+        except OSError as error:  # a timeout and an unknown name are OSErrors too
             if attempt == TRIES:
                 seconds = clock() - started
                 what = f"cannot be reached: {error}"

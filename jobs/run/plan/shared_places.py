@@ -1,4 +1,6 @@
-"""Refuses a run whose tasks, on other machines, do not see what the driver writes and reads."""
+"""Refuses a run whose tasks, on other machines, do not see the places that the driver writes and
+reads.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,16 @@ MARK = ".seen-{}"  # a file by which a task knows a folder of the driver's
 
 
 def require_shared_places(engine: Engine, enrichment: Enrichment, input_day: InputDay, *, on_store: bool) -> None:
-    """Have each slot of the executors look at the folders that driver and tasks must share.
+    """Lets each slot of the executors look at the folders that driver and tasks must share.
 
     Args:
         engine: Runs tasks on other machines.
         enrichment: As declared.
         input_day: The files that tasks read.
-        on_store: Tasks write on the store that the table is on.
+        on_store: Tasks write on the store that holds the table.
 
     Raises:
-        DeclarationError: A folder is not shared; it says which, and what to do.
+        DeclarationError: A folder is not shared; the message says which, and what to do.
     """
     folders = _folders(enrichment, on_store=on_store)
     files = {absolute(file): _of_input(file) for file in input_day.files[:1] if not is_url(file)}
@@ -47,7 +49,7 @@ def require_shared_places(engine: Engine, enrichment: Enrichment, input_day: Inp
 
 
 def _folders(enrichment: Enrichment, *, on_store: bool) -> dict[str, str]:
-    """The folders, each with what is wrong where a host does not see it."""
+    """Returns the folders, each with the message for a host that does not see it."""
     found = {}
     table = enrichment.output.path
     if not on_store:

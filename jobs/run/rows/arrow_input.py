@@ -26,11 +26,14 @@ if TYPE_CHECKING:
     from jobs.task.rows.arrow_batches import BatchLayout
 
 CALENDAR = "spark.sql.parquet.datetimeRebaseModeInRead"
-PLAIN = {"comment"}  # a column's metadata that changes no value; others pad texts, or give absent columns a default
+# metadata of a column that changes no value; other metadata pads texts, or gives absent columns a
+# default
+PLAIN = {"comment"}
 
 
 def rows_of_day(enrichment: str, day: InputDay, spark: SparkSession) -> DataFrame:
-    """All rows of a day for Spark: it reads files itself, but those on a store, which Arrow reads in its tasks.
+    """Returns all rows of a day for Spark: Spark reads files on a disk itself; Arrow reads those on
+    a store in Spark's tasks.
 
     Raises:
         DeclarationError: Arrow would read other values from the store than Spark.
@@ -53,18 +56,18 @@ def rows_of_day(enrichment: str, day: InputDay, spark: SparkSession) -> DataFram
 def file_rows(
     prepared: DataFrame, enrichment: Enrichment, layout: BatchLayout, day: InputDay, *, at_most: int
 ) -> FileRows | None:
-    """The rows of `prepared` as tasks read them from the files of the day, value for value.
+    """Returns the rows of `prepared` as tasks read them from the files of the day, value for value.
 
     Args:
         prepared: The rows as Spark reads them, with their keys.
         enrichment: As declared.
         layout: Names the columns of the keys.
-        day: The files that `prepared` is read straight from.
-        at_most: The number of tasks.
+        day: The files from which `prepared` is read directly.
+        at_most: The highest number of tasks.
 
     Returns:
-        None where only Spark can: keys that only Spark evaluates, types that Arrow reads in another
-        way, Spark Connect.
+        None if only Spark can read them: keys that only Spark evaluates, types that Arrow reads
+        differently, Spark Connect.
     """
     on_disk = not is_url(day.files[0])
     if (on_disk and is_remote(prepared.sparkSession)) or not day.same_in_arrow or not _is_plain(prepared, day):
@@ -85,7 +88,7 @@ def _types(prepared: DataFrame, names: Iterable[str]) -> pa.Schema:
 
 
 def _is_plain(prepared: DataFrame, day: InputDay) -> bool:
-    """Whether Spark passes the columns to Arrow as they stand in the files."""
+    """Returns whether Spark passes the columns to Arrow as they stand in the files."""
     fields = [prepared.schema[name] for name in day.names]
     is_dated = any(pa.types.is_temporal(column.kind) for column in day.columns)
     return (

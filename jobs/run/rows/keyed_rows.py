@@ -1,11 +1,13 @@
-"""The rows as the tasks read them: with the identity of each, and the keys of every lookup; and as they write them."""
+"""The rows as the tasks read them, with the identity of each row and the keys of every lookup; and
+as the tasks write them.
+"""
 
 from collections.abc import Sequence
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type
 
@@ -22,7 +24,9 @@ KEY_TYPES = (
 
 
 def with_identity(df: DataFrame, enrichment: Enrichment) -> DataFrame:
-    """Source file and row number of every row; null where `df` is not read from files, but row_id is declared."""
+    """Adds source file and row number to every row; null if `df` is not read from files, but row_id
+    is declared.
+    """
     if set(schema.SOURCE_IDENTITY) <= set(df.columns):
         return df
     try:
@@ -50,7 +54,8 @@ def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLa
     }
     try:
         if not all(named_column(key) for lookup in enrichment.lookups for key in lookup.keys.values()):
-            df.select(*map(F.struct, expressions.values()))  # where nothing may give rows of its own, as explode does
+            # inside a struct, an expression that makes rows, such as explode, is an error
+            df.select(*map(F.struct, expressions.values()))
         keyed = df.withColumns(expressions)
     except AnalysisException as error:
         message = next(line for line in str(error).splitlines() if line.strip())
@@ -60,18 +65,18 @@ def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLa
 
 
 def lay_out_batch(enrichment: Enrichment, columns: Sequence[str]) -> BatchLayout:
-    """Name what a task needs of its rows.
+    """Names what a task needs of its rows.
 
     Args:
         enrichment: As declared.
         columns: Of the rows, without those of the keys.
     """
-    # numbers, because names of lookups and of keys could run into each other
+    # numbers, because names of lookups and of keys could collide
     keys = [
         tuple(f"__key_{place}_{number}" for number in range(len(lookup.keys)))
         for place, lookup in enumerate(enrichment.lookups)
     ]
-    by_lower_name = {column.lower(): column for column in columns}  # Spark does not mind case, Arrow does
+    by_lower_name = {column.lower(): column for column in columns}  # Spark ignores case, Arrow does not
     event_time = enrichment.event_time
     bound = 0 if event_time is None else round(event_time.max_out_of_orderness.total_seconds() * 1000)
     return BatchLayout(
@@ -87,7 +92,7 @@ def lay_out_batch(enrichment: Enrichment, columns: Sequence[str]) -> BatchLayout
 
 
 def check_key_types(enrichment: Enrichment, layout: BatchLayout, types: T.StructType) -> None:
-    """Of every key a text can be made, by which the ledger and the dead letters know it."""
+    """Checks that every key can become a text, which the ledger and the dead letters need."""
     for lookup, columns in zip(enrichment.lookups, layout.keys, strict=True):
         for (name, expression), column in zip(lookup.keys.items(), columns, strict=True):
             kind = types[column].dataType
@@ -107,7 +112,9 @@ def _has_text(kind: T.DataType) -> bool:
 
 
 def written_schema(carried: T.StructType, layout: BatchLayout) -> T.StructType:
-    """Carried columns; per lookup its answers, status and time; then the audit columns: as Assembler writes them."""
+    """Returns carried columns; per lookup its answers, status and time; then the audit columns: as
+    Assembler writes them.
+    """
     known = {field.name: field for field in carried.fields}
     names = [name for name in layout.carried if name not in schema.SOURCE_IDENTITY]
     added = []

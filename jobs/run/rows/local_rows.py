@@ -1,4 +1,4 @@
-"""The rows of a day as the one task of the local engine reads them: by Arrow, without Spark."""
+"""The rows of a day as the only task of the local engine reads them: by Arrow, without Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jobs.input.day import InputDay
     from jobs.task.rows.arrow_batches import BatchLayout
 
-MOST_ROWS = 5_000_000  # whose keys the driver holds
+MOST_ROWS = 5_000_000  # for which the driver can hold the keys
 CURE = "Run it on Spark, the default engine."
 
 
@@ -47,15 +47,16 @@ class LocalRows:
 
     @classmethod
     def of(cls, engine: LocalEngine, enrichment: Enrichment, day: InputDay) -> LocalRows:
-        """Plan how one task reads a day.
+        """Plans how a task reads a day.
 
         Args:
             engine: Runs the task.
-            enrichment: As declared; `preflight` has found nothing wrong.
+            enrichment: As declared; `preflight` has accepted it.
             day: The files, and the types of their columns.
 
         Raises:
-            DeclarationError: The day or the declaration needs Spark; it says which part, and why.
+            DeclarationError: The day or the declaration needs Spark; the message says which part,
+                and why.
         """
         refuse_what_needs_spark(enrichment)
         if day.rows > MOST_ROWS:
@@ -83,12 +84,12 @@ class LocalRows:
 
 
 def engine_for(rows: DataFrame | LocalRows) -> Engine:
-    """The engine whose tasks read these rows."""
+    """Returns the engine whose tasks read these rows."""
     return rows.engine if isinstance(rows, LocalRows) else SparkEngine(rows.sparkSession)
 
 
 def refuse_what_needs_spark(enrichment: Enrichment) -> None:
-    """Raise DeclarationError for a declaration that the local engine cannot run."""
+    """Raises DeclarationError for a declaration that the local engine cannot run."""
     for declared, what in ((enrichment.windows, "windows"), (enrichment.expectations, "expectations")):
         if declared:
             raise DeclarationError(f"{enrichment.name}: {what} need Spark. {CURE}")

@@ -1,8 +1,9 @@
-"""The windows of a day, made from the rows as the run wrote them, by the rules of Flink's WindowOperator.
+"""Makes the windows of a day from the rows as the run wrote them, by the rules of Flink's
+WindowOperator.
 
-A row misses a window if its end - 1 ms + the allowed lateness is at or before the watermark in force as the row
-arrived (jobs/task/windows/arrival.py). Tumbling and sliding windows are columns. Sessions depend on the order of
-arrival, key by key.
+A row misses a window if its end - 1 ms + the allowed lateness is at or before the watermark in
+force when the row arrived (jobs/task/windows/arrival.py). Tumbling and sliding windows are columns.
+Sessions depend on the order of arrival, key by key.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as Over
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -45,7 +46,7 @@ ARRIVED = (  # columns of the rows that Spark gets
 
 
 def write_windows(engine: SparkEngine, facts: DayFacts) -> DayFacts:
-    """Write the declared windows beside the run's files. Returns the facts that name them."""
+    """Writes the declared windows beside the run's files. Returns the facts that name them."""
     if not facts.declared.windows or not facts.files:
         return facts
     folder = below(facts.folder, "windows")
@@ -67,12 +68,12 @@ class WindowedDay:
 
     Attributes:
         engine: Runs the tasks.
-        columns: The published ones, as the files have them.
+        columns: The published columns, as the files have them.
         declared: As the run was declared.
         arrivals: Of the files that hold the rows.
         rows: Their number.
         untimed: Rows of these without an event time.
-        folder: Takes the windows: one that driver and executors share, or the URL of one.
+        folder: Gets the windows: a folder that driver and executors share, or the URL of a folder.
     """
 
     engine: SparkEngine
@@ -93,17 +94,17 @@ class WindowedDay:
         columns: Sequence[str],
         folder: str,
     ) -> WindowedDay:
-        """Have tasks find how the rows of these written files arrived.
+        """Finds in tasks how the rows of these written files arrived.
 
         Args:
             engine: Runs the tasks.
             declared: As the run was declared.
             written: Files with rows.
-            input_files: The files that the rows are from, in the order of arrival.
-            columns: The published ones.
-            folder: Takes the windows.
+            input_files: The files from which the rows come, in the order of arrival.
+            columns: The published columns.
+            folder: Gets the windows.
         """
-        assert declared.event_time is not None  # windows are refused without one
+        assert declared.event_time is not None  # windows are refused without an event time
         there = read_schema(written[0])
         names = {name.lower(): name for name in there.names}
         types = from_arrow_schema(
@@ -118,7 +119,7 @@ class WindowedDay:
 
     @property
     def scratch(self) -> str:
-        """A folder to be deleted when all windows are written."""
+        """A folder that is deleted when all windows are written."""
         return below(self.folder, SCRATCH)
 
     def write(self, window: WindowFacts) -> WrittenWindows:
@@ -141,7 +142,9 @@ class WindowedDay:
         return _fired(inside, window, self.declared.partition)
 
     def write_windowless(self, window: WindowFacts) -> list[tuple[str, int]]:
-        """Have tasks write the rows that are in no window; after its sessions are made. Returns the files and rows."""
+        """Writes in tasks the rows that are in no window, after its sessions are made. Returns the
+        files and rows.
+        """
         dropped = self._dropped_by_sessions(window) if window.kind == "session" else None
         folder, names = below(self.folder, window.name, "dropped"), self.columns.names
 
@@ -150,7 +153,7 @@ class WindowedDay:
 
         parts = [(one, below(folder, f"part-{place}.parquet")) for place, one in enumerate(self.arrivals)]
         listed = [one for one in self._stage.run(write, parts) if one is not None]
-        remove_others(folder, kept=[place for place, _ in listed])  # of a `forget` that was broken off
+        remove_others(folder, kept=[place for place, _ in listed])  # of an interrupted `forget`
         return listed
 
     @property
@@ -158,9 +161,9 @@ class WindowedDay:
         return self.engine.file_stage([one.file for one in self.arrivals])
 
     def _read_timed(self, window: WindowFacts) -> DataFrame:
-        """The rows that have an event time, with the columns that a window needs."""
+        """Reads the rows that have an event time, with the columns that a window needs."""
         sql = window.sql.lower()
-        every = "*" in sql.replace("count(*)", "")  # as in struct(*)
+        every = "*" in sql.replace("count(*)", "")  # for example in struct(*)
         keys = {name.lower() for name in window.key}
         wanted = [
             field
@@ -176,7 +179,7 @@ class WindowedDay:
         return self.engine.spark.range(0, count, 1, count).mapInArrow(read, types)
 
     def _write_frame(self, frame: DataFrame, folder: str) -> list[WrittenFile]:
-        """Have the tasks of a frame write its rows, in place of other files in the folder."""
+        """Writes the rows of a frame in tasks, in place of other files in the folder."""
         files, names = TaskFiles.of(folder, frame.schema, ()), frame.columns
 
         def write(batches: Iterator[pa.RecordBatch], facts: Any) -> Any:
@@ -191,7 +194,7 @@ class WindowedDay:
         added = T.StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in SessionsOfKey.ADDED))
         assert isinstance(added, T.StructType)  # a list of columns always is
 
-        def of_key(rows: pa.Table) -> pa.Table:  # Spark counts the arguments of what it is given
+        def of_key(rows: pa.Table) -> pa.Table:  # Spark counts the arguments of the function
             return sessions(rows)
 
         kinds = T.StructType([*timed.schema.fields, *added.fields])
@@ -200,7 +203,7 @@ class WindowedDay:
         return self._over_files(len(files), rows_of_files([file.place for file in files]), kinds).where(~F.col(DROPPED))
 
     def _dropped_by_sessions(self, window: WindowFacts) -> Numbers:
-        """The rows that sessions dropped, by `name_rows`."""
+        """Returns the rows that sessions dropped, by `name_rows`."""
         files = [file.place for file in files_in(self._folder_of_sessions(window))]
         found = self._stage.run(lambda file, _facts: find_dropped(file), files)
         return np.concatenate([np.zeros(0, np.int64), *found])
@@ -210,7 +213,7 @@ class WindowedDay:
 
 
 def _fixed(timed: DataFrame, window: WindowFacts) -> DataFrame:
-    """Each row once for every window that is open to it."""
+    """Returns each row once for every window that is open to it."""
     size, every = (F.lit(number).cast("bigint") for number in (window.size_ms, window.every_ms))
     last = F.col(TIME) - F.pmod(F.col(TIME), every)
     starts = F.transform(
@@ -250,7 +253,9 @@ def _fired(inside: DataFrame, window: WindowFacts, partition: str) -> DataFrame:
 
 
 def aggregated(rows: DataFrame, window: WindowFacts, partition: str, more: Sequence[str] = ()) -> DataFrame:
-    """The declared aggregates of each window of `rows`. more: columns that tell firings of one window apart."""
+    """Returns the declared aggregates of each window of `rows`. more: columns that distinguish
+    firings of the same window.
+    """
     keys = "".join(f"`{name}`, " for name in window.key)
     others = "".join(f", {name}" for name in more)
     local_start = f"from_utc_timestamp(timestamp_millis({START}), '{window.zone}')"
@@ -264,7 +269,7 @@ def aggregated(rows: DataFrame, window: WindowFacts, partition: str, more: Seque
 
 
 def _literal(sql: str) -> str:
-    """SQL in a text that Spark formats."""
+    """Escapes SQL for a text that Spark formats."""
     return sql.replace("{", "{{").replace("}", "}}")
 
 

@@ -1,10 +1,12 @@
-"""The SQL of the declared windows against the columns that the run will write, before anything is called."""
+"""Checks the SQL of the declared windows against the columns that the run will write, before any
+call.
+"""
 
 from collections.abc import Iterator
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
-from pyspark.sql import types as T  # noqa: N812  # Spark's own name for it
+from pyspark.sql import types as T  # noqa: N812  # Spark's usual alias
 
 from jobs import schema
 from jobs.declare.enrichment import Enrichment, written_columns

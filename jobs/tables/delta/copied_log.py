@@ -130,7 +130,7 @@ def pushed(table: DeltaTable | None) -> Iterator[None]:
 
 
 def commit_on_top(table: DeltaTable | None, commit: Callable[[], Result]) -> Result:
-    """Commit on top of what others commit to the table meanwhile. table: None where the commit
+    """Commits on top of what others commit to the table meanwhile. table: None if the commit
     creates it.
     """
     if table is None:
