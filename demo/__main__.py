@@ -1,11 +1,13 @@
-"""The demo: three real days of New York flights, from raw files to a published table, through Dagster and Spark.
+"""The demo: three real days of New York flights, from raw files to a published table, through
+Dagster and Spark.
 
     python -m demo                           make demo
-    python -m demo --stop-service-at 0.5     the weather service is killed at half of the last day
+    python -m demo --stop-service-at 0.5     kills the weather service at half of the last day
     TIDEGATE_DEMO_STORE=s3 python -m demo    the tables are on an S3 server on loopback
 
-The second day is killed with -9 at half of its rows and started again, and a finished day is run once more with the
-ledger's answers. The demo can be repeated: after a successful one, the next begins with an empty ledger.
+The second day is killed with -9 at half of its rows and started again, and a finished day is run
+again with the ledger's answers. The demo can be repeated: after a successful demo, the next begins
+with an empty ledger.
 """
 
 import argparse
@@ -26,7 +28,9 @@ DAYS = ("2013-01-10", "2013-01-11", "2013-01-12")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo. Exit status: 0 if all days are published, 1 if one is not, 130 after Ctrl-C."""
+    """Runs the demo. Exit status: 0 if all days are published, 1 if any is not, 130 after
+    Ctrl-C.
+    """
     options = _options(arguments)
     days = [day.isoformat() for day in options.days]
     try:
@@ -69,7 +73,7 @@ def _step(number: int, title: str, work: Callable[[], str]) -> None:
 
 
 def check_environment() -> str:
-    """Raise RuntimeError if Java is missing or too old."""
+    """Raises RuntimeError if Java is missing or too old."""
     if missing := java_missing():
         raise RuntimeError(missing)
     return f"Python {sys.version_info.major}.{sys.version_info.minor}, Java and {Path(sys.prefix).name} ready"

@@ -1,6 +1,8 @@
-"""Airflow's web page on the demo's data, with the weather service and the reports beside it, until Ctrl-C.
+"""Serves Airflow's web page on the demo's data, with the weather service and the reports, until
+Ctrl-C.
 
-python -m demo.airflow        make airflow; ports: TIDEGATE_AIRFLOW_PORT, TIDEGATE_REPORTS_PORT, TIDEGATE_WEATHER_PORT
+Run `make airflow` or `python -m demo.airflow`; TIDEGATE_AIRFLOW_PORT, TIDEGATE_REPORTS_PORT and
+TIDEGATE_WEATHER_PORT set the ports.
 """
 
 import json
@@ -22,8 +24,8 @@ from orchestration.common.serving import serve_together
 
 AIRFLOW_PORT = "TIDEGATE_AIRFLOW_PORT"
 BIN = Path(__file__).resolve().parents[1] / ".venv-airflow" / "bin"
-SPARKS = "1"  # at once
-GRACE = 20.0  # s; a task that is ended ends its Spark
+SPARKS = "1"  # that run at once
+GRACE = 20.0  # s; an ended task ends its Spark
 DAG_FILE = '''"""The demo's enrichments, as Airflow DAGs."""
 
 from tidegate_airflow import dags_of
@@ -64,7 +66,9 @@ def main() -> int:
 
 
 def airflow_environment(home: Path, port: str) -> dict[str, str]:
-    """Airflow for one person on one machine: its page on loopback, without a login."""
+    """Returns the environment of an Airflow for a single person on this machine: its page on
+    loopback, without a login.
+    """
     return {
         "AIRFLOW_HOME": str(home.resolve()),
         "PATH": os.pathsep.join([str(BIN), os.environ["PATH"]]),  # its commands start `airflow` by name

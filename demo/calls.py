@@ -1,4 +1,4 @@
-"""The weather service's log of its calls, and reference counts from it."""
+"""Reads the weather service's log of its calls, and computes reference counts from it."""
 
 import json
 from collections import Counter
@@ -14,7 +14,7 @@ Outcome = Literal["ok", "miss", "gone"] | Fault  # gone: the client left first, 
 
 @dataclass(frozen=True)
 class Call:
-    """One line of the log. Times are seconds since the epoch by a monotonic clock."""
+    """A line of the log. Times are seconds since the epoch by a monotonic clock."""
 
     t_start: float
     t_end: float
@@ -22,7 +22,7 @@ class Call:
     moment: str
     attempt: int  # of this key since the service started, from 1
     outcome: Outcome
-    in_flight: int  # running calls when this one began, itself included
+    in_flight: int  # running calls when this call began, itself included
 
     @property
     def key(self) -> str:
@@ -63,7 +63,7 @@ class Tally:
 
     @property
     def asked_twice(self) -> int:
-        """Calls that repeat one without a fault, which a paid service would bill again."""
+        """Repeated calls after a call without a fault, which a paid service would bill again."""
         return sum(max(times - 1, 0) for times in self._faultless.values())
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""The demo's crash: a day killed with -9 in the middle and started again, and the same for a hand-written gather."""
+"""The demo's crash: kills a day with -9 in the middle and starts it again, and does the same to a
+hand-written gather.
+"""
 
 import os
 import signal

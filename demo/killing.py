@@ -6,9 +6,10 @@ import psutil
 
 
 def kill_tree(pid: int) -> int:
-    """Kill the process `pid` and all its descendants. Returns their number; none is left on return.
+    """Kills the process `pid` and all its descendants. Returns their number; all have ended on
+    return.
 
-    All are stopped before the first is killed, so that none reacts to another one's death.
+    All are stopped before the first is killed, so that none reacts to another's death.
     """
     tree: list[psutil.Process] = []
     with contextlib.suppress(psutil.NoSuchProcess):

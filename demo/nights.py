@@ -1,4 +1,4 @@
-"""Runs the demo's days like the nightly job: one process of Dagster, watched from outside."""
+"""Runs the demo's days like the nightly job: in a Dagster process, watched from outside."""
 
 import contextlib
 import json
@@ -16,12 +16,14 @@ from jobs.tables.records import run_records
 from orchestration.dagster.home import dagster_home
 from orchestration.dagster.outcome import Outcome
 
-GRACE = 30.0  # s; the run stops its Spark first
+GRACE = 30.0  # s, in which the run stops its Spark
 LOOK_EVERY = 0.1  # s
 
 
 def find_record(outcome: Outcome, enrichment: str) -> DayRecord | None:
-    """The record of this run, if it exists; a retry by Dagster has the run's id and a number."""
+    """Returns the record of this run, if it exists; a retry by Dagster has the run's id and a
+    number.
+    """
     of_day = run_records.load(enrichment, outcome.day)
     return next((record for record in reversed(of_day) if record.facts.run_id.startswith(outcome.run_id)), None)
 
@@ -35,9 +37,10 @@ class Nights:
         self.log = home / "demo.log"
 
     def run(self, days: Sequence[str], watch: Callable[[str, Mapping[str, Any] | None], bool]) -> list[Outcome]:
-        """Run the days and report the current day's progress to `watch`, until all are done or one failed.
+        """Runs the days and reports the current day's progress to `watch`, until all are done or a
+        day failed.
 
-        If `watch` returns True, kill Dagster, Spark and its workers with -9, as by a power cut.
+        If `watch` returns True, kills Dagster, Spark and its workers with -9, as a power cut would.
         """
         self._outcomes.unlink(missing_ok=True)
         for day in days:

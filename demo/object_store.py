@@ -1,4 +1,6 @@
-"""The demo on an object store: an S3 server on loopback (moto's), which has the tables for as long as it runs."""
+"""The demo on an object store: an S3 server on loopback (moto's), which holds the tables while it
+runs.
+"""
 
 import contextlib
 import os
@@ -32,7 +34,9 @@ def run_on_store(arguments: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def s3_server(output: IO[bytes] | int = subprocess.DEVNULL) -> Iterator[str]:
-    """The address of a server, for the block. output: takes its log. Raises RuntimeError if it does not start."""
+    """Yields the address of a running server. output: gets its log. Raises RuntimeError if it does
+    not start.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,4 +1,6 @@
-"""The steps of the demo: nightly runs, one day killed in the middle and started again, a finished day run once more."""
+"""The steps of the demo: nightly runs, a day killed in the middle and started again, a finished day
+run again.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +25,7 @@ LEGEND = """\
 
 
 def heading(number: int, title: str) -> str:
-    """What stands before a step's line; nothing but room where the step goes on."""
+    """Returns the beginning of a step's line; only spaces if the step continues."""
     return f"[{number}/5] {title:<14}" if title else " " * 20
 
 

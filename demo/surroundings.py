@@ -1,4 +1,6 @@
-"""The demo's environment of the flights enrichment: sample data, the weather service, the planes' database."""
+"""The surroundings of the flights enrichment in the demo: sample data, the weather service, the
+planes' database.
+"""
 
 import math
 import shutil

@@ -1,4 +1,6 @@
-"""The table at the end of the demo, and the calls by two counts: the service's log and Tidegate's audit columns."""
+"""The table at the end of the demo, and the calls by two counts: the service's log and Tidegate's
+audit columns.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -58,7 +60,7 @@ def _line(record: DayRecord, lookup: LookupMetrics, outcomes: Iterable[str], *, 
 
 
 def checks_in_words(record: DayRecord) -> str:
-    """`18 passed`, or with other results `16 passed, 1 failed, 1 not run`."""
+    """Returns `18 passed`, or with other results `16 passed, 1 failed, 1 not run`."""
     counts = Counter(verdict.status for verdict in record.verdicts)
     return ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.most_common()) or "none ran"
 

@@ -1,11 +1,12 @@
-"""One lookup for each record against a real database, three ways: one by one, with a pool of threads, asynchronously.
+"""Makes a lookup per record in a real database in three ways: one after the other, with a pool of
+threads, asynchronously.
 
-python -m demo.three_ways
-python -m demo.three_ways --postgres postgresql://me:secret@127.0.0.1/test
+    python -m demo.three_ways
+    python -m demo.three_ways --postgres postgresql://me:secret@127.0.0.1/test
 
-Prints the time of each way and a picture of the calls in flight over time. The asynchronous way is the operator of
-asyncio_core, which Spark tasks run too. Each lookup waits in the database: SQLite's by a function of ours, as it has
-none, PostgreSQL's by pg_sleep.
+Prints the time of each way and a picture of the calls in flight over time. The asynchronous way is
+the operator of asyncio_core, which Spark tasks run too. Each lookup waits in the database: in
+PostgreSQL by pg_sleep, in SQLite, which has no such function, by a function of ours.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from asyncio_core import AsyncFunction, StreamRecord, ordered_wait
 RECORDS, AT_ONCE = 60, 12
 COLUMNS = 60  # of the picture: the time of the slowest way
 LEVELS = " ▁▂▃▄▅▆▇█"
-LIMIT = 30.0  # s for one lookup
+LIMIT = 30.0  # s for a lookup
 NAMES = sa.table("three_ways", sa.column("id", sa.Integer), sa.column("name", sa.Text))
 CREATE = "CREATE TABLE IF NOT EXISTS three_ways (id INTEGER PRIMARY KEY, name TEXT)"
 Calls = list[tuple[float, float]]  # start and end of each, s
@@ -35,7 +36,9 @@ Calls = list[tuple[float, float]]  # start and end of each, s
 
 @dataclass(frozen=True)
 class Database:
-    """A real database. drivers: that blocks, and the asynchronous one. pause: SQL that waits for :ms milliseconds."""
+    """A real database. drivers: the blocking driver, and the asynchronous driver. pause: SQL that
+    waits for :ms milliseconds.
+    """
 
     title: str
     url: str
@@ -81,7 +84,7 @@ def postgres(url: str) -> Database:
 
 
 def _with_pause(engine: sa.Engine) -> None:
-    """Give SQLite's connections the function that PostgreSQL has."""
+    """Gives SQLite's connections the function that PostgreSQL has."""
 
     def add(connection: Any, _record: Any) -> None:
         connection.create_function("pause", 1, lambda ms: time.sleep(ms / 1000))
@@ -91,7 +94,7 @@ def _with_pause(engine: sa.Engine) -> None:
 
 
 def parameters(record: int) -> dict[str, int]:
-    """Of the question for a record; the database takes 10, 20 or 30 ms."""
+    """Returns the parameters of the query for a record; the database takes 10, 20 or 30 ms."""
     return {"id": record, "ms": 10 * (record % 3 + 1)}
 
 
@@ -112,7 +115,7 @@ def in_flight(calls: Calls, moment: float) -> int:
 
 
 def one_by_one(database: Database, records: int) -> Way:
-    """Each call waits for the one before."""
+    """Makes each call after the call before it."""
     calls: Calls = []
     engine = database.engine()
     began = time.monotonic()

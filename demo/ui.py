@@ -1,6 +1,7 @@
-"""Dagster's web page on the demo's data, with the weather service and the reports beside it, until Ctrl-C.
+"""Serves Dagster's web page on the demo's data, with the weather service and the reports, until
+Ctrl-C.
 
-python -m demo.ui        make ui; the port of the weather service: TIDEGATE_WEATHER_PORT
+Run `make ui` or `python -m demo.ui`; TIDEGATE_WEATHER_PORT sets the port of the weather service.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The progress line of a running day, and the kill of the service or the run in the middle."""
+"""Shows the progress line of a running day, and kills the service or the run in the middle."""
 
 import sys
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ AFTER_THE_ROWS = {"written": "checks", "checked": "publishing"}
 class Watch:
     """Receives the progress of the current day a few times a second.
 
-    In a terminal it updates one line per day; elsewhere it prints a line at the end of each day.
+    In a terminal it updates a line per day; elsewhere it prints a line at the end of each day.
     """
 
     heading: str  # printed before the first day
@@ -33,7 +33,7 @@ class Watch:
         self._moves = sys.stdout.isatty()
 
     def __call__(self, day: str, event: Mapping[str, Any] | None) -> bool:
-        """Update the line; True if the run should be killed now."""
+        """Updates the line; returns True if the run should be killed now."""
         if day != self._day:
             self.end()
             self._day, self._progress = day, {}

@@ -1,13 +1,14 @@
 """The demo's slow outside service: the real hourly weather of New York's airports, over HTTP.
 
-    GET /v1/{origin}/{moment}    UTC, as 2013-01-10T05:15:00Z: 200 with the weather of that hour, 404 when there is none
-    GET /_stats                counts of the calls so far
+    GET /v1/{origin}/{moment}    UTC, as 2013-01-10T05:15:00Z: 200 with that hour's weather, or 404
+    GET /_stats                  counts of the calls so far
 
     python -m demo.weather_service --data data/demo --log data/demo/weather_calls.jsonl
 
-A call takes the latency of its key, and may meet a fault (`demo.draws`). It is one line of the log (`demo.calls`),
-written when it ends and before its answer leaves: so every received answer is in it. Calls that run when the
-service is killed with -9 were not answered and are not in the log. `running` starts the service for a test or a demo.
+A call takes the latency of its key, and may meet a fault (`demo.draws`). It writes a line of the
+log (`demo.calls`) when it ends and before its answer leaves, so every received answer is in the
+log. Calls that run when the service is killed with -9 are not answered and not in the log.
+`running` starts the service for a test or a demo.
 """
 
 import argparse
@@ -37,12 +38,14 @@ from demo.draws import Fault, Faults, latency
 
 MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d):[0-5]\d:[0-5]\dZ", re.ASCII)
 RETRY_AFTER_S = 1
-GRACE_S = 0.5  # for running calls at SIGTERM; longer ones are cut off
+GRACE_S = 0.5  # for running calls at SIGTERM; longer calls are cut off
 
 
-# -- the server --------------------------------------------------------------------------------------------------------
+# -- the server ------------------------------------------------------------------------------------
 class Server:
-    """Answers from `answers` (JSON by origin and hour), one log line per call; scale multiplies every latency."""
+    """Answers from `answers` (JSON by origin and hour), with a log line per call; scale multiplies
+    every latency.
+    """
 
     def __init__(
         self, answers: Mapping[str, Mapping[str, Any]], log: TextIO, *, seed: int, scale: float, faults: Faults
@@ -124,14 +127,15 @@ def _nested(
     return {**row, "wind": {"speed": wind_speed_ms, "gust": wind_gust_ms, "direction": wind_direction_deg}}
 
 
-# -- the program -------------------------------------------------------------------------------------------------------
+# -- the program -----------------------------------------------------------------------------------
 async def _serve_until_stopped(server: Server, port: int, *, lifeline: bool) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     if lifeline:
-        loop.add_reader(sys.stdin.fileno(), stopped.set)  # nothing is written there: it becomes readable when it closes
+        # it becomes readable when it closes, as nothing is written to it
+        loop.add_reader(sys.stdin.fileno(), stopped.set)
     runner = web.AppRunner(server.application(), access_log=None, handler_cancellation=True, shutdown_timeout=GRACE_S)
     await runner.setup()
     try:
@@ -184,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-# -- for tests and demos -----------------------------------------------------------------------------------------------
+# -- for tests and demos ---------------------------------------------------------------------------
 class WeatherService:
     def __init__(
         self, data: Path, log: Path, *, port: int = 0, faults: str = "none", scale: float = 1.0, seed: int = 0
@@ -211,18 +215,18 @@ class WeatherService:
         self._port = int(ready.rpartition(":")[2])
 
     def stop(self) -> int:
-        """End it by SIGTERM and return its exit code; idempotent."""
+        """Ends the service by SIGTERM and returns its exit code; idempotent."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> int:
-        """End it by SIGKILL, with its running calls."""
+        """Ends the service by SIGKILL, with its running calls."""
         return self._end(signal.SIGKILL)
 
     def calls(self) -> tuple[Call, ...]:
         return read(self.log_path) if self.log_path.exists() else ()
 
     def stats(self) -> dict[str, Any]:
-        with urllib.request.urlopen(f"{self.url}/_stats", timeout=10) as response:  # noqa: S310 - our own address
+        with urllib.request.urlopen(f"{self.url}/_stats", timeout=10) as response:  # noqa: S310 - our address
             return cast("dict[str, Any]", json.load(response))
 
     def _end(self, number: signal.Signals) -> int:
@@ -240,9 +244,10 @@ class WeatherService:
 def running(
     data: Path, log: Path, *, port: int = 0, faults: str = "none", scale: float = 1.0, seed: int = 0
 ) -> Iterator[WeatherService]:
-    """Run the service for the block.
+    """Runs the service for the block.
 
-    `data` is the folder of weather.parquet; faults and scale are those of the command line, except that faults are off.
+    `data` is the folder of weather.parquet; faults and scale are those of the command line, except
+    that faults are off.
     """
     service = WeatherService(data, log, port=port, faults=faults, scale=scale, seed=seed)
     service.start()

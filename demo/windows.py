@@ -1,6 +1,7 @@
-"""Nine events, one of them late, in windows of five seconds: what Flink's printed, and what Tidegate makes of them.
+"""Puts nine events, one of them late, into windows of five seconds, and compares Tidegate's windows
+with those that Flink printed.
 
-python -m demo.windows
+    python -m demo.windows
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Each flight, with the weather at its origin and the plane that flew it."""
+"""Enriches each flight with the weather at its origin and the plane that flew it."""
 
 import os
 from datetime import timedelta

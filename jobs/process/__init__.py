@@ -1,1 +1,1 @@
-"""The program as a process: the life of a day, spark-submit, and the guard over it."""
+"""The processes of a program: the life of a day, spark-submit, and the guard over it."""

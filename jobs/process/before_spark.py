@@ -1,5 +1,5 @@
-"""What is known of a run before Spark starts: tables of which nothing changed, the changed rows of others, and whether
-the run is short.
+"""Finds out before Spark starts which tables did not change, which rows of the others changed, and
+whether the run is short.
 """
 
 from __future__ import annotations
@@ -25,19 +25,24 @@ FEW_ROWS = 20_000
 
 @dataclass(frozen=True)
 class BeforeSpark:
-    """Of one run. changed: by day, what the Spark program need not find again."""
+    """What is known of a run before Spark starts. changed: by day, the changed rows, which the
+    Spark program need not find again.
+    """
 
     enrichment: Enrichment
     ignore_ttl: bool
     changed: dict[str, ChangedRows] = field(default_factory=dict)
 
     def unchanged_record(self, day: str) -> DayRecord | None:
-        """The record of a table without days of which the run would change no row; else None."""
+        """Returns the record of a table without days if the run would change no row of it; else
+        None.
+        """
         if not self.enrichment.input.only_changed:
             return None
-        from jobs.run.changes.changed_rows import compare  # loads Arrow, which other runs do beside Spark's start
+        # imports Arrow, which other runs do while Spark starts
+        from jobs.run.changes.changed_rows import compare
 
-        with contextlib.suppress(TidegateError):  # the Spark program says so
+        with contextlib.suppress(TidegateError):  # the Spark program reports the error
             found = compare(self.enrichment, day, ignore_ttl=self.ignore_ttl)
             if isinstance(found, DayRecord):
                 return found
@@ -45,7 +50,7 @@ class BeforeSpark:
         return None
 
     def is_short(self, days: Sequence[str]) -> bool:
-        """Whether the run is known to have few rows."""
+        """Returns whether the run is known to have few rows."""
         if self.enrichment.input.only_changed:
             rows = [self.changed[day].input_day.rows for day in days if day in self.changed]
             return len(rows) == len(days) and sum(rows) <= FEW_ROWS
@@ -54,7 +59,7 @@ class BeforeSpark:
 
     @contextlib.contextmanager
     def handed_over(self) -> Iterator[list[str]]:
-        """Options by which the Spark program finds what changed; for one `with`."""
+        """Yields options by which the Spark program finds the changed rows."""
         if not self.changed:
             yield []
             return

@@ -1,4 +1,4 @@
-"""What happens to days while they are run, as plain data: stages, outcomes and warnings."""
+"""The events of days while they run, as plain data: stages, outcomes and warnings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,9 @@ PUBLISHED, FAILED, NOT_STARTED = "published", "failed", "not started"
 
 @dataclass(frozen=True)
 class DayStage:
-    """What a day is doing: an event of its Spark program, or one of the pipeline, `starting` or `deciding`."""
+    """A stage of a day: an event of its Spark program, or of the pipeline, `starting` or
+    `deciding`.
+    """
 
     day: str
     run_id: str
@@ -21,17 +23,17 @@ class DayStage:
 
 @dataclass(frozen=True)
 class DayOutcome:
-    """What came of one run of one day. record is None when the day was not written.
+    """The result of a run of a day. record is None when the day was not written.
 
-    crashed: the program was killed or broke off, so that the same again may go well. no_input: the day has no file of
-    input, and nothing need be wrong. progress: the last of its events of this kind. summaries: rows of each that was
-    made. unmade: summary and why it is not made.
+    crashed: the program was killed or broke off, so that another try may succeed. no_input: the day
+    has no input file, which need not be an error. progress: its last progress event. summaries:
+    number of rows of each summary that was made. unmade: summary and why it is not made.
     """
 
     day: str
     run_id: str
     state: str  # published, held back, failed, not started, or stopped: and by what (errors.RunStopped)
-    reason: str  # one sentence; empty for a published day
+    reason: str  # a sentence; empty for a published day
     record: DayRecord | None = None
     code: int = 0  # exit status of the Spark program, as far as the day is concerned
     next_step: str = ""  # of a day that was not written
@@ -40,7 +42,7 @@ class DayOutcome:
     progress: Mapping[str, Any] | None = None
     summaries: Mapping[str, int] = field(default_factory=dict)
     unmade: tuple[tuple[str, str], ...] = ()
-    warnings: tuple[str, ...] = ()  # sentences: what went wrong beside the day, and changes nothing of its state
+    warnings: tuple[str, ...] = ()  # sentences about failures that do not change the day's state
 
     @property
     def is_published(self) -> bool:
@@ -49,7 +51,9 @@ class DayOutcome:
 
 @dataclass(frozen=True)
 class DaysWarning:
-    """What went wrong beside the days, and changes nothing of their states; in a sentence. day: the last of them."""
+    """A sentence about a failure that does not change the days' states. day: the last of the
+    days.
+    """
 
     day: str
     sentence: str

@@ -1,7 +1,9 @@
-"""Days from their declaration to their readers: enriched and checked by Spark, then published, or held back.
+"""Takes days from their declaration to their readers: Spark enriches and checks them, then they are
+published or held back.
 
-The commands and Dagster run every day through here: one, or several in one Spark application, published in their
-order. What happens comes as events, which are plain data. Checks and reports come from outside, as `Quality`.
+The commands and Dagster run every day through here: a single day, or several in a Spark
+application, published in their order. The run's events are plain data. Checks and reports come from
+outside, as `Quality`.
 """
 
 import contextlib
@@ -31,18 +33,20 @@ from jobs.tables.records import run_records
 from jobs.tables.records.killed_runs import remove_files_of_killed
 from jobs.wording import one_line
 
-LOOK_EVERY = 0.05  # s; between two looks at what the Spark program says
-LAST_WORDS = ("checked", "stopped", "failed")  # kinds of the event after which the program says no more of the day
+LOOK_EVERY = 0.05  # s between two looks at the events of the Spark program
+LAST_WORDS = ("checked", "stopped", "failed")  # kinds of the program's last event of a day
 
 
 @dataclass(frozen=True, kw_only=True)
 class DayPipeline:
-    """How the days of one enrichment are run.
+    """Runs the days of an enrichment.
 
     Args:
         reference: module:name, by which the Spark program finds the enrichment.
-        wait: s, for other runs of the days that are ending; of all days together.
-        advise: Completes the outcome of a day that was not written: `next_step`, and where it differs the state.
+        wait: How long to wait for other runs of the days that are ending, in s; for all days
+            together.
+        advise: Completes the outcome of a day that was not written: `next_step`, and the state if
+            it differs.
     """
 
     reference: str
@@ -53,11 +57,17 @@ class DayPipeline:
     advise: Callable[[DayOutcome], DayOutcome] | None = None
 
     def run(self, days: Sequence[str], options: DayOptions | None = None, *, run_id: str = "") -> Generator[DayEvent]:
-        """Run the days in one Spark application, in the order given. A day that fails leaves the others.
+        """Runs the days in a single Spark application, in the given order. A failed day does not
+        affect the others.
 
-        What ends the application (a service that is down, a crash) ends the run: days after it have no outcome. Killed
-        at any moment, readers keep what they had; the same again takes what was answered from the ledger. Closing the
-        iterator ends Spark. run_id: by default a new one; of several days each gets one of its own, made from it.
+        Whatever ends the application (a service that is down, a crash) ends the run: later days
+        have no outcome. After a kill at any moment readers keep what they had, and the same command
+        takes the answers so far from the ledger. Closing the iterator ends Spark.
+
+        Args:
+            days: The days.
+            options: How they are run.
+            run_id: By default a new id; of several days each gets an id made from it.
 
         Raises:
             DeclarationError: The verdicts or the report could not be stored; nothing was started.
@@ -72,7 +82,8 @@ class DayPipeline:
             yield DaysWarning(days[-1], why)
 
     def record(self, outcome: DayOutcome, began: str) -> DayOutcome:
-        """Keep how a run ended that wrote no files, for the report; with a warning where that cannot be kept.
+        """Records for the report how a run ended that wrote no files; adds a warning if that cannot
+        be recorded.
 
         began: when the run began, ISO 8601.
         """
@@ -91,7 +102,7 @@ class DayPipeline:
         return replace(outcome, warnings=(*outcome.warnings, warning)) if warning else outcome
 
     def render(self) -> str:
-        """Draw the report anew. Returns why it could not be written, in a sentence; else empty."""
+        """Renders the report. Returns why it could not be written, in a sentence; else empty."""
         name, table = self.enrichment.name, self.enrichment.output.path
         return or_warning(lambda: render_report(self.quality, name, table), "its report is not written")
 
@@ -104,7 +115,7 @@ class _Run:
         self._run_id = run_id
         self._ids = run_ids(run_id, days)
         self._leases: dict[str, Lease] = {}
-        self._progress: dict[str, Mapping[str, Any]] = {}  # the last of each day
+        self._progress: dict[str, Mapping[str, Any]] = {}  # the last progress of each day
         self._code: int | None = None  # exit status of the Spark program
         self._began = now()
         self._before = BeforeSpark(pipeline.enrichment, ignore_ttl="--ignore-ttl" in options.program)
@@ -125,14 +136,18 @@ class _Run:
                 yield from refused
 
     def _see_earlier_runs(self) -> None:
-        """Bring the records of runs on other machines, and remove what killed runs of these days left."""
+        """Fetches the records of runs on other machines, and removes what killed runs of these days
+        left.
+        """
         table = self._pipeline.enrichment.output.path
         run_records.fetch(self._name, table)
         for lease in self._leases.values():
             remove_files_of_killed(self._name, table, lease)
 
     def _lease(self, held: contextlib.ExitStack) -> list[DayOutcome]:
-        """Take every day that no other run has, until the end of the run. Returns what came of the others."""
+        """Leases every day that no other run has, until the end of the run. Returns the outcomes of
+        the other days.
+        """
         refused = []
         until = time.monotonic() + self._pipeline.wait
         for day, run_id in self._ids.items():
@@ -143,25 +158,27 @@ class _Run:
                 )
             except DayTaken as taken:
                 refused.append(self._unwritten(DayOutcome(day, run_id, NOT_STARTED, str(taken), code=FAILED_STATUS)))
-            except DeclarationError as error:  # as where the table's folder may not be written
+            except DeclarationError as error:  # for example if the table's folder is read-only
                 refused.append(self._unwritten(DayOutcome(day, run_id, FAILED, str(error), code=WRONG)))
             if refused and self._options.until_red:
                 break
         return refused
 
     def _unchanged(self) -> Iterator[DayOutcome]:
-        """What came of the tables without days of which a run would change no row: Spark is not started for them."""
+        """Yields the outcomes of the tables without days of which a run would change no row: Spark
+        is not started for them.
+        """
         for day in [*self._leases]:
             record = self._before.unchanged_record(day)
             if record is not None:
-                del self._leases[day]  # and held until the end
+                del self._leases[day]  # no longer run, but held until the end
                 yield DayOutcome(day, self._ids[day], record.state, "", record)
 
     def _with_spark(self) -> Iterator[DayEvent]:
         days = list(self._leases)
         log = self._log(days[0])
         for day in days:
-            run_records.progress_file(self._name, day).unlink(missing_ok=True)  # that of an earlier run
+            run_records.progress_file(self._name, day).unlink(missing_ok=True)  # of an earlier run
         yield DayStage(
             days[0], self._ids[days[0]], "starting", {"log": str(log), "engine": self._pipeline.submit.engine}
         )
@@ -177,9 +194,9 @@ class _Run:
                 leases=list(self._leases.values()),
             ) as wait,
         ):
-            from jobs.tables import publishing  # noqa: F401  # loads Delta while Spark starts, not once a day is checked
+            from jobs.tables import publishing  # noqa: F401  # imports Delta while Spark starts, not after the checks
 
-            named_cause = False  # whether Spark's last word was of a day that it did not write
+            named_cause = False  # whether Spark's last event was about a day that it did not write
             for day in days:
                 yield from self._stages(day, wait)
                 event = self._last_event(day)
@@ -204,7 +221,9 @@ class _Run:
         return ["--checks", self._pipeline.quality.checks, *several, *until_red, *self._options.program]
 
     def _stages(self, day: str, wait: WaitForEnd) -> Iterator[DayStage]:
-        """What Spark says of the day, as it says it, up to its last word of the day or its end."""
+        """Yields Spark's events of the day as they come, up to its last event of the day or its
+        end.
+        """
         last: dict[str, Any] = {}
         while True:
             if self._code is None:
@@ -234,7 +253,7 @@ class _Run:
         return run_records.spark_log(self._name, day, self._ids[day])
 
     def _link_log(self, day: str) -> None:
-        """One Spark, one log: the days after the first link it."""
+        """Links the log of a later day to that of the first, because the days share a Spark."""
         first, own = self._log(next(iter(self._leases))), self._log(day)
         if own != first:
             own.parent.mkdir(parents=True, exist_ok=True)
@@ -243,7 +262,7 @@ class _Run:
 
     def _deciding(self, day: str) -> DayStage:
         record = run_records.of_run(self._name, day, self._ids[day])
-        assert record is not None  # Spark saves it before it says that the day is checked
+        assert record is not None  # Spark saves it before it reports the day as checked
         held_back = any(verdict.holds_back for verdict in record.verdicts)
         return DayStage(day, self._ids[day], "deciding", {"record": record, "held_back": held_back})
 
@@ -257,7 +276,9 @@ class _Run:
         return self._summarized(outcome) if outcome.is_published and self._options.summaries else outcome
 
     def _summarized(self, outcome: DayOutcome) -> DayOutcome:
-        """With its windows and summaries. One that cannot be made is named; the day is published."""
+        """Returns the outcome with its windows and summaries. It names those that cannot be made;
+        the day stays published.
+        """
         from jobs.tables.derived.summaries import summarize
         from jobs.tables.derived.window_tables import publish_windows
 
@@ -272,7 +293,7 @@ class _Run:
                     if isinstance(summary, Window)
                     else summarize(enrichment, summary, outcome.day)
                 )
-            except Exception as error:  # noqa: BLE001  # whatever a query says: the next day waits
+            except Exception as error:  # noqa: BLE001  # no error of a query may stop the next day
                 unmade.append((summary.name, one_line(str(error))))
         return replace(outcome, summaries=made, unmade=tuple(unmade))
 
@@ -283,7 +304,9 @@ class _Run:
         return self._unwritten(replace(outcome, progress=self._progress.get(day)))
 
     def _broken_off(self, day: str, result: ProgramResult) -> DayOutcome:
-        """Spark ended before its last word of the day: by a crash, or before it could say anything."""
+        """Returns the outcome of a day whose Spark ended before its last event: by a crash, or
+        before it could report anything.
+        """
         self._link_log(day)
         outcome = DayOutcome(day, self._ids[day], FAILED, result.reason, code=result.code, crashed=result.crashed)
         return self._unwritten(replace(outcome, progress=self._progress.get(day)))
@@ -298,10 +321,10 @@ class _Run:
 
 
 def run_ids(run_id: str, days: Sequence[str]) -> dict[str, str]:
-    """The run of each day: of several days, one of its own."""
+    """Returns the run id of each day; several days each get a separate id."""
     return {day: day_run_id(run_id, day) if len(days) > 1 else run_id for day in days}
 
 
 def now() -> str:
-    """This moment as records have it: ISO 8601, UTC."""
+    """Returns the current time as in records: ISO 8601, UTC."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")

@@ -1,6 +1,6 @@
-"""The program of a day as a fork of this process, whose imports it need not repeat.
+"""Runs the program of a day as a fork of this process, whose imports it need not repeat.
 
-Half the CPU of a small day is imports, of which a program that is started anew makes most a second time.
+Imports take half the CPU of a small day, and a newly started program repeats most of them.
 """
 
 from __future__ import annotations
@@ -23,26 +23,32 @@ from jobs.process.process_guard import die_with_parent
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
 
-WaitForEnd = Callable[[float | None], int | None]  # waits so many s, or to the end; exit status, None while it runs
+# waits so many s, or to the end; returns the exit status, None while it runs
+WaitForEnd = Callable[[float | None], int | None]
 STOCK = (HttpLookup, SqlLookup)  # their calls run no code of the user
-M_TRIM_THRESHOLD, TRIM_AT = -1, 1 << 20  # of mallopt; as MALLOC_TRIM_THRESHOLD_ in GIVING_BACK
+M_TRIM_THRESHOLD, TRIM_AT = -1, 1 << 20  # of mallopt; like MALLOC_TRIM_THRESHOLD_ in GIVING_BACK
 
 
 def runs_our_code(enrichment: Enrichment) -> bool:
-    """Whether no lookup runs code of the user, which a fork or an Arrow without pandas may surprise."""
+    """Returns whether no lookup runs the user's code, which may not expect a fork or an Arrow
+    without pandas.
+    """
     return all(type(lookup) in STOCK for lookup in enrichment.lookups)
 
 
 def can_fork() -> bool:
-    """Whether a fork is safe now: there is no other thread, and no runtime of deltalake, which a fork breaks."""
+    """Returns whether a fork is safe now: there is no other thread, and no runtime of deltalake,
+    which a fork breaks.
+    """
     return sys.platform == "linux" and threading.active_count() == 1 and "deltalake" not in sys.modules
 
 
 def spare_pandas() -> None:
-    """Keep Arrow from importing pandas for its first array: 0.3 s, for objects that nobody here gives to it.
+    """Keeps Arrow from importing pandas for its first array: 0.3 s, for objects that nobody here
+    passes to it.
 
-    `to_pandas` works all the same. Only for a process that runs our code alone: where somebody imports pandas later,
-    Arrow reads its objects as it reads unknown ones.
+    `to_pandas` still works. Only for a process that runs nothing but our code: if pandas is
+    imported later, Arrow reads its objects like unknown objects.
     """
     if "pandas" in sys.modules:
         return
@@ -69,15 +75,16 @@ def forked(
     environment: Mapping[str, str],
     grace: float,
 ) -> Iterator[WaitForEnd]:
-    """Run a program in a fork of this process.
+    """Runs a program in a fork of this process.
 
-    It is waited for at the end, and ended first when the body raises. It ends with this process.
+    The exit waits for the program, and ends it first if the body raises. The program ends with this
+    process.
 
     Args:
         program: Returns its exit status.
         arguments: Of the program.
-        output: Takes what it prints.
-        environment: Its variables on top of ours.
+        output: Gets its output.
+        environment: Variables added to ours.
         grace: Seconds between SIGTERM and SIGKILL.
 
     Yields:
@@ -108,12 +115,12 @@ def _run(
     program: Callable[[list[str]], int], arguments: list[str], output: int, environment: Mapping[str, str], parent: int
 ) -> None:
     die_with_parent()
-    if os.getppid() != parent:  # it died before the kernel knew that we care
+    if os.getppid() != parent:  # the parent died before the call above
         return
-    os.setsid()  # a Ctrl-C in the terminal is for the parent, which ends us
+    os.setsid()  # a Ctrl-C in the terminal goes to the parent, which ends us
     for stream in (sys.stdout, sys.stderr):
         os.dup2(output, stream.fileno())
     os.environ.update(environment)
-    pa.set_memory_pool(pa.system_memory_pool())  # as GIVING_BACK has it for a program that is started anew
+    pa.set_memory_pool(pa.system_memory_pool())  # as GIVING_BACK sets it for a newly started program
     ctypes.CDLL(None).mallopt(M_TRIM_THRESHOLD, TRIM_AT)
     sys.exit(program(arguments))

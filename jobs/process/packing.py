@@ -1,7 +1,8 @@
-"""What a cluster's executors need of us, in one zip for spark-submit's --py-files (docs/cluster.md).
+"""Packs our modules that a cluster's executors need into a zip for spark-submit's --py-files
+(docs/cluster.md).
 
-Executors import it without unpacking. What these packages import from outside (pyarrow, aiohttp, sqlalchemy and the
-like) must be in the executors' Python already, or travel as an archive.
+Executors import it without unpacking. Libraries that these packages import (pyarrow, aiohttp,
+sqlalchemy and the like) must already be in the executors' Python, or be sent as an archive.
 """
 
 import importlib.util
@@ -28,18 +29,23 @@ class Packed:
 
 
 def package(target: Path, packages: Iterable[str] = (), data: Sequence[str] = ()) -> Packed:
-    """Write the modules of the packages to a zip, whole or not at all, and no other file.
+    """Writes the modules of the packages to a zip, whole or not at all, and no other file.
 
-    A package's folder also holds what is nobody's business on a cluster: `.env`, `.git`, keys. So a file is taken if
-    Python can import it by name, or if `data` asks for it. A link is taken if it stays in its package.
+    A package's folder may also hold files that must not go to a cluster: `.env`, `.git`, keys. So a
+    file is taken if Python can import it by name, or if `data` asks for it. A link is taken if it
+    stays in its package.
 
     Args:
         target: The zip.
-        packages: Top-level packages and modules, besides our own.
-        data: Patterns of further files to take, such as `prices.csv` or `*.json`. No pattern takes a hidden file.
+        packages: Top-level packages and modules, besides ours.
+        data: Patterns of further files to take, such as `prices.csv` or `*.json`. No pattern takes
+            a hidden file.
+
+    Returns:
+        The zip, and the files that are not in it.
 
     Raises:
-        DeclarationError: A name is no importable package or module.
+        DeclarationError: A name is not an importable package or module.
     """
     taken: dict[str, Path] = {}
     left_out: list[str] = []
@@ -63,7 +69,9 @@ def package(target: Path, packages: Iterable[str] = (), data: Sequence[str] = ()
 
 
 def _is_wanted(folder: Path, path: PurePath, data: Sequence[str]) -> bool:
-    """Whether to take the file. Of a link the file that it leads to is judged too: it must be in the same package."""
+    """Returns whether to take the file. The target of a link is checked too: it must be in the same
+    package.
+    """
     if len(path.parts) == 1:
         return True  # a module that the user names
     package, target = Path(folder, path.parts[0]).resolve(), Path(folder, path).resolve()
@@ -76,7 +84,7 @@ def _is_wanted(folder: Path, path: PurePath, data: Sequence[str]) -> bool:
 
 
 def _is_module(path: PurePath) -> bool:
-    """Whether Python can import the file by name."""
+    """Returns whether Python can import the file by name."""
     return path.suffix == ".py" and all(part.isidentifier() for part in path.with_suffix("").parts)
 
 
@@ -85,7 +93,9 @@ def _is_hidden(path: PurePath) -> bool:
 
 
 def _files(name: str) -> tuple[Path, list[PurePath]]:
-    """The folder that holds a package or module, and its files by their path below that folder."""
+    """Returns the folder that holds a package or module, and its files by their path below that
+    folder.
+    """
     found = None if "." in name else importlib.util.find_spec(name)
     if found is None or found.origin is None:
         raise DeclarationError(f"{name!r} is no package or module that can be imported here; name a top-level one.")
@@ -93,7 +103,7 @@ def _files(name: str) -> tuple[Path, list[PurePath]]:
     if found.submodule_search_locations is None:
         return origin.parent, [PurePath(origin.name)]
     folder, paths = origin.parent.parent, []
-    for inner, folders, names in os.walk(origin.parent):  # which enters no link
+    for inner, folders, names in os.walk(origin.parent):  # os.walk follows no link
         folders[:] = [one for one in folders if one != "__pycache__"]
         files = (Path(inner, one) for one in names)
         paths += [PurePath(file.relative_to(folder)) for file in files if file.is_file()]

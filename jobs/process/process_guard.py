@@ -1,11 +1,16 @@
-"""Runs a command so that nothing of it outlives its starter. A small program of its own; standard library only; Linux.
+"""Runs a command so that nothing of it outlives its starter. A small separate program; standard
+library only; Linux.
 
     python guard.py PARENT_PID GRACE_SECONDS command argument ...
 
-Dagster starts Spark, or a command does; Spark starts a Python driver and workers. Whoever dies first, all go:
-- the command has a session of its own; on SIGTERM, SIGINT or SIGHUP the guard ends it: SIGTERM, GRACE_SECONDS, SIGKILL;
-- the kernel sends SIGTERM to the guard when its starter dies, and to the command when the guard dies, kill -9 included;
-- what is left of the session when the command has ended is killed: Spark's Python workers leave the process group.
+Dagster starts Spark, or a command does; Spark starts a Python driver and workers. Whichever dies
+first, all end:
+- the command has a separate session; on SIGTERM, SIGINT or SIGHUP the guard ends it: SIGTERM,
+  GRACE_SECONDS, SIGKILL;
+- the kernel sends SIGTERM to the guard when its starter dies, and to the command when the guard
+  dies, kill -9 included;
+- when the command has ended, the rest of the session is killed: Spark's Python workers leave the
+  process group.
 
 Exits with the command's status, or 128 + the signal that ended it.
 """
@@ -20,18 +25,20 @@ import time
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
-GONE_WITHIN = 5.0  # s; a killed process goes at once, unless it hangs in the kernel
+GONE_WITHIN = 5.0  # s; a killed process ends at once, unless it hangs in the kernel
 STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
 def die_with_parent() -> None:
-    """From now on the kernel sends us SIGTERM when the thread that started us ends. Does nothing but on Linux."""
+    """Makes the kernel send us SIGTERM when the thread that started us ends. Does nothing except on
+    Linux.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def command_under_guard(command: list[str], *, grace: float) -> list[str]:
-    """The command line that runs `command` under a guard whose starter is this process."""
+    """Returns the command line that runs `command` under a guard whose starter is this process."""
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(grace), *command]
 
 
@@ -56,7 +63,9 @@ def _stop(child: subprocess.Popen[bytes], grace: float) -> None:
 
 
 def _kill_session(session: int) -> None:
-    """SIGKILL to what is left of the session, until it is gone: a kill is on its way for a moment."""
+    """Kills the rest of the session with SIGKILL until it is gone: a kill takes effect after a
+    moment.
+    """
     deadline = time.monotonic() + GONE_WITHIN
     while (left := _living(session)) and time.monotonic() < deadline:
         for process in left:
@@ -77,15 +86,16 @@ def _living(session: int) -> list[int]:
 
 def main(arguments: list[str]) -> int:
     parent, grace, command = int(arguments[0]), float(arguments[1]), arguments[2:]
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS | {signal.SIGCHLD})  # they wait for sigwait: none is lost in between
+    # sigwait receives them: none is lost in between
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS | {signal.SIGCHLD})
     die_with_parent()
-    if os.getppid() != parent:  # it died before the kernel knew that we care
+    if os.getppid() != parent:  # the parent died before the call above
         return 128 + signal.SIGTERM
     child = subprocess.Popen(  # noqa: S603
         command,
         start_new_session=True,
-        preexec_fn=_prepare_command,  # noqa: PLW1509  # there is one thread
-        close_fds=False,  # what the starter gave us to hold, a lease, the command holds too
+        preexec_fn=_prepare_command,  # noqa: PLW1509  # there is a single thread
+        close_fds=False,  # so that the command also holds the lease that the starter passed on
     )
     try:
         while child.poll() is None:

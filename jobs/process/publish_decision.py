@@ -1,4 +1,6 @@
-"""Whether a checked day is published or held back; and what is stored beside the table: verdicts, the report."""
+"""Decides whether a checked day is published or held back, and stores verdicts and report beside
+the table.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,7 +15,7 @@ from jobs.wording import one_line
 
 
 class Quality(Protocol):
-    """The checks, and what is made of their verdicts."""
+    """The checks, and the use of their verdicts."""
 
     @property
     def checks(self) -> str:
@@ -21,24 +23,31 @@ class Quality(Protocol):
 
     @property
     def batch_checks(self) -> str:
-        """The same for a micro-batch of a stream."""
+        """module:function for a micro-batch of a stream."""
 
     def unready(self, enrichment: str) -> str:
-        """Why verdicts or the report could not be stored, in a sentence; empty when they can."""
+        """Returns why verdicts or the report could not be stored, in a sentence; empty if they
+        can.
+        """
 
     def keep(self, record: DayRecord) -> object:
-        """Store the verdicts of a run. Raises an exception with a sentence for people when it cannot."""
+        """Stores the verdicts of a run. Raises an exception with a user-facing sentence if it
+        cannot.
+        """
 
     def render(self, enrichment: str, records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> object:
-        """Draw the report. records: the last of every day. unwritten: runs that ended without files."""
+        """Renders the report. records: the last record of every day. unwritten: runs that ended
+        without files.
+        """
 
 
 def publish_or_hold_back(record: DayRecord, keep: Callable[[DayRecord], object], lease: Lease) -> DayRecord:
-    """Keep the verdicts, then publish the day in one commit unless one of them holds it back, or its lease is lost.
+    """Stores the verdicts, then publishes the day in a single commit, unless a verdict holds it
+    back or its lease is lost.
 
-    Verdicts that cannot be kept are a warning: those in hand decide. Returns the record, saved.
+    Verdicts that cannot be stored are a warning: those in memory decide. Returns the saved record.
     """
-    from jobs.tables import publishing  # loads Delta, which those who only name a day need not wait for
+    from jobs.tables import publishing  # imports Delta, which callers that only name a day do not need
 
     record = kept(record, keep)
     try:
@@ -50,30 +59,36 @@ def publish_or_hold_back(record: DayRecord, keep: Callable[[DayRecord], object],
 
 
 def held_back_by(record: DayRecord) -> str:
-    """What the first verdicts that hold the record back say; empty where none does."""
+    """Returns the sentences of the first verdicts that hold the record back; empty without such a
+    verdict.
+    """
     blocking = [verdict for verdict in record.verdicts if verdict.holds_back]
     return "; also: ".join(f"{verdict.check}: {verdict.sentence}" for verdict in blocking[:3])
 
 
 def kept(record: DayRecord, keep: Callable[[DayRecord], object]) -> DayRecord:
-    """The record, once its verdicts are kept; with a warning where they cannot be: no day is lost for that."""
+    """Returns the record after its verdicts are stored; with a warning if they cannot be, because
+    that must not lose the day.
+    """
     warning = or_warning(lambda: keep(record), "its verdicts are not stored")
     return replace(record, warnings=(*record.warnings, warning)) if warning else record
 
 
 def render_report(quality: Quality, enrichment: str, table: str) -> None:
-    """Draw the report of an enrichment from all records there are, and the traces of killed runs. Raises whatever keeps
-    it from being written.
+    """Renders the report of an enrichment from all its records and the traces of killed runs.
+    Raises any error that prevents writing it.
     """
     ended = [*run_records.unwritten(enrichment), *killed_runs(enrichment, table)]
     quality.render(enrichment, run_records.load(enrichment), with_costs(ended))
 
 
 def or_warning(work: Callable[[], object], what: str) -> str:
-    """Do what no day depends on. Returns why it could not be done, in a sentence, as a warning; else empty."""
+    """Does work on which no day depends. Returns a warning why it could not be done, in a sentence;
+    else empty.
+    """
     try:
         work()
-    except Exception as error:  # noqa: BLE001  # a database's driver, a template: whatever it is, the day stands
+    except Exception as error:  # noqa: BLE001  # any error, of a database's driver or a template: the day stands
         message = one_line(str(error)) or type(error).__name__
         return f"{what}: {message.rstrip('.')}."
     return ""

@@ -1,4 +1,4 @@
-"""A local Spark session in this process whose own output is discarded."""
+"""A local Spark session in this process whose output is discarded."""
 
 from __future__ import annotations
 
@@ -23,13 +23,18 @@ STDERR = 2
 
 @contextmanager
 def quiet_session(name: str, purpose: str, before_start: Callable[[], None] = lambda: None) -> Iterator[SparkSession]:
-    """Start a local Spark session, and stop it at the end; a session that is active already is used and kept.
+    """Starts a local Spark session, and stops it at the end; an already active session is used and
+    kept.
 
-    purpose: as in "count the keys". before_start: called unless a session is active or Java is missing.
+    Args:
+        name: The session's name.
+        purpose: Such as "count the keys".
+        before_start: Called unless a session is active or Java is missing.
 
     Raises:
         DeclarationError: Spark is not installed.
-        SparkFailed: Java is missing or too old, or Spark failed at its purpose; in one sentence.
+        SparkFailed: Java is missing or too old, or Spark failed at its purpose; the message is a
+            sentence.
     """
     require_extra("spark", f"tidegate {name}", purpose)
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -44,13 +49,14 @@ def quiet_session(name: str, purpose: str, before_start: Callable[[], None] = la
     try:
         if active is None:
             before_start()
-            # the JVM keeps the file for as long as it lives
+            # the JVM keeps the file open for its lifetime
             with tempfile.TemporaryFile() as output, _stderr_to(output.fileno()):
                 spark = session(name)
                 spark.sparkContext.setLogLevel("OFF")
-            # the stack trace of the JVM, as JSON; made by PySpark, as its own calls need a logger of its own class
+            # logs the stack trace of the JVM as JSON; PySpark must make it, because its calls need
+            # a logger of its class
             PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
-        yield active or spark  # type: ignore[misc]  # one of them there is
+        yield active or spark  # type: ignore[misc]  # either is set
     except (PySparkException, Py4JError) as error:
         raise SparkFailed(f"Spark could not {purpose}: {explain_error(error)}") from error
     finally:

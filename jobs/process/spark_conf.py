@@ -1,4 +1,6 @@
-"""Settings of Spark that a user adds: `--conf key=value` of a command, or TIDEGATE_SPARK_CONF of the environment."""
+"""Reads settings of Spark that a user adds: `--conf key=value` of a command, or TIDEGATE_SPARK_CONF
+of the environment.
+"""
 
 import os
 import shlex
@@ -18,10 +20,11 @@ SET_ELSEWHERE = {
 
 
 def settings_from_environment() -> dict[str, str]:
-    """The settings in TIDEGATE_SPARK_CONF, which are separated by spaces and quoted as in a shell.
+    """Returns the settings in TIDEGATE_SPARK_CONF, which are separated by spaces and quoted as in a
+    shell.
 
     Raises:
-        DeclarationError: A part is no setting.
+        DeclarationError: A part is not a setting.
     """
     try:
         words = shlex.split(os.environ.get(SPARK_CONF, ""))
@@ -31,14 +34,14 @@ def settings_from_environment() -> dict[str, str]:
 
 
 def read_settings(words: Iterable[str], source: str) -> dict[str, str]:
-    """Settings by their keys; of equal keys the last.
+    """Returns settings by their keys; of equal keys the last.
 
     Args:
         words: Each `key=value`.
         source: Where they come from, for errors.
 
     Raises:
-        DeclarationError: A word is no setting.
+        DeclarationError: A word is not a setting.
     """
     settings = {}
     for word in words:
@@ -50,7 +53,7 @@ def read_settings(words: Iterable[str], source: str) -> dict[str, str]:
 
 
 def refuse_own_settings(settings: Mapping[str, str], master: str) -> None:
-    """Refuse settings that Tidegate makes itself, because a run would not use the user's value.
+    """Refuses settings that Tidegate makes itself, because a run would not use the user's value.
 
     Raises:
         DeclarationError: Names each of them, and why.

@@ -1,4 +1,6 @@
-"""The Spark program as a process: started with spark-submit under a guard, and never left behind."""
+"""Starts the Spark program as a process, with spark-submit under a guard, so that it is never left
+behind.
+"""
 
 from __future__ import annotations
 
@@ -28,39 +30,41 @@ HERE = Path(__file__).resolve().parent
 LOGGING = HERE / "log4j2.properties"
 PROGRAM = HERE.parent / "run" / "enrich_day.py"
 CLASS_ARCHIVE = Path(sys.prefix, "spark.jsa")
-# better compiled code pays after many rows. No collector: Java refuses two, and Spark's configuration may name one
+# better compiled code pays off only after many rows. Names no collector: Java refuses two, and
+# Spark's configuration may name another
 SHORT_RUN = "-XX:TieredStopAtLevel=1"
 JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
-NO_WARNINGS = "-Xlog:disable -Xlog:all=error"  # Java goes on without an archive that does not fit
+NO_WARNINGS = "-Xlog:disable -Xlog:all=error"  # Java continues without an archive that does not fit
 JAVA = 17
-REMOTE = "sc://"  # begins the address of a server of Spark Connect
+REMOTE = "sc://"  # prefix of the address of a Spark Connect server
 JVM_GAVE_UP = "Error: A fatal exception has occurred. Program will exit."
 REFUSED_BY_SUBMIT = re.compile(r'^Exception in thread "main" [\w.$]+: (.+)$', re.MULTILINE)
 REFUSED_BY_JAVA = re.compile(r"^(.+)\nError: Could not create the Java Virtual Machine\.$", re.MULTILINE)
-OWN_WORDS = (FAILED, WRONG, STOPPED)  # exit statuses with which the program has said why
+OWN_WORDS = (FAILED, WRONG, STOPPED)  # exit statuses for which the program has reported the reason
 
 
 @dataclass(frozen=True)
 class ProgramResult:
-    """How a Spark program ended that did not say so of its days."""
+    """The end of a Spark program that did not report the end of its days."""
 
     code: int
-    reason: str  # one sentence
+    reason: str  # a sentence
 
     @property
     def crashed(self) -> bool:
-        """True when the program was killed or broke off, so that the same again may go well."""
+        """True when the program was killed or broke off, so that another try may succeed."""
         return self.code not in OWN_WORDS
 
 
 @dataclass(frozen=True, kw_only=True)
 class SparkSubmit:
-    """How `jobs/run/enrich_day.py` is started, or another program. master, conf: as spark-submit takes them, or a
-    server of Spark Connect, sc://host:15002, which has a configuration of its own; java_options: for the driver.
+    """How `jobs/run/enrich_day.py` or another program is started. Whatever ends the process that
+    started it also ends Spark.
 
-    forks: this process runs nothing else, so that the local engine may be a fork of it.
-    environment: of the program, on top of ours. grace: s between SIGTERM and SIGKILL. Whatever ends the process that
-    started it, Spark is ended too.
+    master, conf: as spark-submit takes them, or a server of Spark Connect, sc://host:15002, which
+    has its configuration; java_options: for the driver. forks: this process runs nothing else, so
+    that the local engine may be a fork of it. environment: of the program, added to ours. grace: s
+    between SIGTERM and SIGKILL.
     """
 
     master: str = "local[2]"
@@ -82,8 +86,10 @@ class SparkSubmit:
         options: Sequence[str] = (),
         leases: Sequence[Lease] = (),
     ) -> Iterator[WaitForEnd]:
-        """Start the program for these days, as `program_started` does. options: further ones of it, as --checks.
-        leases: of the days; Spark holds them too, so that none is free before Spark has ended.
+        """Starts the program for these days, as `program_started` does.
+
+        options: further options of it, such as --checks. leases: of the days; Spark holds them too,
+        so that no lease is free before Spark has ended.
         """
         arguments = ["--enrichment", reference, "--day", *days, "--run-id", run_id, *options]
         if self.forks and self.engine == LOCAL and can_fork():
@@ -97,9 +103,11 @@ class SparkSubmit:
     def program_started(
         self, program: Path, arguments: Sequence[str], *, name: str, log: Path, leases: Sequence[Lease] = ()
     ) -> Iterator[WaitForEnd]:
-        """Start a program; what it prints goes to the file `log`. Gives the function to wait for it.
+        """Starts a program with its output in the file `log`. Yields the function that waits for
+        it.
 
-        It is waited for at the end, and ended first when the body raises, as for a cancel or Ctrl-C.
+        The exit waits for the program, and ends it first if the body raises, as for a cancel or
+        Ctrl-C.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
@@ -133,14 +141,16 @@ class SparkSubmit:
             yield wait
 
     def run(self, reference: str, *, days: Sequence[str], run_id: str, log: Path, options: Sequence[str] = ()) -> int:
-        """Run the program to its end, as `started` starts it. Returns its exit status."""
+        """Runs the program to its end, as `started` starts it. Returns its exit status."""
         with self.started(reference, days=days, run_id=run_id, log=log, options=options) as wait:
             while (code := wait(None)) is None:
                 continue
         return code
 
     def for_short_run(self) -> SparkSubmit:
-        """The same, with Java's options for few rows unless somebody chose others, and on one machine."""
+        """Returns the same, with Java's options for few rows if it runs on this machine and nobody
+        chose other options.
+        """
         is_chosen = self.java_options or any(os.environ.get(name) for name in JAVA_VARIABLES)
         is_for_us = local_master.is_local(self.master) and not is_chosen
         return replace(self, java_options=SHORT_RUN) if is_for_us else self
@@ -155,7 +165,7 @@ class SparkSubmit:
         return local_master.jvm_environment(self.master) | remote | variables
 
     def _command(self, program: Path, name: str) -> list[str]:
-        if self.is_remote or self.engine == LOCAL:  # a client of Spark Connect, or no Spark at all
+        if self.is_remote or self.engine == LOCAL:  # a client of Spark Connect, or the local engine
             return [sys.executable, str(program)]
         spark_submit = Path(sys.executable).parent / "spark-submit"
         logging = f"-Dlog4j2.configurationFile=file:{LOGGING}"
@@ -164,24 +174,28 @@ class SparkSubmit:
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.extraJavaOptions": " ".join(filter(None, [logging, archived_classes(), self.java_options])),
         } | dict(self.conf)
-        if self.master.startswith(("yarn", "k8s://")):  # they make a secret per application; a standalone master cannot
+        # they make a secret per application, which a standalone master cannot
+        if self.master.startswith(("yarn", "k8s://")):
             conf.setdefault("spark.authenticate", "true")
-        if "spark.pyspark.python" in conf:  # Spark would have the driver use it too
+        if "spark.pyspark.python" in conf:  # otherwise the driver would use it too
             conf.setdefault("spark.pyspark.driver.python", sys.executable)
         settings = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
         return [str(spark_submit), "--master", self.master, "--name", name, *settings, str(program)]
 
 
 def archived_classes() -> str:
-    """The option that has Java map Spark's classes from CLASS_ARCHIVE; empty when there is no such file."""
+    """Returns the option that makes Java map Spark's classes from CLASS_ARCHIVE; empty without such
+    a file.
+    """
     made = CLASS_ARCHIVE.exists() and CLASS_ARCHIVE.stat().st_size > 0
     return f"{NO_WARNINGS} -XX:SharedArchiveFile={CLASS_ARCHIVE}" if made else ""
 
 
 def python_environment(master: str) -> dict[str, str]:
-    """Ours, with this interpreter for the driver, and the modules of the folder that we stand in.
+    """Returns our environment, with this interpreter for the driver, and the modules of the current
+    folder.
 
-    The workers have this interpreter too, unless PYSPARK_PYTHON names that of a cluster's image.
+    The workers use this interpreter too, unless PYSPARK_PYTHON names that of a cluster's image.
     """
     own_modules = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
     of_workers = sys.executable if local_master.is_local(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
@@ -190,7 +204,7 @@ def python_environment(master: str) -> dict[str, str]:
 
 
 def java_missing() -> str:
-    """What to say where there is no Java to start Spark with, or one that says it is too old; else nothing."""
+    """Returns a message if Java is missing or too old to start Spark; else empty."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(Path(home, "bin", "java") if home else "java")
     if java is None:
@@ -203,7 +217,9 @@ def java_missing() -> str:
 
 
 def _java_version(java: Path) -> int:
-    """As the file `release` beside it says, which costs no start of Java; new enough where there is none."""
+    """Returns the version in the file `release` of Java, which needs no start of Java; new enough
+    without that file.
+    """
     with contextlib.suppress(OSError):
         release = (java.resolve().parents[1] / "release").read_text()
         if message := re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE):  # 1.8.0 is Java 8
@@ -212,10 +228,11 @@ def _java_version(java: Path) -> int:
 
 
 def spark_submit_from_environment(engine: str | None = None, settings: Sequence[str] = ()) -> SparkSubmit:
-    """As the environment wants it: TIDEGATE_SPARK_MASTER, _CONF, _DRIVER_MEMORY, _JAVA_OPTIONS, TIDEGATE_ENGINE.
+    """Returns the settings of the environment: TIDEGATE_SPARK_MASTER, _CONF, _DRIVER_MEMORY,
+    _JAVA_OPTIONS, TIDEGATE_ENGINE.
 
     Args:
-        engine: Chosen by a command, in place of the environment.
+        engine: Chosen by a command, in place of the environment's.
         settings: Of a command's `--conf`, in place of those of the environment with the same keys.
 
     Raises:
@@ -241,7 +258,9 @@ def spark_submit_from_environment(engine: str | None = None, settings: Sequence[
 
 
 def ended(code: int, log: Path) -> ProgramResult:
-    """How a program ended before its last word: the reason is the last line of its log, where that is its own."""
+    """Returns how a program ended before its last event: the reason is the last line of its log, if
+    the program wrote it.
+    """
     if code in OWN_WORDS:
         return ProgramResult(code, _why_not_started(log) or _last_line(log))
     return ProgramResult(code, f"Spark ended with status {code} before the day was done.{LOG_SAYS_MORE}{log}")
@@ -257,7 +276,9 @@ def _waiting_for(process: subprocess.Popen[bytes]) -> WaitForEnd:
 
 
 def _why_not_started(log: Path) -> str:
-    """Why Java or spark-submit did not start the program, as for a master that is none; empty where it could speak."""
+    """Returns why Java or spark-submit did not start the program, as for an invalid master; empty
+    if the program started.
+    """
     text = log.read_text(errors="replace").rstrip()
     if not text.endswith(JVM_GAVE_UP) and not text.rpartition("\n")[2].startswith("\tat org.apache.spark.deploy."):
         return ""

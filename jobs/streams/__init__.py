@@ -1,1 +1,1 @@
-"""Streams: a declaration run on files as they come, a micro-batch at a time."""
+"""Streams: run a declaration on files as they arrive, a micro-batch at a time."""

@@ -1,6 +1,7 @@
-"""Publishes a micro-batch of a stream: one Delta commit that adds its rows to their days.
+"""Publishes a micro-batch of a stream by a single Delta commit that adds its rows to their days.
 
-The commit has Spark's query id and batch number as its transaction, by which the batch is known if it comes again.
+The commit has Spark's query id and batch number as its transaction, which identifies the batch if
+it comes again.
 """
 
 import dataclasses
@@ -34,14 +35,16 @@ _UNKNOWN: Mapping[str, str] = {}
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """A batch of a query. query: Spark's id of it, never a name of ours: a new checkpoint begins at batch 0 again."""
+    """A batch of a query. query: Spark's id of it, never a name of ours: a new checkpoint begins at
+    batch 0 again.
+    """
 
     query: str
     number: int
 
     @property
     def runs(self) -> str:
-        """How the ids of its runs begin, of each day and each try."""
+        """The prefix of the ids of its runs, for each day and each try."""
         return f"{self.query}-{self.number}-"
 
 
@@ -53,13 +56,15 @@ def is_published(table: str, batch: MicroBatch) -> bool:
 def complete_records(
     enrichment: Enrichment, batch: MicroBatch, now: Clock = lambda: dt.datetime.now(dt.UTC)
 ) -> list[DayRecord]:
-    """The records of a published batch, those saved as published that a kill left as written after the commit."""
+    """Returns the records of a published batch; saves as published those that a kill after the
+    commit left as written.
+    """
     runs = runs_in_table(enrichment)
     found = [run_records.of_run(enrichment.name, day, run) for day, run in runs if run.startswith(batch.runs)]
     records = [record for record in found if record is not None]
     if left := [record for record in records if record.state == "written"]:
         table = table_at(enrichment.output.path)
-        assert table is not None  # it has the batch
+        assert table is not None  # the table has the batch
         shown_elsewhere.catch_up(enrichment.facts())
         commit = publications(table, of_batches=True).get(left[0].facts.run_id)
         _save_published(left, batch, table.version() if commit is None else commit.version, now)
@@ -73,10 +78,10 @@ def _save_published(
     now: Clock,
     runs_before: Mapping[str, str] = _UNKNOWN,
 ) -> list[DayRecord]:
-    """Save the records, each with the figures of its day so far, in place of the one of the batch before. Returns them
-    with the figures of this batch.
+    """Saves the records, each with the figures of its day so far, in place of the record of the
+    batch before. Returns them with the figures of this batch.
 
-    runs_before: by day, the run that had its lease before.
+    runs_before: by day, the run that held its lease before.
     """
     at = now().isoformat(timespec="seconds")
     published = [
@@ -87,7 +92,7 @@ def _save_published(
         before = _published_before(name, day, batch, runs_before.get(day, ""))
         if before is None:
             run_records.save(record)
-        elif not before.facts.run_id.startswith(f"{batch.query}-"):  # of a day's run, whose record stays
+        elif not before.facts.run_id.startswith(f"{batch.query}-"):  # the record of a day's run stays
             run_records.save(dataclasses.replace(record, figures=after_run(before, record.figures)))
         else:
             both = together(before.figures, record.figures)
@@ -97,7 +102,9 @@ def _save_published(
 
 
 def _published_before(enrichment: str, day: str, batch: MicroBatch, run_before: str) -> DayRecord | None:
-    """The record of what readers saw; found without a look at the whole table where it was a batch of this query."""
+    """Returns the record of what readers saw, without reading the whole table if it was a batch of
+    this query.
+    """
     record = run_records.of_run(enrichment, day, run_before) if run_before.startswith(f"{batch.query}-") else None
     if record is not None and record.state == "published":
         return record
@@ -111,11 +118,20 @@ def publish_batch(
     *,
     now: Clock = lambda: dt.datetime.now(dt.UTC),
 ) -> list[DayRecord]:
-    """Publish a batch, which has a record for each of its days: first audit and dead letters, then one commit. Returns
-    the saved records, after everything was synced to disk.
+    """Publishes a batch: first audit and dead letters, then a single commit.
 
-    leases: of its days. Raises PublishConflict if one of them is lost or the batch is published already, and
-    TidegateError for a disk error.
+    Args:
+        records: A record for each day of the batch.
+        batch: The batch.
+        leases: The leases of its days.
+        now: Returns the current time.
+
+    Returns:
+        The saved records, after everything was synced to disk.
+
+    Raises:
+        PublishConflict: A lease is lost, or the batch is already published.
+        TidegateError: The disk fails.
     """
     table = records[0].facts.declared.table
     with storing(table), alone_with(table):
@@ -134,7 +150,7 @@ def publish_batch(
 
 
 def _append(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) -> int:
-    """Commit the rows on top of the loaded `table`. Returns the version."""
+    """Commits the rows on top of the loaded `table`. Returns the version."""
     declared = records[0].facts.declared
     for _ in range(COMMIT_TRIES):
         if _has(table, batch):
@@ -162,7 +178,8 @@ def _has(table: DeltaTable, batch: MicroBatch) -> bool:
 
 
 def _properties(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) -> CommitProperties:
-    days = [transaction_name(record.facts) for record in records]  # so that no run of a day publishes over it unseen
+    # so that no run of a day overwrites the batch unnoticed
+    days = [transaction_name(record.facts) for record in records]
     return CommitProperties(
         custom_metadata={
             "tidegate.batch": str(batch.number),

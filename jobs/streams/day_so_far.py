@@ -1,4 +1,4 @@
-"""The figures of a day that came in several micro-batches: their sums."""
+"""Sums the figures of a day that came in several micro-batches."""
 
 from collections.abc import Collection
 from dataclasses import fields, replace
@@ -9,15 +9,17 @@ from jobs.schema import Billed, DayMetrics, DayRecord, LookupMetrics, RequestMet
 
 
 def after_run(run: DayRecord, now: DayMetrics) -> DayMetrics:
-    """The figures of a day as its run has left it, with the rows that it kept, and of a batch. What the run billed
-    stays in its own record.
+    """Returns the figures of a day as its run has left it, with the rows that it kept, plus those
+    of a batch. The run's bill stays in the run's record.
     """
     unbilled = tuple(replace(one, billed=None) for one in run.figures.lookups)
     return together(replace(run.figures, rows_out=run.rows_published, lookups=unbilled), now)
 
 
 def together(before: DayMetrics, now: DayMetrics) -> DayMetrics:
-    """The figures of a day's batches so far and of one more. What no sum tells, as a latency, is of the last one."""
+    """Returns the figures of a day's batches so far plus another batch. Figures that cannot be
+    summed, such as latencies, are those of the last batch.
+    """
     known = {one.name: one for one in before.lookups}
     return replace(
         now,
@@ -50,13 +52,13 @@ def _billed(before: Billed | None, now: Billed | None) -> Billed | None:
 
 
 def billed_together(before: Billed, now: Billed) -> Billed:
-    """The sum of two bills of one unit and currency."""
+    """Returns the sum of two bills of the same unit and currency."""
     cost, saved = Decimal(before.cost) + Decimal(now.cost), Decimal(before.saved) + Decimal(now.saved)
     return replace(now, **_sums(before, now), cost=f"{cost:f}", saved=f"{saved:f}")
 
 
 def _sums(before: Any, now: Any, *, leave: Collection[str] = ()) -> dict[str, Any]:
-    """The sums of all fields that are numbers on both sides."""
+    """Returns the sums of all fields that are numbers on both sides."""
     numbers = {field.name: (getattr(before, field.name), getattr(now, field.name)) for field in fields(now)}
     return {
         name: one + other

@@ -1,7 +1,8 @@
-"""A Delta table as the input of a stream: the files that its commits added, without a jar.
+"""Reads a Delta table as the input of a stream: the files that its commits added, without a jar.
 
-Spark's file source watches the table's log, where a file is a commit. It orders files by time, and times may be equal;
-so a batch goes from the last version of the batches before it to its own last one, and leaves none out.
+Spark's file source watches the table's log, where a file is a commit. It orders files by time, and
+times may be equal; so a batch covers all versions after the last version of the batches before it,
+up to its last version.
 """
 
 import json
@@ -31,7 +32,7 @@ class DeltaSource:
     def __init__(self, enrichment: Enrichment, checkpoint: Path) -> None:
         self._enrichment, self._declared, self._checkpoint = enrichment, enrichment.input, checkpoint
         self._published = PublishedSources(enrichment)
-        self._done = (NONE_BEFORE, NONE_BEFORE)  # the last batch that was asked for, and its last version
+        self._done = (NONE_BEFORE, NONE_BEFORE)  # the last requested batch, and its last version
 
     def watched(self) -> Watched:
         """The commits in the table's log."""
@@ -57,7 +58,9 @@ class DeltaSource:
             return DeltaInput.at(declared.path, declared.partition, version, every=declared.every)
 
     def _require_same_table(self, table: DeltaInput) -> None:
-        """Versions of another table at its place would be taken for those that the stream has seen."""
+        """Refuses another table at the same place: its versions would count as already seen by the
+        stream.
+        """
         file = self._checkpoint / FOLLOWED
         if not durable.is_there(file):
             durable.make_folder(self._checkpoint)
@@ -71,7 +74,7 @@ class DeltaSource:
 
 @contextmanager
 def _named(enrichment: str) -> Iterator[None]:
-    """Errors of the input begin with the name."""
+    """Prefixes errors of the input with the enrichment's name."""
     try:
         yield
     except DeclarationError as error:
@@ -80,7 +83,9 @@ def _named(enrichment: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _DeltaBatch:
-    """The versions of `table` after `before` up to its own; all its rows if `before` is NONE_BEFORE."""
+    """The versions after `before` up to the version of `table`; all its rows if `before` is
+    NONE_BEFORE.
+    """
 
     enrichment: Enrichment
     table: DeltaInput
@@ -117,14 +122,18 @@ class _DeltaBatch:
         return [self.read[one] for one in versions]
 
     def _published_version(self, day: str) -> int:
-        """Of the table, that readers see: a day's run may be ahead of the stream, or of the checkpoint of a new one."""
+        """Returns the version of the input table that readers see: a day's run may be ahead of the
+        stream, or of a new checkpoint.
+        """
         record = last_published(self.enrichment.name, day)
         if record is None or record.facts.input_version is None or record.facts.input_table != self.table.id:
             return NONE_BEFORE
         return record.facts.input_version
 
     def _added(self, changes: Sequence[Commit], day: str) -> list[Path]:
-        """Raises DeclarationError if one of the changes removed rows of the day, and is not to be skipped."""
+        """Returns the added files. Raises DeclarationError if a change removed rows of the day and
+        is not to be skipped.
+        """
         removing = next((one.version for one in changes if day in one.removed), None)
         if removing is not None and not self.enrichment.input.skip_change_commits:
             name = self.enrichment.name

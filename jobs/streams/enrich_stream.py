@@ -1,11 +1,12 @@
-"""The Spark program of a stream: each micro-batch is enriched, checked and published. spark-submit runs it.
+"""The Spark program of a stream: enriches, checks and publishes each micro-batch. spark-submit runs
+it.
 
-    spark-submit jobs/streams/enrich_stream.py --enrichment enrichments.flights:flights --available-now \
-        --quality data_quality.day_quality:DayQuality
+    spark-submit jobs/streams/enrich_stream.py --enrichment enrichments.flights:flights \
+        --available-now --quality data_quality.day_quality:DayQuality
 
-Exit status as of jobs/run/enrich_day.py: 0 all that is new is published, 2 the declaration or its input is wrong, 3
-stopped because a service is down or denies access, 1 anything else, as a batch that is held back. The last line on
-stderr is the reason, in one sentence.
+Exit status as of jobs/run/enrich_day.py: 0 all that is new is published, 2 the declaration or its
+input is wrong, 3 stopped because a service is down or denies access, 1 anything else, such as a
+batch that is held back. The last line on stderr is the reason, in a sentence.
 """
 
 import argparse
@@ -32,19 +33,22 @@ from jobs.tables.leases.day_leases import WAIT
 from jobs.tables.leftovers import delete_what_crashes_left
 from jobs.wording import printable
 
-BEAT = 5  # s between two signs of life in the health file
-FOR_EVER = "36500d"  # Spark passes over files that are a week older than the newest one: rows would be lost in silence
+BEAT = 5  # s between two updates of the health file
+# by default Spark skips files a week older than the newest file, which would lose rows silently
+FOR_EVER = "36500d"
 
 
 @dataclass(frozen=True)
 class Trigger:
-    """When batches begin. every: s; None: at once, until nothing is new. most_files: in one batch; None: all."""
+    """When batches begin. every: s; None: at once, until nothing is new. most_files: in a batch;
+    None: all.
+    """
 
     every: float | None = None
     most_files: int | None = None
 
     def writer_options(self) -> dict[str, Any]:
-        """As the arguments of Spark's `trigger`."""
+        """Returns the arguments of Spark's `trigger`."""
         return (
             {"availableNow": True}
             if self.every is None
@@ -52,22 +56,22 @@ class Trigger:
         )
 
     def reader_options(self) -> dict[str, Any]:
-        """As options of Spark's file source."""
+        """Returns the options of Spark's file source."""
         return {} if self.most_files is None else {"maxFilesPerTrigger": self.most_files}
 
 
 class Stream:
-    """One stream, from its start to its end."""
+    """A stream, from its start to its end."""
 
     def __init__(self, enrichment: Enrichment, quality: Any, *, wait: float) -> None:
         self._enrichment = enrichment
         self._checkpoint = stream_state.checkpoint_path(enrichment.output.path)
         self._state = StreamState(enrichment.name, stream_state.RUNNING, now(), now())
         self._quality, self._wait = quality, wait
-        self._saving = threading.Lock()  # batches are done in a thread of Spark's gateway
+        self._saving = threading.Lock()  # batches run in a thread of Spark's gateway
 
     def run(self, trigger: Trigger) -> None:
-        """Run until nothing is new, or for ever. Raises the error of the batch that failed."""
+        """Runs until nothing is new, or for ever. Raises the error of the batch that failed."""
         stream_state.write(self._state)
         try:
             delete_what_crashes_left(self._enrichment)
@@ -86,7 +90,7 @@ class Stream:
         files = (
             spark.readStream.schema("value STRING").option("pathGlobFilter", watched.names)
             .option("maxFileAge", FOR_EVER).options(**trigger.reader_options()).text(watched.folders)
-        )  # fmt: skip  # only their names are read here
+        )  # fmt: skip  # only the files' names are used here
         query = (
             files.writeStream.queryName(self._enrichment.name).foreachBatch(batches)
             .option("checkpointLocation", str(self._checkpoint)).trigger(**trigger.writer_options()).start()
@@ -121,7 +125,7 @@ class Stream:
 
 
 def state_of(error: Exception) -> str:
-    """The state of a stream that this error ended, as days have it."""
+    """Returns the state of a stream that this error ended, in the words of a day's state."""
     match error:
         case RunStopped():
             return error.state
@@ -135,12 +139,12 @@ def state_of(error: Exception) -> str:
 
 
 def explain_failure(error: Exception) -> str:
-    """The reason in one sentence, with the log where only that says more."""
+    """Returns the reason in a sentence, and the log's name only if the log says more."""
     return str(error) if isinstance(error, TidegateError) else with_log(explain_error(error))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a stream from the command line. Never lets an exception of ours reach the user as a traceback."""
+    """Runs a stream from the command line. Our exceptions never reach the user as a traceback."""
     options = _options(arguments)
     try:
         stream = Stream(load(options.enrichment), named(options.quality)(), wait=options.wait)

@@ -1,4 +1,6 @@
-"""What a stream does with each micro-batch: enrich the new files of each day, check them, publish all in one commit."""
+"""Handles each micro-batch of a stream: enriches the new files of each day, checks them, publishes
+all in a single commit.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,9 @@ class MicroBatches:
         enrichment: As declared.
         checkpoint: Of the query.
         quality: The checks.
-        wait: s, for a run that works on one of the days.
-        published: Told of each published batch: its number, its records, and its rows that came late.
+        wait: How long to wait for a run that works on the same day, in s.
+        published: Called for each published batch with its number, its records, and the number of
+            late rows.
     """
 
     def __init__(
@@ -63,11 +66,13 @@ class MicroBatches:
         self._watermark = StreamWatermark(enrichment.event_time, checkpoint)
         self._compaction = StreamCompaction(enrichment)
         self._tables: dict[str, DeltaTable] = {}
-        self._began = False  # only the first batch of a process may be one that Spark does again
+        self._began = False  # Spark repeats at most the first batch of a process
         self.error: Exception | None = None  # of the batch that failed, which Spark wraps
 
     def __call__(self, _frame: DataFrame, number: int) -> None:
-        """Do one batch, unless it is published: then Spark was killed before it could note that."""
+        """Processes a batch, unless it is already published: then Spark was killed before it could
+        note that.
+        """
         try:
             batch = MicroBatch(query_id(self._checkpoint), number)
             with kept_open(self._tables):
@@ -84,9 +89,10 @@ class MicroBatches:
     def _do(self, batch: MicroBatch) -> None:
         with ExitStack() as held:
             leases: list[Lease] = []
-            days = self._new_rows(batch, held, leases)  # all are looked at before the first call
+            days = self._new_rows(batch, held, leases)  # all days are checked before the first call
             records = [self._enriched(rows, day, run_id) for day, run_id, rows in days]
-            with ThreadPoolExecutor(1, "tidegate-verdicts") as beside:  # a commit mostly waits for the disk
+            # stores verdicts while the commit waits for the disk
+            with ThreadPoolExecutor(1, "tidegate-verdicts") as beside:
                 keeping = beside.submit(self._keep, records)
                 self._refuse_red(batch, records)
                 if records:
@@ -98,11 +104,14 @@ class MicroBatches:
         self._published(batch.number, records, self._watermark.advance(records))
 
     def _new_rows(self, batch: MicroBatch, held: ExitStack, leases: list[Lease]) -> list[tuple[str, str, InputDay]]:
-        """Days, ids of their runs, and rows, of the days with any; their preflight has passed."""
+        """Returns the days with new rows, the ids of their runs, and the rows; their preflight has
+        passed.
+        """
         found: list[tuple[str, str, InputDay]] = []
         enrichment, new = self._enrichment, self.source.batch(batch.number)
         for day in new.days:
-            run_id = f"{batch.runs}{uuid.uuid4().hex[:8]}"  # each try has its own: nothing of a killed one is used
+            # a new id for each try, so that nothing of a killed try is used
+            run_id = f"{batch.runs}{uuid.uuid4().hex[:8]}"
             leases.append(held.enter_context(leased(enrichment.output.path, day, run_id, wait=self._wait)))
             files = new.new_files(day)
             if files and (rows := new.rows_of(files)).rows:
@@ -111,18 +120,22 @@ class MicroBatches:
         return found
 
     def _enriched(self, rows: InputDay, day: str, run_id: str) -> DayRecord:
-        """The record of the rows of a day, judged."""
+        """Returns the record of the rows of a day, with verdicts."""
         return run_files(
             self._enrichment, rows, day, run_id,
             spark=self._spark, whole_day=False, checks=self._quality.batch_checks,
         )  # fmt: skip
 
     def _keep(self, records: Sequence[DayRecord]) -> list[tuple[str, ...]]:
-        """Store the verdicts. Returns the warnings of each record, whose rows are published all the same."""
+        """Stores the verdicts. Returns the warnings of each record; its rows are published all the
+        same.
+        """
         return [kept(replace(record, warnings=()), self._quality.keep).warnings for record in records]
 
     def _refuse_red(self, batch: MicroBatch, records: Sequence[DayRecord]) -> None:
-        """Hold all days of the batch back if one of them is red: it is published in one commit, or not at all."""
+        """Holds all days of the batch back if any of them is red: the batch is published in a
+        single commit, or not at all.
+        """
         reasons = [f"{record.facts.day}: {reason}" for record in records if (reason := held_back_by(record))]
         if reasons:
             for record in records:
@@ -134,10 +147,10 @@ class MicroBatches:
 
 
 def source_of(enrichment: Enrichment, checkpoint: Path) -> StreamSource:
-    """The declared input, as the stream of this checkpoint takes it."""
+    """Returns the declared input, as the stream of this checkpoint reads it."""
     kind = DeltaSource if enrichment.input.format == "delta" else FolderSource
     return kind(enrichment, checkpoint)
 
 
 class BatchHeldBack(TidegateError):  # noqa: N818  # what happened
-    """A check holds a micro-batch back, and with it all that come after it."""
+    """A check holds a micro-batch back, and with it all later batches."""

@@ -1,4 +1,6 @@
-"""The input files whose rows readers of the table see already: a stream never enriches one twice."""
+"""Finds the input files whose rows readers of the table already see, so that a stream never
+enriches a file twice.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,10 @@ if TYPE_CHECKING:
 
 
 class PublishedSources:
-    """Finds the input files by the rows themselves, which batches of any stream or a day's run have published.
+    """Finds the input files by the rows themselves, which batches of any stream or a day's run have
+    published.
 
-    Reads each file of the table once, and of it one column, which has few values.
+    Reads a single column, which has few values, of each file of the table, once.
     """
 
     def __init__(self, enrichment: Enrichment) -> None:
@@ -28,7 +31,7 @@ class PublishedSources:
         self._known: dict[str, frozenset[str]] = {}
 
     def without(self, files: Sequence[Path], day: str) -> list[Path]:
-        """Those of the files of a day whose rows nobody sees yet."""
+        """Returns the files of a day whose rows no reader sees yet."""
         there = self._day_sources(day)
         return [file for file in files if str(file.resolve()) not in there]
 

@@ -1,4 +1,6 @@
-"""Compacts the ledger of a stream as it goes: each batch adds parts, and look-ups read whole what is not compacted."""
+"""Compacts the ledger of a stream while it runs: each batch adds parts, and lookups read
+uncompacted parts whole.
+"""
 
 import time
 from collections.abc import Callable
@@ -8,14 +10,15 @@ from jobs.declare.enrichment import Enrichment
 from jobs.ledger.changes.compaction import compact
 from jobs.ledger.declared_folder import declared_folder
 
-BATCHES = 100  # of two parts or more each; a look-up reads a hundred parts in a tenth of a second
-SHARE = 0.05  # of the time, at most: a compaction writes all answers anew
-GRACE = timedelta(hours=2)  # for other runs that listed the parts before; a stream writes many thousands a day
+BATCHES = 100  # of two parts or more each; a lookup reads a hundred parts in a tenth of a second
+SHARE = 0.05  # of the time, at most: a compaction rewrites all answers
+# for other runs that listed the parts before; a stream writes many thousands of parts a day
+GRACE = timedelta(hours=2)
 
 
 class StreamCompaction:
-    """Compacts the ledgers of an enrichment after every hundred batches, or later where that would take more than a
-    twentieth of the time.
+    """Compacts the ledgers of an enrichment after every hundred batches, or later if that would
+    take more than a twentieth of the time.
     """
 
     def __init__(self, enrichment: Enrichment, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -26,7 +29,9 @@ class StreamCompaction:
         self._not_before = clock()
 
     def batch_ended(self) -> None:
-        """Compact if it is time. Raises LedgerError if the ledger cannot be read or written; no answer is lost then."""
+        """Compacts if it is time. Raises LedgerError if the ledger cannot be read or written; no
+        answer is lost then.
+        """
         self._batches += 1
         began = self._clock()
         if self._batches < BATCHES or began < self._not_before:

@@ -1,7 +1,9 @@
-"""The files of a micro-batch: what Spark's file source noted in the checkpoint of the stream.
+"""Finds the files of a micro-batch in the notes of Spark's file source in the checkpoint of the
+stream.
 
-A frame of `foreachBatch` is cut off from its files, so that it has no `_metadata`. The checkpoint names them: a batch's
-offset is a number in the log of the source, and an entry of this log is a file.
+A frame of `foreachBatch` is cut off from its files, so that it has no `_metadata`. The checkpoint
+names them: a batch's offset is a number in the log of the source, and an entry of this log is a
+file.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ NONE_BEFORE = -1  # offset before the first batch
 
 
 def check_streamable(enrichment: Enrichment) -> None:
-    """Raise DeclarationError for an input that no stream reads, and for an output that none publishes."""
+    """Raises DeclarationError for an input that no stream can read, and for an output to which none
+    can publish.
+    """
     declared = enrichment.input
     if declared.format not in ("parquet", "delta") or is_url(declared.path):
         what = f"is at {declared.path}" if is_url(declared.path) else f"is {declared.format}"
@@ -51,19 +55,19 @@ def check_streamable(enrichment: Enrichment) -> None:
 
 
 def query_id(checkpoint: Path) -> str:
-    """Spark's id of the query; a new checkpoint gets a new one."""
+    """Returns Spark's id of the query; a new checkpoint gets a new id."""
     return str(_json(checkpoint / "metadata")[-1]["id"])
 
 
 def files_of_batch(checkpoint: Path, batch: int) -> list[Path]:
-    """The files of a batch that has begun, by their names."""
+    """Returns the files of a batch that has begun, by their names."""
     first, last = (_offset(checkpoint, number) for number in (batch - 1, batch))
     entries = [entry for number in range(first + 1, last + 1) for entry in _entries(checkpoint, number)]
     return sorted(map(_path, entries))
 
 
 def files_before(checkpoint: Path, batch: int) -> Iterator[Path]:
-    """The files of all batches before this one."""
+    """Yields the files of all batches before this batch."""
     last = _offset(checkpoint, batch - 1)
     merged = max((int(path.stem) for path in _log(checkpoint).glob("*.compact")), default=NONE_BEFORE)
     if merged > NONE_BEFORE:
@@ -73,7 +77,9 @@ def files_before(checkpoint: Path, batch: int) -> Iterator[Path]:
 
 
 def by_day(files: Sequence[Path], declared: Input) -> dict[str, list[Path]]:
-    """The files of each day, by day. A folder that no day names is not of the input, as for `tidegate run`."""
+    """Returns the files of each day, by day. A folder that is not named after a day is not part of
+    the input, as for `tidegate run`.
+    """
     found: dict[str, list[Path]] = {}
     for file in files:
         name, _, day = file.parent.name.partition("=")
@@ -89,7 +95,9 @@ def _offset(checkpoint: Path, batch: int) -> int:
 
 
 def _entries(checkpoint: Path, number: int) -> Iterator[dict[str, Any]]:
-    """The files of one entry of the source's log; Spark merges every tenth with all before it."""
+    """Returns the files of an entry of the source's log; Spark merges every tenth entry with all
+    entries before it.
+    """
     alone, merged = _log(checkpoint) / str(number), _merged(checkpoint, number)
     return (entry for entry in _json(alone if alone.exists() else merged) if entry.get("batchId") == number)
 
@@ -107,7 +115,9 @@ def _path(entry: dict[str, Any]) -> Path:
 
 
 def _json(path: Path) -> list[dict[str, Any]]:
-    """The objects of a file of the checkpoint, one a line, after the line of its version."""
+    """Returns the objects of a file of the checkpoint, an object per line, after the line of its
+    version.
+    """
     try:
         return [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""A stream as a process of its own, under a guard. What it does comes as events, batch by batch."""
+"""Runs a stream as a separate process under a guard, and yields its events, batch by batch."""
 
 import time
 import uuid
@@ -18,8 +18,8 @@ from jobs.streams.stream_state import BatchDone, StreamState
 from jobs.tables.leases.day_leases import leased
 
 PROGRAM = Path(__file__).resolve().parent / "enrich_stream.py"
-LOOK_EVERY = 0.1  # s; between two looks at the health file
-RENDER_EVERY = 60.0  # s; between two drawings of the report while the stream goes on
+LOOK_EVERY = 0.1  # s between two reads of the health file
+RENDER_EVERY = 60.0  # s between two renderings of the report while the stream runs
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class StreamStarting:
 
 @dataclass(frozen=True)
 class BatchPublished:
-    """The rows of one day in a batch: readers see them now."""
+    """The rows of a day in a batch, which readers now see."""
 
     done: BatchDone
 
@@ -41,11 +41,11 @@ class StreamEnded:
     """The end of a stream.
 
     Attributes:
-        state: As of a day; published where any batch is.
-        reason: One sentence; empty for a stream that did its work.
+        state: As of a day; published if any batch is.
+        reason: A sentence; empty for a stream that did its work.
         code: Exit status of its program.
-        batches: That were done.
-        rows: That were published.
+        batches: Number of completed batches.
+        rows: Number of published rows.
         crashed: It was killed or broke off.
         warning: A sentence about the report, or empty.
     """
@@ -63,16 +63,17 @@ StreamEvent = StreamStarting | BatchPublished | StreamEnded
 
 
 def run_stream(pipeline: DayPipeline, options: Sequence[str]) -> Iterator[StreamEvent]:
-    """Run the stream of an enrichment to its end, one process of it at a time. Closing the iterator ends Spark.
+    """Runs the stream of an enrichment to its end, a single process of it at a time. Closing the
+    iterator ends Spark.
 
     Args:
         pipeline: How Spark is started, and the checks.
-        options: Of the program, as --available-now.
+        options: Of the program, such as --available-now.
 
     Raises:
-        DeclarationError: No stream reads this input, the verdicts or the report could not be stored, or the table's
-            folder is not writable.
-        DayTaken: The stream is running.
+        DeclarationError: No stream can read this input, the verdicts or the report could not be
+            stored, or the table's folder is not writable.
+        DayTaken: The stream is already running.
     """
     enrichment, name = pipeline.enrichment, pipeline.enrichment.name
     check_streamable(enrichment)
@@ -90,7 +91,7 @@ def run_stream(pipeline: DayPipeline, options: Sequence[str]) -> Iterator[Stream
     folder, log = str(stream_state.checkpoint_path(enrichment.output.path)), stream_state.spark_log(name)
     try:
         with leased(folder, "the stream", uuid.uuid4().hex, wait=pipeline.wait) as lease:
-            stream_state.health_file(name).unlink(missing_ok=True)  # that of an earlier process
+            stream_state.health_file(name).unlink(missing_ok=True)  # of an earlier process
             yield StreamStarting(log)
             with pipeline.submit.program_started(
                 PROGRAM, [*given, "--wait", str(pipeline.wait), *options],
@@ -128,7 +129,7 @@ class _Follower:
     def _end(self, state: StreamState | None, code: int) -> StreamEnded:
         warning = self._pipeline.render()
         batches, rows = (state.batches, state.rows) if state else (0, 0)
-        if state is None or state.state == stream_state.RUNNING:  # it could say nothing any more
+        if state is None or state.state == stream_state.RUNNING:  # the program could not write its end
             result = ended(code, self._log)
             return StreamEnded(FAILED, result.reason, code, batches, rows, result.crashed, warning)
         return StreamEnded(state.state, state.reason, code, batches, rows, warning=warning)

@@ -1,4 +1,6 @@
-"""The inputs of streams: what Spark's file source watches, and the new files of each day of a batch."""
+"""The inputs of streams: the files that Spark's file source watches, and the new files of each day
+of a batch.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,33 +17,39 @@ PARQUET = "*.[pP][aA][rR][qQ][uU][eE][tT]"
 
 @dataclass(frozen=True)
 class Watched:
-    """Where Spark's file source looks for files, each of which it sees once. names: a glob."""
+    """The places where Spark's file source looks for files, each of which it sees once. names: a
+    glob.
+    """
 
     folders: str
     names: str
 
 
 class Batch(Protocol):
-    """The input of one batch."""
+    """The input of a batch."""
 
     @property
     def days(self) -> Sequence[str]:
-        """In order; a day may have nothing new."""
+        """The days in order; a day may have nothing new."""
 
     def new_files(self, day: str) -> Sequence[Path]:
-        """The files whose rows readers of the published table do not see yet; the caller has the day's lease."""
+        """Returns the files whose rows readers of the published table do not see yet; the caller
+        has the day's lease.
+        """
 
     def rows_of(self, files: Sequence[Path]) -> InputDay:
-        """The rows of new files of a day, maybe none."""
+        """Returns the rows of new files of a day, maybe none."""
 
 
 class StreamSource(Protocol):
-    """The input of a stream. Its methods raise DeclarationError for an input that cannot be followed."""
+    """The input of a stream. Its methods raise DeclarationError for an input that cannot be
+    followed.
+    """
 
     def watched(self) -> Watched: ...
 
     def batch(self, number: int) -> Batch:
-        """Of a batch that has begun."""
+        """Returns the input of a batch that has begun."""
 
 
 class FolderSource:
@@ -52,7 +60,7 @@ class FolderSource:
         self._published = PublishedSources(enrichment)
 
     def watched(self) -> Watched:
-        """The folders of all days: their own files, and none of folders in them."""
+        """Returns the folders of all days: the files in them, without subfolders."""
         return Watched(f"{Path(self._declared.path).absolute()}/{self._declared.partition}=*", PARQUET)
 
     def batch(self, number: int) -> Batch:

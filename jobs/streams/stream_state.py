@@ -1,4 +1,6 @@
-"""The health file of a stream: what it has done, and that it lives; plain JSON for monitors."""
+"""The health file of a stream: its work so far, and its last sign of life, as plain JSON for
+monitors.
+"""
 
 import datetime as dt
 import json
@@ -18,7 +20,7 @@ SHOWN = 20  # last batches in the file
 
 @dataclass(frozen=True)
 class BatchDone(Facts):
-    """The rows of one day in one batch."""
+    """The rows of a day in a batch."""
 
     batch: int
     day: str
@@ -27,7 +29,7 @@ class BatchDone(Facts):
     calls: int
     from_ledger: int
     dead_letters: int
-    version: int | None  # of the table that has them
+    version: int | None  # of the table with these rows
     warnings: tuple[str, ...] = ()
 
     @classmethod
@@ -44,7 +46,7 @@ class BatchDone(Facts):
         )  # fmt: skip
 
     def in_words(self) -> str:
-        """A line, and one more for each warning."""
+        """Returns a line, and another line for each warning."""
         which = f"batch {self.batch}  {self.day}"
         letters = f", {counted(self.dead_letters, 'dead letter')}" if self.dead_letters else ""
         line = (
@@ -56,19 +58,19 @@ class BatchDone(Facts):
 
 @dataclass(frozen=True)
 class StreamState(Facts):
-    """A stream since its process began."""
+    """The state of a stream since its process began."""
 
     enrichment: str
-    state: str  # running, and at its end as of a day: published, unchanged, failed, stopped: ...
+    state: str  # running; at its end the state of a day: published, unchanged, failed, stopped: ...
     since: str  # ISO 8601, UTC
-    updated_at: str  # the same; a few seconds ago while the stream lives
+    updated_at: str  # ISO 8601, UTC; a few seconds ago while the stream lives
     query: str = ""  # Spark's id of it
     batches: int = 0
     rows: int = 0
     rows_late: int = 0  # late for their task, or for the watermark of the batches before
     last_batch: int | None = None
     last: tuple[BatchDone, ...] = ()  # the last SHOWN, oldest first
-    reason: str = ""  # one sentence; of a stream that failed or was stopped
+    reason: str = ""  # a sentence, if the stream failed or was stopped
 
 
 def health_file(enrichment: str) -> Path:
@@ -80,12 +82,14 @@ def spark_log(enrichment: str) -> Path:
 
 
 def checkpoint_path(table: str) -> Path:
-    """Beside the rows that it speaks of: who deletes the table begins anew. Readers of tables ignore names with _."""
+    """Returns the checkpoint's folder, inside the table's: deleting the table also resets the
+    stream. Readers of tables ignore names with _.
+    """
     return Path(table).absolute() / "_stream"
 
 
 def read(enrichment: str) -> StreamState | None:
-    """The state in the health file; None where no stream ever began."""
+    """Returns the state in the health file; None if no stream ever began."""
     try:
         return StreamState.from_json(health_file(enrichment).read_text())
     except (FileNotFoundError, ValueError, TypeError):
@@ -97,5 +101,5 @@ def write(state: StreamState) -> None:
 
 
 def now(clock: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> str:
-    """This moment, ISO 8601, UTC."""
+    """Returns the current time, ISO 8601, UTC."""
     return clock().isoformat(timespec="milliseconds")

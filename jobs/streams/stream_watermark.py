@@ -1,7 +1,7 @@
-"""The watermark of a stream, carried from batch to batch in the checkpoint's folder.
+"""Keeps the watermark of a stream from batch to batch in the checkpoint's folder.
 
-A task begins each batch without a watermark, so `_late` compares a row with those of its task. Against the watermark of
-the batches before, late rows are counted here.
+A task begins each batch without a watermark, so `_late` compares a row only with the rows of its
+task. This module counts rows that are late against the watermark of the batches before.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class StreamWatermark:
             self._greatest = int(json.loads(self._file.read_text())["greatest_event_time_ms"])
 
     def advance(self, records: Sequence[DayRecord]) -> int:
-        """Take in the rows of a batch that is published. Returns how many of them were late, for their task or for the
-        stream. Taking in the same batch again changes nothing.
+        """Adds the rows of a published batch. Returns how many of them were late, for their task or
+        for the stream. Adding the same batch again changes nothing.
         """
         if self._event_time is None:
             return 0
@@ -57,7 +57,7 @@ class StreamWatermark:
 
 
 def _rows(records: Sequence[DayRecord], column: str) -> Iterator[tuple[Millis, np.typing.NDArray[np.bool_]]]:
-    """Event times, and whether the row is late for its task."""
+    """Yields event times, and whether the row is late for its task."""
     for file in (file for record in records for file in record.facts.files):
         with pq.ParquetFile(file) as opened:
             names = {name.lower(): name for name in opened.schema_arrow.names}  # a declaration ignores case
