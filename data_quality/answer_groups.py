@@ -1,6 +1,4 @@
-"""Groups the answers of a lookup by place (a number of key and answer time), with the number of
-rows of each group.
-"""
+"""Groups a lookup's answers by place (a number of key and answer time), with numbers of rows."""
 
 from __future__ import annotations
 
@@ -93,9 +91,7 @@ class StoredAnswers:
         self._own, self._foreign = flags(by_run), flags(pc.invert(by_run))
 
     def at(self, places: Numbers) -> tuple[NDArray[np.uint64], Flags, Flags]:
-        """Returns for each place the stored answer, whether it exists, and whether it may be
-        gone.
-        """
+        """Returns for each place the stored answer, whether it exists, whether it may be gone."""
         if not self.known:
             return np.zeros(len(places), np.uint64), np.zeros(len(places), np.bool_), np.ones(len(places), np.bool_)
         if not len(self._places):
@@ -104,9 +100,7 @@ class StoredAnswers:
         return self._answers[found], there, there & self._gone[found]
 
     def stored_by(self, places: Numbers) -> tuple[Flags, Flags]:
-        """Returns for each place whether this run stored the answer, and whether another run
-        did.
-        """
+        """Returns for each place whether this run stored the answer, or whether another run did."""
         if not len(self._places):
             own, foreign = np.zeros((2, len(places)), np.bool_)
             return own, foreign
@@ -126,8 +120,7 @@ class StoredAnswers:
         return found
 
     def unlike(self, groups: AnswerGroups) -> tuple[Flags, Flags]:
-        """Returns which groups have a wrong answer, and which have a stored answer that may be
-        gone.
+        """Returns which groups have a wrong answer, and which a stored answer that may be gone.
 
         Without a stored answer, two calls that ended in the same µs may have different answers.
         """

@@ -1,6 +1,4 @@
-"""Judges a micro-batch of a stream before it is published, by the checks of a day on the rows of
-the batch.
-"""
+"""Judges a micro-batch of a stream before it is published, by a day's checks on its rows."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ def check(
     stored: Stored | None = None,
     evaluate: Evaluate | None = None,
 ) -> QualityResult:
-    """Judges a batch as `data_quality.day.check` judges a day, but without the checks that need a
-    whole day.
+    """Judges a batch as `data_quality.day.check` does a day, without checks that need a whole day.
 
     Great Expectations runs only if the user declared expectations: its validation takes a quarter
     of a second, five times as long as the checks themselves on a few hundred rows.

@@ -54,9 +54,7 @@ def checks(declared: DeclaredFacts) -> tuple[CheckSpec, ...]:
 
 
 def further(declared: DeclaredFacts) -> list[tuple[str, ExpectationFacts]]:
-    """Returns the user's expectations with their check names: `<type>__<column>`, numbered if two
-    would be equal.
-    """
+    """Returns the user's expectations by check names: `<type>__<column>`, numbered if equal."""
     seen: Counter[str] = Counter()
     named = []
     for expectation in declared.expectations:

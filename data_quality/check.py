@@ -22,9 +22,7 @@ class Cure(Enum):
 
 
 class Check(ABC):
-    """A check of a declaration. It reads the rows in parts, several at a time, and then combines
-    the results.
-    """
+    """A check of a declaration. It reads rows in parts, several at once, and combines results."""
 
     name: ClassVar[str]
     severity: ClassVar[Severity] = "error"  # unless declared otherwise
@@ -65,9 +63,7 @@ class Check(ABC):
         """Runs before the first rows."""
 
     def summarize(self, rows: TaskRows, day: WrittenDay) -> Any:  # noqa: B027  # some judge by what the run counted
-        """Returns the partial result for a part of a task's rows; for all of them with
-        `whole_tasks`.
-        """
+        """Returns the partial result for part of a task's rows, or for all with `whole_tasks`."""
 
     @abstractmethod
     def finding(self, parts: list[Any], day: WrittenDay) -> Finding:

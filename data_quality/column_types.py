@@ -13,9 +13,7 @@ STRUCT = "a struct"  # the type of a key's column, with parts of any type
 
 
 def spark_name(kind: pa.DataType) -> str:
-    """Returns Spark's name, such as bigint or array<double>; Arrow's name for a type that Spark
-    lacks.
-    """
+    """Returns Spark's name, such as array<double>; Arrow's name if Spark lacks the type."""
     from pyspark.sql.pandas.types import from_arrow_type
 
     if pa.types.is_dictionary(kind):
@@ -31,9 +29,7 @@ def declared_name(ddl: str) -> str:
 
 
 def written_types(declared: DeclaredFacts) -> dict[str, str]:
-    """Returns the types of the columns that a run adds to its input, by name, without the answer
-    columns.
-    """
+    """Returns the types of the columns that a run adds to its input, without answer columns."""
     columns = list(schema.ROW_TABLE)
     for lookup in declared.lookups:
         columns += [column.of(lookup.name) for column in schema.AUDIT_TABLE]
@@ -43,8 +39,7 @@ def written_types(declared: DeclaredFacts) -> dict[str, str]:
 
 
 def unified(files: Mapping[str, pa.Schema]) -> tuple[pa.Schema, dict[str, str]]:
-    """Returns all columns of these files, and a sentence for each column whose type differs between
-    files.
+    """Returns all columns of these files, and a sentence for each whose type differs between files.
 
     Such a column gets the type of the first file that has it.
     """

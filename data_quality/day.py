@@ -1,6 +1,4 @@
-"""Judges a day before it is published: runs every check of the catalogue on exactly the files of
-its run.
-"""
+"""Judges a day before it is published: runs every check on exactly the files of its run."""
 
 from __future__ import annotations
 
@@ -34,8 +32,7 @@ def check(  # noqa: PLR0917  # as the run calls it
     evaluate: Evaluate | None = None,
     tasks: Tasks | None = None,
 ) -> QualityResult:
-    """Judges a day on the files of its run, before it is published: a verdict per check of the
-    catalogue.
+    """Judges a day on its run's files before it is published: a verdict per check of the catalogue.
 
     A check that could not run is `not_run`, with the reason, and does not stop the others. Nothing
     is written.
@@ -120,9 +117,7 @@ def _verdict_of_a_stock_expectation(spec: CheckSpec, result: Any) -> Verdict:
 
 
 def _exception(info: dict[str, Any]) -> str | None:
-    """Returns the message of the exception that stopped a check; Great Expectations nests it by
-    metric.
-    """
+    """Returns the message of the exception that stopped a check, which is nested by metric."""
     if "raised_exception" in info:
         return one_line(info["exception_message"], LONGEST) if info["raised_exception"] else None
     messages = [_exception(inner) for inner in info.values() if isinstance(inner, dict)]

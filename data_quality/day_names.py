@@ -1,6 +1,4 @@
-"""Names of partitions: a day, 2013-01-10; an hour, 2013-01-10T05Z; or a name that the user chose,
-without a time.
-"""
+"""Names of partitions: a day, 2013-01-10; an hour, 2013-01-10T05Z; or a name of the user."""
 
 import datetime as dt
 from dataclasses import dataclass

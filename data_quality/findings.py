@@ -16,9 +16,7 @@ _WORDS = 9  # columns of the first row in a sentence; the evidence table has all
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a check. `success` is None if the check could not run; `sentence` is then the
-    reason.
-    """
+    """A check's result. `success` is None if it could not run; `sentence` is then the reason."""
 
     success: bool | None
     sentence: str
@@ -33,9 +31,7 @@ class Finding:
 
     @classmethod
     def judged(cls, holds: str, wrong: str, unexpected_count: int, element_count: int, expected: str) -> Self:
-        """Returns a green finding that says `holds` if nothing is unexpected, else a red one that
-        says `wrong`.
-        """
+        """Returns a green finding with `holds` if nothing is unexpected, else red with `wrong`."""
         success = unexpected_count == 0
         return cls(success, holds if success else wrong, unexpected_count, element_count, expected)
 
@@ -73,9 +69,7 @@ def plain(value: Any) -> Any:
 
 
 def in_words(row: dict[str, Any]) -> str:
-    """Describes a row of evidence: its identity first, only the end of a path, and no lists, which
-    the table shows.
-    """
+    """Describes a row of evidence: its identity first, only the end of a path, and no lists."""
     short = {name.lstrip("_"): value for name, value in row.items() if value is not None}
     texts = [
         f"{name} {str(value).rsplit('/', 1)[-1]}" for name, value in short.items() if not isinstance(value, list | dict)

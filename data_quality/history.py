@@ -14,8 +14,7 @@ DAYS_OF_HISTORY = 28
 
 
 def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, DayMetrics]:
-    """Returns the metrics of the published days among the last DAYS_OF_HISTORY; for a day published
-    twice, of the later run.
+    """Returns metrics of the published days among the last DAYS_OF_HISTORY, each of its last run.
 
     For an hour, 2013-01-10T05Z, the earlier days are the same hour of those days; a partition with
     a name has none.
@@ -38,9 +37,7 @@ def earlier_days(enrichment: str, day: str, runs: Path = RUNS) -> dict[str, DayM
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Reads a record; empty if a power cut tore it, so that only this day is missing from the
-    comparison.
-    """
+    """Reads a record; empty if a power cut tore it, so that only this day is missing."""
     try:
         record = json.loads(path.read_text())
         DayMetrics.from_dict(record["figures"])

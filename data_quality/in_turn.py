@@ -10,9 +10,7 @@ from jobs.schema import SEGMENT
 
 
 def gone_back(values: Floats, among: Places | None = None) -> Flags:
-    """Returns the rows after a larger value, and the rows without a value. among: the groups in
-    which order counts.
-    """
+    """Returns rows after a larger value, or without a value. among: groups that keep an order."""
     return (_neighbour(values, 1, among) > values) | np.isnan(values)
 
 
@@ -33,8 +31,7 @@ def _neighbour(values: Floats, distance: int, among: Places | None) -> Floats:
 
 
 def out_of_place(check: Check, rows: TaskRows, column: str, among: Places | None = None) -> Faults:
-    """Returns the rows whose removal would leave the column in order: at each drop, the row before
-    or after it.
+    """Returns the rows to remove to restore the order: at each drop, the row before or after it.
 
     The row after the drop is late if the next row continues from before the drop; otherwise the row
     before is early.

@@ -27,9 +27,7 @@ _LEGACY = b"org.apache.spark.legacy"  # prefix of the metadata by which Spark ma
 
 
 def path_of(uri: str) -> str:
-    """Returns the path that Spark opens. Spark takes a plain path and returns it percent-encoded,
-    as file:/x or file:///x.
-    """
+    """Returns the path of Spark's percent-encoded URI, which is file:/x or file:///x."""
     return unquote(re.sub(r"^file:/+", "/", uri)) if uri.startswith("file:") else uri
 
 
@@ -47,9 +45,7 @@ class InputRows:
         return {path: read_footer(path).num_rows for path in self._paths}
 
     def for_tasks(self) -> InputRows:
-        """Returns a copy without Spark, for tasks, with the counts and columns that the driver has
-        read.
-        """
+        """Returns a copy without Spark, for tasks, with the counts and columns read so far."""
         found = copy.copy(self)
         _ = found.counts, found.columns
         found._spark = None  # noqa: SLF001  # a copy of this class
@@ -85,9 +81,7 @@ class InputRows:
         return self._by_spark(path, first, last)
 
     def _by_arrow(self, path: str, first: int, last: int) -> pa.Table:
-        """Reads with Arrow. Raises an Arrow error for a file that Arrow would read differently from
-        Spark.
-        """
+        """Reads with Arrow. Raises an Arrow error if Arrow would read the file unlike Spark."""
         with open_parquet(path, coerce_int96_timestamp_unit="us") as file:
             if any(name.startswith(_LEGACY) for name in file.metadata.metadata or {}):
                 raise pa.ArrowNotImplementedError("its old dates are shifted")
@@ -122,9 +116,7 @@ class InputRows:
 
 
 def beside(rows: TaskRows, source: InputRows) -> list[tuple[Places, pa.Table]]:
-    """Returns, file by file, the places of a task's rows that exist in the input, and those input
-    rows in the same order.
-    """
+    """Returns by file the places of a task's rows that exist in the input, and those input rows."""
     return rows.once("beside", lambda: list(_beside(rows, source)))
 
 

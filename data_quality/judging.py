@@ -128,9 +128,7 @@ class Judging:
 
 @contextmanager
 def _side_by_side(day: WrittenDay) -> Iterator[Mapped]:
-    """Yields a `map` that uses threads, except for a few rows, for which threads take longer than
-    the checks.
-    """
+    """Yields a `map` with threads; without threads for few rows, for which these take longer."""
     if day.output.rows <= FEW_ROWS:
         yield map
         return
@@ -153,18 +151,14 @@ def in_tasks(tasks: Tasks, reads: Sequence[Read], by: Sequence[Sees], day: Writt
 
 
 def _portable(seen: Any) -> Any:
-    """Replaces an error with a plain one, because an error may hold what cannot be pickled, such as
-    a lock.
-    """
+    """Replaces an error with a plain error, because it may hold a lock, which cannot be pickled."""
     if not isinstance(seen, Exception):
         return seen
     return OSError(_message(seen)) if isinstance(seen, OSError) else ValueError(_message(seen))
 
 
 def _guarded(work: Callable[[], Any]) -> Any:
-    """Returns the result; an error of files, ledger or Spark as a value, as the check did not
-    run.
-    """
+    """Returns the result; an error of files, ledger or Spark becomes the result: not run."""
     try:
         return work()
     except Exception as error:  # noqa: BLE001

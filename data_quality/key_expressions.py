@@ -27,9 +27,7 @@ def lasting(lookup: LookupFacts) -> list[tuple[str, str]]:
 
 
 def declared_keys(rows: TaskRows, lookup: LookupFacts, day: WrittenDay) -> Iterator[tuple[Places, Key]]:
-    """Yields the places of rows that exist in the input, and the repeatable parts of their key.
-    Raises ValueError.
-    """
+    """Yields places of rows in the input, and their keys' repeatable parts. Raises ValueError."""
     for places, keys, refused in rows.once("declared keys", lambda: list(_declared_keys(rows, day))):
         if lookup.name in refused:
             raise ValueError(refused[lookup.name])
@@ -37,9 +35,7 @@ def declared_keys(rows: TaskRows, lookup: LookupFacts, day: WrittenDay) -> Itera
 
 
 def _declared_keys(rows: TaskRows, day: WrittenDay) -> Iterator[tuple[Places, dict[str, Key], dict[str, str]]]:
-    """Yields the keys of all lookups. A single Spark job evaluates the expressions that only Spark
-    can evaluate.
-    """
+    """Yields the keys of all lookups; a Spark job evaluates the expressions that only Spark can."""
     for places, given in beside(rows, day.input):
         columns = {name.lower(): name for name in given.column_names}
         keys: dict[str, Key] = {lookup.name: {} for lookup in day.declared.lookups}

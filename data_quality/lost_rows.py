@@ -1,5 +1,4 @@
-"""Finds input rows that the files lack, by the gap that they leave between their neighbours in the
-task.
+"""Finds input rows that the files lack, by the gap between their neighbours in the task.
 
 Within a task the rows of an input file are consecutive, so the nearest following row of that file,
 or else the nearest preceding row, determines task and input_seq: a task always has room after its

@@ -1,6 +1,4 @@
-"""Reads the files of a run for the checks, in parts of a task or task by task, in the order of
-writing.
-"""
+"""Reads a run's files for the checks, by part or whole task, in the order of writing."""
 
 from __future__ import annotations
 
@@ -62,9 +60,7 @@ def nothing_more(_row: int) -> dict[str, Any]:
 
 
 class TaskRows:
-    """The rows of a task, or a part of them. A null number is NaN, so that every comparison with it
-    is false.
-    """
+    """The rows of a task, or some of them. A null number is NaN: comparisons with it are false."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table.unify_dictionaries().combine_chunks()
@@ -243,9 +239,7 @@ class RunOutput:
     def __init__(
         self, declared: DeclaredFacts, columns: pa.Schema, tasks: list[Task], unlike: Mapping[str, str] | None = None
     ) -> None:
-        """unlike: for each column whose files differ in type, a sentence about it; no check reads
-        these columns.
-        """
+        """unlike: for each column whose files differ in type, a sentence; no check reads these."""
         self.columns = columns
         self.table: pa.Table | None = None  # the table itself, if the output is a table
         self.unlike = unlike or {}
@@ -258,9 +252,7 @@ class RunOutput:
 
     @classmethod
     def of_files(cls, declared: DeclaredFacts, files: Iterable[str]) -> RunOutput:
-        """Reads the footers. A task writes a file, or several in sequence, in the order of its
-        rows.
-        """
+        """Reads the footers. A task writes its rows in order to a file, or to several."""
         ordered = sorted(files, key=_in_order_of_writing)
         footers = [read_footer(file) for file in ordered]
         columns, unlike = unified(
@@ -291,18 +283,14 @@ class RunOutput:
         return output
 
     def _is_text(self, name: str) -> bool:
-        """Whether a column is text in all files: Parquet's reader takes no nested column by such a
-        name.
-        """
+        """Whether a column is text in all files, not nested, so that it can be a dictionary."""
         if name not in self.columns.names or name in self.unlike:
             return False
         kind = self.columns.field(name).type
         return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind))
 
     def wrong(self, needed: Iterable[str]) -> str | None:
-        """Returns why the files cannot be judged by these columns (a column is missing or has
-        another type), or None.
-        """
+        """Returns why the files cannot be judged by these columns, or None."""
         needed = list(dict.fromkeys(needed)) if len(self.columns) else []
         absent = [name for name in needed if name not in self.columns.names]
         if absent:
@@ -340,18 +328,14 @@ class RunOutput:
 
 
 def _in_order_of_writing(file: str) -> tuple[str, int, str]:
-    """Sorts by the counter as a number: as text, the thousandth file of a task would precede its
-    second.
-    """
+    """Sorts by the counter as a number: as text, the thousandth file would precede the second."""
     name = Path(file).name
     counter = _NUMBER_OF_A_TASKS_FILE.search(name)
     return (name[: counter.start()], int(counter[1]), name) if counter else (name, 0, name)
 
 
 def _only_task(footer: pq.FileMetaData) -> int | None:
-    """Returns the only task of a file by its statistics; None for several tasks or without
-    statistics.
-    """
+    """Returns a file's only task by statistics; None for several tasks or without statistics."""
     names = footer.schema.names
     if PARTITION not in names:
         return 0

@@ -27,9 +27,7 @@ def import_when_used(*names: str) -> None:
 
 @contextlib.contextmanager
 def without(*names: str) -> Iterator[None]:
-    """Hides these modules from the body's imports in this thread; modules that are already imported
-    stay visible.
-    """
+    """Hides these modules from the body's imports in this thread, unless already imported."""
     hiding = _Hiding(names)
     sys.meta_path.insert(0, hiding)
     try:
@@ -62,9 +60,7 @@ def quiet() -> Iterator[None]:
 
 
 class _WhenUsed(ModuleType):
-    """A placeholder for a module until its first use. importlib's LazyLoader imports at the next
-    `import` statement.
-    """
+    """A placeholder for a module until its use; LazyLoader imports at the next `import`."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

@@ -1,6 +1,4 @@
-"""Stores each verdict of each day as a row of a SQL table, in any database that SQLAlchemy
-supports.
-"""
+"""Stores each verdict of each day as a row of a SQL table, in any database of SQLAlchemy."""
 
 import contextlib
 import json
@@ -49,9 +47,7 @@ def require(url: str | None = None) -> None:
 
 
 def save(record: DayRecord, url: str | None = None) -> int:
-    """Stores the verdicts of a run in place of its earlier verdicts; returns their number. Raises
-    VerdictsRefused.
-    """
+    """Replaces the stored verdicts of a run; returns their number. Raises VerdictsRefused."""
     facts = record.facts
     of_the_run = {"enrichment": facts.declared.enrichment, "day": facts.day, "run_id": facts.run_id}
     rows = [
@@ -102,9 +98,7 @@ def _transaction(url: str | None) -> Iterator[sa.Connection]:
 
 
 def _widen(connection: sa.Connection) -> None:
-    """Makes room for hours in a table from when every partition was a day. SQLite ignores the
-    length.
-    """
+    """Makes room for hours in a table made for days only; SQLite ignores a column's length."""
     if connection.dialect.name != "postgresql":
         return
     (day,) = (column for column in sa.inspect(connection).get_columns(VERDICTS.name) if column["name"] == "day")

@@ -32,9 +32,7 @@ class TrueMarks:
 
 
 def event_times_ms(table: pa.Table, column: str) -> Places:
-    """Returns event times in whole milliseconds since the epoch; an integer column is used
-    unchanged.
-    """
+    """Returns event times in whole ms since the epoch; an integer column is used unchanged."""
     values = as_array(table[column])
     if pa.types.is_integer(values.type):
         times = values.cast(pa.int64())

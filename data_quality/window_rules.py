@@ -31,9 +31,7 @@ class Arrived:
 
 @dataclass
 class Windows:
-    """Windows, or firings. first: the number of a row of each window; fired and pane: of firings
-    only.
-    """
+    """Windows, or firings. first: number of a row of each; fired and pane: of firings only."""
 
     first: list[int] = field(default_factory=list)
     start: list[int] = field(default_factory=list)

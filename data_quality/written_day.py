@@ -61,9 +61,7 @@ class WrittenDay:
 
     @property
     def rows_kept(self) -> int:
-        """Rows of the table that are published again unchanged. Each has an answer, a miss, or a
-        null key.
-        """
+        """Rows published again unchanged; each has an answer, a miss, or a null key."""
         return self.facts.changes.kept if self.facts.changes else 0
 
     def kept_rows(self, names: Sequence[str]) -> Iterator[pa.Table]:

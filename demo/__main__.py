@@ -1,5 +1,4 @@
-"""The demo: three real days of New York flights, from raw files to a published table, through
-Dagster and Spark.
+"""The demo: three real days of New York flights, through Dagster and Spark to a published table.
 
     python -m demo                           make demo
     python -m demo --stop-service-at 0.5     kills the weather service at half of the last day
@@ -28,9 +27,7 @@ DAYS = ("2013-01-10", "2013-01-11", "2013-01-12")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the demo. Exit status: 0 if all days are published, 1 if any is not, 130 after
-    Ctrl-C.
-    """
+    """Runs the demo. Exit status: 0 if all days are published, 1 otherwise, 130 after Ctrl-C."""
     options = _options(arguments)
     days = [day.isoformat() for day in options.days]
     try:

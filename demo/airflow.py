@@ -1,5 +1,4 @@
-"""Serves Airflow's web page on the demo's data, with the weather service and the reports, until
-Ctrl-C.
+"""Serves Airflow on the demo's data, with the weather service and the reports, until Ctrl-C.
 
 Run `make airflow` or `python -m demo.airflow`; TIDEGATE_AIRFLOW_PORT, TIDEGATE_REPORTS_PORT and
 TIDEGATE_WEATHER_PORT set the ports.

@@ -1,6 +1,4 @@
-"""The demo's crash: kills a day with -9 in the middle and starts it again, and does the same to a
-hand-written gather.
-"""
+"""The demo's crash: kills a day with -9 and starts it again; the same for a hand-written gather."""
 
 import os
 import signal

@@ -1,5 +1,4 @@
-"""The demo's real data: every flight scheduled to leave New York in 2013, the planes, and the
-hourly weather.
+"""The demo's real data: every flight due to leave New York in 2013, the planes, the hourly weather.
 
     python -m demo.data --days 2013-01-10,2013-01-11|all --root data
 
@@ -58,8 +57,7 @@ def read(name: str) -> pa.Table:
 
 
 def flights() -> pa.Table:
-    """Returns the year in the order of the feed, with the local date of scheduled departure as
-    `date`.
+    """Returns the year in the order of the feed; `date` is the local date of scheduled departure.
 
     Within a date the rows are in the order of actual departure; a cancelled flight is at its
     scheduled time.
@@ -94,9 +92,7 @@ def flights() -> pa.Table:
 
 
 def weather() -> pa.Table:
-    """Returns the hourly weather in metric units; no two rows have the same origin and hour
-    (UTC).
-    """
+    """Returns the hourly weather in metric units; a single row per origin and hour (UTC)."""
     source = read("weather")
 
     def metric(column: str, factor: float, *, less: float = 0.0) -> pa.ChunkedArray:
@@ -129,8 +125,7 @@ def day_file(root: Path, day: date) -> Path:
 
 
 def prepare(root: Path, days: Sequence[date] | None = None) -> tuple[int, int]:
-    """Makes the files of these days (None: all), planes.db and weather.parquet; returns rows and
-    written files.
+    """Makes the files of these days (None: all), planes and weather; returns rows and new files.
 
     Keeps a correct file, and replaces any other atomically. Raises ValueError for a day without
     flights.
@@ -176,9 +171,7 @@ def _write_planes(path: Path) -> bool:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a hidden file beside `path` that replaces it if the block succeeds, and is removed
-    otherwise.
-    """
+    """Yields a hidden file that replaces `path` if the block succeeds, and is removed otherwise."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -1,6 +1,4 @@
-"""Draws latency and faults of calls from a seed, so that the same call always has the same
-result.
-"""
+"""Draws latency and faults of calls from a seed, so that equal calls have equal results."""
 
 import hashlib
 import math
@@ -35,9 +33,7 @@ def latency(seed: int, key: str) -> float:
 
 @dataclass(frozen=True)
 class Faults:
-    """The share of calls that meet each fault, drawn again for every attempt, so that a retry
-    usually succeeds.
-    """
+    """The share of calls with each fault, drawn for every attempt, so retries usually succeed."""
 
     throttle: float = 0.003  # 429 with Retry-After
     error: float = 0.003  # 500
@@ -51,9 +47,7 @@ class Faults:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parses `none`, or shares as in `throttle=0.003,hang=0.002`; a fault that is not named
-        does not happen.
-        """
+        """Parses `none`, or shares as in `throttle=0.003,hang=0.002`; other faults are off."""
         shares = dict.fromkeys(map(str, FAULTS), 0.0)
         for part in text.split(",") if text != "none" else ():
             name, _, share = part.partition("=")

@@ -1,5 +1,4 @@
-"""The hand-written alternative: `asyncio.gather` over a day's keys, which writes the answers at the
-end.
+"""The hand-written alternative: `asyncio.gather` over a day's keys, answers written at the end.
 
     python -m demo.gather --day 2013-01-11 --url http://127.0.0.1:8088 --out by_hand.parquet
 

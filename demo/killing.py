@@ -6,8 +6,7 @@ import psutil
 
 
 def kill_tree(pid: int) -> int:
-    """Kills the process `pid` and all its descendants. Returns their number; all have ended on
-    return.
+    """Kills the process `pid` and all its descendants, waits for their end, returns their number.
 
     All are stopped before the first is killed, so that none reacts to another's death.
     """

@@ -21,9 +21,7 @@ LOOK_EVERY = 0.1  # s
 
 
 def find_record(outcome: Outcome, enrichment: str) -> DayRecord | None:
-    """Returns the record of this run, if it exists; a retry by Dagster has the run's id and a
-    number.
-    """
+    """Returns this run's record, if any; a retry by Dagster has the run's id and a number."""
     of_day = run_records.load(enrichment, outcome.day)
     return next((record for record in reversed(of_day) if record.facts.run_id.startswith(outcome.run_id)), None)
 
@@ -37,8 +35,7 @@ class Nights:
         self.log = home / "demo.log"
 
     def run(self, days: Sequence[str], watch: Callable[[str, Mapping[str, Any] | None], bool]) -> list[Outcome]:
-        """Runs the days and reports the current day's progress to `watch`, until all are done or a
-        day failed.
+        """Runs the days until a day fails, and reports the current day's progress to `watch`.
 
         If `watch` returns True, kills Dagster, Spark and its workers with -9, as a power cut would.
         """

@@ -1,6 +1,4 @@
-"""The demo on an object store: an S3 server on loopback (moto's), which holds the tables while it
-runs.
-"""
+"""The demo on an object store: an S3 server on loopback (moto's), which holds the tables."""
 
 import contextlib
 import os
@@ -34,9 +32,7 @@ def run_on_store(arguments: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def s3_server(output: IO[bytes] | int = subprocess.DEVNULL) -> Iterator[str]:
-    """Yields the address of a running server. output: gets its log. Raises RuntimeError if it does
-    not start.
-    """
+    """Yields a running server's address. output: gets its log. Raises RuntimeError."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,6 +1,4 @@
-"""The steps of the demo: nightly runs, a day killed in the middle and started again, a finished day
-run again.
-"""
+"""The steps of the demo: nightly runs, a day killed and started again, a finished day run again."""
 
 from collections.abc import Sequence
 from pathlib import Path

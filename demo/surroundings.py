@@ -1,6 +1,4 @@
-"""The surroundings of the flights enrichment in the demo: sample data, the weather service, the
-planes' database.
-"""
+"""The surroundings of the demo: sample data, the weather service, the planes' database."""
 
 import math
 import shutil

@@ -1,6 +1,4 @@
-"""The table at the end of the demo, and the calls by two counts: the service's log and Tidegate's
-audit columns.
-"""
+"""The table at the demo's end, and calls by two counts: the service's log and the audit columns."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

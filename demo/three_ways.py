@@ -1,5 +1,4 @@
-"""Makes a lookup per record in a real database in three ways: one after the other, with a pool of
-threads, asynchronously.
+"""A lookup per record in a real database, three ways: in sequence, by threads, asynchronously.
 
     python -m demo.three_ways
     python -m demo.three_ways --postgres postgresql://me:secret@127.0.0.1/test

@@ -1,5 +1,4 @@
-"""Serves Dagster's web page on the demo's data, with the weather service and the reports, until
-Ctrl-C.
+"""Serves Dagster on the demo's data, with the weather service and the reports, until Ctrl-C.
 
 Run `make ui` or `python -m demo.ui`; TIDEGATE_WEATHER_PORT sets the port of the weather service.
 """

@@ -43,9 +43,7 @@ GRACE_S = 0.5  # for running calls at SIGTERM; longer calls are cut off
 
 # -- the server ------------------------------------------------------------------------------------
 class Server:
-    """Answers from `answers` (JSON by origin and hour), with a log line per call; scale multiplies
-    every latency.
-    """
+    """Answers from `answers` (JSON by origin and hour); logs calls; scale multiplies latencies."""
 
     def __init__(
         self, answers: Mapping[str, Mapping[str, Any]], log: TextIO, *, seed: int, scale: float, faults: Faults

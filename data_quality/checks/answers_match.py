@@ -1,6 +1,4 @@
-"""Checks that each row has the key that the declaration gives, and the answer of that key at its
-time.
-"""
+"""Checks that each row has the declared key, and the answer of that key at its time."""
 
 import datetime as dt
 from collections import Counter
@@ -136,9 +134,7 @@ class AnswersMatch(LookupCheck):
 
     # -- the source against the run that stored the answer -----------------------------------------
     def _sources(self, rows: TaskRows, places: Numbers) -> tuple[Faults, Numbers]:
-        """Returns the rows whose answer by call or shared call was stored by another run, and
-        `Answers.own_as_stored`.
-        """
+        """Returns the rows whose called answer another run stored, and `Answers.own_as_stored`."""
         own, foreign = self._stored.stored_by(places)
         answered = self._answered(rows)
         wrong = np.zeros(len(rows), np.bool_)
@@ -163,9 +159,7 @@ class AnswersMatch(LookupCheck):
         return judged.with_evidence(found.evidence)
 
     def _called_too(self, doubtful: Numbers, day: WrittenDay) -> list[Faults]:
-        """Returns the rows with such an answer from the ledger although another row of the files
-        made the call.
-        """
+        """Returns the rows with such an answer although another row of the files made the call."""
         called = np.zeros(0, np.uint64)
         for read in day.output.parts():
             places, _, by_call = self._numbers(task := read(), self._answered(task))

@@ -1,5 +1,4 @@
-"""Compares the calls in flight, computed from the start and end of every attempt, with the share of
-each task.
+"""Compares the calls in flight, by the start and end of every attempt, with each task's share.
 
 Other tasks get the slots that a task's last rows do not need, and all its slots at its end. The
 share of a task changes at times of that task's clock, so a single clock judges each task. The order
@@ -105,9 +104,7 @@ class ConcurrencyHeld(LookupCheck):
                 before = allowed
 
     def _allowed_attempts(self, share: int) -> int:
-        """Returns the share; with batches, the number of keys in that many full requests and in a
-        waiting batch.
-        """
+        """Returns the share; with batches, the keys of so many full requests plus a batch."""
         size = self.lookup.batch_size
         return share if size == 1 or not share else (share + 1) * size
 
@@ -181,8 +178,7 @@ def _given_to_writers(facts: DayFacts) -> Iterator[ShareGiven]:
 
 
 class InFlight:
-    """Counts the attempts of a task in flight whenever an attempt starts or ends or the task's
-    share changes.
+    """Counts a task's attempts in flight whenever an attempt starts or ends or the share changes.
 
     A moment is an edge: twice its µs, plus 1 for a start. Thus an end precedes a start of the same
     µs: the slot was free by then.

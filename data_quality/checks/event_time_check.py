@@ -46,9 +46,7 @@ class EventTimeCheck(Check):
         return self.judged(rows, rows.once("marks", lambda: true_marks(rows, self.event_time)))
 
     def with_lost_rows(self, parts: list[Part], day: WrittenDay) -> list[Part]:
-        """Judges tasks with lost rows again: without the lost rows, every later row of the task
-        would look wrong.
-        """
+        """Judges tasks with lost rows again: without these every later row would look wrong."""
         if not any(part.gaps for part in parts):
             return parts
         again = []

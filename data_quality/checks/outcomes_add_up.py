@@ -1,6 +1,4 @@
-"""Checks that each row has one known outcome per lookup, consistent with its calls and the run's
-counts.
-"""
+"""Checks that each row has a known outcome per lookup that fits its calls and the run's counts."""
 
 from collections import Counter
 from typing import Any
@@ -62,9 +60,7 @@ class OutcomesAddUp(Check):
         return self._as_the_run_counted(found, counted, day) or found.with_evidence(faults.evidence)
 
     def _as_the_run_counted(self, found: Finding, counted: dict[str, Counter[Any]], day: WrittenDay) -> Finding | None:
-        """Returns a red finding if the files and the run differ in a count and the rows are
-        otherwise right.
-        """
+        """Returns a red finding if files and run differ in a count and the rows are right."""
         for one in day.metrics.lookups if found.success and day.metrics else ():
             for outcome, count in one.outcomes.items():
                 if (there := counted.get(one.name, Counter())[outcome]) != count:

@@ -1,6 +1,4 @@
-"""Checks the time limit by each row's clock, which stands still while its gate is closed, and by
-its attempts.
-"""
+"""Checks the time limit by each row's clock, which stops while its gate is closed."""
 
 from dataclasses import dataclass
 
@@ -84,9 +82,7 @@ class TimeLimitHeld(LookupCheck):
         return wrong
 
     def _ended_with_call(self, rows: TaskRows) -> Flags:
-        """Returns the rows that ended with their call; a fallback, or its error, may come between
-        two calls.
-        """
+        """Returns the rows that ended with their call; a fallback may come between two calls."""
         own = rows.one_of(self.status, "ok", "miss") & rows.one_of(self.source, "call")
         if self.lookup.kind in WITHOUT_FALLBACK:
             own = own | (rows.one_of(self.status, "error") & rows.is_null(self.source))

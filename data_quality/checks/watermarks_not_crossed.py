@@ -1,4 +1,4 @@
-"""Checks that no row crosses a watermark, and that the watermarks are where the event times put them."""
+"""Checks that no row crosses a watermark, and that watermarks are where event times put them."""
 
 from dataclasses import dataclass
 from typing import Any

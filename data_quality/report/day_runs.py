@@ -23,9 +23,7 @@ class RunLine:
 
 
 def list_day_runs(day: str, records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> tuple[RunLine, ...]:
-    """Returns the runs of the day by their start. A run that was killed after it wrote its files
-    has a single line.
-    """
+    """Returns the day's runs by their start; a run killed after it wrote files has one line."""
     lines = {run.run_id: _ended(run) for run in unwritten if run.day == day}
     written = {record.facts.run_id: _written(record) for record in records if record.facts.day == day}
     for run_id, line in written.items():

@@ -1,5 +1,4 @@
-"""Renders the report: a page per day and a page over all days, which open from a disk without a
-network.
+"""Renders the report: a page per day and a page over all days, which open without a network.
 
 Loads without Great Expectations and Spark: the run records contain all its data.
 """
@@ -216,17 +215,13 @@ def _groups(days: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def _group_day(name: DayName) -> tuple[dt.date, bool]:
-    """Returns the day of an hour, or the first day of a day's month; and whether the name is an
-    hour.
-    """
+    """Returns the day of an hour, or the first of a day's month; and whether it is an hour."""
     return (name.date, True) if name.hour else (name.date.replace(day=1), False)
 
 
 # -- sentences -------------------------------------------------------------------------------------
 def state(record: DayRecord) -> str:
-    """Returns the state of a record; a `written` record that verdicts hold back is already `held
-    back`.
-    """
+    """Returns the state of a record; verdicts may already hold a `written` record back."""
     if record.state == "written" and any(verdict.holds_back for verdict in record.verdicts):
         return "held back"
     return record.state
@@ -263,9 +258,7 @@ def reason(record: DayRecord) -> str:
 
 
 def readers_see(days: list[Day], place: int) -> str:
-    """Describes what readers find of a day, from the records of its runs: the last published run,
-    whatever came later.
-    """
+    """Describes what readers find of a day, by its records: the last published run."""
     day = days[place]
     if day.shown is not None:
         version = "" if day.shown.published_version is None else f", version {day.shown.published_version}"

@@ -23,8 +23,7 @@ Cells = Counter[tuple[int, str, int]]  # rows by slot, outcome and latency class
 
 
 class Pictures:
-    """Computes for each lookup the slots of the run's time, their width in s, and the latency
-    histogram.
+    """Computes for each lookup time slots, their width in s, and the latency histogram.
 
     A slot has its start (s since the epoch), rows by outcome, and p50 and p99 (ms) of the rows with
     an answer, within 10 %, from the histogram's classes. Lookups without audit columns are omitted.

@@ -34,9 +34,7 @@ class BeforeSpark:
     changed: dict[str, ChangedRows] = field(default_factory=dict)
 
     def unchanged_record(self, day: str) -> DayRecord | None:
-        """Returns the record of a table without days if the run would change no row of it; else
-        None.
-        """
+        """Returns the record of a table without days if the run would change no row; or None."""
         if not self.enrichment.input.only_changed:
             return None
         # imports Arrow, which other runs do while Spark starts

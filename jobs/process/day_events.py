@@ -11,9 +11,7 @@ PUBLISHED, FAILED, NOT_STARTED = "published", "failed", "not started"
 
 @dataclass(frozen=True)
 class DayStage:
-    """A stage of a day: an event of its Spark program, or of the pipeline, `starting` or
-    `deciding`.
-    """
+    """A stage of a day: an event of its Spark program, or `starting` or `deciding`."""
 
     day: str
     run_id: str
@@ -51,9 +49,7 @@ class DayOutcome:
 
 @dataclass(frozen=True)
 class DaysWarning:
-    """A sentence about a failure that does not change the days' states. day: the last of the
-    days.
-    """
+    """A failure that changes no day's state, in a sentence. day: the last of the days."""
 
     day: str
     sentence: str

@@ -1,5 +1,4 @@
-"""Takes days from their declaration to their readers: Spark enriches and checks them, then they are
-published or held back.
+"""Runs days for their readers: Spark enriches and checks them; they are published or held back.
 
 The commands and Dagster run every day through here: a single day, or several in a Spark
 application, published in their order. The run's events are plain data. Checks and reports come from
@@ -57,8 +56,7 @@ class DayPipeline:
     advise: Callable[[DayOutcome], DayOutcome] | None = None
 
     def run(self, days: Sequence[str], options: DayOptions | None = None, *, run_id: str = "") -> Generator[DayEvent]:
-        """Runs the days in a single Spark application, in the given order. A failed day does not
-        affect the others.
+        """Runs the days in a Spark application, in order. A failed day does not affect the others.
 
         Whatever ends the application (a service that is down, a crash) ends the run: later days
         have no outcome. After a kill at any moment readers keep what they had, and the same command
@@ -82,8 +80,7 @@ class DayPipeline:
             yield DaysWarning(days[-1], why)
 
     def record(self, outcome: DayOutcome, began: str) -> DayOutcome:
-        """Records for the report how a run ended that wrote no files; adds a warning if that cannot
-        be recorded.
+        """Records the end of a run without files, for the report; warns if it cannot.
 
         began: when the run began, ISO 8601.
         """
@@ -136,18 +133,14 @@ class _Run:
                 yield from refused
 
     def _see_earlier_runs(self) -> None:
-        """Fetches the records of runs on other machines, and removes what killed runs of these days
-        left.
-        """
+        """Fetches records of other machines, and removes what killed runs of these days left."""
         table = self._pipeline.enrichment.output.path
         run_records.fetch(self._name, table)
         for lease in self._leases.values():
             remove_files_of_killed(self._name, table, lease)
 
     def _lease(self, held: contextlib.ExitStack) -> list[DayOutcome]:
-        """Leases every day that no other run has, until the end of the run. Returns the outcomes of
-        the other days.
-        """
+        """Leases every day that is free, until the end; returns the outcomes of the others."""
         refused = []
         until = time.monotonic() + self._pipeline.wait
         for day, run_id in self._ids.items():
@@ -165,9 +158,7 @@ class _Run:
         return refused
 
     def _unchanged(self) -> Iterator[DayOutcome]:
-        """Yields the outcomes of the tables without days of which a run would change no row: Spark
-        is not started for them.
-        """
+        """Yields outcomes of unchanged tables without days; Spark is not started for them."""
         for day in [*self._leases]:
             record = self._before.unchanged_record(day)
             if record is not None:
@@ -221,9 +212,7 @@ class _Run:
         return ["--checks", self._pipeline.quality.checks, *several, *until_red, *self._options.program]
 
     def _stages(self, day: str, wait: WaitForEnd) -> Iterator[DayStage]:
-        """Yields Spark's events of the day as they come, up to its last event of the day or its
-        end.
-        """
+        """Yields Spark's events of the day as they come, up to the day's last or Spark's end."""
         last: dict[str, Any] = {}
         while True:
             if self._code is None:
@@ -276,9 +265,7 @@ class _Run:
         return self._summarized(outcome) if outcome.is_published and self._options.summaries else outcome
 
     def _summarized(self, outcome: DayOutcome) -> DayOutcome:
-        """Returns the outcome with its windows and summaries. It names those that cannot be made;
-        the day stays published.
-        """
+        """Returns the outcome with its windows and summaries; names those that failed."""
         from jobs.tables.derived.summaries import summarize
         from jobs.tables.derived.window_tables import publish_windows
 

@@ -30,22 +30,17 @@ M_TRIM_THRESHOLD, TRIM_AT = -1, 1 << 20  # of mallopt; like MALLOC_TRIM_THRESHOL
 
 
 def runs_our_code(enrichment: Enrichment) -> bool:
-    """Returns whether no lookup runs the user's code, which may not expect a fork or an Arrow
-    without pandas.
-    """
+    """Returns whether no lookup runs user code, which a fork, or missing pandas, could break."""
     return all(type(lookup) in STOCK for lookup in enrichment.lookups)
 
 
 def can_fork() -> bool:
-    """Returns whether a fork is safe now: there is no other thread, and no runtime of deltalake,
-    which a fork breaks.
-    """
+    """Returns whether a fork is safe: no other thread runs, and deltalake is not loaded."""
     return sys.platform == "linux" and threading.active_count() == 1 and "deltalake" not in sys.modules
 
 
 def spare_pandas() -> None:
-    """Keeps Arrow from importing pandas for its first array: 0.3 s, for objects that nobody here
-    passes to it.
+    """Keeps Arrow from importing pandas at its first array (0.3 s); it gets no pandas object.
 
     `to_pandas` still works. Only for a process that runs nothing but our code: if pandas is
     imported later, Arrow reads its objects like unknown objects.

@@ -1,5 +1,4 @@
-"""Packs our modules that a cluster's executors need into a zip for spark-submit's --py-files
-(docs/cluster.md).
+"""Packs the modules that a cluster's executors need into a zip for --py-files (docs/cluster.md).
 
 Executors import it without unpacking. Libraries that these packages import (pyarrow, aiohttp,
 sqlalchemy and the like) must already be in the executors' Python, or be sent as an archive.
@@ -69,9 +68,7 @@ def package(target: Path, packages: Iterable[str] = (), data: Sequence[str] = ()
 
 
 def _is_wanted(folder: Path, path: PurePath, data: Sequence[str]) -> bool:
-    """Returns whether to take the file. The target of a link is checked too: it must be in the same
-    package.
-    """
+    """Returns whether to take the file; a link's target must be in the same package."""
     if len(path.parts) == 1:
         return True  # a module that the user names
     package, target = Path(folder, path.parts[0]).resolve(), Path(folder, path).resolve()
@@ -93,9 +90,7 @@ def _is_hidden(path: PurePath) -> bool:
 
 
 def _files(name: str) -> tuple[Path, list[PurePath]]:
-    """Returns the folder that holds a package or module, and its files by their path below that
-    folder.
-    """
+    """Returns the folder that holds a package or module, and its files below that folder."""
     found = None if "." in name else importlib.util.find_spec(name)
     if found is None or found.origin is None:
         raise DeclarationError(f"{name!r} is no package or module that can be imported here; name a top-level one.")

@@ -1,5 +1,4 @@
-"""Runs a command so that nothing of it outlives its starter. A small separate program; standard
-library only; Linux.
+"""Runs a command so that nothing of it outlives its starter. Standard library only; Linux.
 
     python guard.py PARENT_PID GRACE_SECONDS command argument ...
 
@@ -30,9 +29,7 @@ STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
 def die_with_parent() -> None:
-    """Makes the kernel send us SIGTERM when the thread that started us ends. Does nothing except on
-    Linux.
-    """
+    """Makes the kernel send us SIGTERM when the thread that started us ends; only on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -63,9 +60,7 @@ def _stop(child: subprocess.Popen[bytes], grace: float) -> None:
 
 
 def _kill_session(session: int) -> None:
-    """Kills the rest of the session with SIGKILL until it is gone: a kill takes effect after a
-    moment.
-    """
+    """Kills the rest of the session until it is gone: SIGKILL takes effect after a moment."""
     deadline = time.monotonic() + GONE_WITHIN
     while (left := _living(session)) and time.monotonic() < deadline:
         for process in left:

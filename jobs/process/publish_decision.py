@@ -1,6 +1,4 @@
-"""Decides whether a checked day is published or held back, and stores verdicts and report beside
-the table.
-"""
+"""Decides whether a checked day is published or held back; stores its verdicts and the report."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,19 +24,13 @@ class Quality(Protocol):
         """module:function for a micro-batch of a stream."""
 
     def unready(self, enrichment: str) -> str:
-        """Returns why verdicts or the report could not be stored, in a sentence; empty if they
-        can.
-        """
+        """Returns why verdicts or the report could not be stored, in a sentence; or empty."""
 
     def keep(self, record: DayRecord) -> object:
-        """Stores the verdicts of a run. Raises an exception with a user-facing sentence if it
-        cannot.
-        """
+        """Stores the verdicts of a run. Raises an exception with a user-facing sentence."""
 
     def render(self, enrichment: str, records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> object:
-        """Renders the report. records: the last record of every day. unwritten: runs that ended
-        without files.
-        """
+        """Renders the report. records: the last of every day. unwritten: runs without files."""
 
 
 def publish_or_hold_back(record: DayRecord, keep: Callable[[DayRecord], object], lease: Lease) -> DayRecord:
@@ -59,9 +51,7 @@ def publish_or_hold_back(record: DayRecord, keep: Callable[[DayRecord], object],
 
 
 def held_back_by(record: DayRecord) -> str:
-    """Returns the sentences of the first verdicts that hold the record back; empty without such a
-    verdict.
-    """
+    """Returns the sentences of the first verdicts that hold the record back; empty without any."""
     blocking = [verdict for verdict in record.verdicts if verdict.holds_back]
     return "; also: ".join(f"{verdict.check}: {verdict.sentence}" for verdict in blocking[:3])
 
@@ -83,9 +73,7 @@ def render_report(quality: Quality, enrichment: str, table: str) -> None:
 
 
 def or_warning(work: Callable[[], object], what: str) -> str:
-    """Does work on which no day depends. Returns a warning why it could not be done, in a sentence;
-    else empty.
-    """
+    """Does work on which no day depends. Returns a warning sentence if it failed, or empty."""
     try:
         work()
     except Exception as error:  # noqa: BLE001  # any error, of a database's driver or a template: the day stands

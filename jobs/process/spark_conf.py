@@ -1,6 +1,4 @@
-"""Reads settings of Spark that a user adds: `--conf key=value` of a command, or TIDEGATE_SPARK_CONF
-of the environment.
-"""
+"""Reads Spark settings that a user adds: `--conf key=value`, or TIDEGATE_SPARK_CONF."""
 
 import os
 import shlex
@@ -20,8 +18,7 @@ SET_ELSEWHERE = {
 
 
 def settings_from_environment() -> dict[str, str]:
-    """Returns the settings in TIDEGATE_SPARK_CONF, which are separated by spaces and quoted as in a
-    shell.
+    """Returns the settings in TIDEGATE_SPARK_CONF: separated by spaces, quoted as in a shell.
 
     Raises:
         DeclarationError: A part is not a setting.

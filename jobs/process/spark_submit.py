@@ -1,6 +1,4 @@
-"""Starts the Spark program as a process, with spark-submit under a guard, so that it is never left
-behind.
-"""
+"""Starts the Spark program with spark-submit under a guard, so that it is never left behind."""
 
 from __future__ import annotations
 
@@ -103,8 +101,7 @@ class SparkSubmit:
     def program_started(
         self, program: Path, arguments: Sequence[str], *, name: str, log: Path, leases: Sequence[Lease] = ()
     ) -> Iterator[WaitForEnd]:
-        """Starts a program with its output in the file `log`. Yields the function that waits for
-        it.
+        """Starts a program that writes to the file `log`. Yields the function that waits for it.
 
         The exit waits for the program, and ends it first if the body raises, as for a cancel or
         Ctrl-C.
@@ -148,9 +145,7 @@ class SparkSubmit:
         return code
 
     def for_short_run(self) -> SparkSubmit:
-        """Returns the same, with Java's options for few rows if it runs on this machine and nobody
-        chose other options.
-        """
+        """Returns the same with Java's options for few rows, on this machine and by default."""
         is_chosen = self.java_options or any(os.environ.get(name) for name in JAVA_VARIABLES)
         is_for_us = local_master.is_local(self.master) and not is_chosen
         return replace(self, java_options=SHORT_RUN) if is_for_us else self
@@ -184,16 +179,13 @@ class SparkSubmit:
 
 
 def archived_classes() -> str:
-    """Returns the option that makes Java map Spark's classes from CLASS_ARCHIVE; empty without such
-    a file.
-    """
+    """Returns the option to map Spark's classes from CLASS_ARCHIVE; empty without that file."""
     made = CLASS_ARCHIVE.exists() and CLASS_ARCHIVE.stat().st_size > 0
     return f"{NO_WARNINGS} -XX:SharedArchiveFile={CLASS_ARCHIVE}" if made else ""
 
 
 def python_environment(master: str) -> dict[str, str]:
-    """Returns our environment, with this interpreter for the driver, and the modules of the current
-    folder.
+    """Returns our environment, with this interpreter for the driver and this folder's modules.
 
     The workers use this interpreter too, unless PYSPARK_PYTHON names that of a cluster's image.
     """
@@ -217,9 +209,7 @@ def java_missing() -> str:
 
 
 def _java_version(java: Path) -> int:
-    """Returns the version in the file `release` of Java, which needs no start of Java; new enough
-    without that file.
-    """
+    """Returns the version in Java's file `release`, without starting Java, or else JAVA."""
     with contextlib.suppress(OSError):
         release = (java.resolve().parents[1] / "release").read_text()
         if message := re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE):  # 1.8.0 is Java 8
@@ -258,9 +248,7 @@ def spark_submit_from_environment(engine: str | None = None, settings: Sequence[
 
 
 def ended(code: int, log: Path) -> ProgramResult:
-    """Returns how a program ended before its last event: the reason is the last line of its log, if
-    the program wrote it.
-    """
+    """Returns how a program ended before its last event; its last log line may be the reason."""
     if code in OWN_WORDS:
         return ProgramResult(code, _why_not_started(log) or _last_line(log))
     return ProgramResult(code, f"Spark ended with status {code} before the day was done.{LOG_SAYS_MORE}{log}")
@@ -276,9 +264,7 @@ def _waiting_for(process: subprocess.Popen[bytes]) -> WaitForEnd:
 
 
 def _why_not_started(log: Path) -> str:
-    """Returns why Java or spark-submit did not start the program, as for an invalid master; empty
-    if the program started.
-    """
+    """Returns why Java or spark-submit did not start the program; empty if it started."""
     text = log.read_text(errors="replace").rstrip()
     if not text.endswith(JVM_GAVE_UP) and not text.rpartition("\n")[2].startswith("\tat org.apache.spark.deploy."):
         return ""

@@ -275,9 +275,7 @@ def _latest_first(enrichment: str) -> list[DayRecord]:
 
 
 def _judged(engine: Engine, plan: DayPlan, record: DayRecord, checks: str) -> DayRecord:
-    """Returns the record with the verdicts; the checks read the stored answers of the written
-    rows.
-    """
+    """Returns the record with the verdicts; the checks read the rows' stored answers."""
     from jobs.input.keys.arrow_expressions import evaluate
     from jobs.run.engines.engine import SparkEngine
     from jobs.run.written_answers import stored_answers
@@ -296,9 +294,7 @@ def _now(now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> st
 
 
 def _import_meanwhile(checks: str | None) -> threading.Thread:
-    """Imports the checks while Spark works, because the import is slow. An error is raised where
-    the checks are used.
-    """
+    """Imports the slow checks while Spark works; an error is raised where they are used."""
     module = (checks or "").partition(":")[0]
     importing = threading.Thread(target=_import, args=(module,), name="tidegate-checks", daemon=True)
     importing.start()

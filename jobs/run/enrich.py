@@ -1,6 +1,4 @@
-"""Enriches rows: tasks call the lookups and write files with the answers and the audit columns
-beside every row.
-"""
+"""Enriches rows: tasks call the lookups and write files with answers and audit columns."""
 
 from __future__ import annotations
 
@@ -155,8 +153,7 @@ def write_keys(
 
 
 def _checked(sent: RequestMetricsCollector | None) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Returns what a task does with its rows: if nothing collects its requests, answers in doubt
-    fail it.
+    """Returns what a task does with its rows: without `sent`, answers in doubt fail it.
 
     A function of this module would make the task load the module.
     """

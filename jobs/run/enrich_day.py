@@ -44,9 +44,7 @@ AGAIN = "once that is fixed, run the same day again; published days stay as they
 
 @dataclass(frozen=True)
 class DayEnd:
-    """The end of a day for the program: its exit status, and whether to continue with later
-    days.
-    """
+    """The end of a day for the program: its exit status, and whether later days may run."""
 
     status: int
     may_go_on: bool = True
@@ -66,9 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def day_run_id(run_id: str, day: str) -> str:
-    """Returns the run id of a day among several in a Spark application; each day has its folder and
-    record.
-    """
+    """Returns the run id of a day among several, each of which has its folder and record."""
     return f"{run_id}-{day}"
 
 
@@ -132,9 +128,7 @@ def with_log(reason: str) -> str:
 
 
 def _wait_for_decision(enrichment: str, day: str, run_id: str, sleep: Callable[[float], None] = time.sleep) -> str:
-    """Waits until the parent process has decided about the day, with which later checks compare.
-    Returns its state.
-    """
+    """Waits until the parent has decided about the day, as later checks compare with it."""
     while (record := run_records.of_run(enrichment, day, run_id)) is not None and record.state == "written":
         sleep(LOOK_EVERY)  # the end of the starter ends this program too: jobs/process/process_guard.py
     return "" if record is None else record.state

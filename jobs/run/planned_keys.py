@@ -1,6 +1,4 @@
-"""Finds the keys that days would call for in a lookup, each once: by Arrow if it can evaluate them,
-else by Spark.
-"""
+"""Finds the distinct keys that days would call for: by Arrow if possible, else by Spark."""
 
 from __future__ import annotations
 

@@ -18,8 +18,7 @@ def owner_of_run(process: str, run_id: str) -> str:
 
 
 async def settle(store: LimitStore) -> None:
-    """Makes the budgets of killed runs count what the bills on this machine say, instead of what
-    the runs held.
+    """Makes budgets of killed runs count what their bills here say, instead of what they held.
 
     A run is settled once its lease has expired, because then all its calls have ended. Without its
     bill, as on another machine, all that it held counts as spent.

@@ -50,8 +50,7 @@ ROWS_AT_ONCE = 1_000_000  # in memory
 def stored_answers(
     facts: DayFacts, kept: Mapping[str, tuple[Lookup, LedgerPlan]]
 ) -> Iterator[Callable[[str], pa.Table | None]]:
-    """Yields a function that returns, for a lookup's name, what the ledger holds of the answers in
-    the run's files.
+    """Yields a function that returns what the ledger holds of a lookup's answers in the files.
 
     Its table has a row for each key and time of an answer, with the columns schema.key,
     published_answered_at, published_status and the answers, as the stored response is mapped now.
@@ -76,9 +75,7 @@ def stored_answers(
 
 @contextmanager
 def _scratch(facts: DayFacts) -> Iterator[Path]:
-    """Yields a folder on this machine for the body: beside the run's folder, unless that is on a
-    store.
-    """
+    """Yields a local folder for the body: beside the run's folder, unless that is on a store."""
     if is_url(facts.folder):
         with temporary_folder() as folder:
             yield folder
@@ -98,9 +95,7 @@ class Written:
     facts: DayFacts
 
     def stored(self, path: Path) -> pa.Table | None:
-        """Returns what the ledger holds of the answers. path: of a file for the stored
-        responses.
-        """
+        """Returns what the ledger holds of the answers. path: of a file for the responses."""
         called = tuple(part.name for part in read_schema(self.facts.files[0]).field(schema.key(self.lookup.name)).type)
         parts = tuple(f"__part_{number}" for number in range(len(called)))  # names that collide with no other
         instead = _find(self.plan, self._pairs(parts), self.facts, path)
@@ -166,8 +161,7 @@ class Pairs:
         return places * len(self._moments) + np.searchsorted(self._moments, times)
 
     def take(self, found: pa.Table) -> tuple[Ints, pa.Table]:
-        """Looks at answers of the keys; returns those that were not seen before, with the numbers
-        of their pairs.
+        """Looks at answers of the keys; returns the new ones, with the numbers of their pairs.
 
         found: as `matches` yields it.
         """

@@ -35,9 +35,7 @@ _UNKNOWN: Mapping[str, str] = {}
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """A batch of a query. query: Spark's id of it, never a name of ours: a new checkpoint begins at
-    batch 0 again.
-    """
+    """A batch of a query. query: Spark's id, not our name: a new checkpoint begins at batch 0."""
 
     query: str
     number: int
@@ -56,9 +54,7 @@ def is_published(table: str, batch: MicroBatch) -> bool:
 def complete_records(
     enrichment: Enrichment, batch: MicroBatch, now: Clock = lambda: dt.datetime.now(dt.UTC)
 ) -> list[DayRecord]:
-    """Returns the records of a published batch; saves as published those that a kill after the
-    commit left as written.
-    """
+    """Returns a published batch's records; saves as published those that a kill left as written."""
     runs = runs_in_table(enrichment)
     found = [run_records.of_run(enrichment.name, day, run) for day, run in runs if run.startswith(batch.runs)]
     records = [record for record in found if record is not None]
@@ -102,9 +98,7 @@ def _save_published(
 
 
 def _published_before(enrichment: str, day: str, batch: MicroBatch, run_before: str) -> DayRecord | None:
-    """Returns the record of what readers saw, without reading the whole table if it was a batch of
-    this query.
-    """
+    """Returns the record of what readers saw; a batch of this query is found by its run."""
     record = run_records.of_run(enrichment, day, run_before) if run_before.startswith(f"{batch.query}-") else None
     if record is not None and record.state == "published":
         return record

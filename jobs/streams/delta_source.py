@@ -58,9 +58,7 @@ class DeltaSource:
             return DeltaInput.at(declared.path, declared.partition, version, every=declared.every)
 
     def _require_same_table(self, table: DeltaInput) -> None:
-        """Refuses another table at the same place: its versions would count as already seen by the
-        stream.
-        """
+        """Refuses another table at the same place: the stream would skip its versions as seen."""
         file = self._checkpoint / FOLLOWED
         if not durable.is_there(file):
             durable.make_folder(self._checkpoint)
@@ -83,9 +81,7 @@ def _named(enrichment: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _DeltaBatch:
-    """The versions after `before` up to the version of `table`; all its rows if `before` is
-    NONE_BEFORE.
-    """
+    """The versions after `before` up to that of `table`; all rows if `before` is NONE_BEFORE."""
 
     enrichment: Enrichment
     table: DeltaInput
@@ -131,9 +127,7 @@ class _DeltaBatch:
         return record.facts.input_version
 
     def _added(self, changes: Sequence[Commit], day: str) -> list[Path]:
-        """Returns the added files. Raises DeclarationError if a change removed rows of the day and
-        is not to be skipped.
-        """
+        """Returns added files. Raises DeclarationError for removed rows that may not be skipped."""
         removing = next((one.version for one in changes if day in one.removed), None)
         if removing is not None and not self.enrichment.input.skip_change_commits:
             name = self.enrichment.name

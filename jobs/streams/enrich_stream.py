@@ -40,9 +40,7 @@ FOR_EVER = "36500d"
 
 @dataclass(frozen=True)
 class Trigger:
-    """When batches begin. every: s; None: at once, until nothing is new. most_files: in a batch;
-    None: all.
-    """
+    """When batches begin. every: s; None: until nothing is new. most_files: per batch."""
 
     every: float | None = None
     most_files: int | None = None

@@ -1,6 +1,4 @@
-"""Handles each micro-batch of a stream: enriches the new files of each day, checks them, publishes
-all in a single commit.
-"""
+"""Enriches a micro-batch's new files by day, checks them, publishes all in a single commit."""
 
 from __future__ import annotations
 
@@ -70,9 +68,7 @@ class MicroBatches:
         self.error: Exception | None = None  # of the batch that failed, which Spark wraps
 
     def __call__(self, _frame: DataFrame, number: int) -> None:
-        """Processes a batch, unless it is already published: then Spark was killed before it could
-        note that.
-        """
+        """Processes a batch, unless it is published: a kill kept Spark from noting that."""
         try:
             batch = MicroBatch(query_id(self._checkpoint), number)
             with kept_open(self._tables):
@@ -104,9 +100,7 @@ class MicroBatches:
         self._published(batch.number, records, self._watermark.advance(records))
 
     def _new_rows(self, batch: MicroBatch, held: ExitStack, leases: list[Lease]) -> list[tuple[str, str, InputDay]]:
-        """Returns the days with new rows, the ids of their runs, and the rows; their preflight has
-        passed.
-        """
+        """Returns days with new rows, their run ids, and the rows; their preflight has passed."""
         found: list[tuple[str, str, InputDay]] = []
         enrichment, new = self._enrichment, self.source.batch(batch.number)
         for day in new.days:
@@ -127,9 +121,7 @@ class MicroBatches:
         )  # fmt: skip
 
     def _keep(self, records: Sequence[DayRecord]) -> list[tuple[str, ...]]:
-        """Stores the verdicts. Returns the warnings of each record; its rows are published all the
-        same.
-        """
+        """Stores the verdicts. Returns each record's warnings; its rows are published anyway."""
         return [kept(replace(record, warnings=()), self._quality.keep).warnings for record in records]
 
     def _refuse_red(self, batch: MicroBatch, records: Sequence[DayRecord]) -> None:

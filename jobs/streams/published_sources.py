@@ -1,6 +1,4 @@
-"""Finds the input files whose rows readers of the table already see, so that a stream never
-enriches a file twice.
-"""
+"""Finds input files whose rows the table already has, which a stream must not enrich again."""
 
 from __future__ import annotations
 
@@ -20,8 +18,7 @@ if TYPE_CHECKING:
 
 
 class PublishedSources:
-    """Finds the input files by the rows themselves, which batches of any stream or a day's run have
-    published.
+    """Finds input files by the rows that batches of any stream or a day's run have published.
 
     Reads a single column, which has few values, of each file of the table, once.
     """

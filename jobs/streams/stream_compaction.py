@@ -1,6 +1,4 @@
-"""Compacts the ledger of a stream while it runs: each batch adds parts, and lookups read
-uncompacted parts whole.
-"""
+"""Compacts a running stream's ledger: batches add parts, which lookups would read whole."""
 
 import time
 from collections.abc import Callable
@@ -29,9 +27,7 @@ class StreamCompaction:
         self._not_before = clock()
 
     def batch_ended(self) -> None:
-        """Compacts if it is time. Raises LedgerError if the ledger cannot be read or written; no
-        answer is lost then.
-        """
+        """Compacts if it is time. Raises LedgerError; no answer is lost then."""
         self._batches += 1
         began = self._clock()
         if self._batches < BATCHES or began < self._not_before:

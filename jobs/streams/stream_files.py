@@ -1,5 +1,4 @@
-"""Finds the files of a micro-batch in the notes of Spark's file source in the checkpoint of the
-stream.
+"""Finds the files of a micro-batch in the notes of Spark's file source in the stream's checkpoint.
 
 A frame of `foreachBatch` is cut off from its files, so that it has no `_metadata`. The checkpoint
 names them: a batch's offset is a number in the log of the source, and an entry of this log is a
@@ -26,9 +25,7 @@ NONE_BEFORE = -1  # offset before the first batch
 
 
 def check_streamable(enrichment: Enrichment) -> None:
-    """Raises DeclarationError for an input that no stream can read, and for an output to which none
-    can publish.
-    """
+    """Raises DeclarationError for an input or an output that no stream can use."""
     declared = enrichment.input
     if declared.format not in ("parquet", "delta") or is_url(declared.path):
         what = f"is at {declared.path}" if is_url(declared.path) else f"is {declared.format}"
@@ -95,9 +92,7 @@ def _offset(checkpoint: Path, batch: int) -> int:
 
 
 def _entries(checkpoint: Path, number: int) -> Iterator[dict[str, Any]]:
-    """Returns the files of an entry of the source's log; Spark merges every tenth entry with all
-    entries before it.
-    """
+    """Returns the files of a log entry; Spark merges every tenth entry with all before it."""
     alone, merged = _log(checkpoint) / str(number), _merged(checkpoint, number)
     return (entry for entry in _json(alone if alone.exists() else merged) if entry.get("batchId") == number)
 
@@ -115,9 +110,7 @@ def _path(entry: dict[str, Any]) -> Path:
 
 
 def _json(path: Path) -> list[dict[str, Any]]:
-    """Returns the objects of a file of the checkpoint, an object per line, after the line of its
-    version.
-    """
+    """Returns the objects of a checkpoint's file, an object per line, after its version."""
     try:
         return [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
     except (OSError, ValueError) as error:

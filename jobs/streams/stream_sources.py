@@ -1,6 +1,4 @@
-"""The inputs of streams: the files that Spark's file source watches, and the new files of each day
-of a batch.
-"""
+"""The inputs of streams: the files that Spark's file source watches, and a batch's new files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,9 +15,7 @@ PARQUET = "*.[pP][aA][rR][qQ][uU][eE][tT]"
 
 @dataclass(frozen=True)
 class Watched:
-    """The places where Spark's file source looks for files, each of which it sees once. names: a
-    glob.
-    """
+    """The places where Spark's file source looks for files, each seen once. names: a glob."""
 
     folders: str
     names: str
@@ -33,18 +29,14 @@ class Batch(Protocol):
         """The days in order; a day may have nothing new."""
 
     def new_files(self, day: str) -> Sequence[Path]:
-        """Returns the files whose rows readers of the published table do not see yet; the caller
-        has the day's lease.
-        """
+        """Returns the files that readers do not see yet; the caller has the day's lease."""
 
     def rows_of(self, files: Sequence[Path]) -> InputDay:
         """Returns the rows of new files of a day, maybe none."""
 
 
 class StreamSource(Protocol):
-    """The input of a stream. Its methods raise DeclarationError for an input that cannot be
-    followed.
-    """
+    """The input of a stream. Methods raise DeclarationError if it cannot be followed."""
 
     def watched(self) -> Watched: ...
 

@@ -1,6 +1,4 @@
-"""The health file of a stream: its work so far, and its last sign of life, as plain JSON for
-monitors.
-"""
+"""The health file of a stream: its work so far and its last sign of life, as JSON for monitors."""
 
 import datetime as dt
 import json

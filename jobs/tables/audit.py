@@ -21,9 +21,7 @@ def table_of(table: str) -> str:
 
 
 def write(facts: DayFacts, *, again: bool = True) -> Callable[[], object]:
-    """Writes the audit rows of this run beside those of the published run, as `by_run.write`
-    does.
-    """
+    """Writes this run's audit rows beside those of the published run, like `by_run.write`."""
     table = table_of(facts.declared.table)
     files = with_rows(facts)
     if not files:
@@ -36,9 +34,7 @@ def write(facts: DayFacts, *, again: bool = True) -> Callable[[], object]:
 
 
 def _columns(facts: DayFacts, written: pa.Schema) -> list[str]:
-    """Returns row identity and audit columns in the files' spelling: Arrow respects case, and
-    declarations do not.
-    """
+    """Returns row identity and audit columns in the files' spelling, as Arrow respects case."""
     by_lower_name = {name.lower(): name for name in written.names}
     wanted = [*facts.declared.row_id, *schema.ROW_COLUMNS]
     for lookup in facts.declared.lookups:

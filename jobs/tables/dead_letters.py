@@ -29,7 +29,7 @@ OWN_COLUMNS = (
     pa.field("_status", pa.string()),
     pa.field("_error", pa.string()),
     pa.field("_attempts", pa.int32()),  # 0: the row waited for the call of an equal request
-    pa.field("_at", pa.timestamp("us", "UTC")),  # end of the last attempt; without attempts, end of the run
+    pa.field("_at", pa.timestamp("us", "UTC")),  # end of the last attempt; without an attempt, end of the run
     pa.field(by_run.RUN, pa.string()),
 )
 
@@ -63,9 +63,7 @@ def of_day(table: str, partition: str, day: str) -> pa.Table:
 
 
 def letters(facts: DayFacts) -> Iterator[pa.RecordBatch]:
-    """Yields the dead letters in the files of a run: a letter per row and lookup, without empty
-    batches.
-    """
+    """Yields the dead letters in a run's files: a letter per row and lookup, no empty batch."""
     files = with_rows(facts)
     for lookup in facts.declared.lookups if files else ():
         if lookup.dead_letters:

@@ -1,5 +1,4 @@
-"""Brings the files of a run to where readers find them: synced to disk, or copied to the object
-store of the table.
+"""Brings a run's files to their readers: synced to disk, or copied to the table's object store.
 
 An interrupted copy leaves files that are in no version of the table; `vacuum` removes them.
 """
@@ -23,9 +22,7 @@ AT_ONCE = 8  # uploads
 
 
 def deliver(facts: DayFacts) -> DayFacts:
-    """Returns the facts with the final places of the files; on an object store only files with
-    rows. Raises OSError.
-    """
+    """Returns facts with the files' final places; a store gets no empty file. Raises OSError."""
     table = facts.declared.table
     root = work_folder(table).resolve()
     if not is_url(table):

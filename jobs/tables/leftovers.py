@@ -1,6 +1,4 @@
-"""Cleans up after publications that crashed: rows in the tables beside the published table, and
-records behind it.
-"""
+"""Cleans up after publications that crashed: rows beside the published table, and records."""
 
 from __future__ import annotations
 

@@ -34,9 +34,7 @@ RETENTION = timedelta(days=7)
 
 @dataclass(frozen=True)
 class Removed:
-    """The removed files. old: files that a later commit replaced. runs: folders of runs that were
-    never published.
-    """
+    """old: files that a later commit replaced. runs: folders of runs that were never published."""
 
     old: int = 0
     runs: int = 0
@@ -78,8 +76,7 @@ def vacuum(table: str, *, older_than: timedelta = RETENTION, clock: Callable[[],
 
 
 def remove_run(table: str, run_id: str) -> None:
-    """Removes the folders of a run that is over and was not published. Files that a version of the
-    table has stay.
+    """Removes the folders of a run that was not published; files of a version of the table stay.
 
     Raises TidegateError as `vacuum` does.
     """
@@ -148,9 +145,7 @@ def _named(table: str) -> set[str]:
 
 
 def _named_in(opened: DeltaTable, table: str) -> set[str]:
-    """Returns the files of this version of the table, and those of earlier versions that are not
-    vacuumed yet.
-    """
+    """Returns the files of this version, and of earlier versions that are not vacuumed yet."""
     replaced_since = opened.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True)
     named = [uri.removeprefix("file://").removeprefix(f"{table}/") for uri in opened.file_uris()]
     return {form for name in (*named, *replaced_since) for form in (name, unquote(name))}
@@ -162,9 +157,7 @@ def _needed(table: str, named: set[str]) -> set[Path]:
 
 
 def _remove_run(folder: Path, needed: set[Path], before: float) -> bool:
-    """Removes the folder; returns whether it had rows that were never published. before: the age
-    limit, s.
-    """
+    """Removes the folder; returns whether it had unpublished rows. before: the age limit, s."""
     with storing(str(folder)):  # a failed listing must not count as empty
         try:
             files = {path: path.stat().st_mtime for path in _files(folder)}
@@ -203,9 +196,7 @@ def _remove_stored_inputs(table: str, days: set[str], before: float) -> None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yields all files. Raises OSError for a folder that cannot be listed, which `rglob` would
-    skip.
-    """
+    """Yields all files. Raises OSError for an unreadable folder, which `rglob` would skip."""
 
     def refuse(error: OSError) -> NoReturn:
         raise error
@@ -215,9 +206,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _remove_strays(files: set[Path], needed: set[Path]) -> None:
-    """Removes files of tasks that Spark had given up, written after the end of the run: they
-    contain rows too.
-    """
+    """Removes files that abandoned tasks wrote after the end of the run: they have rows too."""
     for path in files:
         if path.resolve() not in needed:
             path.unlink(missing_ok=True)

@@ -1,5 +1,4 @@
-"""Publishes a day by a single Delta commit that removes the day's old files and adds the run's
-files.
+"""Publishes a day by a Delta commit that removes the day's old files and adds the run's files.
 
 Readers see the old day or the new day. The files are those that the checks judged; they may have
 more columns than the table. `vacuum` removes the files of runs that were never published.
@@ -89,8 +88,7 @@ def publish(
 
 
 def _committed(record: DayRecord, published: DeltaTable | None) -> int:
-    """Commits audit and dead letters, then the day, then removes rows of other runs. Returns the
-    day's version.
+    """Commits audit, dead letters and the day, then removes other runs' rows. Returns the version.
 
     Each step is synced before the next step begins: after a power cut the tables beside have the
     rows of the run whose day readers see.
@@ -211,9 +209,7 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
 
 
 def _is_own(table: DeltaTable, record: DayRecord) -> bool:
-    """Returns whether the commit in the way is this run's: an object store took it, and its answer
-    was lost.
-    """
+    """Returns whether this run's commit is in the way: a store took it, its answer was lost."""
     return any(entry.get("tidegate.run_id") == record.facts.run_id for entry in table.history(COMMIT_TRIES))
 
 
@@ -265,9 +261,7 @@ def add_actions(facts: DayFacts) -> list[AddAction]:
 
 
 def _on_disk(facts: DayFacts) -> list[tuple[str, int, int, int]]:
-    """Returns for each published file its path below the table, its bytes, its time in ms, and its
-    rows.
-    """
+    """Returns each published file's path below the table, bytes, time in ms, and rows."""
     root = work_folder(facts.declared.table).resolve()
     stats = ((file, file.stat()) for file in map(Path, facts.published_files))
     return [

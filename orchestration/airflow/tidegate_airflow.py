@@ -190,8 +190,7 @@ class TidegateDay(BaseOperator):
         return results, self.process.wait()
 
     def _emit(self, events: Any, published: Sequence[Mapping[str, Any]]) -> None:
-        """Adds an event for each published day, with its partition key. A refresh may publish
-        several days.
+        """Adds an event for each published day, with its partition key; a refresh may have several.
 
         When a task ends, Airflow makes events for all of its outlets, so outlets without an event
         are removed.
@@ -272,9 +271,7 @@ class Crashes:
 
 @deadline_reference
 class PublishBy(BaseDeadlineReference):
-    """publish_by on the day after the partition's; None if it has passed when the run is made, as
-    for a backfill.
-    """
+    """publish_by on the day after the partition's; None if it passed before the run was made."""
 
     required_kwargs = frozenset({"dag_id", "run_id"})
 
@@ -434,8 +431,6 @@ def _sentence(result: Mapping[str, Any]) -> str:
 
 
 def _die_with_parent() -> None:
-    """Has the kernel send the command SIGTERM when the task's process ends. Does nothing except on
-    Linux.
-    """
+    """Has the kernel send the command SIGTERM when the task's process ends; only on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

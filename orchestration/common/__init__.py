@@ -1,3 +1,1 @@
-"""Deadlines, modes, states of a day and their sentences, for every orchestrator. Does not import
-Dagster.
-"""
+"""Deadlines, modes and states of days, for every orchestrator. Does not import Dagster."""

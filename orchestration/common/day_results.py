@@ -1,6 +1,4 @@
-"""The result of a run of a day, as plain JSON for an orchestrator that starts `tidegate run
---json`.
-"""
+"""A run's result as plain JSON, for an orchestrator that starts `tidegate run --json`."""
 
 from collections import defaultdict
 from decimal import Decimal
@@ -61,9 +59,7 @@ def result(enrichment: str, day: str | None, state: str, reason: str) -> dict[st
 
 
 def figures(record: DayRecord) -> dict[str, Any]:
-    """Returns counts of a written day. cost: by currency. changes: counts of rows, if only changed
-    rows are asked.
-    """
+    """Returns a written day's counts. cost: by currency. changes: None if all rows are called."""
     lookups = record.figures.lookups
     cost: defaultdict[str, Decimal] = defaultdict(Decimal)
     for lookup in lookups:

@@ -16,8 +16,9 @@ def has_day(enrichment: Enrichment, day: str) -> bool:
 
 
 def deadline(enrichment: Enrichment, day: str) -> dt.datetime | None:
-    """Returns publish_by on the day after, in UTC; None without publish_by. A time that summer time
-    skips is an hour later.
+    """Returns publish_by on the day after, in UTC; None without publish_by.
+
+    A time that summer time skips is an hour later.
     """
     if enrichment.publish_by is None:
         return None
@@ -27,9 +28,7 @@ def deadline(enrichment: Enrichment, day: str) -> dt.datetime | None:
 
 
 def yesterday(enrichment: Enrichment, now: dt.datetime) -> str:
-    """Returns the day before `now` in the enrichment's time zone, or the hour before; empty for
-    partitions with names.
-    """
+    """Returns the day or hour before `now` in the enrichment's zone; empty for named partitions."""
     return last_ended(now, enrichment.input.every, enrichment.zone)
 
 
@@ -39,9 +38,7 @@ def local_time(enrichment: Enrichment, at: dt.datetime, form: str = "%H:%M") -> 
 
 
 def next_start(enrichment: Enrichment, day: str, stopped_at: dt.datetime) -> dt.datetime | None:
-    """Returns when a day that a service stopped is restarted automatically; None if its deadline
-    comes first.
-    """
+    """Returns when a stopped day is restarted automatically; None if its deadline comes first."""
     until = deadline(enrichment, day)
     start = stopped_at + AGAIN_AFTER
     return start if until is not None and start < until else None
@@ -57,9 +54,7 @@ def day_awaited(enrichment: Enrichment, now: dt.datetime) -> str | None:
 
 
 def day_due(enrichment: Enrichment, now: dt.datetime) -> str | None:
-    """Returns the last day whose deadline has passed; None before the first declared day and after
-    the last.
-    """
+    """Returns the last day whose deadline has passed, if it is declared; else None."""
     if enrichment.publish_by is None:
         return None
     latest = dt.date.fromisoformat(yesterday(enrichment, now))

@@ -1,6 +1,4 @@
-"""Writes the enrichments of a package as JSON at deploy, for an orchestrator that does not load the
-declarations.
-"""
+"""Writes a package's enrichments as JSON, for an orchestrator that does not load declarations."""
 
 import datetime as dt
 import sys

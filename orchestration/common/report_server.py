@@ -1,5 +1,4 @@
-"""Serves reports and logs of runs to the browser of this machine, so that the orchestrator can link
-to them.
+"""Serves reports and run logs to this machine's browser, so that the orchestrator can link to them.
 
 python -m orchestration.common.report_server        # http://127.0.0.1:3070, or
 TIDEGATE_REPORTS_PORT

@@ -20,8 +20,7 @@ def serve_together(
     grace: float,
     greeting: str = "",
 ) -> int:
-    """Runs the commands, each under a guard, until one of them ends or Ctrl-C; then stops all.
-    Returns an exit status.
+    """Runs the commands under guards until any ends or Ctrl-C; stops all. Returns an exit status.
 
     ports: by the variable that sets each port; nothing is started if a port is in use. called: the
     user's command, such as `make ui`. grace: s between SIGTERM and SIGKILL.

@@ -24,9 +24,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def post(address: str, message: Mapping[str, Any]) -> None:
-    """Delivers the message as JSON. Raises OSError, which names no address, if the webhook does not
-    take it.
-    """
+    """Delivers the message as JSON. Raises OSError, which names no address, if it is refused."""
     try:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -1,6 +1,4 @@
-"""An enrichment as a Dagster component, declared in `defs.yaml`: its attributes are the fields of
-the declaration.
-"""
+"""An enrichment as a Dagster component in `defs.yaml`, with the declaration's fields."""
 
 import dataclasses
 import os
@@ -40,9 +38,7 @@ SCAFFOLDED = {
 
 
 def _attributes() -> type[pydantic.BaseModel]:
-    """Returns the model of `defs.yaml`: a field per field of an Enrichment, which itself checks the
-    values.
-    """
+    """Returns the model of `defs.yaml`: a field per field of Enrichment, which checks values."""
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(enrichment.Enrichment):
         if field.init:
@@ -64,9 +60,7 @@ class EnrichmentScaffolder(dg.Scaffolder[pydantic.BaseModel]):
 
 @dg.scaffold_with(EnrichmentScaffolder)
 class Enrichment(dg.Component):
-    """A table that is enriched every night: its assets, checks, job and schedule, and what all
-    enrichments share.
-    """
+    """A table that is enriched every night: its assets, checks, job and schedule."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

@@ -74,9 +74,7 @@ class Declared:
 
     @property
     def days(self) -> dg.TimeWindowPartitionsDefinition | dg.StaticPartitionsDefinition:
-        """A partition per day of its time zone, per hour of UTC, or per name; without an end they
-        go on.
-        """
+        """A partition per day of its zone, per hour of UTC, or per name; perhaps without an end."""
         start, end, zone = self.enrichment.start, self.enrichment.end, self.enrichment.zone
         every = self.enrichment.input.every
         if not isinstance(every, str):
@@ -107,9 +105,7 @@ def input_folders(enrichment: Enrichment) -> tuple[str, ...]:
 
 
 def output_folders(enrichment: Enrichment) -> Iterator[tuple[str, ...]]:
-    """Yields the folders, as `input_folders`, of each place where the published table can be an
-    input of others.
-    """
+    """Yields the folders of each place where the published table can be an input of others."""
     output = enrichment.output
     yield list_parent_folders(output.path)
     if output.iceberg:

@@ -1,6 +1,4 @@
-"""Builds all that Dagster loads from the declarations of a package: a new enrichment is a new file
-in the package.
-"""
+"""Builds all that Dagster loads from a package's declarations: a new enrichment is a new file."""
 
 from collections.abc import Sequence
 
@@ -63,8 +61,7 @@ def definitions_for(
     spark: SparkProgram | None = None,
     executor: dg.ExecutorDefinition | None = None,
 ) -> dg.Definitions:
-    """Returns all that Dagster needs for the enrichments of a package; a project merges it into its
-    definitions.
+    """Returns all that Dagster needs for a package's enrichments, to merge into a project's.
 
     Args:
         package: Holds the declarations.

@@ -1,6 +1,4 @@
-"""The folder in which Dagster keeps its runs and events, with our settings for a single machine or
-for a team.
-"""
+"""The folder of Dagster's runs and events, with settings for a single machine or for a team."""
 
 import os
 from pathlib import Path
@@ -12,9 +10,7 @@ TEAM_HOST = "TIDEGATE_PG_HOST"  # host of the PostgreSQL for runs and events; if
 
 
 def dagster_home(folder: Path = Path("data/dagster")) -> Path:
-    """Makes the folder for DAGSTER_HOME: it exists, its path is absolute, and its dagster.yaml is a
-    link to ours.
-    """
+    """Makes the folder for DAGSTER_HOME, and links our settings there as dagster.yaml."""
     settings = TEAM if os.environ.get(TEAM_HOST) else ONE_MACHINE
     folder.mkdir(parents=True, exist_ok=True)
     link = folder / "dagster.yaml"

@@ -1,6 +1,4 @@
-"""The names that Dagster gives to the assets, jobs and sensors of enrichments. A project with other
-names overrides them.
-"""
+"""Dagster's names of the assets, jobs and sensors of enrichments, which a project may override."""
 
 from collections.abc import Sequence
 
@@ -21,8 +19,7 @@ class Names:
         return dg.AssetKey(enrichment.name)
 
     def beside(self, enrichment: Enrichment, name: str) -> dg.AssetKey:
-        """Returns the key of a table beside the published table: dead letters, a summary, windows.
-        name: of that table.
+        """Returns the key of a table beside the published table. name: of that table.
 
         By default it has the same prefix as the published table.
         """
@@ -40,9 +37,7 @@ class Names:
         return enrichment.name
 
     def job(self, enrichment: Enrichment) -> str:
-        """Returns the name of the job that runs a day of an enrichment; its schedule adds
-        `_schedule`.
-        """
+        """Returns the name of an enrichment's day job; its schedule adds `_schedule`."""
         return f"{enrichment.name}_nightly"
 
     def shared(self, name: str) -> str:

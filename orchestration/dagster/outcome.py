@@ -1,6 +1,4 @@
-"""The end of a run of a day as plain data, which the process of the run sends to the process that
-waits for it.
-"""
+"""The end of a day's run as plain data, sent to the process that waits for it."""
 
 import json
 from dataclasses import asdict, dataclass

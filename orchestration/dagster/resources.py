@@ -31,9 +31,7 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
     wait: float = WAIT
 
     def submit(self) -> SparkSubmit:
-        """Returns the program as this step starts it. A cancel, or a kill of this process, ends
-        Spark.
-        """
+        """Returns the program for this step. A cancel or a kill of this process ends Spark."""
         if multiprocessing.parent_process() is not None:
             die_with_parent()  # a step process whose run worker is killed ends too, and ends Spark
         return SparkSubmit(
@@ -46,8 +44,6 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
 
 
 def spark_program(checks: str = CHECKS) -> SparkProgram:
-    """Returns the Spark program as the environment sets it: TIDEGATE_SPARK_MASTER, _CONF and
-    others.
-    """
+    """Returns the Spark program that the environment sets by TIDEGATE_SPARK_MASTER and others."""
     wanted = spark_submit_from_environment()
     return SparkProgram(master=wanted.master, conf=dict(wanted.conf), java_options=wanted.java_options, checks=checks)

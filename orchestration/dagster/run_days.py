@@ -1,5 +1,4 @@
-"""Runs days of a nightly job in this process, a Dagster run per day, in the given order, until a
-day fails.
+"""Runs days of a nightly job in this process, a Dagster run per day, until a day fails.
 
     python -m orchestration.dagster.run_days flights_enriched_nightly 2013-01-10 --outcomes FILE
 
@@ -42,9 +41,7 @@ def run_days(
     tell: Callable[[Outcome], None],
     mode: Mode = NIGHTLY,
 ) -> bool:
-    """Runs the days until a day fails, and calls `tell` after each day. Returns True if all are
-    published.
-    """
+    """Runs days until a day fails, and calls `tell` after each. Returns True if all succeeded."""
     end_dead_runs(instance)
     for day in days:
         run_id = str(uuid.uuid4())
@@ -95,9 +92,7 @@ def _why_not(result: dg.ExecuteInProcessResult) -> tuple[str, str]:
 
 
 def _root_cause(error: Any) -> str:
-    """Returns the first error: Dagster wraps the exception of a step, and again after a second
-    try.
-    """
+    """Returns the first error: Dagster wraps a step's exception, again after a second try."""
     while error is not None and error.cause is not None:
         error = error.cause
     lines = error.message.strip().splitlines() if error else []

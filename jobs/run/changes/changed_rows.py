@@ -72,9 +72,7 @@ def hand_over(changed: ChangedRows, path: Path) -> None:
 
 
 def taken_over(path: Path, input_day: InputDay) -> ChangedRows | None:
-    """Returns the rows that the starter of this program found; None if it found none, or if the
-    input has changed since.
-    """
+    """Returns the rows that this program's starter found; None if none, or if the input changed."""
     if not path.exists():
         return None
     changed: ChangedRows = pickle.loads(path.read_bytes())  # noqa: S301  # our file, in a folder that only we can enter
@@ -120,9 +118,7 @@ def _nothing_done(before: DayMetrics) -> DayMetrics:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rows of the input and the published rows, both numbered. published: None if they are not
-    comparable.
-    """
+    """Input rows and published rows, both numbered. published: None if not comparable."""
 
     enrichment: Enrichment
     input_day: InputDay

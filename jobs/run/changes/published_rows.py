@@ -1,6 +1,4 @@
-"""Reads the published rows of a table without days, and finds the rows whose answers have
-expired.
-"""
+"""Reads the published rows of a table without days, and finds rows whose answers have expired."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ from jobs.tables.records import run_records
 
 @dataclass(frozen=True)
 class PublishedRows(ParquetRows):
-    """The published rows of a run. record: of the run, which a kill after its commit leaves as
-    written.
-    """
+    """The published rows of a run. record: of the run; a kill may leave it as written."""
 
     record: DayRecord
 
@@ -49,9 +45,7 @@ class PublishedRows(ParquetRows):
         return cls(tuple(files), record)
 
     def are_judged_as_now(self, enrichment: Enrichment) -> bool:
-        """Returns whether nothing but `ttl` is declared differently since then, so that the
-        verdicts still hold.
-        """
+        """Returns whether only `ttl` is declared differently, so that the verdicts still hold."""
         now, before = fields(enrichment), self.record.facts.declared.fields
         return self.record.state == "published" and _but_ttl(now) == _but_ttl(before)
 

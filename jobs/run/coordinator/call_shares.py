@@ -85,9 +85,7 @@ class CallShares:
         return list(part.has)
 
     def _divide(self, part: _Part, keeps: Sequence[int], wants: Sequence[int]) -> None:
-        """Takes back what an attempt does not keep, and gives it free calls, as far as it wants
-        them.
-        """
+        """Takes back what an attempt does not keep, and gives it free calls that it wants."""
         part.wants = wants
         for lookup, has in enumerate(list(part.has)):
             kept = min(has, max(0, keeps[lookup]))
@@ -98,9 +96,7 @@ class CallShares:
             part.has[lookup] = kept + more
 
     def _more(self, part: _Part, lookup: int, kept: int) -> int:
-        """Returns how many free calls an attempt gets, up to its fair share of what all attempts
-        have and could have.
-        """
+        """Returns the free calls for an attempt, up to its fair share of what all could have."""
         parts = [*self._working.values()]
         together = self._free[lookup] + kept + sum(one.has[lookup] for one in parts if one is not part)
         fair = fair_shares(together, [one.wants[lookup] for one in parts])[parts.index(part)]
@@ -111,8 +107,7 @@ class CallShares:
         self._release(self._working.pop(attempt), at)
 
     def lose(self, attempt: str, until: float) -> None:
-        """Reserves the share of an attempt that was lost before its rows were through, for the next
-        attempt of its task.
+        """Reserves the share of an attempt lost before its end, for the next attempt of its task.
 
         Args:
             attempt: Its name.
@@ -123,9 +118,7 @@ class CallShares:
         self._reserved.append(part)
 
     def expire(self, now: float) -> None:
-        """Releases what is reserved for attempts that have not come in time: working attempts may
-        wait for it.
-        """
+        """Releases reservations of attempts that did not come in time: others may wait for it."""
         for part in [part for part in self._reserved if part.until <= now]:
             self._reserved.remove(part)
             self._release(part, part.since)

@@ -156,15 +156,11 @@ class DriverCoordinator:
             self._sleep(0.02)
 
     def has_failed(self, address: DriverAddress) -> bool:
-        """Returns whether a task of the job failed in a way in which another attempt would fail
-        too.
-        """
+        """Returns whether a task failed in a way in which another attempt would fail too."""
         return self._frames[address.frame].failed is not None
 
     def listen(self, listener: Callable[[dict[str, Any]], None]) -> int:
-        """Passes `listener` the progress messages of jobs that are registered with the returned
-        number.
-        """
+        """Passes `listener` the progress of jobs registered with the returned number."""
         number = next(self._numbers)
         self._listeners[number] = listener
         return number
@@ -283,17 +279,13 @@ class DriverCoordinator:
         self._fail_when_drained(frame)
 
     def _fail_when_drained(self, frame: _Frame) -> None:
-        """Fails the stage once all tasks are drained, without waiting for tasks that died, ended or
-        have not begun.
-        """
+        """Fails the stage once all its tasks are drained; ignores dead, ended and future tasks."""
         tasks = list(frame.tasks.values())
         if frame.spent and frame.failed is None and tasks and all(task.drained for task in tasks):
             self._fail(tasks[0], BudgetExhausted.__name__, frame.spent)
 
     def _fail(self, failed: _Task, error: str, message: str) -> None:
-        """Cancels the stage, because Spark would retry this task while its other tasks continue to
-        call.
-        """
+        """Cancels the stage, because Spark would retry this task while the others call on."""
         frame = failed.frame
         frame.failed = frame.failed or {"error": error, "message": message}
         for task in list(frame.tasks.values()):
@@ -321,9 +313,7 @@ class DriverCoordinator:
             keeper.leave(task)
 
     def _give_back_lost(self, frame: _Frame) -> None:
-        """Ends the tasks that fell silent, and gives the calls of lost tasks to others once these
-        calls have ended.
-        """
+        """Ends silent tasks, and gives the calls of lost tasks to others once these have ended."""
         now = self._clock()
         for task in list(frame.tasks.values()):
             if now >= task.heard_at + self._deadlines.lost:

@@ -1,5 +1,4 @@
-"""Serves the driver's connections: a thread accepts them, checks the run's secret, and reads lines
-of JSON.
+"""Serves the driver's connections: accepts them, checks the run's secret, reads lines of JSON.
 
 A connection belongs to a task once its first message is accepted. Until then it is closed after a
 while, and the oldest such connections give way to new ones; so nothing that connects can keep a
@@ -55,8 +54,7 @@ class Connection(Generic[Sender]):
 
 
 class LinkServer(Generic[Sender]):
-    """Serves connections from a separate thread, on the first free port. secret: the first line of
-    each connection.
+    """Serves connections in a thread, on the first free port. secret: their first line.
 
     on_message: any error of it closes the connection. on_close: of an accepted connection. on_look:
     called every LOOK_EVERY s.

@@ -78,9 +78,7 @@ class RunLeases:
 
     @property
     def is_here(self) -> bool:
-        """Whether its thread runs: not after `close`, nor in a process that was forked from this
-        process.
-        """
+        """Whether its thread runs: not after `close`, nor in a fork of this process."""
         return self._thread.is_alive()
 
     async def _end(self) -> None:
@@ -196,8 +194,7 @@ def leased_limits(
     *,
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
 ) -> tuple[ServiceLimits | None, ...]:
-    """Returns per lookup the limits of its service that the run leases to its tasks; () without
-    such limits.
+    """Returns per lookup the limits of its service that the run leases to its tasks, or ().
 
     If no store joins the runs, these are rates, and the calls in flight if their number is
     adaptive. CallShares alone divides the other limits, and those of a service whose calls have no
@@ -233,9 +230,7 @@ def _read_service_limits(
     over_runs: bool,  # noqa: FBT001
     today: dt.date,
 ) -> ServiceLimits:
-    """Returns the limits of the service that these lookups call. own: budgets of their
-    enrichment.
-    """
+    """Returns the limits of the service of these lookups. own: budgets of their enrichment."""
     first = lookups[0]
     budgets = [("", budget) for budget in first.budgets] + [*(own if first.prices else ())]
     if budgets and not over_runs:
@@ -276,8 +271,7 @@ def build_keepers(
     run_id: str = "",
     clock: Callable[[], float] = time.monotonic,
 ) -> Mapping[str, LeaseKeeper]:
-    """Returns by service the keepers of these limits: over runs, or of this driver alone. run_id: a
-    run that has a bill.
+    """Returns the keepers of these limits by service. run_id: a run that has a bill.
 
     Raises:
         DeclarationError: The environment names an invalid store.

@@ -51,14 +51,10 @@ class Engine(Protocol):
         """The tasks that run at once."""
 
     def stage(self, address: DriverAddress | None = None, *, here: bool = False) -> Stage:
-        """Returns a stage whose tasks register at this address, or nowhere. here: They run in this
-        process.
-        """
+        """Returns a stage whose tasks register at this address, if any. here: in this process."""
 
     def file_stage(self, files: Sequence[str]) -> Stage:
-        """Returns a stage whose parts are these files of a run: tasks read those on a store, the
-        driver those on a disk.
-        """
+        """Returns a stage over a run's files: tasks read those on a store, the driver others."""
 
 
 class SparkEngine:

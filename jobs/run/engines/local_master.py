@@ -33,9 +33,7 @@ def allowed_task_attempts(master: str) -> int:
 
 
 def start_settings(master: str) -> dict[str, str]:
-    """Returns settings with which Spark is started, in addition to `environment`; empty if the
-    master is not local.
-    """
+    """Returns settings to start Spark with, besides `environment`; empty if not local."""
     if not is_local(master):
         return {}
     # elsewhere, as on macOS, a process that has loaded numpy may not survive a fork
@@ -55,14 +53,10 @@ def start_settings(master: str) -> dict[str, str]:
 
 @functools.cache
 def _own_folder() -> str:
-    """Returns the folder for the sockets of this process, which do not authenticate: other users
-    cannot enter it.
-    """
+    """Returns a folder for this process's sockets, which do not authenticate: it is private."""
     return str(folder_of_process())
 
 
 def jvm_environment(master: str) -> dict[str, str]:
-    """Returns the environment of the JVM: Spark's web page, if enabled, binds to this address and
-    ignores all settings.
-    """
+    """Returns the JVM's environment: Spark's page binds to this address despite any setting."""
     return {"SPARK_LOCAL_IP": LOOPBACK} if is_local(master) else {}

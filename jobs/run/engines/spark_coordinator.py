@@ -1,6 +1,4 @@
-"""The coordinator of this driver process: a single one, as there is a single SparkContext or server
-of Spark Connect.
-"""
+"""The coordinator of this driver process: a single one, like its SparkContext or Connect server."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ _opening = threading.Lock()
 
 
 def open_coordinator(spark: SparkSession) -> DriverCoordinator:
-    """Returns this driver's coordinator, opened at first use; on loopback if all tasks run on this
-    machine.
-    """
+    """Returns this driver's coordinator, opened at first use; on loopback for local tasks."""
     global _coordinator  # noqa: PLW0603  # enrich(df) has no other way to it
     with _opening:
         if _coordinator is None:

@@ -1,6 +1,4 @@
-"""Reads settings, slots and partitions from the run's Spark; over Spark Connect by settings or by a
-small job.
-"""
+"""Reads settings, slots and partitions from Spark; over Spark Connect also by a small job."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ def is_remote(spark: SparkSession) -> bool:
 
 
 def setting(spark: SparkSession, name: str, default: str = "") -> str:
-    """Returns a setting that the application was started with; over Spark Connect the session's
-    settings count too.
-    """
+    """Returns a setting of the application's start; over Spark Connect, of the session too."""
     if is_remote(spark):
         return spark.conf.get(name, None) or default
     return str(spark.sparkContext._conf.get(name, default))  # noqa: SLF001  # getConf() copies every setting
@@ -34,9 +30,7 @@ def count_slots(spark: SparkSession) -> int:
 
 
 def count_partitions(frame: DataFrame) -> int:
-    """Counts the partitions of a frame. Over Spark Connect a job counts those that have rows, and
-    reads no column.
-    """
+    """Counts a frame's partitions; over Spark Connect, by a job that counts those with rows."""
     if is_remote(frame.sparkSession):
         return _partitions_by_job(frame)
     return int(frame._jdf.queryExecution().toRdd().getNumPartitions())  # noqa: SLF001  # .rdd plans it a second time

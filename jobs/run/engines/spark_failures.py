@@ -1,6 +1,4 @@
-"""Reduces a failed Spark job to its cause in a sentence: a task's error, or a summary of Java's
-errors.
-"""
+"""Reduces a failed Spark job to its cause: a task's error, or a summary of Java's errors."""
 
 import re
 

@@ -62,8 +62,7 @@ def _application_settings() -> dict[str, str]:
 
 
 def keep_tasks(spark: SparkSession) -> None:
-    """Makes every read of this day's files divide them alike, because keys found for a task must
-    match its rows.
+    """Makes all reads of a day divide its files alike, because a task's keys must match its rows.
 
     Spark divides files by its slots at the moment, and executors may come between two reads.
     """

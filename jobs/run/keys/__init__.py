@@ -1,3 +1,1 @@
-"""The distinct keys of a day: which have stored answers, which are called first, which another run
-calls.
-"""
+"""A day's distinct keys: stored, called first, or called by another run."""

@@ -1,5 +1,4 @@
-"""Lets concurrent runs with the same keys take turns: each run claims shares of the keys before it
-calls for them.
+"""Lets concurrent runs with the same keys take turns: each claims shares of keys before its calls.
 
 The keys of a lookup fall into 256 shares by their hash, the same in every run. A task claims some
 shares of its keys by a file whose name lists them, asks the ledger which of these keys are still
@@ -124,17 +123,13 @@ class _Keys:
         return bool((self.left & ~self.done & ~self.taken).any())
 
     def look(self) -> dict[str, datetime | None]:
-        """Sees which keys other runs claim and keep to themselves. Returns the files of this
-        run.
-        """
+        """Sees which keys other runs claim or keep to themselves; returns this run's files."""
         runs = by_run(self.folder, self.folder.files(RUNS))
         own = runs.pop(self.shared.plan.run_id, {})
         now = own.get(BEAT)  # other files may predate a clock that was put back
 
         def is_alive(changed: datetime | None) -> bool:
-            """Returns whether the file is recent; false also for a time far ahead, from before the
-            clock was put back.
-            """
+            """Returns whether a file is recent; false also far ahead, as after a clock change."""
             return now is None or changed is None or abs((now - changed).total_seconds()) < DEAD_AFTER
 
         claimed: set[int] = set()
@@ -152,9 +147,7 @@ class _Keys:
         return own
 
     def _leave(self, lists: Sequence[str]) -> None:
-        """Leaves the keys on these lists to other runs, unless a time to live of 0 makes the
-        answers useless.
-        """
+        """Leaves the listed keys to other runs, unless a time to live of 0 makes it useless."""
         self.left = np.zeros(len(self.rows), np.bool_)
         for name in lists if self.shared.plan.ttl.max_age_us()["ok"] != 0 else ():
             if name not in self._lists:
@@ -189,9 +182,7 @@ class Claims:
         seed: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """shared: by the number in the column `place`. text: the column of the key's text; hashed:
-        that of its hash.
-        """
+        """shared: by the number in column `place`. text, hashed: columns of text and hash."""
         self._shared = shared
         self._name = f"{task}-{attempt}"
         self._of_task = f"{CLAIMS}/{task}-"
@@ -209,9 +200,7 @@ class Claims:
         self._renewing: threading.Thread | None = None
 
     def take(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yields the rows to call next, a share at a time, without keys that need no call any
-        more.
-        """
+        """Yields the rows to call next, a share at a time, without keys that need no call."""
         tables = list(batches)
         if not tables:
             return
@@ -365,9 +354,7 @@ class Claims:
             self._waits = False
 
     def _wait(self, waiting: set[int], keys: Mapping[int, _Keys], since: float) -> float:
-        """Waits for claims of this task, or for other runs. Returns since when nothing could be
-        claimed.
-        """
+        """Waits for claims of this task, or other runs. Returns since when nothing was free."""
         with self._changed:
             if not self._rows:
                 self._progressed = False

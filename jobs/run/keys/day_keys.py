@@ -1,5 +1,4 @@
-"""Finds the distinct keys of a day, each with its number of rows and one of its rows; or only their
-hashes.
+"""Finds a day's distinct keys, each with its number of rows and a row of it; or their hashes.
 
 The driver reads up to ROWS_AT_DRIVER rows, if Arrow and Spark agree on the types of a key's parts;
 Spark reads more rows, and keys of other types. benchmarks/hits.py measures both.
@@ -160,9 +159,7 @@ def task_column(parts: Parts) -> Column:
 
 
 def day_keys(prepared: DataFrame, names: Sequence[str], *, task: Column, hidden: bool, seed: int) -> DataFrame:
-    """Finds by Spark each key in the columns `names` once, with TEXT, ROWS, HASH, TASK, and one of
-    its rows.
-    """
+    """Finds by Spark each key in the columns `names`, with TEXT, ROWS, HASH, TASK and a row."""
     drawn = F.struct(
         F.xxhash64(SOURCE_FILE, SOURCE_ROW, F.lit(seed)).alias("draw"),
         task.alias(TASK),

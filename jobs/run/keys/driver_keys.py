@@ -1,6 +1,4 @@
-"""Finds the keys of a day of few rows in the driver: by Arrow if it can evaluate them, else by a
-Spark job.
-"""
+"""Finds the keys of a day of few rows in the driver: by Arrow if possible, else by a Spark job."""
 
 from __future__ import annotations
 
@@ -73,9 +71,7 @@ def read_rows(
 
 
 def collect_rows(prepared: DataFrame, names: Sequence[str], task: Column) -> KeyRows:
-    """Reads the keys by a Spark job, which neither shuffles nor starts a Python worker. task: of
-    each row.
-    """
+    """Reads keys by a Spark job, without a shuffle or a Python worker. task: of each row."""
     location = (task.alias(TASK), SOURCE_FILE, SOURCE_ROW)
     return KeyRows(prepared, tuple(names), prepared.where(is_whole(names)).select(*names, *location).toArrow())
 

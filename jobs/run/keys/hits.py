@@ -1,6 +1,4 @@
-"""The driver's side of the ledger in a run: finds the answers of the day's keys, and writes an
-index file per lookup.
-"""
+"""The driver's side of the ledger: finds the answers of a day's keys, and indexes them."""
 
 from __future__ import annotations
 
@@ -61,9 +59,7 @@ def open_folder(plan: LedgerPlan) -> LedgerFolder:
 
 
 def find_hits(source: KeySource, plan: LedgerPlan | None, *, seed: int) -> Hits:
-    """Finds the distinct keys of a day, and the newest answer of each that still holds. Raises
-    LedgerError.
-    """
+    """Finds a day's distinct keys, and the newest valid answer of each. Raises LedgerError."""
     keys = source.distinct(hidden=plan is not None and plan.hidden, seed=seed)
     if plan is None:
         return Hits(plan, source.names, keys, SCHEMA.empty_table(), source.lookup)
@@ -78,9 +74,7 @@ def find_hits(source: KeySource, plan: LedgerPlan | None, *, seed: int) -> Hits:
 def known_answers(
     search: Search, lookup: Lookup, plan: LedgerPlan, clock: Callable[[], int] = time.time_ns
 ) -> pa.Table:
-    """Reads what is new, and returns the newest records of the search's keys that need no call.
-    Raises LedgerError.
-    """
+    """Reads new records, and returns the newest of keys that need no call. Raises LedgerError."""
     now = clock() // 1000
     search.update(now)
     return needing_no_call(lookup, plan, search.selected(now_us=now, ttl=plan.ttl).answers, now)[0]

@@ -23,17 +23,14 @@ _log = logging.getLogger("tidegate.ledger")
 
 
 def needing_no_call(lookup: Lookup, plan: LedgerPlan, answers: pa.Table, now_us: int) -> tuple[pa.Table, pa.Array]:
-    """Returns the records of `select` whose keys need no call, and the keys of answers that are old
-    errors.
-    """
+    """Returns the records of `select` that need no call, and the keys of old errors."""
     if plan.idempotent:
         answers = answers.filter(pc.not_equal(answers["outcome"], "asked"))  # this call may be repeated
     return without_old_errors(lookup, answers, ttl=plan.ttl, now_us=now_us)
 
 
 def without_old_errors(lookup: Lookup, answers: pa.Table, *, ttl: Ttl, now_us: int) -> tuple[pa.Table, pa.Array]:
-    """Returns the answers that need no call, and the keys of the others: errors older than
-    `ttl.error`.
+    """Returns the answers that need no call, and the keys of errors older than `ttl.error`.
 
     ttl: with FOR_EVER (replay, remap) all answers stay, because those commands decide themselves
     what is called.
@@ -52,9 +49,7 @@ def without_old_errors(lookup: Lookup, answers: pa.Table, *, ttl: Ttl, now_us: i
 
 
 def without_unreadable(lookup: Lookup, answers: pa.Table, keys: pa.ChunkedArray) -> pa.Table:
-    """Returns the answers without those of `keys` that cannot be read; the log names each of
-    these.
-    """
+    """Returns the answers without unreadable answers of `keys`, each of which the log names."""
     few = answers.filter(pc.is_in(answers["key"], value_set=keys.combine_chunks()))
     unreadable = []
     for stored in as_answers(few):

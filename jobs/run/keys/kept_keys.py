@@ -1,5 +1,4 @@
-"""Lists the keys that a run keeps to itself: it found no other run when it began, so later runs
-leave these keys to it.
+"""Lists the keys that a run keeps to itself: it found no other run, so later runs leave them to it.
 
     <folder>/runs/<run_id>/keys.arrow    hashes of the keys that it prefetches
     <folder>/runs/<run_id>/by_row.arrow  hashes of the keys that it calls for by row

@@ -1,5 +1,4 @@
-"""Prefetches keys before the rows, each key once for the whole run, by the same operators with the
-same limits.
+"""Prefetches keys before the rows, once for the whole run, by the same operators and limits.
 
 An ordinary task shares calls only within its partition. Here the keys of all partitions are called
 first; then every row finds its answer, and a single row of a key has the audit of its call.

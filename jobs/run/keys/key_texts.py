@@ -1,6 +1,4 @@
-"""The columns of a day's distinct keys, in the driver and in Spark; and the texts of keys. Loads
-without Spark.
-"""
+"""The columns of a day's distinct keys, and the texts of keys. Loads without Spark."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ def is_whole(names: Sequence[str]) -> Column:
 
 
 def key_texts(batch: pa.RecordBatch, names: Sequence[str], *, hidden: bool) -> pa.StringArray:
-    """Returns the text of each row's key in the columns `names`, none of them null. hidden: return
-    digests instead.
-    """
+    """Returns the text of each row's key in the columns `names`, without nulls. hidden: digests."""
     keys = read_key_tuples(batch, names)
     return texts_in(joined(keys), len(keys), hidden=hidden)
 

@@ -56,8 +56,7 @@ def prepare_ledger(
     sent: RequestMetricsCollector | None = None,
     draw: Callable[[int], int] = secrets.randbits,
 ) -> Iterator[LedgerSession]:
-    """Yields the plan with what is known of the day's keys, after calling for keys that occur in
-    several rows.
+    """Yields the plan with what is known of the day's keys, after calls for repeated keys.
 
     The exit, also by an error, removes the run's files.
 

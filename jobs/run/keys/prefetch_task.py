@@ -1,6 +1,4 @@
-"""The key prefetch inside a task. Executors import this module, so it imports nothing that only the
-driver has.
-"""
+"""The key prefetch in a task: executors import this module, which imports nothing of the driver."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,9 +31,7 @@ class SharedKeys:
 def run_prefetch(
     shared: SharedKeys, plan: PartitionPlan, batches: Iterator[pa.RecordBatch], task: TaskFacts | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Runs the prefetch in mapInArrow: takes keys, and yields a row for each called or stored key.
-    task: None for Spark's.
-    """
+    """Runs in mapInArrow: takes keys, yields called and stored keys. task: None for Spark's."""
     from pyspark import TaskContext
 
     task = task or TaskContext.get()

@@ -27,8 +27,7 @@ class Found(NamedTuple):
 
 @contextmanager
 def registered(plans: Sequence[LedgerPlan]) -> Iterator[None]:
-    """Registers the run at all these ledgers before the body looks at any, and removes its folders
-    at the end.
+    """Registers the run at all these ledgers before the body, and removes its folders at the end.
 
     Of two runs at least one sees the other, because each registers before it looks. While the body
     runs, a thread writes heartbeats. Raises LedgerError.
@@ -70,9 +69,7 @@ def look_around(plan: LedgerPlan) -> Found:
 
 
 def unregister(plan: LedgerPlan) -> None:
-    """Removes this run's folder. Files that cannot be removed stay, with a warning, for the
-    ledger's clean-up.
-    """
+    """Removes this run's folder; warns of files that stay for the ledger's clean-up."""
     folder = open_folder(plan)
     try:
         remove_run(folder, plan.run_id)

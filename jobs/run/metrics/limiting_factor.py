@@ -17,8 +17,7 @@ SHARE_OF_REPEATS = 0.2  # of the calls
 
 @dataclass(frozen=True)
 class TaskLoad:
-    """The time use of a run's tasks per lookup, by each task's last message; a lost message costs
-    0.25 s.
+    """The tasks' use of time per lookup, by their last messages; a lost message costs 0.25 s.
 
     throttled_s, down_s: s that the gate stood closed, mean over the tasks; adapted_s: s that calls
     waited because the service could not take more, likewise; loop_busy: CPU time of the tasks'

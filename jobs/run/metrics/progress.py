@@ -57,9 +57,7 @@ class RunProgress:
             self._tasks, self._started = {}, None
 
     def heard(self, message: dict[str, Any]) -> None:
-        """Handles a task's progress message. Raises KeyError, TypeError or ValueError for invalid
-        data.
-        """
+        """Handles a task's progress. Raises KeyError, TypeError or ValueError for bad data."""
         progress = TaskProgress.from_message(message)
         with self._changing:
             if progress.unit != self._unit:  # a late message of the phase before
@@ -79,9 +77,7 @@ class RunProgress:
             self._report(self.figures())
 
     def figures(self) -> dict[str, Any]:
-        """Returns the figures for reporters: rows or keys (`unit`), rate, calls in flight,
-        latencies in ms, s left.
-        """
+        """Returns rows or keys (`unit`), rate, calls in flight, latencies in ms, s left."""
         with self._changing:
             tasks = list(self._tasks.values())
             calling = [*self._before, *tasks]

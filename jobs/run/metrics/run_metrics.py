@@ -1,6 +1,4 @@
-"""Counts the metrics of a day from its files by Arrow in the driver, which saves a second of Spark
-job for few rows.
-"""
+"""Counts a day's metrics from its files by Arrow: a second less than by Spark for few rows."""
 
 from __future__ import annotations
 
@@ -38,8 +36,7 @@ KEYS_WAITING = 1_000_000
 def count(
     files: Sequence[str], declared: DeclaredFacts, *, rows_in: int, job_s: float, stage: Stage | None = None
 ) -> DayMetrics:
-    """Counts the figures of the day whose rows are in `files`, with a task of the stage for each
-    file.
+    """Counts the figures of the day whose rows are in `files`, with a task of the stage per file.
 
     Memory: 8 bytes for each answered call, and at most 32 for each distinct key in each file that
     has it; tasks also hold a row group of some files.
@@ -204,9 +201,7 @@ def _together(counts: list[Counter[Any]]) -> Counter[Any]:
 
 
 def _nearest_ranks(values: npt.NDArray[np.float64], shares: Sequence[float]) -> list[float | None]:
-    """Returns for each share the smallest value that this share of all values does not exceed; None
-    without values.
-    """
+    """Returns the smallest value that each share of all values does not exceed, or None."""
     if not len(values):
         return [None] * len(shares)
     places = [max(0, math.ceil(share * len(values)) - 1) for share in shares]
@@ -252,9 +247,7 @@ def with_stored(counted: DayMetrics, plan: PartitionPlan) -> DayMetrics:
 
 
 def stored_by(ledger: LedgerPlan, files: Sequence[fs.FileInfo]) -> int:
-    """Counts the answers and misses that the run stored. files: all files of the lookup's
-    ledger.
-    """
+    """Counts the answers and misses that the run stored. files: all of the lookup's ledger."""
     folder = open_folder(ledger)
     own = tuple(f"{run}/" for run in (ledger.run_id, run_of_keys(ledger.run_id)))
     parts = [part for part in folder.parts_among(files) if part.startswith(own)]

@@ -31,9 +31,7 @@ def cap_on_calls(lookups: Sequence[Lookup], most: int, tasks: int) -> CallCap:
 
 
 def _too_little(message: str, least: str, tasks: int) -> str:
-    """Returns a clause for a cap under which a task may never call, however often the day is run
-    again.
-    """
+    """Returns a clause for a cap under which a task may never call, however often it runs."""
     return (
         f"{message}, which is less than one call for each of the {tasks:,} tasks of this run (give at least {least}),"
     )

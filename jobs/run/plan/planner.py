@@ -221,9 +221,7 @@ def concurrencies(lookups: Sequence[Lookup]) -> tuple[int, ...]:
 
 
 def check_speculation(enrichment: Enrichment, spark: SparkSession) -> None:
-    """Refuses speculation with calls that must not be repeated: two copies of a task do not see
-    each other's marks.
-    """
+    """Refuses speculation for calls that must not repeat: copies do not see each other's marks."""
     once = [lookup.name for lookup in enrichment.lookups if not lookup.repeatable]
     if once and setting(spark, "spark.speculation", "false").lower() == "true":
         raise DeclarationError(

@@ -67,17 +67,13 @@ def find_day(
 
 
 def check_input(enrichment: Enrichment, input_day: InputDay, day: str, published: "Published | None" = None) -> None:
-    """Runs the preflight of files that are already found: all files of a day, or those of a
-    micro-batch.
-    """
+    """Runs the preflight of files that are found: all of a day, or those of a micro-batch."""
     for step in steps(enrichment, input_day, day, published=published):
         step()
 
 
 def run_folder(enrichment: Enrichment, run_id: str, *, on_store: bool = False) -> str:
-    """Returns the folder of a run's files, outside the days' folders. on_store: on the store that
-    holds the table.
-    """
+    """Returns a run's folder, outside the days' folders. on_store: on the table's store."""
     return absolute(below(work_place(enrichment.output.path, on_store=on_store), RUNS, run_id))
 
 
@@ -95,8 +91,7 @@ def steps(
     engine: str | None = None,
     published: "Published | None" = None,
 ) -> Iterator[Callable[[], object]]:
-    """Yields the checks besides those of the input files, in order; each raises DeclarationError or
-    RunStopped.
+    """Yields the checks besides those of input files; each raises DeclarationError or RunStopped.
 
     input_day: None if the input cannot be read: checks that need it are left out. engine: that of
     the run; by default the engine that the environment chooses. published: opens the published
@@ -124,9 +119,7 @@ def steps(
 
 
 def check_paths(enrichment: Enrichment, input_day: InputDay) -> None:
-    """Checks that Spark can open the files of the input, and Spark and Delta those of the output,
-    by their paths.
-    """
+    """Checks that Spark and Delta can open the files of input and output by their paths."""
     output = work_folder(enrichment.output.path).resolve()
     paths = [("input", Path(file).resolve()) for file in input_day.files if not is_url(file)] + [("output", output)]
     wrong = [
@@ -200,9 +193,7 @@ def _columns_twice(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator
 
 
 def _known_columns(enrichment: Enrichment, columns: Iterable[str]) -> dict[str, str]:
-    """Returns the columns by their names in lower case. Raises DeclarationError for names that
-    Spark cannot tell apart.
-    """
+    """Returns the columns by lower-case name. Raises DeclarationError for unusable names."""
     known: dict[str, str] = {}
     wrong = []
     for column in columns:
@@ -261,9 +252,7 @@ def _rename(lookup: Lookup, column: str) -> str:
 
 
 def check_files_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
-    """Refuses columns of the day's files with a name that Spark or Tidegate gives to facts about
-    each row.
-    """
+    """Refuses columns of the files with names that Spark or Tidegate uses for each row."""
     known = {column.lower(): column for column in columns}
     wrong = []
     if enrichment.input.partition.lower() in known:  # the day's folder gives the table its partition column

@@ -1,6 +1,4 @@
-"""Refuses a run whose tasks, on other machines, do not see the places that the driver writes and
-reads.
-"""
+"""Refuses a run whose tasks, on other machines, do not see the driver's places."""
 
 from __future__ import annotations
 

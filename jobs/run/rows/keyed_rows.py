@@ -1,6 +1,4 @@
-"""The rows as the tasks read them, with the identity of each row and the keys of every lookup; and
-as the tasks write them.
-"""
+"""The rows as tasks read them, with identity and keys of every lookup; and as tasks write them."""
 
 from collections.abc import Sequence
 
@@ -24,9 +22,7 @@ KEY_TYPES = (
 
 
 def with_identity(df: DataFrame, enrichment: Enrichment) -> DataFrame:
-    """Adds source file and row number to every row; null if `df` is not read from files, but row_id
-    is declared.
-    """
+    """Adds each row's source file and number; null if not from files, with a declared row_id."""
     if set(schema.SOURCE_IDENTITY) <= set(df.columns):
         return df
     try:
@@ -112,9 +108,7 @@ def _has_text(kind: T.DataType) -> bool:
 
 
 def written_schema(carried: T.StructType, layout: BatchLayout) -> T.StructType:
-    """Returns carried columns; per lookup its answers, status and time; then the audit columns: as
-    Assembler writes them.
-    """
+    """Returns carried columns, each lookup's answers, status and time, and the audit columns."""
     known = {field.name: field for field in carried.fields}
     names = [name for name in layout.carried if name not in schema.SOURCE_IDENTITY]
     added = []

@@ -1,5 +1,4 @@
-"""Makes the windows of a day from the rows as the run wrote them, by the rules of Flink's
-WindowOperator.
+"""Makes a day's windows from the rows as written, by the rules of Flink's WindowOperator.
 
 A row misses a window if its end - 1 ms + the allowed lateness is at or before the watermark in
 force when the row arrived (jobs/task/windows/arrival.py). Tumbling and sliding windows are columns.
@@ -142,9 +141,7 @@ class WindowedDay:
         return _fired(inside, window, self.declared.partition)
 
     def write_windowless(self, window: WindowFacts) -> list[tuple[str, int]]:
-        """Writes in tasks the rows that are in no window, after its sessions are made. Returns the
-        files and rows.
-        """
+        """Writes in tasks the rows without a window, after sessions. Returns files and rows."""
         dropped = self._dropped_by_sessions(window) if window.kind == "session" else None
         folder, names = below(self.folder, window.name, "dropped"), self.columns.names
 

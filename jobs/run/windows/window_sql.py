@@ -1,6 +1,4 @@
-"""Checks the SQL of the declared windows against the columns that the run will write, before any
-call.
-"""
+"""Checks the SQL of declared windows against the columns of the run, before any call."""
 
 from collections.abc import Iterator
 

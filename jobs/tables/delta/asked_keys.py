@@ -45,9 +45,7 @@ def days_that_asked(enrichment: Enrichment, keys: KeysOf) -> list[str]:
 
 
 def asks(file: str, keys: KeysOf) -> bool:
-    """Returns whether the file has a row of any of these keys; true for a file with rows but no
-    keys.
-    """
+    """Returns whether the file has a row of any of these keys; true for rows without keys."""
     return any(any(found) for found in asked(file, keys))
 
 
@@ -65,9 +63,7 @@ def runs_in_table(enrichment: Enrichment) -> set[tuple[str, str]]:
 
 
 def asked(file: str, keys: KeysOf) -> Iterator[list[bool]]:
-    """Yields, for batches of a file's rows, whether each row has any of the keys; all true if the
-    file has no keys.
-    """
+    """Yields by batch whether each row has any of the keys; all true if the file has no keys."""
     reported = names_keys(file, keys.lookup)
     with pq.ParquetFile(parquet_source(file)) as opened:
         for batch in opened.iter_batches(ROWS_AT_ONCE, columns=[schema.key(keys.lookup)] if reported else []):

@@ -58,9 +58,7 @@ def keep_only(table: str, facts: DayFacts) -> None:
 
 
 def keep_published(table: str, partition: str, published: Collection[tuple[str, str]]) -> None:
-    """Removes all rows except those of these days and runs, as after a crash. Not to be called
-    during a publication.
-    """
+    """Removes all rows except those of these days and runs. Never call it during a publication."""
     there = log_beside(table)
     if there is not None:
         for found in there.partitions():

@@ -36,9 +36,7 @@ Result = TypeVar("Result")
 
 
 class CopiedTable(DeltaTable):
-    """A table on a store, for uses that need only its log: the copy does not have its files. place:
-    its URL.
-    """
+    """A table on a store, for uses of its log only: the copy lacks its files. place: its URL."""
 
     def __init__(self, place: str, log: Collection[ListedObject]) -> None:
         self.place = place
@@ -95,15 +93,13 @@ class CopiedTable(DeltaTable):
         return True
 
     def _sum_up(self, files: Collection[Path]) -> None:
-        """Brings the checkpoint that deltalake made after a commit, if any, to the store, and then
-        its name.
-        """
+        """Brings a checkpoint that deltalake made after a commit to the store, then its name."""
         checkpoint = sorted(files)
         if [file.name for file in checkpoint[1:]] == [LAST_CHECKPOINT] and CHECKPOINT.fullmatch(checkpoint[0].name):
             with contextlib.suppress(OSError):  # the log can be read without it
                 for file in checkpoint:
                     objects.upload(file, below(self.place, *self._names(file)))
-        # else `pushed` would not see the next one as a new file
+        # else `pushed` would not see the next file as new
         (self.folder / LOG / LAST_CHECKPOINT).unlink(missing_ok=True)
 
     def _is_of_log(self, file: Path) -> bool:
@@ -130,9 +126,7 @@ def pushed(table: DeltaTable | None) -> Iterator[None]:
 
 
 def commit_on_top(table: DeltaTable | None, commit: Callable[[], Result]) -> Result:
-    """Commits on top of what others commit to the table meanwhile. table: None if the commit
-    creates it.
-    """
+    """Commits on top of what others commit meanwhile. table: None if the commit creates it."""
     if table is None:
         return commit()
     for _ in range(COMMIT_TRIES - 1):
@@ -158,9 +152,7 @@ def copied(place: str) -> DeltaTable | None:
 
 
 def in_place(place: str) -> DeltaTable | None:
-    """Returns the table at this place of a store, or None, as deltalake opens it. Raises DeltaError
-    and OSError.
-    """
+    """Returns the store's table as deltalake opens it, or None. Raises DeltaError and OSError."""
     with contextlib.suppress(TableNotFoundError):
         return DeltaTable(place)
     return None
@@ -180,9 +172,7 @@ def _listed(place: str) -> list[ListedObject]:
 
 
 def _starts(place: str) -> Iterator[str]:
-    """Yields where a listing of the log may begin, the shortest listing first; a checkpoint may be
-    gone, with its table.
-    """
+    """Yields possible starts of a listing of the log, the shortest listing first."""
     kept = [file.name for file in logs_folder(place).glob("*.checkpoint.parquet@*")]
     if kept:
         yield _version(max(kept))

@@ -1,6 +1,4 @@
-"""Copies rows of published files to new files with all their columns, also those that only the
-files have.
-"""
+"""Copies rows of published files to new files with all columns, also those only in files."""
 
 import contextlib
 import os
@@ -21,9 +19,7 @@ NAME = "kept-{:05}.parquet"
 
 
 def copy_rows(source: str, target: Path, chosen: Iterable[pa.Array]) -> int:
-    """Copies a file without its other rows. chosen: for each ROWS_AT_ONCE rows. Returns the number
-    of copied rows.
-    """
+    """Copies the chosen rows of a file; returns their number. chosen: per ROWS_AT_ONCE rows."""
     with pq.ParquetFile(parquet_source(source)) as opened, _writer(target, opened.schema_arrow) as writer:
         for batch, wanted in zip(opened.iter_batches(ROWS_AT_ONCE), chosen, strict=True):
             writer.write_batch(batch.filter(wanted))
@@ -57,9 +53,7 @@ def keep_rows(sources: Sequence[tuple[str, pa.BooleanArray]], folder: Path) -> t
 
 
 class _KeptFiles:
-    """The written files. The last file also takes the rows of the next source if its columns are
-    the same.
-    """
+    """The written files; the last file also takes the next source's rows if columns are equal."""
 
     def __init__(self, folder: Path) -> None:
         self.paths: list[str] = []

@@ -1,6 +1,4 @@
-"""The folders on disk for copied logs of tables on a store; a killed process leaves no folder for
-ever.
-"""
+"""The folders on disk for copied logs of tables on a store; a kill leaves no folder for ever."""
 
 import contextlib
 import errno
@@ -34,9 +32,7 @@ def own_folder(place: str) -> LockedFolder:
 
 
 def remove_abandoned(place: str) -> None:
-    """Removes the copies of killed processes: they may have rows that were about to go to the
-    store.
-    """
+    """Removes copies of killed processes: they may have rows that were about to be uploaded."""
     locked_folders.remove_abandoned(logs_folder(place), COPY)
 
 

@@ -72,9 +72,7 @@ def table_at(path: str) -> DeltaTable | None:
 
 
 def log_at(path: str) -> DeltaTable | None:
-    """Opens a table as `table_at`, for uses that need only the log, and for commits: on a store, a
-    copy of its log.
-    """
+    """Opens a table as `table_at`, for its log and commits only; on a store, a copy of its log."""
     return _require_known_format(path, log_beside(path))
 
 
@@ -88,9 +86,7 @@ def _require_known_format(path: str, table: DeltaTable | None) -> DeltaTable | N
 
 
 def log_beside(path: str) -> DeltaTable | None:
-    """Opens as `log_at` a table beside a table that was opened by `log_at`: both have the same
-    format.
-    """
+    """Opens as `log_at` a table beside a table opened by it: both have the same format."""
     return _read(path, copied) if is_url(path) else _opened(path)
 
 
@@ -113,8 +109,7 @@ def _opened(path: str) -> DeltaTable | None:
 
 @contextmanager
 def kept_open(tables: dict[str, DeltaTable]) -> Iterator[None]:
-    """Keeps the tables that the body opens, by path, so that the next opening reads only the log's
-    new entries.
+    """Keeps the tables that the body opens, so that the next opening reads only new log entries.
 
     It works for tables on a disk, and for a body that is the only user of these objects. No other
     table may take the place of a kept table.
@@ -158,17 +153,13 @@ def lasting(table: str) -> Iterator[None]:
 
 
 def sync_log(table: str) -> None:
-    """Syncs all commits to a table on a disk, including those that a killed process left
-    unsynced.
-    """
+    """Syncs all commits to a table on a disk, also those that a killed process left unsynced."""
     if not is_url(table):
         to_disk([*Path(table, LOG).glob("*.json"), Path(table, LOG)], Path(table))
 
 
 def to_disk(paths: Iterable[Path], root: Path) -> None:
-    """Syncs files or folders, their names, and the names of all folders from `root` down to them,
-    each once.
-    """
+    """Syncs files or folders and the names of all folders from `root` down to them, each once."""
     synced: set[Path] = set()
     for path in paths:
         for one in (path, *path.parents):
@@ -184,9 +175,7 @@ def _entry(table: str, version: int) -> Path:
 
 
 def _last_version(table: str) -> int:
-    """Returns the version by the names of the log's entries since its last checkpoint; -1 without a
-    table.
-    """
+    """Returns the version by the names of log entries since its checkpoint; -1 without a table."""
     try:
         version = int(json.loads(Path(table, LOG, "_last_checkpoint").read_text())["version"])
     except (OSError, ValueError, KeyError):

@@ -40,8 +40,7 @@ def alone_with(table: str) -> Iterator[None]:
 
 
 def again_if_taken(commit: Callable[[], object]) -> None:
-    """Makes a commit that changes nothing when it is made twice; repeats it if another commit has
-    taken its version.
+    """Makes a repeatable commit; makes it again if another commit has taken its version.
 
     Under `alone_with` that other commit is often this commit: an object store took it, and its
     answer was lost.

@@ -19,9 +19,7 @@ Published = Callable[[], DeltaTable | None]  # opens the published table, if it 
 
 
 def published_table(enrichment: Enrichment) -> Published:
-    """Opens the published table only once, because opening it on a store costs requests each
-    time.
-    """
+    """Opens the published table only once, because opening it on a store costs requests."""
     return functools.cache(lambda: log_at(enrichment.output.path))
 
 

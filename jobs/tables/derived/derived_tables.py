@@ -1,6 +1,4 @@
-"""Replaces a day in the tables that are made from a published day, its windows and summaries, by a
-single commit.
-"""
+"""Replaces a day in the tables of its windows and summaries, by a single commit each."""
 
 import datetime as dt
 from collections.abc import Callable
@@ -46,9 +44,7 @@ def replace_day(target: str, rows: Rows | None, day: str, *, by: list[str]) -> N
 
 
 def made_at(target: str, column: str, day: str) -> dt.datetime | None:
-    """Returns when the table's rows of the day were made; None without rows. column: that of the
-    day.
-    """
+    """Returns when the table's rows of the day were made, or None. column: that of the day."""
     table = table_at(target)
     files = [] if table is None else facts_by_day(table, column, "modification_time")
     times = [at for of, at in files if of == day]

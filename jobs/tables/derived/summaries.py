@@ -1,6 +1,4 @@
-"""Summaries: a SQL query over a published day, run in process and published by a single Delta
-commit.
-"""
+"""Summaries: a SQL query over a published day, run in process, published by a Delta commit."""
 
 from jobs.declare.enrichment import Enrichment, Summary
 from jobs.storage.urls import beside
@@ -13,8 +11,7 @@ def table_of(enrichment: Enrichment, summary: Summary) -> str:
 
 
 def summarize(enrichment: Enrichment, summary: Summary, day: str) -> int:
-    """Makes the summary of a published day in place of an earlier summary. Returns its number of
-    rows.
+    """Makes the summary of a published day, replacing an earlier summary. Returns its row count.
 
     Raises TidegateError for failed SQL or a disk error.
     """

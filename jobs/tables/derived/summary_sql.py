@@ -1,6 +1,4 @@
-"""Runs the SQL of a summary over a published day, and checks the SQL over an empty day before any
-call.
-"""
+"""Runs the SQL of a summary over a published day; checks it over an empty day before any call."""
 
 import contextlib
 from pathlib import Path
@@ -40,8 +38,7 @@ def rows_of(enrichment: Enrichment, summary: Summary, day: str) -> pa.Table:
 
 
 def check_summaries(enrichment: Enrichment, input_day: InputDay, day: str) -> None:
-    """Checks the SQL of every summary against the columns of the published table, and the types of
-    its result.
+    """Checks every summary's SQL against the published columns, and the types of its result.
 
     Skips a day whose types only Spark knows, and does nothing if no temporary file can be written.
     Raises DeclarationError.

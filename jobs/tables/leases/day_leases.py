@@ -37,9 +37,7 @@ class Lease(Protocol):
 
     @property
     def file(self) -> int | None:
-        """The open and locked file; children that inherit it share the lease. None on an object
-        store.
-        """
+        """The open and locked file, shared with children that inherit it; None on a store."""
 
     @property
     def before(self) -> str:
@@ -102,9 +100,7 @@ def leased(table: str, day: str, run_id: str, *, wait: float = WAIT) -> Iterator
 
 
 def at_work(table: str) -> dict[str, str]:
-    """Returns the runs that hold a day of the table now: run id -> day. Raises TidegateError if a
-    lease cannot be read.
-    """
+    """Returns the runs that hold a day now: run id -> day. Raises TidegateError."""
     if is_url(table):
         return store_leases.at_work(table)
     found = {}
@@ -122,9 +118,7 @@ def last_runs(table: str) -> dict[str, str]:
 
 
 def _paths(table: str) -> list[Path]:
-    """Returns the files of all leases. Raises for a folder that cannot be listed, which `glob`
-    would take for empty.
-    """
+    """Returns all leases' files. Raises if the folder cannot be listed, which `glob` would hide."""
     folder = Path(table, FOLDER)
     with _reading(folder):
         return [path for path in folder.iterdir() if path.suffix == ".json"] if durable.is_there(folder) else []
@@ -188,9 +182,7 @@ def _read_owner_run(path: Path) -> str:
 
 
 def _holder(path: Path) -> dict[str, Any]:
-    """Returns the content of the lease; empty while it is being written, and for content of another
-    program.
-    """
+    """Returns the lease's content; empty while it is being written, and for foreign content."""
     with _reading(path):
         try:
             found = json.loads(path.read_text())

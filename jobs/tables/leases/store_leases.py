@@ -1,5 +1,4 @@
-"""The leases of a table on an object store: an object per day, which its run rewrites every few
-seconds.
+"""The leases of a table on an object store: an object per day, rewritten by its run.
 
 A killed run stops writing, and after `object_lock.EXPIRES` s another run takes the day. A run that
 was paused for longer may no longer publish.
@@ -70,9 +69,7 @@ def holder_named(holder: Mapping[str, Any]) -> str:
 
 
 def unknown_run(day: str) -> str:
-    """Returns a name for the run of a lease that names no run: distinct, so that each such day
-    counts as taken.
-    """
+    """Returns a distinct run id for a lease that names no run, so that its day counts as taken."""
     return f"unknown run of {day}"
 
 
@@ -86,9 +83,7 @@ def at_work(table: str, now: Callable[[], dt.datetime] = lambda: dt.datetime.now
 
 
 def last_runs(table: str) -> dict[str, str]:
-    """Returns the current or last run of each day: day -> run id. Raises TidegateError if a lease
-    cannot be read.
-    """
+    """Returns the current or last run of each day: day -> run id. Raises TidegateError."""
     return {day: str(holder.get("run_id", "")) for day, holder in _leases(table)}
 
 

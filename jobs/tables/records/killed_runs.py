@@ -15,9 +15,7 @@ REASON = "the run ended without a word, as after a kill"
 
 
 def killed_runs(enrichment: str, table: str) -> list[UnwrittenRun]:
-    """Returns the runs of an enrichment on this machine that began, are not at work, and have no
-    recorded end.
-    """
+    """Returns the runs here that began, are not at work, and have no recorded end."""
     began = _begun(enrichment)  # first, so that a run that begins later is not in it
     try:
         alive = at_work(table)

@@ -1,6 +1,4 @@
-"""Finds the run that readers of a published day see, by the records of runs and by the table
-itself.
-"""
+"""Finds the run that readers of a published day see, by run records and by the table."""
 
 import datetime as dt
 import json
@@ -19,8 +17,7 @@ from jobs.tables.records import run_records
 
 
 def last_published(enrichment: str, day: str, *, table: str = "", before: str = "") -> DayRecord | None:
-    """Returns the record of the run whose files readers see; a kill after the commit leaves it as
-    written.
+    """Returns the record of the run that readers see; a kill after the commit leaves it as written.
 
     Args:
         enrichment: Name of the enrichment.
@@ -55,9 +52,7 @@ class Publication:
 
 
 def publications(table: DeltaTable, *, of_batches: bool = False) -> dict[str, Publication]:
-    """Returns the commit of each run of a day, or of a stream's batch, as far back as the table's
-    log goes.
-    """
+    """Returns the commit of each run of a day, or of a batch, as far back as the log goes."""
     found: dict[str, Publication] = {}
     for entry in table.history():
         runs = json.loads(entry.get("tidegate.runs", "{}")).values() if of_batches else [entry.get("tidegate.run_id")]
@@ -67,9 +62,7 @@ def publications(table: DeltaTable, *, of_batches: bool = False) -> dict[str, Pu
 
 
 def _runs_seen(records: Iterable[DayRecord]) -> set[str]:
-    """Returns the runs of these records whose rows readers see; the table may have been at another
-    place before.
-    """
+    """Returns the runs of these records that readers see; the table may have moved."""
     places = {(record.facts.declared.table, record.facts.declared.partition, record.facts.day) for record in records}
     return {run for place in places for run in _runs_in(*place)}
 

@@ -1,5 +1,4 @@
-"""Copies run records to a table's object store, so that every machine that runs its days has all of
-them.
+"""Copies run records to a table's object store, so that every machine has all of them.
 
 Each machine works on the records in its folder: its saved records are copied to the store, and
 other machines' records are fetched before a run or a command reads records.
@@ -38,9 +37,7 @@ def save(table: str, folder: Path, record: Path, data: bytes) -> None:
 
 
 def fetch(table: str, folder: Path) -> None:
-    """Brings the records of other machines into `folder`; does nothing for a table in a folder.
-    Raises TidegateError.
-    """
+    """Brings others' records into `folder`, for a table on a store. Raises TidegateError."""
     if not is_url(table):
         return
     known = _known(folder)

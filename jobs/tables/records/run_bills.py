@@ -1,5 +1,4 @@
-"""Keeps what services bill each run until its record has it: a run that was stopped or killed has
-only its bill.
+"""Keeps what services bill each run, until its record has it: a killed run has only its bill.
 
 A bill is a JSON file beside the run's record. It names the folder in which the run's tasks count
 (billing_meter.py).
@@ -63,8 +62,7 @@ def end(bill: RunBill | None) -> None:
 
 
 def spent(bill: RunBill, service: str) -> int | None:
-    """Returns what a run spent at a service, in billionths, as budgets count: at the price of the
-    day on which it began.
+    """Returns what a run spent at a service, in billionths, at the price of the day it began.
 
     Returns None if only answers show what a call cost: a call in flight at a kill may have cost
     more than is counted.
@@ -86,16 +84,15 @@ def spent(bill: RunBill, service: str) -> int | None:
 
 
 def charges(bill: RunBill) -> Mapping[str, Billed]:
-    """Returns by lookup what the run was billed so far; without lookups that were billed
-    nothing.
-    """
+    """Returns by lookup what the run was billed so far, for lookups with a charge."""
     units = metered(Path(bill.folder))
     return {lookup.name: billed(lookup, units[lookup.name]) for lookup in bill.lookups if lookup.name in units}
 
 
 def with_bill(figures: DayMetrics, meters: Meters | None, declared: tuple[LookupFacts, ...]) -> DayMetrics:
-    """Returns the figures with all that the run was billed, also by task attempts that died, whose
-    requests are in no file.
+    """Returns the figures with all that the run was billed, also by task attempts that died.
+
+    No file has the requests of such attempts.
     """
     if meters is None:
         return figures

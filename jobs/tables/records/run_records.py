@@ -55,9 +55,7 @@ def any_run(enrichment: str) -> bool:
 
 
 def replace(path: Path, text: str) -> None:
-    """Writes a file atomically: a reader sees the old text or the new text. A full disk leaves no
-    file.
-    """
+    """Writes a file atomically: readers see the old text or the new. A full disk leaves no file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -75,9 +73,7 @@ def path_of(record: DayRecord) -> Path:
 
 
 def save(record: DayRecord) -> DayRecord:
-    """Saves the record durably in place of an earlier record of the run; once it is decided, at the
-    table's store too.
-    """
+    """Saves the record durably; once it is decided, at the table's store too."""
     facts = record.facts
     table = facts.declared.table if record.state != "written" else ""
     record_copies.save(table, ROOT / facts.declared.enrichment, path_of(record), record.to_json().encode())
@@ -85,9 +81,7 @@ def save(record: DayRecord) -> DayRecord:
 
 
 def fetch(enrichment: str, table: str) -> None:
-    """Brings the records that other machines saved, for a table on an object store. Raises
-    TidegateError.
-    """
+    """Brings other machines' records, for a table on an object store. Raises TidegateError."""
     record_copies.fetch(table, ROOT / enrichment)
 
 
@@ -98,9 +92,7 @@ def remove(enrichment: str, table: str, path: Path) -> None:
 
 
 def remove_drafts(enrichment: str, before: float) -> None:
-    """Removes what killed processes were writing before this time, in s since the epoch: it may
-    name rows too.
-    """
+    """Removes drafts of killed processes from before this time, in s: they may name rows."""
     for path in (ROOT / enrichment).rglob(".*"):
         with contextlib.suppress(FileNotFoundError):
             if path.name != record_copies.KNOWN and path.stat().st_mtime <= before:
@@ -138,9 +130,7 @@ def _ends(enrichment: str, day: str | None = None) -> Iterator[Path]:
 
 
 def _read(path: Path, kind: type[Record]) -> Record | None:
-    """Reads a record; returns None if it is torn or missing. Raises TidegateError if it cannot be
-    read.
-    """
+    """Reads a record; None if it is torn or missing. Raises TidegateError if unreadable."""
     try:
         return kind.from_json(path.read_text())
     except FileNotFoundError:
@@ -168,9 +158,7 @@ def hold_back(record: DayRecord, reason: str) -> DayRecord:
 
 
 def save_unwritten(run: UnwrittenRun, table: str = "") -> None:
-    """Saves the end of a run without files in place of an earlier record of it, at the table's
-    store too.
-    """
+    """Saves the end of a run without files, in place of an earlier record, also at the store."""
     path = folder(run.enrichment, run.day) / f"{run.run_id}{UNWRITTEN}"
     record_copies.save(table, ROOT / run.enrichment, path, run.to_json().encode())
 
@@ -185,9 +173,7 @@ def bill_file(enrichment: str, day: str, run_id: str) -> Path:
 
 
 def bill_of(run_id: str, enrichment: str = "*", day: str = "*") -> RunBill | None:
-    """Returns the bill of a run, by default of any enrichment and day; None if it is not on this
-    machine.
-    """
+    """Returns the bill of a run, by default of any enrichment and day; None if it is not here."""
     path = next(ROOT.glob(f"{enrichment}/{day}/{glob.escape(run_id)}{BILL}"), None)
     return None if path is None else _read(path, RunBill)
 

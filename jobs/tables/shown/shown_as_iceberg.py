@@ -1,5 +1,4 @@
-"""Shows the published Delta table as an Iceberg table too: a snapshot names the same files, day by
-day.
+"""Shows the published Delta table as an Iceberg table too: a snapshot names the same files by day.
 
 Delta decides what is published; the Iceberg table follows it. Its property `tidegate.shows` is the
 Delta version that it shows, and changes with the snapshot. So a commit whose answer was lost is
@@ -65,9 +64,7 @@ def show(declared: DeclaredFacts) -> None:
 
 
 def state_shown(declared: DeclaredFacts) -> str:
-    """Returns the state that the Iceberg table shows; empty without a table. Raises
-    TidegateError.
-    """
+    """Returns the state that the Iceberg table shows, or empty. Raises TidegateError."""
     with _committing(declared), contextlib.suppress(NoSuchTableError):
         return str(_catalog(declared.iceberg).load_table(_in_catalog(declared.iceberg)).properties.get(SHOWS, ""))
     return ""
@@ -149,9 +146,7 @@ def _commit(table: Table, declared: DeclaredFacts, published: DeltaTable) -> Non
 
 
 def _add_columns(change: Transaction, columns: pa.Schema) -> None:
-    """Adds the columns that the table lacks, and the names by which readers find all columns in
-    files without ids.
-    """
+    """Adds missing columns, and the names by which readers find columns in files without ids."""
     if change.table_metadata.name_mapping() is None:
         names = change.table_metadata.schema().name_mapping.model_dump_json()
         change.set_properties({TableProperties.DEFAULT_NAME_MAPPING: names})
@@ -160,9 +155,7 @@ def _add_columns(change: Transaction, columns: pa.Schema) -> None:
 
 
 def _name_others(change: Transaction, files: Collection[PublishedFile]) -> None:
-    """Names the files' audit columns as dropped columns: pyiceberg reads no file with a column that
-    has no number.
-    """
+    """Names audit columns as dropped: pyiceberg reads no file with an unnumbered column."""
     for file in {file.run: file for file in files}.values():  # the files of a run are alike
         known = {name for column in change.table_metadata.name_mapping() or () for name in column.names}
         others = [column for column in pq.read_schema(parquet_source(file.place)) if column.name not in known]
@@ -202,9 +195,7 @@ def _location(file: PublishedFile) -> str:
 
 
 def _data_file(file: PublishedFile, partition: Record) -> DataFile:
-    """Returns the file without statistics of columns, which would put values into the table's
-    log.
-    """
+    """Returns the file without column statistics, which would put values into the table's log."""
     return DataFile.from_args(
         content=DataFileContent.DATA, file_path=_location(file), file_format=FileFormat.PARQUET, partition=partition,
         record_count=file.rows, file_size_in_bytes=file.size,

@@ -1,5 +1,4 @@
-"""Shows the published Delta table as folders of Parquet too: `<folder>/<partition>=<day>/`,
-exchanged atomically.
+"""Shows the published Delta table as folders of Parquet too: `<folder>/<partition>=<day>/`.
 
 Delta decides what is published; the folders follow it. The file `_tidegate` names the state of the
 table that they show. The next publication shows a day that a kill left unshown.
@@ -84,9 +83,7 @@ def refuse_foreign(enrichment: Enrichment) -> None:
 
 
 def _write(folder: Path, files: Iterable[PublishedFile], columns: pa.Schema) -> None:
-    """Writes the files of a day. No two versions of a day share a file name, so that no reader
-    mixes them.
-    """
+    """Writes a day's files. No two versions of a day share a name, so that no reader mixes them."""
     durable.make_folder(folder)
     for number, file in enumerate(sorted(files, key=lambda file: file.place)):
         with pq.ParquetFile(parquet_source(file.place)) as opened:

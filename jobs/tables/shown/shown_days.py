@@ -45,8 +45,8 @@ def lost_days(enrichment: Enrichment) -> Iterator[str]:
 
 
 def _empty_entries(table: str) -> set[int]:
-    """Returns the versions whose entry in the log is empty, as after a power cut; a store writes an
-    object whole.
+    """Returns versions whose log entry is empty, as after a power cut; a store writes whole
+    objects.
     """
     if is_url(table):
         return set()

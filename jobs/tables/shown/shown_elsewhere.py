@@ -1,6 +1,4 @@
-"""Shows the published table elsewhere (Output.iceberg, .parquet), after each commit and before old
-files are removed.
-"""
+"""Shows the published table elsewhere, after each commit and before old files are removed."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -37,9 +35,7 @@ def catch_up(declared: DeclaredFacts) -> None:
 
 
 def lagging(declared: DeclaredFacts) -> Iterator[str]:
-    """Yields a sentence with the cure for each place that does not show what is published. Raises
-    TidegateError.
-    """
+    """Yields a sentence with the cure for each place that lags behind. Raises TidegateError."""
     published = table_at(declared.table)
     if published is None:
         return

@@ -1,6 +1,4 @@
-"""The data-quality checks in Dagster: the catalogue declares them, and the verdicts of a run are
-their results.
-"""
+"""The data-quality checks in Dagster, made from the catalogue; verdicts are their results."""
 
 import warnings
 from collections.abc import Iterator
@@ -57,9 +55,7 @@ def judged(declared: Declared, record: DayRecord) -> list[Verdict]:
 
 
 def outputs_of_checks(context: dg.OpExecutionContext) -> Iterator[dg.Output[None]]:
-    """Yields the outputs of a step that logs its results as events: Dagster wants an output for
-    each of its checks.
-    """
+    """Yields the outputs of a step with logged results: Dagster wants an output per check."""
     for output in context.assets_def.check_specs_by_output_name:
         yield dg.Output(None, output_name=output)
 
@@ -84,9 +80,7 @@ def check_evaluations(
 
 
 def _last_materialization(instance: dg.DagsterInstance, declared: Declared, day: str) -> TargetMaterialization | None:
-    """Returns the day's last materialization: Dagster counts a result only for the materialization
-    that it names.
-    """
+    """Returns the day's last materialization, which a result must name to count in Dagster."""
     of_day = dg.AssetRecordsFilter(declared.key, asset_partitions=[day])
     found = instance.fetch_materializations(of_day, limit=1).records
     if not found:

@@ -1,6 +1,4 @@
-"""Makes the events that a run reports to Dagster about a day: observations, materializations and
-links, from plain facts.
-"""
+"""Makes a run's events about a day for Dagster: observations, materializations and links."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -66,9 +64,7 @@ class DayEvents:
         )
 
     def _cause(self, state: str, reason: str) -> str:
-        """Returns the same text for all days that fail for the same reason, so that alerts are sent
-        once per cause.
-        """
+        """Returns equal text for days that fail for the same reason: each is alerted once."""
         services = [lookup.service_name for lookup in self.declared.enrichment.lookups]
         begins = reason.removeprefix(f"{self.declared.name}: service ")  # if the service was down before the first call
         for service in services:
@@ -80,8 +76,7 @@ class DayEvents:
     def report_record(
         self, record: DayRecord, reported: Mapping[str, Any]
     ) -> Iterator[dg.AssetObservation | dg.AssetMaterialization]:
-        """Yields the result of the day with its figures: published or held back, the input that was
-        read, the dead letters.
+        """Yields the day's result with its figures, the input that was read, and the dead letters.
 
         reported: its figures.
         """
@@ -109,9 +104,7 @@ class DayEvents:
             )
 
     def _has_dead_letters_table(self, record: DayRecord) -> bool:
-        """Returns whether the table exists: the first dead letter makes it, so earlier days have
-        nothing to materialize.
-        """
+        """Returns whether the table exists; the first dead letter makes it."""
         return record.dead_letters > 0 or metadata.is_table(self.declared.dead_letters_table)
 
     def published(self, record: DayRecord, reported: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,9 +119,7 @@ class DayEvents:
 
 
 def data_version(record: DayRecord) -> dg.DataVersion:
-    """Returns the data version of a published day: it changes with the declaration and with each
-    publication of the day.
-    """
+    """Returns a published day's data version; it changes with declaration and publication."""
     return dg.DataVersion(f"{record.facts.declared.fingerprint}-{record.published_version}")
 
 

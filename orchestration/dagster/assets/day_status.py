@@ -29,9 +29,7 @@ ENRICHMENT = "tidegate/enrichment"  # tag of a run, by its job
 
 @dataclass(frozen=True)
 class StatusEvent:
-    """A single observation of a day, as its run made it. cause: the same for days that fail for the
-    same reason.
-    """
+    """A single observation of a day. cause: the same for days that fail for the same reason."""
 
     number: int  # in the order of Dagster's log
     at: dt.datetime

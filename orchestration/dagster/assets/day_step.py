@@ -1,6 +1,4 @@
-"""Runs a day or a range of days in Dagster: the day pipeline carries them out, and its events are
-reported to Dagster.
-"""
+"""Runs a day or a range of days in Dagster by the day pipeline, and reports its events."""
 
 import contextlib
 import multiprocessing
@@ -100,9 +98,7 @@ class DaysRun:
         )
 
     def carry_out(self) -> Iterator[Event]:
-        """Runs the days. Raises dagster.Failure when some are not published or not summarized; the
-        others are.
-        """
+        """Runs the days. Raises dagster.Failure if any is not published or not summarized."""
         try:
             yield from self._days_that_stand()
             yield from self._run(self._days_to_run())
@@ -171,9 +167,7 @@ class DaysRun:
         return None
 
     def _days_to_run(self) -> list[str]:
-        """Returns the remaining days; of several, without those that an earlier try of this run has
-        published and reported.
-        """
+        """Returns the remaining days, without those that an earlier try of this run published."""
         days = self._tally.left
         if not self._several:
             return days
@@ -192,9 +186,7 @@ class DaysRun:
         )
 
     def _allow_time_for(self, days: int) -> None:
-        """Extends the run's time limit by the number of days: Dagster ends a run that exceeds the
-        limit of a day.
-        """
+        """Multiplies the run's time limit, which Dagster enforces, by the number of days."""
         longest = self._context.instance.run_monitoring_max_runtime_seconds  # 0: no limit
         if longest and MAX_RUNTIME_SECONDS_TAG not in self._context.run.tags:
             tags = {MAX_RUNTIME_SECONDS_TAG: str(longest * max(1, days))}
@@ -258,9 +250,7 @@ class DaysRun:
         self._warn(outcome)
 
     def _materialized(self, record: DayRecord, figures: Mapping[str, Any]) -> Iterator[Event]:
-        """Materializes the day and then reports its check results, which Dagster assigns to this
-        materialization.
-        """
+        """Materializes the day, then reports its check results, which Dagster assigns to it."""
         day = record.facts.day
         self._tally.published.append(day)
         values = self._events(day).published(record, figures)

@@ -18,9 +18,7 @@ class Red:
 
 @dataclass
 class DaysTally:
-    """The results so far. unmade: summary and day, and why it is not made. crashed: whether Spark
-    broke off.
-    """
+    """The results so far. unmade: summary, day and reason. crashed: whether Spark broke off."""
 
     days: list[str]
     published: list[str] = field(default_factory=list)
@@ -38,9 +36,7 @@ class DaysTally:
         return bool(self.red or self.unmade)
 
     def failure(self, links: Mapping[str, dg.MetadataValue]) -> dg.Failure:
-        """Returns the failure of the run. Only a crash is retried. links: of the day, for a single
-        day.
-        """
+        """Returns the run's failure; only a crash is retried. links: of a single day."""
         if len(self.days) > 1:
             return dg.Failure(self._count_several(), metadata=NEXT_STEP, allow_retries=self.crashed)
         red = next(iter(self.red.values()), Red("it ended without a reason.", "See the log of the run."))

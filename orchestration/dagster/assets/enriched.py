@@ -1,6 +1,4 @@
-"""The assets of an enrichment: its input, the enriched days, and the small tables made from
-them.
-"""
+"""The assets of an enrichment: its input, the enriched days, and small tables made from them."""
 
 import datetime as dt
 import os
@@ -105,9 +103,10 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
 
 
 def _freshness_policy(declared: Declared) -> dg.FreshnessPolicy | None:
-    """Returns Dagster's freshness policy, for its badges and alerts. It looks at the last
-    materialization of any day, so a backfill satisfies it: the check published_in_time looks at the
-    day that is due. A table whose days have ended is never due.
+    """Returns Dagster's freshness policy, for its badges and alerts.
+
+    It looks at the last materialization of any day, so a backfill satisfies it: the check
+    published_in_time looks at the day that is due. A table whose days have ended is never due.
     """
     if declared.enrichment.publish_by is None or declared.enrichment.end is not None:
         return None

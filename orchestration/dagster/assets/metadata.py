@@ -35,8 +35,7 @@ def shown(declared: Declared) -> dict[str, str]:
 
 
 def figures_metadata(record: DayRecord, latest: Sequence[DayRecord] | None = None) -> dict[str, Any]:
-    """Returns counts and times of a run as integers and floats, so that Dagster plots them over the
-    days.
+    """Returns counts and times of a run as integers and floats, which Dagster plots over the days.
 
     latest: the last record of every day, from a caller that has already read them: there may be
     hundreds.
@@ -95,9 +94,7 @@ def _declaration(declared: DeclaredFacts) -> str:
 
 
 def _declaration_changed(record: DayRecord, latest: Sequence[DayRecord] | None) -> str:
-    """Returns the fields whose declaration differs from that of the run before this run, of
-    whatever day.
-    """
+    """Returns the fields that are declared differently from the run before, of whatever day."""
     known = run_records.latest(record.facts.declared.enrichment) if latest is None else latest
     earlier = [one for one in known if one.facts.started_at < record.facts.started_at]
     before = max(earlier, key=lambda one: one.facts.started_at, default=None)

@@ -1,5 +1,4 @@
-"""Alerts people: posts a message per cause and night to a webhook, and another when the cause is
-over.
+"""Alerts people by a webhook: a message per cause and night, and another when the cause is over.
 
 The sensor's cursor keeps what was sent. A message that cannot be delivered is tried again at the
 next look, and later messages wait for it; a message that was delivered just before Dagster died is
@@ -48,9 +47,7 @@ class Message:
 
 @dataclass
 class Open:
-    """A reported cause and its unpublished days: enrichment and day of each. since: the last time
-    it occurred.
-    """
+    """A reported cause with its unpublished days: enrichment and day. since: last occurrence."""
 
     night: str
     since: str
@@ -59,9 +56,7 @@ class Open:
 
 @dataclass
 class AlertCursor:
-    """The cursor: how far each enrichment's observations were read, which causes are open, which
-    deadlines were checked.
-    """
+    """The cursor: read observations by enrichment, open causes, and checked deadlines."""
 
     read: dict[str, int] = field(default_factory=dict)
     open: dict[str, Open] = field(default_factory=dict)
@@ -111,9 +106,7 @@ def alerts(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.SensorD
 def news(
     instance: dg.DagsterInstance, all_declared: Sequence[Declared], reported: AlertCursor, now: dt.datetime
 ) -> Iterator[Message]:
-    """Yields the messages to send. The cursor counts a message as sent only when the next message
-    is requested.
-    """
+    """Yields the messages to send; a message counts as sent when the next is requested."""
     by_name = {declared.name: declared for declared in all_declared}
     for declared in all_declared:
         if declared.name not in reported.read:  # events before the first look are not reported
@@ -145,9 +138,7 @@ def _failed(word: StatusEvent, declared: Declared, reported: AlertCursor) -> Ite
 def _missed(
     instance: dg.DagsterInstance, declared: Declared, reported: AlertCursor, now: dt.datetime
 ) -> Iterator[Message]:
-    """Yields a message if a deadline passed without the day and no cause was reported: the run is
-    late, or never began.
-    """
+    """Yields a message for a day past its deadline without a cause: the run is late or absent."""
     day = day_due(declared.enrichment, now)
     if day is None or reported.missed.get(declared.name) == day:
         return

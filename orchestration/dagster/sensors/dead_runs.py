@@ -1,5 +1,4 @@
-"""Ends runs whose process disappeared without a report, as when the machine went down, and frees
-their slots.
+"""Ends runs whose process vanished, as when the machine went down, and frees their slots.
 
 Dagster's monitoring notices a killed worker through the server that started it. If that server is
 gone too, nothing would notice for hours (max_runtime_seconds), and the slot would stay taken.
@@ -75,8 +74,7 @@ signing_executor = dg.ExecutorDefinition(  # Dagster's executor, except that eac
 
 
 def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Marks runs that a killed process of this machine left unfinished as failed, and frees their
-    slots. Returns the runs.
+    """Fails runs of killed processes of this machine, frees their slots, returns their ids.
 
     Dagster then restarts them once, as it does with every killed run.
     """
@@ -93,8 +91,6 @@ def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:
 
 
 def _is_inherited(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Returns whether the run inherited its process tag from the run that it retries: Dagster
-    copies all tags.
-    """
+    """Returns whether the process tag is that of the run it retries: Dagster copies all tags."""
     before = instance.get_run_by_id(run.parent_run_id) if run.parent_run_id else None
     return before is not None and before.tags.get(STARTED_BY) == run.tags.get(STARTED_BY)

@@ -1,5 +1,4 @@
-"""Reports days that were published without Dagster, such as by `tidegate run`, so that they count
-as materialized.
+"""Reports days published without Dagster, as by `tidegate run`, so that they are materialized.
 
 The publications come from the table's history, by version; their figures from the record of each
 run.
@@ -40,8 +39,7 @@ class Publication:
 
 
 def tell_publications(instance: dg.DagsterInstance, declared: Declared, after: int) -> tuple[list[str], int]:
-    """Reports the table's versions after this version to Dagster. Returns their days, and the last
-    version reported.
+    """Reports the table's later versions to Dagster. Returns their days, and the last version.
 
     Each version is reported once. A version that a run of Dagster published is skipped: that run
     reports it.
@@ -85,9 +83,7 @@ def news(
 
 
 def publications(path: str, after: int) -> tuple[list[Publication], int]:
-    """Returns the days published after this version, oldest first, as far as the history goes; and
-    the last version.
-    """
+    """Returns the days published after this version, oldest first; and the last version."""
     from deltalake import DeltaTable
 
     from jobs.tables.delta.delta_log import table_at
@@ -122,8 +118,7 @@ def report(
     record: DayRecord,
     latest: Sequence[DayRecord],
 ) -> None:
-    """Reports what a run of Dagster would have reported of the day. latest: the last record of each
-    day.
+    """Reports what a run of Dagster would have reported. latest: the last record of each day.
 
     The check results come last, because they name the materialization; if a look is killed before
     them, the next look reports them.
@@ -140,9 +135,7 @@ def report(
 def reported(
     declared: Declared, publication: Publication, record: DayRecord, latest: Sequence[DayRecord]
 ) -> Iterator[Event]:
-    """Yields the events of the day except the results of its checks. latest: the last record of
-    each day.
-    """
+    """Yields the day's events except check results. latest: the last record of each day."""
     record = dataclasses.replace(  # a run that was killed after its commit did not save it
         record,
         state="published",

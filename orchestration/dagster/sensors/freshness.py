@@ -1,6 +1,4 @@
-"""Checks whether the day that is due was published by its deadline, whichever partition was touched
-last.
-"""
+"""Checks whether the day that is due was published by its deadline."""
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
@@ -63,9 +61,7 @@ def freshness_check(declared: Declared, now: Clock = utc_now) -> dg.AssetChecksD
 def changed(
     all_declared: Sequence[Declared], reported: dict[str, str], now: dt.datetime
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yields the changed evaluations of due days. reported: the last sentence on each enrichment,
-    which this updates.
-    """
+    """Yields changed evaluations of due days. reported: the last sentences, which this updates."""
     for declared in all_declared:
         found = freshness(declared, now)
         if found.metadata and found.description and reported.get(declared.name) != found.description:

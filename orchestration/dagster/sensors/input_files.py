@@ -37,8 +37,7 @@ def files_of(declared: Declared, day: str) -> DayFiles | None:
 
 
 class InputScan:
-    """Looks at the last days of an input: which files are new, and which days each of its readers
-    must run for them.
+    """Looks at the last days of an input for new files, and requests runs of its readers.
 
     A day of the last DAYS is run when its files are new to us, or changed since its last run began.
     Yesterday is left to the schedule, if any, until the schedule has run it. An enrichment that no
@@ -65,9 +64,7 @@ class InputScan:
             self.seen |= {day: self._known[day]} if day in self._known else {}  # the next look tries again
 
     def _last_days(self) -> list[str]:
-        """Returns the last days, newest first; days, hours and names if an input has readers by
-        each.
-        """
+        """Returns the last days, newest first; also hours and names, if readers have these."""
         ended = [yesterday(one.enrichment, self._now) for one in self._readers]
         by_name = [
             one.enrichment.input.every for one in self._readers if not isinstance(one.enrichment.input.every, str)
@@ -81,9 +78,7 @@ class InputScan:
         return found
 
     def _is_new(self, readers: Sequence[Declared], day: str, found: DayFiles) -> bool:
-        """Notes the files and requests runs. Returns False if nothing about them is to be noted
-        now.
-        """
+        """Notes the files and requests runs; returns False if there is nothing to note now."""
         settled = self._now.timestamp() - found.newest >= QUIET
         at_work = any(unfinished_runs(self._instance, one, day) for one in readers)
         if self._known.get(day) == found.version or not settled or at_work:

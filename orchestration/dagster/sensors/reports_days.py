@@ -1,6 +1,4 @@
-"""A sensor that reports to Dagster: runs that died, days published without Dagster, missed
-deadlines.
-"""
+"""A sensor that reports runs that died, days published without Dagster, and missed deadlines."""
 
 import dataclasses
 import datetime as dt
@@ -36,9 +34,7 @@ class ReportsCursor:
 
 
 def reports_days(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.SensorDefinition:
-    """Returns the sensor for all enrichments. A table that cannot be read does not stop the reports
-    of the others.
-    """
+    """Returns the sensor for all enrichments; an unreadable table does not stop the others."""
 
     @dg.sensor(
         name=shared_name(all_declared, "reports_days"),

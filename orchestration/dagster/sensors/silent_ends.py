@@ -1,6 +1,4 @@
-"""Reports for runs that ended without a report on their day, such as killed runs, how the day
-ended.
-"""
+"""Reports how a day ended for runs that ended without a report, such as killed runs."""
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
@@ -31,8 +29,7 @@ SAYS_NOTHING = "This run has been marked as failed from outside"  # Dagster's me
 
 
 def tell_silent_ends(instance: dg.DagsterInstance, all_declared: Sequence[Declared], since: dt.datetime) -> list[str]:
-    """Reports every day that a run left as running, or never reported, and that no later run
-    reports.
+    """Reports each day that a run left as running or unreported, and that no later run reports.
 
     Returns the days, each with its enrichment. A day is reported once: afterwards it is no longer
     silent.
@@ -78,17 +75,13 @@ def _is_started_again(run: dg.DagsterRun) -> bool:
 
 
 def _has_given_reason(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Returns whether a step of ours ended the run with a reason, such as a replay that could not
-    begin.
-    """
+    """Returns whether a step of ours gave a reason for the end, such as a refused replay."""
     failures = instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_FAILURE)
     return any(one.dagster_event and one.dagster_event.step_failure_data.user_failure_data for one in failures)
 
 
 def _is_published_by(declared: Declared, day: str, run_id: str) -> bool:
-    """Returns whether the run was killed after its commit; the sensor over external publications
-    reports that.
-    """
+    """Returns whether the run was killed after its commit, which another sensor reports."""
     try:
         found, _ = publications(declared.facts.table, NOTHING_YET)
     except TidegateError:  # a damaged table must not prevent the report

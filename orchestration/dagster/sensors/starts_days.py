@@ -1,6 +1,4 @@
-"""Starts days automatically: a service that was down had stopped them, answers were refreshed, or
-files changed.
-"""
+"""Starts days automatically, after a service's outage, refreshed answers, or changed files."""
 
 import datetime as dt
 import json
