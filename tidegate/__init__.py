@@ -1,4 +1,4 @@
-"""Tidegate: nightly tables enriched from slow or paid outside systems. Users import from here only."""
+"""Tidegate: nightly tables enriched from slow or paid outside systems. The public interface."""
 
 from jobs.declare.adaptive import Adaptive
 from jobs.declare.auth import ApiKey, Basic, Bearer, OAuth2ClientCredentials

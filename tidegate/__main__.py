@@ -21,7 +21,7 @@ OF_THE_DISK = {
 
 
 def parser() -> argparse.ArgumentParser:
-    """A parser with all commands; the parsed options have the `run` of their command."""
+    """Return a parser with all commands; the parsed options have the `run` of their command."""
     whole = argparse.ArgumentParser(prog="tidegate", description="Nightly tables enriched from outside systems.")
     whole.add_argument("--version", action="version", version=f"tidegate {version('tidegate')}")
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -33,15 +33,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None, *, owns_process: bool = False) -> int:
-    """Run one command.
+    """Run a command.
 
     Args:
-        arguments: By default those of the process.
-        owns_process: The process runs nothing else.
+        arguments: The arguments; by default the process's.
+        owns_process: Whether the process runs nothing else.
 
     Returns:
-        The exit status. 0: done. 2: a declaration, its surroundings or the arguments are wrong. 3: stopped because a
-        service is down or denies access, or a cap is reached; the command can be repeated. 1: any other failure.
+        The exit status. 0: done. 1: any other failure. 2: a declaration, its surroundings or the
+        arguments are wrong. 3: stopped because a service is down or denies access, or a cap is
+        reached; the command can be repeated.
     """
     here = str(Path.cwd())
     if not {"", here} & set(sys.path):
@@ -54,7 +55,9 @@ def _run(arguments: list[str] | None, *, owns_process: bool) -> int:
     options, unknown = parser().parse_known_args(arguments)
     options.owns_process = owns_process
     if unknown:
-        options.refuse(f"unrecognized arguments: {' '.join(unknown)}")  # the command's own, which shows what it takes
+        options.refuse(
+            f"unrecognized arguments: {' '.join(unknown)}"
+        )  # the command's parser, which shows its arguments
     try:
         for extra in options.needs:
             require_extra(extra, f"tidegate {options.command}")

@@ -1,4 +1,4 @@
-"""`tidegate.enrich`: the answers beside the rows of a frame, with a progress bar where somebody looks."""
+"""`tidegate.enrich`: puts answers beside a frame's rows, with a progress bar for people."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ WIDTH = 24  # of the bar
 
 
 def enrich(frame: Frame, enrichment: Enrichment, *, max_calls: int | None = None, max_cost: str | None = None) -> Frame:
-    """Ask the lookups of an enrichment for the rows of a frame, and return it with the answers as further columns.
+    """Call the lookups of an enrichment for the rows of a frame, and return it with the answers as
+    columns.
 
-    It asks before it returns, each key once, with the ledger, limits and budgets of the declaration; nothing is
-    published. What the ledger knows is not asked again, also after Ctrl-C or an error.
+    It makes all calls before it returns, for each key once, with the ledger, limits and budgets of
+    the declaration; nothing is published. It does not call for answers in the ledger, also when it
+    is called again after Ctrl-C or an error.
 
     Args:
         frame: A DataFrame of Spark, pandas or Polars, or a Table or RecordBatch of Arrow.
         enrichment: The declaration.
-        max_calls: Stop when the run has made so many calls; the same call goes on.
+        max_calls: Stop when the run has made so many calls; the same call continues later.
         max_cost: The same for what the calls cost, as "5 USD".
 
     Returns:
-        A frame of the same kind, with the same rows, columns and index. Per lookup it also has the columns of
-        `returns`, `<lookup>_status` and `<lookup>_answered_at`.
+        A frame of the same kind, with the same rows, columns and index. Per lookup it also has the
+        columns of `returns`, `<lookup>_status` and `<lookup>_answered_at`.
 
     Raises:
         DeclarationError: The frame does not fit the declaration; nothing was called.
@@ -56,13 +58,13 @@ def enrich(frame: Frame, enrichment: Enrichment, *, max_calls: int | None = None
 
 
 def is_watched() -> bool:
-    """Whether stderr is a terminal, or the output of a notebook's cell."""
+    """Return whether stderr is a terminal, or the output of a notebook's cell."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return sys.stderr.isatty() or hasattr(shell, "kernel")
 
 
 class ProgressBar:
-    """One line on stderr that is updated in place, where somebody looks."""
+    """A line on stderr that is updated in place, if a person can see it."""
 
     def __init__(self, *, is_shown: bool) -> None:
         self._is_shown = is_shown
@@ -82,7 +84,7 @@ class ProgressBar:
 
 
 def bar_line(event: Mapping[str, Any]) -> str:
-    """The line of an event: the share that is done, calls and their cost so far, and the time that is left."""
+    """Return the line of an event: share that is done, calls, cost so far, and time left."""
     done, total = event["rows"], event["rows_total"]
     parts = [f"{done:,} of {total:,} {event['unit']}" if total else f"{done:,} {event['unit']}"]
     parts.append(counted(event["calls"], "call"))

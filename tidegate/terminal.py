@@ -1,4 +1,4 @@
-"""What the commands print. Names, keys and errors come from outside: none of them may command the terminal."""
+"""Escapes what commands print, so that texts from outside cannot control the terminal."""
 
 import contextlib
 import sys
@@ -11,7 +11,7 @@ CLEAR_LINE = "\r\x1b[K"
 
 
 class PrintableOutput:
-    """A text stream whose `write` escapes control characters, also those of messages that nobody thought of."""
+    """A text stream whose `write` escapes control characters in every message."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -37,7 +37,7 @@ def clear_line(stream: TextIO) -> None:
 
 @contextlib.contextmanager
 def printable_output() -> Iterator[None]:
-    """Have all that the body prints escaped, on stdout and stderr."""
+    """Escape everything that the body prints on stdout and stderr."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (PrintableOutput(stream) for stream in before)
     try:

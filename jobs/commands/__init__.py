@@ -1,1 +1,1 @@
-"""The commands as plain functions with plain data, for the command line and for orchestration."""
+"""The commands as functions with plain data, for the command line and for orchestration."""

@@ -1,4 +1,4 @@
-"""Checks every declaration of a package against its input, table, secrets and services, without a call."""
+"""Checks a package's declarations against inputs, tables, secrets and services, without a call."""
 
 import contextlib
 import enum
@@ -16,7 +16,7 @@ from jobs.wording import counted
 
 
 class Finding(enum.Enum):
-    """The value is what `check` prints."""
+    """A finding; its value is what `check` prints."""
 
     RIGHT = "right"
     WRONG = "WRONG"
@@ -26,10 +26,16 @@ class Finding(enum.Enum):
 def check_package(
     package: str, day: str | None = None, engine: str | None = None
 ) -> Iterator[tuple[str, str, Finding]]:
-    """The result for each enrichment: its name, a sentence, and the finding. A fault does not stop the others.
+    """Yield for each enrichment its name, a sentence, and the finding. A fault does not stop the
+    others.
 
-    day: The day or hour of the input; by default the last one of each enrichment. engine: Runs the days; by default
-    the environment chooses it. Raises DeclarationError without the package.
+    Args:
+        package: The package of the declarations.
+        day: The day or hour of the input; by default the last of each enrichment.
+        engine: The engine that runs the days; by default the environment chooses it.
+
+    Raises:
+        DeclarationError: The package does not exist.
     """
     checked: list[Discovered] = []
     for module in list_modules(package):
@@ -50,7 +56,7 @@ def check_package(
 def _checked(
     enrichment: Enrichment, day: str | None, conflict: str | None, engine: str | None
 ) -> Iterator[tuple[str, Finding]]:
-    """All faults, a sentence each, the conflict included; or a sentence that the enrichment is right."""
+    """Yield all faults, a sentence each, with the conflict; or a sentence that all is right."""
     from jobs.tables.delta.type_check import published_table  # imports deltalake, which declarations do not need
 
     faults: dict[str, Finding] = {conflict: Finding.WRONG} if conflict else {}

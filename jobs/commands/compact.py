@@ -1,4 +1,4 @@
-"""`compact`: turns the many small parts of a ledger into a few sorted files; no answer is lost."""
+"""`compact`: merges the many small parts of a ledger into a few sorted files; loses no answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class CompactedLookup:
 
 
 def compact(ledgers: Iterable[Kept]) -> list[CompactedLookup]:
-    """Compact each ledger and drop records that no longer affect their key. Safe beside running jobs.
+    """Compact each ledger and drop records that no longer affect their key. Safe beside running
+    jobs.
 
     Answers beyond their time to live stay, because remap and replay use them. Raises LedgerError.
     """
@@ -30,5 +31,5 @@ def compact(ledgers: Iterable[Kept]) -> list[CompactedLookup]:
     for one in ledgers:
         if not one.folder.is_empty():
             done.append(CompactedLookup(one.lookup.name, one.folder.path, compact_folder(one.folder)))
-            remove_abandoned(one.folder)  # runs that were killed days ago
+            remove_abandoned(one.folder)  # folders of runs that were killed days ago
     return done

@@ -1,7 +1,8 @@
-"""A SQL condition over stored answers, such as "answer.lat = 0", evaluated by an in-memory SQLite.
+"""An SQL condition over stored answers, such as "answer.lat = 0", evaluated by an in-memory SQLite.
 
-`answer` has the lookup's columns; `stored` has key, outcome, response (the raw JSON), answered_at (UTC,
-as text) and run_id. So "stored.outcome = 'miss'" and "json_extract(stored.response, '$.status') = 'OVER'" work too.
+`answer` has the lookup's columns; `stored` has key, outcome, response (the raw JSON), answered_at
+(UTC, as text) and run_id. So "stored.outcome = 'miss'" and "json_extract(stored.response,
+'$.status') = 'OVER'" work too.
 """
 
 import datetime as dt
@@ -19,12 +20,12 @@ from jobs.errors import DeclarationError
 from jobs.ledger.answers import StoredAnswer
 
 STORED = ("key", "outcome", "response", "answered_at", "run_id")
-NUMBER = '" row"'  # the answer's number; an answer may have its own column rowid
+NUMBER = '" row"'  # the answer's number; `rowid` may be an answer's column
 SQLITE_BITS = 64
 
 
 class Condition:
-    """One condition on the answers of one lookup. Raises DeclarationError for an invalid condition."""
+    """A condition on a lookup's answers. Raises DeclarationError if it is invalid."""
 
     def __init__(self, lookup: Lookup, where: str) -> None:
         self._where = where
@@ -34,7 +35,7 @@ class Condition:
         self._tables.execute(f"CREATE TABLE answer ({NUMBER}, {', '.join(map(_quoted, self._columns))})")
         self._tables.execute(f"CREATE TABLE stored ({NUMBER}, {', '.join(STORED)})")
         both = f"answer JOIN stored ON answer.{NUMBER} = stored.{NUMBER}"
-        self._query = f"SELECT stored.{NUMBER} FROM {both} WHERE ({where}\n)"  # noqa: S608  # one SELECT
+        self._query = f"SELECT stored.{NUMBER} FROM {both} WHERE ({where}\n)"  # noqa: S608  # a single SELECT
         self.holds_for([])
 
     def holds_for(self, answers: Sequence[StoredAnswer]) -> list[bool]:
@@ -59,13 +60,13 @@ class Condition:
         self._tables.executemany(f"INSERT INTO {table} VALUES {values}", numbered)  # noqa: S608  # ours
 
     def _mapped(self, stored: StoredAnswer) -> tuple[Any, ...]:
-        """The columns as they would be published; null for a miss and for an answer that does not fit."""
+        """Return the columns as published now; null for a miss or an answer that does not fit."""
         columns = stored_columns(self._caller, stored)
         return (None,) * len(self._columns) if columns is None else tuple(map(_plain, columns))
 
 
 def stored_columns(caller: Client, stored: StoredAnswer) -> tuple[Any, ...] | None:
-    """A stored answer in the columns declared now; None for a record without one, and for one that does not fit."""
+    """Return a stored answer in the present columns; None if it is missing or does not fit."""
     if stored.response is None or stored.outcome != "ok":
         return None
     try:
@@ -85,7 +86,7 @@ def _stored(one: StoredAnswer) -> tuple[Any, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """A value for SQLite: numbers and text; true and false as 1 and 0; others as ISO text or JSON."""
+    """Return a value for SQLite: numbers, booleans as 1 and 0, others as text or JSON."""
     if isinstance(value, dt.date | dt.datetime):
         return value.isoformat()
     if isinstance(value, decimal.Decimal):

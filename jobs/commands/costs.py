@@ -1,4 +1,4 @@
-"""What the services billed in a month, from the records and bills of runs: by service, enrichment and lookup."""
+"""Sums what services billed in a month, from records and bills of runs."""
 
 import csv
 import datetime as dt
@@ -22,7 +22,7 @@ FOCUS = (
 
 @dataclass(frozen=True)
 class Charge:
-    """What one lookup's calls cost in the runs that started on one day, in UTC."""
+    """The cost of a lookup's calls in the runs that started on a day, in UTC."""
 
     day: dt.date
     service: str
@@ -33,8 +33,13 @@ class Charge:
 
 @dataclass(frozen=True)
 class MonthlyCosts:
-    """One month. unpublished: runs that started in it and wrote no record, as they were stopped or killed, or are at
-    work; their charges are those so far.
+    """The costs of a month.
+
+    Attributes:
+        first: The first day.
+        charges: The charges.
+        unpublished: Runs that started in the month and wrote no record, because they were stopped
+            or killed, or are still running; their charges are those so far.
     """
 
     first: dt.date
@@ -53,7 +58,7 @@ class MonthlyCosts:
         return found
 
     def by_lookup(self) -> list[Charge]:
-        """One charge for the whole month of each lookup, the service's charges together."""
+        """Return a charge for the whole month of each lookup: the sum of the service's charges."""
         return _together(replace(charge, day=self.first) for charge in self.charges)
 
     def focus_csv(self) -> str:
@@ -72,14 +77,14 @@ class MonthlyCosts:
 
 
 def list_costs(month: str, enrichment: str | None = None) -> MonthlyCosts:
-    """Every charge of a month. Budgets then count the same for the runs that were killed.
+    """Return every charge of a month. Settles the budgets of killed runs first.
 
     Args:
         month: As 2026-11. A run counts in the month, in UTC, in which it started.
-        enrichment: Only this one; None for all whose records are here.
+        enrichment: Only this enrichment; None for all whose records are here.
 
     Raises:
-        DeclarationError: It is no month.
+        DeclarationError: `month` is not a month.
     """
     try:
         first = dt.date.fromisoformat(f"{month}-01")
@@ -110,7 +115,7 @@ def _so_far(bill: RunBill) -> Iterator[Charge]:
 
 
 def _together(charges: Iterable[Charge]) -> list[Charge]:
-    """One for each day, service, enrichment, lookup, unit and currency, in this order."""
+    """Sum charges per day, service, enrichment, lookup, unit and currency; sort by these."""
     found: dict[tuple[Any, ...], Charge] = {}
     for one in charges:
         key = (one.day, one.service, one.enrichment, one.lookup, one.billed.unit, one.billed.currency)

@@ -8,11 +8,18 @@ from jobs.errors import DeclarationError
 
 
 def day_range(enrichment: Enrichment, first: str, last: str, *, names: tuple[str, str]) -> list[str]:
-    """Every day from first to last, both included, in order; of an enrichment by hours every hour of these days, or
-    from hour to hour. names: the two options' names for messages.
+    """Return every day from first to last, both included, in order.
+
+    For an enrichment by hours, return every hour of these days, or from hour to hour.
+
+    Args:
+        enrichment: The enrichment.
+        first: A day or hour.
+        last: A day or hour.
+        names: The two options' names for messages.
 
     Raises:
-        DeclarationError: One of them is not a day, or the last is before the first.
+        DeclarationError: An end is not a day, or the last is before the first.
     """
     for day, name in zip((first, last), names, strict=True):
         require_end(enrichment, day, name)
@@ -30,14 +37,20 @@ def day_range(enrichment: Enrichment, first: str, last: str, *, names: tuple[str
 
 
 def require_end(enrichment: Enrichment, day: str, name: str) -> None:
-    """Raise DeclarationError unless it is a day, an hour where these count, or a declared name. name: the option's."""
+    """Raise DeclarationError unless `day` is a day, an hour or a name, as the input requires.
+
+    Args:
+        enrichment: The enrichment.
+        day: The text.
+        name: The option's name.
+    """
     every = enrichment.input.every
     if not (every == "hour" and is_day(day, "hour")):
         require_day(day, name, "day" if isinstance(every, str) else every)
 
 
 def day_end(day: str, zone: str) -> dt.datetime:
-    """When a day of the time zone, or an hour, ends; in UTC."""
+    """Return when a day of the time zone, or an hour, ends; in UTC."""
     if is_day(day, "hour"):
         return day_begin(day, zone) + dt.timedelta(hours=1)
     return day_begin((dt.date.fromisoformat(day) + dt.timedelta(days=1)).isoformat(), zone)

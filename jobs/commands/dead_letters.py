@@ -1,4 +1,4 @@
-"""`dead-letters`: lists the dead letters of a day, also of one that was held back, which no table lists."""
+"""`dead-letters`: lists a day's dead letters, also of a held-back day, which no table lists."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from jobs.tables.records import run_records
 
 @dataclass(frozen=True)
 class DayLetters:
-    """The dead letters of one run of a day, a row each. state: of the run."""
+    """The dead letters of a run of a day, a row each. state: the run's state."""
 
     run_id: str
     state: str
@@ -24,9 +24,10 @@ class DayLetters:
 
 
 def find_dead_letters(enrichment: Enrichment, day: str) -> DayLetters:
-    """The letters of the run that a replay would complete: the last one if it was held back, else the published one.
+    """Return the letters of the run that a replay would complete: the held-back or the published
+    run.
 
-    Raises DeclarationError without a run of the day, and where the files of a held-back run are removed.
+    Raises DeclarationError if the day has no run, or if the files of a held-back run are removed.
     """
     run_records.fetch(enrichment.name, enrichment.output.path)
     last = last_run(enrichment, day)

@@ -12,7 +12,7 @@ from jobs.ledger.store import LedgerFolder
 
 @dataclass(frozen=True)
 class Kept:
-    """The ledger folder of one lookup. read_by: module:name and enrichment of all that use it."""
+    """The ledger folder of a lookup. read_by: module:name and enrichment of all that use it."""
 
     lookup: Lookup
     folder: LedgerFolder
@@ -24,7 +24,7 @@ class Kept:
 
 
 def kept_by(enrichments: Iterable[tuple[str, Enrichment]]) -> list[Kept]:
-    """The ledgers of these enrichments (module:name, enrichment), folder by folder."""
+    """Return the ledgers of these enrichments (module:name, enrichment), folder by folder."""
     found: dict[LedgerFolder, tuple[Lookup, list[tuple[str, Enrichment]]]] = {}
     for reference, enrichment in enrichments:
         for lookup in enrichment.lookups:
@@ -42,7 +42,7 @@ def without_ledger(enrichments: Iterable[tuple[str, Enrichment]], lookup: str) -
 
 
 def named(enrichments: Iterable[tuple[str, Enrichment]], lookup: str) -> list[Kept]:
-    """The folders of the lookup of this name. Raises DeclarationError if no enrichment with a ledger has one."""
+    """Return the folders of the lookup of this name. Raises DeclarationError without any."""
     kept = kept_by(enrichments)
     found = [one for one in kept if one.lookup.name == lookup]
     if not found:

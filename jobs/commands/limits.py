@@ -1,4 +1,4 @@
-"""The current holders of each limit over runs, and the paused services, from the store of the limits."""
+"""Reads each limit's holders over runs, and the paused services, from the store."""
 
 import asyncio
 from collections.abc import Iterator
@@ -10,7 +10,18 @@ from jobs.limits.store_url import open_store
 
 @dataclass(frozen=True)
 class Holder:
-    """One run's part of one limit. amount: of the whole limit. due: its target. expires_in: s."""
+    """A run's part of a limit.
+
+    Attributes:
+        service: The service.
+        limit: The limit's name.
+        amount: The amount of the whole limit.
+        run: The run.
+        holds: What it holds.
+        due: Its target.
+        wants: What it could use.
+        expires_in: Seconds until its lease expires.
+    """
 
     service: str
     limit: str
@@ -30,7 +41,7 @@ class Pause:
 
 
 def holders_and_pauses(url: str) -> tuple[list[Holder], list[Pause]]:
-    """The holders and the pauses of the store at this address. Raises StoreLost and DeclarationError."""
+    """Return the store's holders and pauses. Raises StoreLost and DeclarationError."""
     books, now = asyncio.run(_books(url))
     pauses = [Pause(service, *pause) for service, book in books.items() if (pause := book.pause(now)) is not None]
     return [one for service, book in books.items() for one in _holders(service, book, now)], pauses

@@ -1,4 +1,4 @@
-"""Counts the calls that days of an enrichment would make, with reasons and cost, without making them."""
+"""Counts the calls that days of an enrichment would make, with reasons and cost, without a call."""
 
 import contextlib
 import functools
@@ -12,7 +12,8 @@ from jobs.run.estimate import Estimate, estimate
 def plan(enrichment: Enrichment, days: Sequence[str]) -> Estimate:
     """Plan these days, without a call or a write.
 
-    Raises DeclarationError, LedgerError, and SparkFailed if Spark is needed and cannot start or count.
+    Raises DeclarationError, LedgerError, and SparkFailed if Spark is needed and cannot start or
+    count.
     """
     with contextlib.ExitStack() as ending:
         session = quiet_session(f"plan {enrichment.name}", "count the keys")

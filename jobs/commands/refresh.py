@@ -1,4 +1,4 @@
-"""`refresh`: expires stored answers that meet a condition, and runs the days that use them again."""
+"""`refresh`: expires stored answers that meet a condition, and reruns the days that use them."""
 
 from __future__ import annotations
 
@@ -26,15 +26,19 @@ if TYPE_CHECKING:
     from jobs.commands.ledgers import Kept
     from jobs.declare.enrichment import Enrichment
 
-OPTIONS = ("--ignore-ttl",)  # of the Spark program: use other answers of these days at any age
+OPTIONS = ("--ignore-ttl",)  # of the Spark program: use the days' other answers at any age
 ROWS_AT_ONCE = 10_000
 TRIES = 5  # while compactions delete files
 
 
 @dataclass(frozen=True)
 class Matched:
-    """keys: with an effective answer that meets the condition. void: keys that an earlier refresh expired, without a
-    call since. days: module:name, enrichment, and its published days with one of these keys.
+    """The answers that meet a condition, and their days.
+
+    Attributes:
+        keys: Keys with an effective answer that meets the condition.
+        void: Keys that an earlier refresh expired, without a call since.
+        days: module:name, enrichment, and its published days with one of these keys.
     """
 
     keys: tuple[str, ...]
@@ -43,10 +47,18 @@ class Matched:
 
 
 def find(kept: Kept, where: str, *, first: str | None = None, last: str | None = None) -> Matched:
-    """Find the stored answers of a lookup that meet the condition, answered from day `first` to `last` (UTC, both
-    included), and the published days that use them. Changes nothing.
+    """Find stored answers that meet a condition, and the published days that use them. Changes
+    nothing.
 
-    Raises DeclarationError for an invalid condition, LedgerError if the ledger cannot be read.
+    Args:
+        kept: The lookup's ledger.
+        where: The condition.
+        first: The first day (UTC) of the answers.
+        last: The last day (UTC) of the answers, included.
+
+    Raises:
+        DeclarationError: The condition is invalid.
+        LedgerError: The ledger cannot be read.
     """
     condition = Condition(kept.lookup, where)
     since = 0 if first is None else _us(first)
@@ -59,7 +71,7 @@ def find(kept: Kept, where: str, *, first: str | None = None, last: str | None =
         kept.folder, pa.array(sorted(candidates), pa.string()), now_us=time.time_ns() // 1000, ttl=FOR_EVER
     )
     newest = _between(_answered(selected.answers), since, until)
-    holds = condition.holds_for(as_answers(newest))  # a newer answer may not meet it
+    holds = condition.holds_for(as_answers(newest))  # a newer answer may not meet the condition
     keys = tuple(key for key, true in zip(newest["key"].to_pylist(), holds, strict=True) if true)
     void = tuple(selected.refreshed.to_pylist())
     wanted = KeysOf(kept.lookup.name, tuple(kept.lookup.keys), {*keys, *void})

@@ -1,4 +1,4 @@
-"""`remap`: runs published days again from stored responses, with the columns and paths declared now, without a call."""
+"""`remap`: reruns published days from stored responses with the present columns, without a call."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOT_ANSWERED = ("not_asked",)
 
 
 def published_days(enrichment: Enrichment, first: str, last: str | None = None) -> list[str]:
-    """The published days, or hours, from `first` to `last`, by default the newest; of names only the first."""
+    """Return the published days in this range; `last` defaults to the newest."""
     table = table_at(enrichment.output.path)
     partitions = [] if table is None else table.partitions()
     days = {str(partition[enrichment.input.partition]) for partition in partitions}
@@ -44,10 +44,10 @@ def published_days(enrichment: Enrichment, first: str, last: str | None = None) 
 
 
 def remap(pipeline: DayPipeline, days: Sequence[str]) -> Iterator[DayEvent]:
-    """Run the days from stored answers of any age, until one is not published.
+    """Run the days from stored answers of any age, until a day is not published.
 
-    A day is held back if a row would lose its answer because the ledger no longer has it. Raises DeclarationError
-    without a ledger.
+    A day is held back if a row would lose its answer because the ledger no longer has it. Raises
+    DeclarationError without a ledger.
     """
     enrichment = pipeline.enrichment
     if enrichment.ledger is None:
@@ -56,7 +56,7 @@ def remap(pipeline: DayPipeline, days: Sequence[str]) -> Iterator[DayEvent]:
 
 
 def loses_no_answer(record: DayRecord) -> str:
-    """Why a written day must not replace the published one because rows would lose answers; empty if it may."""
+    """Return why a day would lose answers of the published day; empty if it would not."""
     facts = record.facts
     return lost_answers(last_published(facts.declared.enrichment, facts.day), record)
 
@@ -80,7 +80,7 @@ def lost_answers(before: DayRecord | None, now: DayRecord) -> str:
 def _rows(record: DayRecord, other: DayRecord, lookup: str, outcomes: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     row_id = record.facts.declared.row_id
     named_by = row_id if row_id and row_id == other.facts.declared.row_id else schema.SOURCE_IDENTITY
-    for file in filter(is_there, record.facts.published_files):  # vacuum removes those without rows
+    for file in filter(is_there, record.facts.published_files):  # vacuum removes files without rows
         by_lower_name = {name.lower(): name for name in pq.read_schema(parquet_source(file)).names}
         status = by_lower_name.get(schema.status(lookup).lower())
         if status is not None:

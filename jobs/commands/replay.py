@@ -1,4 +1,4 @@
-"""`replay`: calls again only for the dead letters of a day, and publishes the completed day."""
+"""`replay`: calls again for the dead letters of a day only, and publishes the completed day."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ OPTIONS = ("--ignore-ttl",)  # of the Spark program: use answers of any age
 
 
 def find_letters(enrichment: Enrichment, day: str) -> pa.Table:
-    """The dead letters, `_lookup` and `_key`, of the day's last run if it was held back, else of the published one.
+    """Return `_lookup` and `_key` of the dead letters of the day's held-back or published run.
 
-    Raises DeclarationError without a run record of the day.
+    Raises DeclarationError if the day has no run record.
     """
     last = last_run(enrichment, day)
     if last is None:
@@ -54,23 +54,29 @@ def find_letters(enrichment: Enrichment, day: str) -> pa.Table:
 
 
 def held_back_letters(run: DayRecord) -> Iterator[pa.RecordBatch]:
-    """The dead letters in the files of a held-back run; none where vacuum removed the files."""
+    """Yield the dead letters in the files of a held-back run; none if vacuum removed the files."""
     if all(map(is_there, run.facts.published_files)):
         yield from dead_letters.letters(run.facts)
 
 
 def replay(pipeline: DayPipeline, day: str) -> Iterator[DayEvent] | None:
-    """Run the day with stored answers of any age and calls only for its dead letters. None if it has no letters.
+    """Run the day with stored answers of any age and calls only for its dead letters.
 
-    New rows of the input are called too. After a stop or a kill, the same call continues. Raises DeclarationError if
-    every row would be called: without a ledger, or after a changed request.
+    Rows that are new in the input are called too. After a stop or a kill, the same call continues.
+
+    Returns:
+        The events; None if the day has no dead letters.
+
+    Raises:
+        DeclarationError: Every row would be called: there is no ledger, or the request changed.
     """
     return pipeline.run([day], DayOptions(OPTIONS)) if prepare(pipeline.enrichment, day) else None
 
 
 def prepare(enrichment: Enrichment, day: str) -> int:
-    """Prepare the ledger so that a run of the day with OPTIONS calls only for its dead letters. Returns their number;
-    with 0 there is nothing to run. Raises DeclarationError like `replay`.
+    """Prepare the ledger so that a run of the day with OPTIONS calls only for its dead letters.
+
+    Returns their number; with 0 there is nothing to run. Raises DeclarationError like `replay`.
     """
     if enrichment.ledger is None:
         raise DeclarationError(
@@ -85,7 +91,7 @@ def prepare(enrichment: Enrichment, day: str) -> int:
 
 
 def refuse_other_requests(enrichment: Enrichment, day: str) -> None:
-    """Raise DeclarationError if a run of the day, as declared now, would call for more than its letters."""
+    """Raise DeclarationError if a run of the day would call for more than its letters."""
     last = last_run(enrichment, day)
     if last is None:
         return
@@ -99,7 +105,7 @@ def refuse_other_requests(enrichment: Enrichment, day: str) -> None:
 
 
 def _asked_otherwise(enrichment: Enrichment, run: DayRecord, lookup: Lookup) -> str:
-    """A clause if the lookup is new since the run, or has other keys; else empty."""
+    """Return a clause if the lookup is new since the run, or has other keys; else empty."""
     if all(one.name != lookup.name for one in run.facts.declared.lookups):
         return "it is new since then"
     before, now = run.facts.declared.fields, enrichment.facts().fields
@@ -109,7 +115,7 @@ def _asked_otherwise(enrichment: Enrichment, run: DayRecord, lookup: Lookup) -> 
 
 
 def _not_stored(enrichment: Enrichment, run: DayRecord, kept: Kept) -> str:
-    """A clause if the ledger lacks answers of the run; else empty. Any run asks the refreshed ones: they count not."""
+    """Return a clause if the ledger lacks answers of the run that were not refreshed."""
     keys = _answered(enrichment, run, kept.lookup)
     known = select(kept.folder, pa.array(sorted(keys), pa.string()), now_us=time.time_ns() // 1000, ttl=FOR_EVER)
     missing = len(keys) - known.answers.num_rows - len(known.refreshed)
@@ -117,7 +123,7 @@ def _not_stored(enrichment: Enrichment, run: DayRecord, kept: Kept) -> str:
 
 
 def last_run(enrichment: Enrichment, day: str) -> DayRecord | None:
-    """The run that a replay completes: the published one, unless a later one was held back."""
+    """Return the run that a replay completes: a later held-back, or the published run."""
     runs = [record for record in run_records.load(enrichment.name, day) if record.state != "written"]
     return runs[-1] if runs else None
 
@@ -136,9 +142,11 @@ def _answered(enrichment: Enrichment, run: DayRecord, lookup: Lookup) -> set[str
 
 
 def void_what_failed(enrichment: Enrichment, day: str, letters: pa.Table) -> int:
-    """Expire stored answers that made dead letters: a miss, or an answer that does not fit the columns declared now.
-    Not those of a call that must not be repeated, and not those that an interrupted replay has paid. Returns their
-    number.
+    """Expire stored answers that made dead letters: misses, and answers that do not fit the present
+    columns.
+
+    Answers of an unrepeatable call stay, and answers that an interrupted replay has paid. Returns
+    the number of expired answers.
     """
     marked, asked_again = 0, _AskedAgain.of(enrichment, day)
     for kept in kept_by([("", enrichment)]):
@@ -155,7 +163,7 @@ def void_what_failed(enrichment: Enrichment, day: str, letters: pa.Table) -> int
 
 @dataclass(frozen=True)
 class _AskedAgain:
-    """The calls of interrupted runs of the day since its letters were written: their answers are in the ledger only."""
+    """The calls of interrupted runs since the letters were written; only the ledger has them."""
 
     since: int  # µs since the epoch
     runs: frozenset[str]

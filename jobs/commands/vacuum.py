@@ -10,7 +10,7 @@ from jobs.tables import leftovers, old_files
 from jobs.tables.records import run_records
 from jobs.tables.shown import shown_elsewhere
 
-LONGEST_WRITE = 60.0  # s; a younger draft of a record may be of a process that lives
+LONGEST_WRITE = 60.0  # s; a younger draft of a record may belong to a live process
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,14 @@ class Vacuumed:
 def vacuum(
     enrichment: Enrichment, *, older_than: timedelta = old_files.RETENTION, clock: Callable[[], float] = time.time
 ) -> list[Vacuumed]:
-    """Remove old versions and unpublished runs from every table of the enrichment; safe beside running jobs.
+    """Remove old versions and unpublished runs from every table of the enrichment; safe beside
+    jobs.
 
-    Saves as published the records of runs that readers see and that a crash left as written.
+    Also marks records as published whose runs readers see, but which a crash left as written.
     """
     tables = [written.path for written in enrichment.tables()]
     leftovers.save_published_records(enrichment)
     run_records.remove_drafts(enrichment.name, clock() - max(older_than.total_seconds(), LONGEST_WRITE))
-    shown_elsewhere.catch_up(enrichment.facts())  # so that it names no file that is removed now
+    shown_elsewhere.catch_up(enrichment.facts())  # so that they name no file that is removed below
     shown_elsewhere.forget_versions(enrichment.facts(), older_than)
     return [Vacuumed(table, old_files.vacuum(table, older_than=older_than)) for table in tables]

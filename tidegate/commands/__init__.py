@@ -1,4 +1,4 @@
-"""The commands of the command line, one module each; the order here is the order in which help lists them."""
+"""The commands of the command line, a module each, in the order in which help lists them."""
 
 from tidegate.commands import (
     check,

@@ -1,4 +1,4 @@
-"""`tidegate check`: every declaration against its input, table, secrets and services; nothing is asked of a service."""
+"""`tidegate check`: checks declarations, inputs, tables, secrets and services; no call."""
 
 import argparse
 import sys

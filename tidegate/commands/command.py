@@ -1,4 +1,4 @@
-"""The base of the commands, and arguments of several commands."""
+"""The base of the commands, and arguments that several commands share."""
 
 import argparse
 from collections.abc import Callable
@@ -9,12 +9,20 @@ from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.discovery import Discovered, discover_named
 from jobs.errors import DeclarationError
 
-RIGHT, FAILED, WRONG, STOPPED = 0, 1, 2, 3  # exit statuses, as those of jobs/run/enrich_day.py
+RIGHT, FAILED, WRONG, STOPPED = 0, 1, 2, 3  # exit statuses, as in jobs/run/enrich_day.py
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command; needs: extras of the package. Its module loads fast: `run` imports what needs Spark or a client."""
+    """A command. Its module loads fast: `run` imports what needs Spark or a client.
+
+    Attributes:
+        name: The command's name.
+        help: Its help.
+        add_arguments: Adds its arguments to a parser.
+        run: Runs it and returns the exit status.
+        needs: Extras of the package that it needs.
+    """
 
     name: str
     help: str
@@ -24,7 +32,7 @@ class Command:
 
 
 def no_arguments(_parser: argparse.ArgumentParser) -> None:
-    """Of a command that takes none."""
+    """Add no arguments, for a command without arguments."""
 
 
 def add_enrichment(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +46,7 @@ def add_package(parser: argparse.ArgumentParser) -> None:
 
 
 def named(options: argparse.Namespace) -> Discovered:
-    """The named enrichment. Raises DeclarationError if none or several have the name."""
+    """Return the named enrichment. Raises DeclarationError if none or several have the name."""
     return discover_named(options.package, options.enrichment)
 
 
@@ -50,7 +58,7 @@ def add_days(parser: argparse.ArgumentParser) -> None:
 
 
 def days_of(options: argparse.Namespace, enrichment: Enrichment) -> list[str]:
-    """The days, hours or names that the options ask for. Raises DeclarationError for none and a wrong range."""
+    """Return the days, hours or names that the options give. Raises DeclarationError."""
     if options.day is not None:
         if options.first is not None or options.last is not None:
             raise DeclarationError("--day gives one day, --from and --to several: write one or the other.")

@@ -1,4 +1,4 @@
-"""`tidegate compact`: the many small parts of the ledgers become a few sorted files."""
+"""`tidegate compact`: merges the many small parts of the ledgers into a few sorted files."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""`tidegate costs`: what the services billed in a month."""
+"""`tidegate costs`: prints what the services billed in a month."""
 
 import argparse
 from decimal import Decimal

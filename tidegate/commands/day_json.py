@@ -1,4 +1,4 @@
-"""The output for programs: with --json a command prints an object per day, and its exit status is the state."""
+"""Output for programs: with --json an object per day, and an exit status per state."""
 
 import argparse
 import json
@@ -25,7 +25,7 @@ def tell_as_asked(options: argparse.Namespace, pipeline: DayPipeline, events: It
 
 
 def tell_as_json(enrichment: str, events: Iterable[DayEvent]) -> int:
-    """Print an object for each finished day, all else to stderr. Returns the status of the first one not published."""
+    """Print an object per finished day. Returns the status of the first unpublished day."""
     stages = Stages(in_place=False)
     status = 0
     for event in events:
@@ -47,7 +47,7 @@ def tell_unchanged(enrichment: str, day: str, reason: str) -> int:
 
 
 def tell_error(options: argparse.Namespace, error: TidegateError) -> int:
-    """Print the object of an error that ended a command before it ran a day. Returns the exit status."""
+    """Print the object of an error before any day ran. Returns the exit status."""
     match error:
         case RunStopped():
             state = error.state
@@ -61,5 +61,5 @@ def tell_error(options: argparse.Namespace, error: TidegateError) -> int:
 
 
 def words(options: argparse.Namespace) -> TextIO:
-    """The stream for messages: with --json stdout has only objects."""
+    """Return the stream for messages: with --json, stdout has only objects."""
     return sys.stderr if options.json else sys.stdout

@@ -1,4 +1,4 @@
-"""The shared part of commands that run days: with the checks of the nightly job, and one line per day."""
+"""The shared part of commands that run days: with the nightly job's checks, and a line per day."""
 
 import argparse
 import sys
@@ -27,7 +27,7 @@ from tidegate.commands.stages import Stages
 
 
 def open_pipeline(options: argparse.Namespace) -> DayPipeline:
-    """The pipeline of the named enrichment. Raises DeclarationError if another has its name or tables."""
+    """Return the enrichment's pipeline. Raises DeclarationError for a conflict with another."""
     found = named(options)
     if message := find_conflict(found, beside(found)):
         raise DeclarationError(message)
@@ -37,13 +37,13 @@ def open_pipeline(options: argparse.Namespace) -> DayPipeline:
 def pipeline(
     reference: str, enrichment: Enrichment, options: argparse.Namespace, *, owns_process: bool = False
 ) -> DayPipeline:
-    """The pipeline of days as commands run them.
+    """Return the pipeline of days as commands run them.
 
     Args:
         reference: module:name of the enrichment.
         enrichment: The enrichment itself.
-        options: Those that `add_wait` and `add_engine` add.
-        owns_process: This process runs nothing else.
+        options: The options that `add_wait` and `add_engine` add.
+        owns_process: Whether this process runs nothing else.
     """
     submit = spark_submit_from_environment(options.engine, options.conf)
     if owns_process and submit.engine == LOCAL and runs_our_code(enrichment):
@@ -80,7 +80,7 @@ def add_conf(parser: argparse.ArgumentParser) -> None:
 
 
 def tell(events: Iterable[DayEvent]) -> int:
-    """Print the progress, and a line per finished day. Returns the exit status of the first one not published."""
+    """Print progress and finished days. Returns the first unpublished day's exit status."""
     stages = Stages(in_place=sys.stderr.isatty())
     status = RIGHT
     for event in events:
@@ -114,8 +114,9 @@ def line(outcome: DayOutcome) -> str:
 
 
 def _held_back(record: DayRecord) -> str:
-    """The reason, the report, and the command that calls again for dead letters, also where a stored answer does
-    not fit, which a plain run would use again.
+    """Return the reason, the report, and the command that calls again for dead letters.
+
+    That command also helps if a stored answer does not fit, which a plain run would use again.
     """
     declared = record.facts.declared
     message = f"{record.reason.rstrip('.')}. See {REPORTS / declared.enrichment / record.facts.day / 'index.html'}"

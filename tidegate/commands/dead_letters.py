@@ -1,4 +1,4 @@
-"""`tidegate dead-letters`: the rows of a day that got no answer, each with the reason."""
+"""`tidegate dead-letters`: prints the rows of a day that got no answer, each with the reason."""
 
 import argparse
 import csv

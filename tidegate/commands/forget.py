@@ -1,4 +1,4 @@
-"""`tidegate forget`: keys out of the ledger, the tables, their old versions and the evidence; prints a certificate."""
+"""`tidegate forget`: removes keys from ledger, tables and evidence; prints a certificate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidegate init`: a project of one's own, with one enrichment that runs."""
+"""`tidegate init`: makes a new project with an enrichment that runs."""
 
 import argparse
 import re
@@ -9,8 +9,8 @@ from pathlib import Path
 from jobs.errors import DeclarationError
 from tidegate.commands.command import RIGHT, Command
 
-CALLED = "my_project"  # the template, by its own name
-RENAMED = {"gitignore": ".gitignore"}  # as such it would rule this repository
+CALLED = "my_project"  # the template's name
+RENAMED = {"gitignore": ".gitignore"}  # under its real name it would apply to this repository
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""`tidegate limits`: the parts that runs hold of each limit over runs, and the runs that wait."""
+"""`tidegate limits`: prints what runs hold of each limit over runs, and what they want."""
 
 import argparse
 
@@ -39,7 +39,7 @@ def _run(_options: argparse.Namespace) -> int:
 
 
 def _shown(limit: str, amount: int) -> str:
-    """An amount of a limit; money in its currency's unit."""
+    """Return an amount of a limit as text; money in its currency's unit."""
     return f"{amount / PARTS:,.2f}" if limit.startswith(MONEY) else f"{amount:,}"
 
 

@@ -1,4 +1,4 @@
-"""`tidegate manifest`: what Airflow must know of the enrichments, as JSON; made at deploy."""
+"""`tidegate manifest`: prints at deploy, as JSON, what Airflow must know of the enrichments."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""`tidegate pack`: what the executors of a cluster need, in one zip."""
+"""`tidegate pack`: packs what the executors of a cluster need into a zip."""
 
 import argparse
 import sys

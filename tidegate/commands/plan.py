@@ -1,4 +1,4 @@
-"""`tidegate plan`: what days would ask, why a key is asked again, what that costs and how long it takes; no call."""
+"""`tidegate plan`: prints which calls days would make, why, at what cost and how long; no call."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""`tidegate refresh`: calls again for stored answers that meet a condition, and runs the days that use them again."""
+"""`tidegate refresh`: calls again for answers that meet a condition, and reruns their days."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidegate remap`: publishes days again from stored responses, with the current columns and paths; no call."""
+"""`tidegate remap`: publishes days again from stored responses with current columns; no call."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""`tidegate reports`: the reports and Spark's logs, served to the browser of this machine."""
+"""`tidegate reports`: serves the reports and Spark's logs to the browser of this machine."""
 
 import argparse
 

@@ -20,7 +20,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    RunOptions(max_calls=options.max_calls, max_cost=options.max_cost)  # a cap that is none is said before Spark starts
+    RunOptions(max_calls=options.max_calls, max_cost=options.max_cost)  # refuses an invalid cap before Spark starts
     caps = {"--max-calls": options.max_calls, "--max-cost": options.max_cost}
     given = [part for name, value in caps.items() if value is not None for part in (name, str(value))]
     pipeline = open_pipeline(options)

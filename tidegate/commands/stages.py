@@ -1,4 +1,4 @@
-"""The progress of a running day: one updated line in a terminal; elsewhere a line per stage."""
+"""Prints the progress of a running day: an updated line in a terminal, else a line per stage."""
 
 import sys
 import time
@@ -9,11 +9,11 @@ from jobs.run.engines.engine import LOCAL
 from jobs.wording import counted
 from tidegate.terminal import clear_line
 
-EVERY = 30.0  # s between two lines about one stage, if the output is not a terminal
+EVERY = 30.0  # s between two lines about the same stage, if the output is not a terminal
 
 
 class Stages:
-    """Prints to stderr, because stdout has the finished days; with `in_place` one line that it updates."""
+    """Prints to stderr, as stdout has the finished days; if `in_place`, it updates a line."""
 
     def __init__(self, *, in_place: bool) -> None:
         self._in_place = in_place
@@ -41,7 +41,7 @@ class Stages:
 
 
 def stage_line(event: DayStage) -> str:
-    """The text of a stage; empty for the last stage, because the finished day gets its own line."""
+    """Return the text of a stage; empty for the last stage, as the finished day has a line."""
     from jobs.run.terminal import progress_line
 
     message, facts = "", event.facts

@@ -1,4 +1,4 @@
-"""`tidegate stream`: enriches files as they come, each once: what is new now, or for ever."""
+"""`tidegate stream`: enriches files as they come, each once: until nothing is new, or for ever."""
 
 import argparse
 import json
@@ -43,7 +43,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def seconds(text: str) -> float:
-    """A time as 500ms, 10s or 2m, in seconds. Raises DeclarationError for another text."""
+    """Return the seconds of a time such as 500ms, 10s or 2m. Raises DeclarationError."""
     found = re.fullmatch(r"(\d+)(ms|s|m|h)", text)
     if found is None or int(found[1]) == 0:
         raise DeclarationError(f"--trigger is {text!r}; it must be a time, as 500ms, 10s or 2m.")
@@ -51,7 +51,7 @@ def seconds(text: str) -> float:
 
 
 def _tell(enrichment: str, events: Iterator[StreamEvent], *, as_json: bool) -> int:
-    """Print a line or an object for each day of a batch, and one for the end. Returns the exit status."""
+    """Print a line or an object per day of a batch and at the end. Returns the exit status."""
     status = 0
     for event in events:
         match event:

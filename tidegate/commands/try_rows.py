@@ -1,4 +1,4 @@
-"""`tidegate try`: the first rows of a day, with real calls: request and answer side by side. No ledger."""
+"""`tidegate try`: shows requests and answers of real calls for a day's first rows. No ledger."""
 
 import argparse
 import shutil

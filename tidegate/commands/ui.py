@@ -1,4 +1,4 @@
-"""`tidegate ui`: Dagster and the reports on the workspace of the current folder, until Ctrl-C."""
+"""`tidegate ui`: serves Dagster and the reports of the current workspace, until Ctrl-C."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""`tidegate vacuum`: old versions of the tables and runs that were never published."""
+"""`tidegate vacuum`: removes old versions of the tables, and runs that were never published."""
 
 import argparse
 from datetime import timedelta

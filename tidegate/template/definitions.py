@@ -1,4 +1,4 @@
-"""What Dagster loads: assets, checks, jobs, schedules and sensors of everything in `enrichments/`."""
+"""Loaded by Dagster: assets, checks, jobs, schedules and sensors of all in `enrichments/`."""
 
 from tidegate.dagster import definitions_for, signing_executor
 

@@ -1,6 +1,6 @@
-"""One day from nothing to a published table: sample orders, a credit service on loopback, then `tidegate run`.
+"""Runs a day from nothing to a published table: sample orders, a credit service, `tidegate run`.
 
-Delete this file, and the test that uses it, once the enrichment asks a service of yours.
+Delete this file, and the test that uses it, once the enrichment calls a real service.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 DAY = "2026-11-19"
-RATED = 39  # customers c0 to c38; nobody has rated c39
+RATED = 39  # customers c0 to c38; c39 has no rating
 
 
 class Credit(BaseHTTPRequestHandler):
@@ -35,18 +35,18 @@ class Credit(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Says nothing."""
+        """Print nothing."""
 
 
 class CreditServer(ThreadingHTTPServer):
     """A server on a free port of loopback."""
 
-    request_queue_size = 100  # connections at once; with the 5 that Python has, some wait a second
+    request_queue_size = 100  # connections at once; with Python's default of 5, some wait a second
 
 
 @contextlib.contextmanager
 def credit_service() -> Iterator[str]:
-    """The address of the service, which runs as long as the context."""
+    """Run the service during the context, and yield its address."""
     with CreditServer(("127.0.0.1", 0), Credit) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -54,7 +54,7 @@ def credit_service() -> Iterator[str]:
 
 
 def write_orders(root: Path) -> None:
-    """200 orders of 40 customers, as the input of DAY."""
+    """Write 200 orders of 40 customers, as the input of DAY."""
     folder = root / "data" / "raw" / "orders" / f"date={DAY}"
     folder.mkdir(parents=True, exist_ok=True)
     orders = {"order_id": list(range(200)), "customer_id": [f"c{number % 40}" for number in range(200)]}
@@ -67,7 +67,7 @@ def main(command: str) -> int:
     arguments = ["ui"] if command == "ui" else ["run", "orders", "--day", DAY]
     run = [sys.executable, "-m", "tidegate", *arguments]
     with credit_service() as url, subprocess.Popen(run, env=os.environ | {"CREDIT_URL": url}) as program:
-        with contextlib.suppress(KeyboardInterrupt):  # the program has it too, and ends by itself
+        with contextlib.suppress(KeyboardInterrupt):  # the program gets it too, and ends by itself
             program.wait()
         status = program.wait()
     if status == 0 and command != "ui":

@@ -1,1 +1,1 @@
-"""What `tidegate forget` removes."""
+"""Removes everything that `tidegate forget` removes."""

@@ -1,7 +1,9 @@
-"""`forget`: removes keys from the ledger, the published tables, the tables beside them, and the evidence.
+"""`forget`: removes keys from the ledger, the published tables, the tables beside them, and the
+evidence.
 
-Rows with a forgotten key are deleted from the published days, not only their answers, because a row holds the key or
-its source. The input is not changed: a row that stays there returns when its day is run again.
+Rows with a forgotten key are deleted from the published days, not only their answers, because a row
+holds the key or its source. The input is not changed: a row that stays there returns when its day
+is run again.
 """
 
 import json
@@ -43,7 +45,7 @@ class Table:
     enrichment: str
     rows: int
     days: tuple[str, ...]
-    old_files: int  # of the table and those beside it: no earlier version can be read afterwards
+    old_files: int  # of the table and the tables beside it: no earlier version can be read afterwards
     runs: int  # folders of runs that were never published
     records: int  # run records whose evidence was removed
     logs: int  # Spark logs
@@ -51,7 +53,16 @@ class Table:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The removals by place. keys: requested; stored: found in the ledger. Contains no key."""
+    """The removals by place, without any key.
+
+    Attributes:
+        lookup: The lookup.
+        keys: The number of requested keys.
+        stored: The number of these keys in the ledger.
+        ledger_files: The number of rewritten or deleted files.
+        tables: The removals by table.
+        not_covered: Places that Tidegate does not change.
+    """
 
     lookup: str
     keys: int
@@ -68,11 +79,23 @@ def forget(
     *,
     without_ledger: Iterable[Enrichment] = (),
 ) -> Certificate:
-    """Remove the keys of one lookup from all data of Tidegate. A second run finds nothing; after a crash run it again.
-    without_ledger: enrichments with a lookup of this name but no ledger, which have tables.
+    """Remove the keys of a lookup from all data of Tidegate.
 
-    Raises DayTaken if a run of one of the tables works or worked meanwhile, DeclarationError for a day that cannot be
-    rewritten, and LedgerError.
+    A second run finds nothing; after a crash run it again.
+
+    Args:
+        ledgers: The lookup's ledgers.
+        keys: The keys.
+        quality: Renders the reports again.
+        without_ledger: Enrichments with a lookup of this name but no ledger, which have tables.
+
+    Returns:
+        What was removed.
+
+    Raises:
+        DayTaken: A run of one of the tables works, or worked meanwhile.
+        DeclarationError: A day cannot be rewritten.
+        LedgerError: The ledger cannot be read or written.
     """
     ledgers = list(ledgers)
     lookup = ledgers[0].lookup
@@ -114,7 +137,7 @@ def _refuse(enrichment: Enrichment, lookup: str) -> None:
 
 
 def _refuse_other(enrichment: Enrichment, day: str, run_id: str, had: Mapping[str, str]) -> None:
-    """Refuse a run that began meanwhile: it may have called for the keys again, or read them from the ledger before."""
+    """Refuse a run that began meanwhile: it may have read or called for the keys."""
     if run_id != had.get(day, ""):
         raise DayTaken(
             f"{enrichment.name}: {day} was run by run {run_id} meanwhile, which may have asked the keys: they are not "
@@ -123,15 +146,15 @@ def _refuse_other(enrichment: Enrichment, day: str, run_id: str, had: Mapping[st
 
 
 def _parts_asked(folder: LedgerFolder) -> list[str]:
-    """The recorded order of the parts of this folder's keys; empty without a record."""
+    """Return the recorded order of the parts of this folder's keys; empty without a record."""
     noted = (read_request(folder) or {}).get("keys")
     return noted if isinstance(noted, list) else []
 
 
 def _forget_rows(enrichment: Enrichment, keys: KeysOf, quality: Quality, had: dict[str, str]) -> Table:
-    """Remove first the evidence that names the rows, which only the rows identify, then the rows, then derived tables.
+    """Remove the evidence that names the rows, then the rows, then derived tables.
 
-    had: the last run of each day.
+    The evidence is first, because only the rows identify it. had: the last run of each day.
     """
     asked = rows_that_asked(enrichment, keys)
     cleaned = clean_records(enrichment, asked, quality)
@@ -151,12 +174,12 @@ def _forget_rows(enrichment: Enrichment, keys: KeysOf, quality: Quality, had: di
 
 
 def _begun(enrichment: Enrichment) -> Path:
-    """The file with the days of an unfinished `forget`, whose derived tables may still contain removed rows."""
+    """Return the file with an unfinished `forget`'s days, whose derived tables are stale."""
     return run_records.ROOT / enrichment.name / "forgetting.json"
 
 
 def _begin(enrichment: Enrichment, days: Iterable[str]) -> list[str]:
-    """Record these days and those of an interrupted `forget` until all derived tables are made again."""
+    """Record these and an interrupted `forget`'s days until derived tables are made again."""
     begun = _begun(enrichment)
     together = sorted({*days, *(json.loads(begun.read_text()) if durable.is_there(begun) else ())})
     if together:

@@ -1,4 +1,4 @@
-"""Removes texts of runs that may name a forgotten row: records with reports, Spark logs, progress files."""
+"""Removes texts that may name a forgotten row: records, reports, Spark logs, progress files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ FORGOTTEN = "Removed: rows of this day were forgotten, and this may have named o
 
 @dataclass(frozen=True)
 class KeyTraces:
-    """The days and runs with the keys. shown: published days. days: of all runs. reported: runs whose files exist."""
+    """The days and runs with the keys.
+
+    Attributes:
+        shown: Published days.
+        days: Days of all runs.
+        reported: Runs whose files exist.
+    """
 
     shown: set[str] = field(default_factory=set)
     days: set[str] = field(default_factory=set)
@@ -35,7 +41,7 @@ class KeyTraces:
 
 
 def rows_that_asked(enrichment: Enrichment, keys: KeysOf) -> KeyTraces:
-    """Find the days with one of the keys in the files of all existing runs."""
+    """Find the days with a key in the files of all existing runs."""
     found, shown = KeyTraces(), _shown(enrichment)
     for record in run_records.load(enrichment.name):
         run = record.facts.day, record.facts.run_id
@@ -58,7 +64,7 @@ def _shown(enrichment: Enrichment) -> dict[tuple[str, str], list[str]]:
 
 
 def clean_records(enrichment: Enrichment, asked: KeyTraces, quality: Quality) -> int:
-    """Remove all evidence, sentences and reasons of runs that may name such a row. Returns the changed records."""
+    """Remove evidence, sentences and reasons that may name a row. Returns changed records."""
     cleaned = 0
     run_records.remove_drafts(enrichment.name, math.inf)  # of killed processes, as no run is at work
     for torn in run_records.torn(enrichment.name):  # it may contain anything and is of no use
@@ -88,11 +94,11 @@ def _keep(record: DayRecord, quality: Quality) -> None:
 
 
 def delete_logs(enrichment: Enrichment, asked: KeyTraces) -> int:
-    """Delete the Spark logs that may name such a row, and all progress files; returns the number of logs."""
+    """Delete Spark logs that may name a row, and all progress files. Returns the logs' number."""
     deleted = 0
     for day, run_id, log in run_records.spark_logs(enrichment.name):
         if asked.may_be_named(day, run_id):
-            log.resolve().unlink(missing_ok=True)  # days of one Spark application share a log in the first day's folder
+            log.resolve().unlink(missing_ok=True)  # days of a Spark application share a log in the first day's folder
             log.unlink(missing_ok=True)
             deleted += 1
     for progress in run_records.progress_files(enrichment.name):  # only a running run needs them

@@ -14,7 +14,7 @@ from jobs.ledger.keys import key_text
 
 
 def read(lookup: Lookup, path: str) -> list[tuple[str, ...]]:
-    """Read the keys of a CSV file whose header names the parts of the lookup's key. Raises DeclarationError."""
+    """Read keys from a CSV file with a header of the key's parts. Raises DeclarationError."""
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as lines:
             reader = csv.reader(lines)
@@ -43,14 +43,16 @@ def _key(lookup: Lookup, names: list[str], row: list[str], where: str) -> tuple[
 
 
 def in_order(keys: Iterable[tuple[str, ...]], parts: Sequence[str], wanted: Sequence[str]) -> list[tuple[str, ...]]:
-    """Keys with their parts in the requested order; unchanged if other parts are requested."""
+    """Return the keys with their parts in this order; unchanged if it has other parts."""
     order = wanted if sorted(wanted) == sorted(parts) else parts
     return [tuple(key[parts.index(part)] for part in order) for key in keys]
 
 
 def possible_texts(keys: Iterable[tuple[str, ...]]) -> set[str]:
-    """The possible texts of these keys in the ledger: a part that looks like a number, a boolean, an array or a struct
-    may have been one, and a key that is personal now may have been stored openly before.
+    """Return the possible texts of these keys in the ledger.
+
+    A part that looks like a number, a boolean, an array or a struct may have been of that type, and
+    a key that is personal now may have been stored openly before.
     """
     found = set()
     for key in keys:

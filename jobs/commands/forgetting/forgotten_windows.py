@@ -1,4 +1,4 @@
-"""Makes windows again from the remaining rows of a published day, after others were removed."""
+"""Makes a published day's windows again from its remaining rows, after other rows were removed."""
 
 import dataclasses
 
@@ -33,7 +33,7 @@ def remake_windows(enrichment: Enrichment, day: str) -> None:
 
 
 def _all_input_files(facts: DayFacts) -> tuple[str, ...]:
-    """Those of all batches of a stream, whose last one the record is of; in the order of arrival."""
+    """Return the input files of all batches of a stream; a record has only the last batch."""
     read_by_rows = frozenset().union(*map(sources, facts.files))
     return (
         facts.input_files

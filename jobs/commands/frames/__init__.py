@@ -1,1 +1,1 @@
-"""`tidegate.enrich`: answers beside a frame of Spark, Arrow, pandas or Polars."""
+"""`tidegate.enrich`: puts answers beside the rows of a Spark, Arrow, pandas or Polars frame."""

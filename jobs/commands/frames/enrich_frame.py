@@ -1,4 +1,4 @@
-"""Enriches a frame that somebody holds in a program or a notebook: asks now, and puts the answers beside its rows."""
+"""Enriches a frame in a program or notebook: calls at once, puts answers beside its rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Report = Callable[[dict[str, Any]], None]
 
 DAY = "frame"  # in place of a day, in the names of bills
-NUMBER = "tidegate_row"  # of the rows, in the file of a frame of which no column is read
+NUMBER = "tidegate_row"  # column of row numbers in the file of a frame whose columns are not read
 
 
 def enrich_frame(
@@ -52,13 +52,15 @@ def enrich_frame(
     new_id: Callable[[], uuid.UUID] = uuid.uuid4,
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
 ) -> Any:
-    """Return the frame with the answers of all lookups, and their status and time, as further columns.
+    """Return the frame with the answers of all lookups, their status and their time as further
+    columns.
 
     Args:
-        frame: Of Spark, pandas, Polars or Arrow.
-        enrichment: Its lookups are asked with its ledger, limits and budgets; nothing is published.
+        frame: A frame of Spark, pandas, Polars or Arrow.
+        enrichment: Its lookups are called with its ledger, limits and budgets; nothing is
+            published.
         rules: What may be called.
-        report: Receives the events of a run.
+        report: Receives the events of the run.
         new_id: Makes the id of the run.
         now: Returns the time.
 
@@ -87,7 +89,7 @@ class _Run:
 
     @contextmanager
     def billed(self, tasks: PartitionPlan) -> Iterator[PartitionPlan]:
-        """Keep what the body's tasks have billed, for `tidegate costs`: a frame has no record."""
+        """Record the bills of the body's tasks for `tidegate costs`: a frame has no record."""
         if not tasks.may_call:
             yield tasks
             return
@@ -103,11 +105,11 @@ class _Run:
                 end_run(bill)
 
     def tell(self, event: dict[str, Any]) -> None:
-        """Report an event of progress, with what the run has billed so far."""
+        """Report an event of progress, with the cost of the run so far."""
         self.report(event | {"cost": self._cost()})
 
     def _cost(self) -> str:
-        """As "0.18 USD"; empty where no lookup has a price."""
+        """Return the cost as "0.18 USD"; empty if no lookup has a price."""
         if self.meters is None:
             return ""
         units, total = metered(Path(self.meters.folder)), Decimal(0)
@@ -118,7 +120,7 @@ class _Run:
 
 
 def _of_lookups_only(enrichment: Enrichment) -> Enrichment:
-    """The declaration without what is of a day: its order, its windows, the identity of its rows."""
+    """Return the declaration without its parts about days: order, windows, identity of rows."""
     declared = replace(enrichment.input, row_id=(), rows="all")
     return replace(
         enrichment, input=declared, mode="unordered", key=(), event_time=None, windows=(), expectations=(), summaries=()
@@ -126,15 +128,15 @@ def _of_lookups_only(enrichment: Enrichment) -> Enrichment:
 
 
 def _check(run: _Run) -> None:
-    """Check secrets, services and limits in another thread, because a notebook runs an event loop in this one."""
+    """Check secrets, services and limits in a thread, as a notebook's has an event loop."""
     with ThreadPoolExecutor(1) as pool:
         for step in steps(run.enrichment, None, None):
             pool.submit(step).result()
 
 
-# -- without Spark -----------------------------------------------------------------------------------------------------
+# -- without Spark ---------------------------------------------------------------------------------
 def _answers(columns: pa.Table, rows: int, run: _Run) -> pa.Table:
-    """The answers for the rows of a table, in its order."""
+    """Return the answers for the rows of a table, in its order."""
     from jobs.run.plan.planner import RunOfDay, plan_day
 
     if not columns.num_columns:
@@ -155,9 +157,9 @@ def _answers(columns: pa.Table, rows: int, run: _Run) -> pa.Table:
     return found.sort_by(SOURCE_ROW).drop_columns([SOURCE_ROW])
 
 
-# -- by Spark ----------------------------------------------------------------------------------------------------------
+# -- by Spark --------------------------------------------------------------------------------------
 def _by_spark(frame: DataFrame, run: _Run) -> DataFrame:
-    """The frame over files that the tasks have written, so that no later use of it asks again."""
+    """Return the frame over files that the tasks wrote, so that no later use of it calls again."""
     from jobs.run.plan.planner import plan_tasks
     from jobs.run.rows.keyed_rows import written_schema
 
@@ -165,7 +167,7 @@ def _by_spark(frame: DataFrame, run: _Run) -> DataFrame:
     check_frame(run.enrichment, columns)
     named = replace(
         run.enrichment, input=replace(run.enrichment.input, row_id=columns[:1])
-    )  # else only files have rows
+    )  # otherwise only rows of files have an identity
     engine = SparkEngine(spark)
     with RunProgress(engine.coordinator, 0, run.tell) as progress:
         rows, tasks = plan_tasks(frame, named, run_id=run.id, options=run.rules, progress=progress.number)
@@ -175,7 +177,7 @@ def _by_spark(frame: DataFrame, run: _Run) -> DataFrame:
     return written.select(*(f"`{name}`" for name in (*columns, *_added(named))))
 
 
-# -- both --------------------------------------------------------------------------------------------------------------
+# -- both ------------------------------------------------------------------------------------------
 def _added(enrichment: Enrichment) -> list[str]:
     return [column for lookup in enrichment.lookups for column in written_columns(lookup)]
 
@@ -190,7 +192,7 @@ def _ask(
     day: InputDay | None = None,
     here: bool = False,
 ) -> tuple[str, ...]:
-    """Ask what the ledger does not know. Returns the files that the tasks wrote."""
+    """Call for what the ledger does not have. Returns the files that the tasks wrote."""
     from jobs.run.enrich import write_out
     from jobs.run.keys.ledger_session import prepare_ledger
 

@@ -1,4 +1,4 @@
-"""The kinds of frames that `enrich` takes without Spark: reads their columns as Arrow, and puts answers beside them."""
+"""The frames that `enrich` takes without Spark: reads columns, and puts answers beside them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jobs.errors import DeclarationError
 from jobs.wording import listed
 
 TAKES = "enrich takes a DataFrame of Spark, pandas or Polars, or a Table or RecordBatch of Arrow"
-CURES = {  # by the end of a type's name
+CURES = {  # by the suffix of a type's name
     "LazyFrame": "Call collect() on it.",
     "RecordBatchReader": "Call read_all() on it.",
     "Dataset": "Call to_table() on it.",
@@ -39,10 +39,10 @@ class FrameKind:
 
 
 def kind_of(frame: Any) -> FrameKind:
-    """Find the kind of a frame.
+    """Return the kind of a frame.
 
     Raises:
-        DeclarationError: `enrich` does not take it; the message has the cure.
+        DeclarationError: `enrich` does not take the frame; the message has the cure.
     """
     for kind in type(frame).__mro__:
         known = KINDS.get((kind.__module__.partition(".")[0], kind.__name__))
@@ -54,13 +54,13 @@ def kind_of(frame: Any) -> FrameKind:
 
 
 def is_spark(frame: Any) -> bool:
-    """Whether it is a DataFrame of Spark, or of Spark Connect."""
+    """Return whether the frame is a DataFrame of Spark or Spark Connect."""
     modules = {kind.__module__ for kind in type(frame).__mro__ if kind.__name__ == "DataFrame"}
     return any(module.startswith("pyspark.sql") for module in modules)
 
 
 def as_input(columns: pa.Table) -> pa.Table:
-    """The columns in types that a file of an input can have.
+    """Return the columns in types that a file of an input can have.
 
     Raises:
         DeclarationError: A time has a part below a microsecond.
@@ -84,7 +84,7 @@ def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-# -- Arrow -------------------------------------------------------------------------------------------------------------
+# -- Arrow -----------------------------------------------------------------------------------------
 def _with_arrays(table: pa.Table, answers: pa.Table) -> pa.Table:
     for field, column in zip(answers.schema, answers.columns, strict=True):
         table = table.append_column(field, column)
@@ -97,7 +97,7 @@ def _with_arrays_of_batch(batch: pa.RecordBatch, answers: pa.Table) -> pa.Record
     return pa.RecordBatch.from_arrays([*batch.columns, *arrays], schema=schema)
 
 
-# -- pandas ------------------------------------------------------------------------------------------------------------
+# -- pandas ----------------------------------------------------------------------------------------
 def _read_pandas(frame: Any, names: Sequence[str]) -> pa.Table:
     try:
         return pa.Table.from_pandas(frame[list(names)], preserve_index=False)
@@ -109,12 +109,12 @@ def _read_pandas(frame: Any, names: Sequence[str]) -> pa.Table:
 
 
 def _with_series(frame: Any, answers: pa.Table) -> Any:
-    import pandas as pd  # type: ignore[import-untyped]  # pandas has no types of its own
+    import pandas as pd  # type: ignore[import-untyped]  # pandas ships no types
 
     nullable = {
         pa.int8(): pd.Int8Dtype(), pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype(),
         pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype(),
-    }  # fmt: skip  # else whole numbers beside a null become floats, which lose digits
+    }  # fmt: skip  # otherwise whole numbers beside a null become floats, which lose digits
     found = answers.to_pandas(types_mapper=nullable.get, date_as_object=True)
     enriched = frame.copy(deep=False)
     for name in answers.column_names:
@@ -122,7 +122,7 @@ def _with_series(frame: Any, answers: pa.Table) -> Any:
     return enriched
 
 
-# -- Polars ------------------------------------------------------------------------------------------------------------
+# -- Polars ----------------------------------------------------------------------------------------
 def _with_polars(frame: Any, answers: pa.Table) -> Any:
     from polars import DataFrame
 

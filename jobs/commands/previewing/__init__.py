@@ -1,1 +1,1 @@
-"""What `tidegate try` shows."""
+"""Makes and formats the preview of `tidegate try`."""

@@ -1,4 +1,4 @@
-"""Runs the first rows of a day through one lookup with a job's operators: real calls, no ledger."""
+"""Runs the first rows of a day through a lookup with a job's operators: real calls, no ledger."""
 
 from __future__ import annotations
 
@@ -26,9 +26,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PreviewRow:
-    """The result of one row. exchanges: of all attempts; None for a shared call. latency_ms: of the last attempt."""
+    """The result of a row.
 
-    number: int  # from 1
+    Attributes:
+        number: Its number, from 1.
+        keys: Its key by name.
+        exchanges: Requests and responses of all attempts; None for a shared call.
+        status: Its outcome.
+        answer: The answer's columns.
+        error: The reason of a failure.
+        attempts: The number of attempts.
+        latency_ms: The latency of the last attempt.
+    """
+
+    number: int
     keys: dict[str, Any]
     exchanges: tuple[Exchange, ...] | None
     status: str
@@ -52,7 +63,7 @@ def first_rows(day: InputDay, count: int) -> pa.Table:
 
 
 def _fitted(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """The rows with these columns; a column that the file lacks is null, as in Spark."""
+    """Return the rows with these columns; a column that the file lacks is null, as in Spark."""
     places = {name.lower(): place for place, name in enumerate(batch.schema.names)}
     columns = []
     for field in wanted:
@@ -63,7 +74,8 @@ def _fitted(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
 
 
 def preview_rows(lookup: Lookup, keys: Sequence[pa.Array]) -> Iterator[PreviewRow]:
-    """Call for each row, within the declared limits and retries; yields results in order as they finish.
+    """Call for each row, within the declared limits and retries; yield results in order as they
+    finish.
 
     Leaving early cancels the running calls. Raises RunStopped and RowFailed like a job.
     """

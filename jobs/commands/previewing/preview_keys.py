@@ -1,4 +1,4 @@
-"""Keys of sampled rows: evaluated by Arrow, and by a local Spark where Arrow cannot."""
+"""Evaluates the keys of sampled rows by Arrow, or by a local Spark if Arrow cannot."""
 
 from __future__ import annotations
 
@@ -32,9 +32,17 @@ def evaluate_keys(
     *,
     show_personal: bool = False,
 ) -> list[list[pa.Array]]:
-    """Evaluate the keys of rows, with the types of a run: an array per part of the key, for each chosen lookup.
+    """Evaluate the keys of rows, with the types of a run.
 
-    tell: called with one line before a local Spark starts. show_personal: an error may contain personal values.
+    Args:
+        enrichment: The enrichment.
+        chosen: The lookups.
+        rows: The rows.
+        tell: Called with a line before a local Spark starts.
+        show_personal: Whether an error may contain personal values.
+
+    Returns:
+        An array per part of the key, for each chosen lookup.
 
     Raises:
         DeclarationError: Spark rejects an expression.

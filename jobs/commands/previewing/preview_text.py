@@ -1,4 +1,4 @@
-"""The text of previewed rows: request and answer side by side."""
+"""Formats previewed rows: request and answer side by side."""
 
 import textwrap
 from collections import Counter
@@ -10,7 +10,7 @@ from jobs.commands.previewing.preview import PreviewRow
 from jobs.declare.lookup import Lookup
 from jobs.wording import counted, one_line
 
-LONGEST = 600  # displayed characters of a request or an answer
+LONGEST = 600  # shown characters of a request or an answer
 
 
 def heading(lookup: str, service: str, address: str, rows: int, day: str) -> str:
@@ -19,7 +19,14 @@ def heading(lookup: str, service: str, address: str, rows: int, day: str) -> str
 
 
 def reported(row: PreviewRow, width: int, *, together: bool = False, hidden: bool = False) -> Iterator[str]:
-    """The lines of one row. together: requests have keys of several rows. hidden: show nothing that has the keys."""
+    """Yield the lines of a row.
+
+    Args:
+        row: The row.
+        width: Characters of a line.
+        together: Whether requests have keys of several rows.
+        hidden: Whether everything with the keys is hidden.
+    """
     keys = "  ".join(f"{name}={'***' if hidden else shown(value)}" for name, value in row.keys.items())
     latency = "" if row.latency_ms is None else f"  {row.latency_ms:,.0f} ms"
     attempts = f"  {counted(row.attempts, 'attempt')}" if row.attempts else ""
@@ -39,7 +46,7 @@ def reported(row: PreviewRow, width: int, *, together: bool = False, hidden: boo
 
 
 def mask(lookup: Lookup) -> Callable[[str], str]:
-    """A function that masks the service's secrets and token in a line, because an answer may repeat one."""
+    """Return a function that masks the service's secrets, which an answer may repeat."""
     masked: Callable[[str], str] = str if lookup.http_service is None else getattr(client_for(lookup, 1), "masked", str)
     return masked
 

@@ -1,4 +1,4 @@
-"""The enrichment, run as every night on the sample's day: in a folder of its own, with a real service and Spark."""
+"""Runs the enrichment on the sample's day in a temporary folder, with a real service."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 
 
 def tidegate(folder: Path, *arguments: str, url: str) -> str:
-    """What a command prints."""
+    """Return what a command prints."""
     variables = os.environ | {"CREDIT_URL": url, "PYTHONPATH": str(PROJECT)}
     command = [sys.executable, "-m", "tidegate", *arguments]
     return subprocess.run(command, cwd=folder, env=variables, check=False, stdout=subprocess.PIPE, text=True).stdout
@@ -30,7 +30,8 @@ class OrdersTest(unittest.TestCase):
             self.assertIn("right", tidegate(folder, "check", url=url))
             self.assertIn("published", tidegate(folder, "run", "orders", "--day", DAY, url=url))
             table = DeltaTable(folder / "data" / "published" / "orders_rated")
-            # not by to_pyarrow_table, after which a program that ends at once may abort (apache/arrow#34314)
+            # not by to_pyarrow_table, after which a program that ends at once may abort
+            # (apache/arrow#34314)
             rows = pa.table(QueryBuilder().register("o", table).execute("SELECT * FROM o").read_all()).to_pylist()
         self.assertEqual(len(rows), 200)
         for row in rows:
