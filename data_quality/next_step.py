@@ -6,7 +6,12 @@ from jobs.schema import DayRecord, DeclaredFacts
 
 
 def cure(record: DayRecord, declared: DeclaredFacts) -> Cure:
-    """Returns the cure of a held-back day. declared: the current declaration."""
+    """Returns the cure of a held-back day.
+
+    Args:
+        record: The run of the day.
+        declared: The current declaration.
+    """
     red = {verdict.check for verdict in record.verdicts if verdict.holds_back}
     cures = {spec.cure for spec in catalogue.checks(declared) if spec.name in red}
     if declared.ledger is None:

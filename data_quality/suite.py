@@ -80,7 +80,16 @@ class ExpectPromiseToHold(BatchExpectation):  # type: ignore[misc]  # as above
 def validate(
     specs: Sequence[CheckSpec], judge: Judge, frame: DataFrame | None
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Validates a day. frame: its rows, for the user's expectations; None without expectations."""
+    """Validates a day.
+
+    Args:
+        specs: The checks.
+        judge: Returns the findings of Tidegate's checks.
+        frame: The day's rows, for the user's expectations; None without expectations.
+
+    Returns:
+        Results by check name, and the reasons of checks that Great Expectations refuses.
+    """
     number = uuid.uuid4().hex
     expectations, refused = [], {}
     for spec in specs:

@@ -21,11 +21,15 @@ class DayStage:
 
 @dataclass(frozen=True)
 class DayOutcome:
-    """The result of a run of a day. record is None when the day was not written.
+    """The result of a run of a day.
 
-    crashed: the program was killed or broke off, so that another try may succeed. no_input: the day
-    has no input file, which need not be an error. progress: its last progress event. summaries:
-    number of rows of each summary that was made. unmade: summary and why it is not made.
+    Attributes:
+        record: None when the day was not written.
+        crashed: The program was killed or broke off, so that another try may succeed.
+        no_input: The day has no input file, which need not be an error.
+        progress: Its last progress event.
+        summaries: Number of rows of each summary that was made.
+        unmade: Summary and why it is not made.
     """
 
     day: str

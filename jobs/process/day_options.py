@@ -10,9 +10,13 @@ Accept = Callable[[DayRecord], str]  # why the day must not be published; empty 
 
 @dataclass(frozen=True)
 class DayOptions:
-    """Options of a run of days. program: further options of the Spark program. accept: a demand on
-    a written day beyond its checks. until_red: whether the first day that is not published is the
-    last. summaries: whether they are made.
+    """Options of a run of days.
+
+    Attributes:
+        program: Further options of the Spark program.
+        accept: A demand on a written day beyond its checks.
+        until_red: Whether the first day that is not published is the last.
+        summaries: Whether they are made.
     """
 
     program: Sequence[str] = ()

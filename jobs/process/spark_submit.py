@@ -56,13 +56,19 @@ class ProgramResult:
 
 @dataclass(frozen=True, kw_only=True)
 class SparkSubmit:
-    """How `jobs/run/enrich_day.py` or another program is started. Whatever ends the process that
-    started it also ends Spark.
+    """How `jobs/run/enrich_day.py` or another program is started.
 
-    master, conf: as spark-submit takes them, or a server of Spark Connect, sc://host:15002, which
-    has its configuration; java_options: for the driver. forks: this process runs nothing else, so
-    that the local engine may be a fork of it. environment: of the program, added to ours. grace: s
-    between SIGTERM and SIGKILL.
+    Whatever ends the process that started it also ends Spark.
+
+    Attributes:
+        master: As spark-submit takes it, or a server of Spark Connect, sc://host:15002, which has
+            its configuration.
+        conf: As spark-submit takes it.
+        java_options: For the driver.
+        environment: Of the program, added to ours.
+        grace: s between SIGTERM and SIGKILL.
+        engine: Of the run.
+        forks: This process runs nothing else, so that the local engine may be a fork of it.
     """
 
     master: str = "local[2]"
@@ -86,8 +92,14 @@ class SparkSubmit:
     ) -> Iterator[WaitForEnd]:
         """Starts the program for these days, as `program_started` does.
 
-        options: further options of it, such as --checks. leases: of the days; Spark holds them too,
-        so that no lease is free before Spark has ended.
+        Args:
+            reference: module:name of the enrichment.
+            days: The days.
+            run_id: Names the run.
+            log: Gets the output.
+            options: Further options of the program, such as --checks.
+            leases: Of the days; Spark holds them too, so that no lease is free before Spark has
+                ended.
         """
         arguments = ["--enrichment", reference, "--day", *days, "--run-id", run_id, *options]
         if self.forks and self.engine == LOCAL and can_fork():
@@ -145,7 +157,7 @@ class SparkSubmit:
         return code
 
     def for_short_run(self) -> SparkSubmit:
-        """Returns the same with Java's options for few rows, on this machine and by default."""
+        """Returns the same with Java's options for few rows, if local and without other options."""
         is_chosen = self.java_options or any(os.environ.get(name) for name in JAVA_VARIABLES)
         is_for_us = local_master.is_local(self.master) and not is_chosen
         return replace(self, java_options=SHORT_RUN) if is_for_us else self

@@ -128,7 +128,10 @@ def with_log(reason: str) -> str:
 
 
 def _wait_for_decision(enrichment: str, day: str, run_id: str, sleep: Callable[[float], None] = time.sleep) -> str:
-    """Waits until the parent has decided about the day, as later checks compare with it."""
+    """Waits until the parent process has decided about the day; returns the day's state.
+
+    Later checks compare with the decided day.
+    """
     while (record := run_records.of_run(enrichment, day, run_id)) is not None and record.state == "written":
         sleep(LOOK_EVERY)  # the end of the starter ends this program too: jobs/process/process_guard.py
     return "" if record is None else record.state

@@ -40,7 +40,12 @@ FOR_EVER = "36500d"
 
 @dataclass(frozen=True)
 class Trigger:
-    """When batches begin. every: s; None: until nothing is new. most_files: per batch."""
+    """When batches begin.
+
+    Attributes:
+        every: Seconds between two batches; None: at once, until nothing is new.
+        most_files: In a batch; None: all.
+    """
 
     every: float | None = None
     most_files: int | None = None

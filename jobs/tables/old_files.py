@@ -34,7 +34,12 @@ RETENTION = timedelta(days=7)
 
 @dataclass(frozen=True)
 class Removed:
-    """old: files that a later commit replaced. runs: folders of runs that were never published."""
+    """The removed files.
+
+    Attributes:
+        old: Files that a later commit replaced.
+        runs: Folders of runs that were never published.
+    """
 
     old: int = 0
     runs: int = 0

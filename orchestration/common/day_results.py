@@ -54,7 +54,14 @@ def describe_result(enrichment: str, outcome: DayOutcome) -> dict[str, Any]:
 
 
 def result(enrichment: str, day: str | None, state: str, reason: str) -> dict[str, Any]:
-    """Returns a result without a run. day: None if it is unknown."""
+    """Returns a result without a run.
+
+    Args:
+        enrichment: Its name.
+        day: The day; None if it is unknown.
+        state: The state of the day.
+        reason: A sentence.
+    """
     return {"format": FORMAT, "enrichment": enrichment, "day": day, "state": state, "reason": reason}
 
 

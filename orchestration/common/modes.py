@@ -9,7 +9,14 @@ TAG = "tidegate/mode"  # tag of a run; without it the mode is nightly
 
 @dataclass(frozen=True)
 class Mode:
-    """A mode of a run. options: of the Spark program. verb: in the run's first words."""
+    """A mode of a run.
+
+    Attributes:
+        name: The value of the tag.
+        options: Of the Spark program.
+        verb: In the run's first words.
+        description: For people.
+    """
 
     name: str
     options: tuple[str, ...]

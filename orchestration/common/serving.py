@@ -20,10 +20,18 @@ def serve_together(
     grace: float,
     greeting: str = "",
 ) -> int:
-    """Runs the commands under guards until any ends or Ctrl-C; stops all. Returns an exit status.
+    """Runs the commands under guards until any of them ends or Ctrl-C, then stops all.
 
-    ports: by the variable that sets each port; nothing is started if a port is in use. called: the
-    user's command, such as `make ui`. grace: s between SIGTERM and SIGKILL.
+    Args:
+        commands: The commands.
+        environment: Variables added to ours.
+        ports: By the variable that sets each; nothing is started if a port is in use.
+        called: The user's command, such as `make ui`.
+        grace: s between SIGTERM and SIGKILL.
+        greeting: Printed at the start.
+
+    Returns:
+        The exit status.
     """
     for variable, number in ports.items():
         if is_taken(int(number)):

@@ -15,10 +15,15 @@ SPARK = "tidegate_spark"  # name of the resource; a project may have a `spark` a
 class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
     """How `jobs/run/enrich_day.py` is started: with spark-submit, in a new session under a guard.
 
-    master, conf: as spark-submit takes them; java_options: for the driver; environment: for driver
-    and executors, added to ours. checks: the hook that judges the written files, module:function.
-    grace: s between SIGTERM and SIGKILL. tell_every: s between two observations of a running day.
-    wait: s, for other runs of the days that are ending.
+    Attributes:
+        master: As spark-submit takes it.
+        conf: Likewise.
+        java_options: For the driver.
+        checks: The hook that judges the written files, module:function.
+        environment: For driver and executors, added to ours.
+        grace: s between SIGTERM and SIGKILL.
+        tell_every: s between two observations of a running day.
+        wait: How long to wait for other runs of the days that are ending, in s.
     """
 
     master: str = "local[2]"

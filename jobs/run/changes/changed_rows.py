@@ -36,7 +36,11 @@ Clock = Callable[[], int]  # µs since the epoch
 class ChangedRows:
     """The rows of a table without days that a run enriches.
 
-    compared: the facts of its files. stay: the published files, each with its rows that stay.
+    Attributes:
+        input_day: The rows.
+        changes: Numbers of new, changed, expired, gone and kept rows.
+        compared: The facts of the input's files when they were compared.
+        stay: The published files, each with its rows that stay.
     """
 
     input_day: InputDay

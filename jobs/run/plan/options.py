@@ -15,12 +15,15 @@ from jobs.storage.urls import is_url
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """The options of a run.
+    """The options of a run about calls and stored answers.
 
-    max_calls: attempts over all lookups, after which the run stops and can continue later; None for
-    no cap. max_cost: a cap on their cost, such as "5 USD". may_call: without it nothing is called,
-    and a key that the ledger does not know leaves as not_asked. ignore_ttl: an answer is used
-    whatever its age, an error never (replay, remap).
+    Attributes:
+        max_calls: Attempts over all lookups, after which the run stops and can continue later; None
+            for no cap.
+        max_cost: A cap on their cost, such as "5 USD".
+        may_call: Without it nothing is called, and a key that the ledger does not know leaves as
+            not_asked.
+        ignore_ttl: Use an answer whatever its age, but never an error (replay, remap).
     """
 
     max_calls: int | None = None

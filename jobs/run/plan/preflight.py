@@ -73,7 +73,13 @@ def check_input(enrichment: Enrichment, input_day: InputDay, day: str, published
 
 
 def run_folder(enrichment: Enrichment, run_id: str, *, on_store: bool = False) -> str:
-    """Returns a run's folder, outside the days' folders. on_store: on the table's store."""
+    """Returns the folder of a run's files, outside the days' folders.
+
+    Args:
+        enrichment: The declaration.
+        run_id: Names the folder.
+        on_store: Whether the folder is on the store that holds the table.
+    """
     return absolute(below(work_place(enrichment.output.path, on_store=on_store), RUNS, run_id))
 
 
@@ -91,11 +97,15 @@ def steps(
     engine: str | None = None,
     published: "Published | None" = None,
 ) -> Iterator[Callable[[], object]]:
-    """Yields the checks besides those of input files; each raises DeclarationError or RunStopped.
+    """Yields the checks besides those of the input files, in order; each raises DeclarationError or
+    RunStopped.
 
-    input_day: None if the input cannot be read: checks that need it are left out. engine: that of
-    the run; by default the engine that the environment chooses. published: opens the published
-    table, if the caller uses it too.
+    Args:
+        enrichment: The declaration.
+        input_day: None if the input cannot be read: checks that need it are left out.
+        day: The day.
+        engine: That of the run; by default the engine that the environment chooses.
+        published: Opens the published table, if the caller uses it too.
     """
     # they import deltalake, which definitions load without
     from jobs.tables.delta.type_check import check_types

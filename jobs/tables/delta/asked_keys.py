@@ -28,8 +28,10 @@ ROWS_AT_ONCE = 1 << 16
 class KeysOf:
     """Keys of a lookup.
 
-    texts: in the ledger's form, hashed or not, with their parts in the order of `parts`, which an
-    earlier declaration may not have used.
+    Attributes:
+        lookup: Its name.
+        parts: The parts of a key; an earlier declaration may have used others.
+        texts: The keys in the ledger's form, hashed or not, with their parts in this order.
     """
 
     lookup: str

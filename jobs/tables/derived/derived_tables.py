@@ -44,7 +44,13 @@ def replace_day(target: str, rows: Rows | None, day: str, *, by: list[str]) -> N
 
 
 def made_at(target: str, column: str, day: str) -> dt.datetime | None:
-    """Returns when the table's rows of the day were made, or None. column: that of the day."""
+    """Returns when the table's rows of the day were made; None without rows.
+
+    Args:
+        target: Path of the table.
+        column: The column of the day.
+        day: The day.
+    """
     table = table_at(target)
     files = [] if table is None else facts_by_day(table, column, "modification_time")
     times = [at for of, at in files if of == day]

@@ -110,11 +110,15 @@ def with_bill(figures: DayMetrics, meters: Meters | None, declared: tuple[Lookup
 def with_saved(
     figures: DayMetrics, declared: Sequence[LookupFacts], earlier: Callable[[], Iterable[DayRecord]]
 ) -> DayMetrics:
-    """Returns the figures with what stored answers saved if only an answer shows what it costs.
+    """Returns the figures with what stored answers saved, if only an answer shows what it costs.
+
     Each key then counts the mean cost of an answer in this run, or in the last run that paid for
     any.
 
-    earlier: returns the records of the enrichment, the latest first.
+    Args:
+        figures: The figures of the run.
+        declared: Its lookups.
+        earlier: Returns the records of the enrichment, the latest first.
     """
     lookups = list(figures.lookups)
     for place, (lookup, found) in enumerate(zip(declared, figures.lookups, strict=True)):

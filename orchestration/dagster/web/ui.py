@@ -23,10 +23,17 @@ def serve(
     environment: Mapping[str, str], others: Sequence[list[str]] = (), ports: Mapping[str, str] | None = None
 ) -> int:
     """Runs the report server, `others` and `dagster dev` until any of them ends or Ctrl-C; then
-    ends all. Returns an exit status.
+    ends all.
 
-    ports: those of `others`, by the variable that sets each. Nothing is started while a port is
-    taken: dagster dev would go on without its page.
+    Nothing is started while a port is taken: dagster dev would go on without its page.
+
+    Args:
+        environment: Variables added to ours.
+        others: Further commands.
+        ports: Ports of `others`, by the variable that sets each.
+
+    Returns:
+        The exit status.
     """
     reports = os.environ.get(REPORTS_PORT, "3070")
     port = os.environ.get(UI_PORT, "3000")
