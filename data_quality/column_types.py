@@ -39,7 +39,7 @@ def written_types(declared: DeclaredFacts) -> dict[str, str]:
 
 
 def unified(files: Mapping[str, pa.Schema]) -> tuple[pa.Schema, dict[str, str]]:
-    """Returns all columns of these files, and a sentence for each whose type differs between files.
+    """Returns all columns of these files, and a sentence for each whose type differs by file.
 
     Such a column gets the type of the first file that has it.
     """

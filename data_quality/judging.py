@@ -128,7 +128,7 @@ class Judging:
 
 @contextmanager
 def _side_by_side(day: WrittenDay) -> Iterator[Mapped]:
-    """Yields a `map` with threads; without threads for few rows, for which these take longer."""
+    """Yields a `map` that uses threads; for few rows a plain `map`, because threads take longer."""
     if day.output.rows <= FEW_ROWS:
         yield map
         return

@@ -283,7 +283,7 @@ class RunOutput:
         return output
 
     def _is_text(self, name: str) -> bool:
-        """Whether a column is text in all files, not nested, so that it can be a dictionary."""
+        """Returns whether a column is text in all files, not nested: it can be a dictionary."""
         if name not in self.columns.names or name in self.unlike:
             return False
         kind = self.columns.field(name).type

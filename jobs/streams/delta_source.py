@@ -35,7 +35,7 @@ class DeltaSource:
         self._done = (NONE_BEFORE, NONE_BEFORE)  # the last requested batch, and its last version
 
     def watched(self) -> Watched:
-        """The commits in the table's log."""
+        """Returns the commits in the table's log."""
         self._require_same_table(self._opened())
         return Watched(f"{Path(self._declared.path).absolute()}/{LOG}", NAME)
 

@@ -9,6 +9,6 @@ NO_ALARM = {PUBLISHED, RUNNING, NOT_STARTED, CANCELLED, CRASHED}  # every other 
 
 
 def in_words(state: str, reason: str) -> str:
-    """`Published: ...`, `Not published (held back): ...`."""
+    """Returns text such as `Published: ...` or `Not published (held back): ...`."""
     words = state.capitalize() if state in (RUNNING, PUBLISHED) else f"Not published ({state})"
     return f"{words}: {reason}"

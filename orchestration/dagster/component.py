@@ -76,8 +76,8 @@ class Enrichment(dg.Component):
         return cls(file)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Builds all definitions of the project's enrichments for the first file, because alerts
-        and the like are shared by all.
+        """Builds the definitions of all enrichments for the first file, because they share alerts
+        and jobs.
         """
         files = sorted(_files_below(context.defs_module_path))
         if self._file != files[0]:

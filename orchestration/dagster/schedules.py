@@ -56,8 +56,8 @@ def nightly_schedule(declared: Declared, cron: str, job: Job) -> dg.ScheduleDefi
 
 
 def request_for_yesterday(declared: Declared, now: dt.datetime) -> dg.RunRequest | dg.SkipReason:
-    """Requests the run of the day before `now`, only once however often it is called; returns a
-    reason without such a day.
+    """Requests the run of the day before `now`, once per day; returns a reason if there is no such
+    day.
     """
     day = yesterday(declared.enrichment, now)
     if declared.days.has_partition_key(day):

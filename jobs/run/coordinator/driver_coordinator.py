@@ -285,7 +285,7 @@ class DriverCoordinator:
             self._fail(tasks[0], BudgetExhausted.__name__, frame.spent)
 
     def _fail(self, failed: _Task, error: str, message: str) -> None:
-        """Cancels the stage, because Spark would retry this task while the others call on."""
+        """Cancels the stage, because Spark would retry this task while others still call."""
         frame = failed.frame
         frame.failed = frame.failed or {"error": error, "message": message}
         for task in list(frame.tasks.values()):

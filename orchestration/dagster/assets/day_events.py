@@ -108,7 +108,7 @@ class DayEvents:
         return record.dead_letters > 0 or metadata.is_table(self.declared.dead_letters_table)
 
     def published(self, record: DayRecord, reported: Mapping[str, Any]) -> dict[str, Any]:
-        """The metadata of the day's materialization. reported: its figures."""
+        """Returns the metadata of the day's materialization. reported: its figures."""
         return {
             "state": "published",
             "readers_see": metadata.readers_see(self.declared.facts, self.day),
