@@ -35,8 +35,7 @@ class _Backoff:
 
 
 class Calls:
-    """Runs the user's function for added entries, at most `concurrency` at once, while the gate is
-    open.
+    """Runs the user's function for entries, at most `concurrency` at once, if the gate is open.
 
     A record is undecided from the start of its first call until its outcome is known. The first
     outcome decides; later outcomes are dropped. Undecided records are kept in the order in which

@@ -326,8 +326,7 @@ class _KeyedEntry(_SegmentEntry):
 
 
 class KeyOrderedStreamElementQueue(UnorderedStreamElementQueue):
-    """Between two watermarks, records of the same key leave in input order; other keys may
-    overtake.
+    """Between two watermarks, records of a key leave in input order; other keys may overtake.
 
     Args:
         capacity: Places, at least 1, for records and watermarks until they are emitted.

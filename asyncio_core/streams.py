@@ -22,8 +22,7 @@ def ordered_wait(
     concurrency: int | None = None,
     retry_strategy: RetryStrategy = NO_RETRY,
 ) -> AsyncGenerator[StreamElement, None]:
-    """Yield the results of `function` for `elements`, and their watermarks, in the order of the
-    input.
+    """Yield the results of `function` for `elements`, and watermarks, in input order.
 
     Nothing runs before the first element is requested. At most capacity + 1 elements are held. If
     the source, the function or a time limit fails, the generator yields the results that may leave
@@ -80,8 +79,7 @@ def key_ordered_wait(
     retry_strategy: RetryStrategy = NO_RETRY,
     key: Callable[[Any], Hashable],
 ) -> AsyncGenerator[StreamElement, None]:
-    """Yield the results as records are completed, but those of the same key in the order of the
-    input.
+    """Yield the results as records are completed, in input order for each key.
 
     Args:
         elements: As for ordered_wait, like the other arguments, the result and the errors.

@@ -134,10 +134,9 @@ class AsyncWaitOperator:
             self._closed.set()
 
     async def end_input(self) -> None:
-        """Wait until every accepted element has left. Retries and time limits continue; adds no
-        watermark.
+        """Wait until every accepted element has left. Retries and time limits continue.
 
-        After a cancellation, end_input can be called again; the input stays ended.
+        It adds no watermark. After a cancellation it can be called again; the input stays ended.
 
         Raises:
             Exception: The error that fails the operator.
@@ -200,8 +199,9 @@ class AsyncWaitOperator:
     # -- input
 
     async def process_element(self, element: StreamElement) -> None:
-        """Accept a record or watermark; wait while the queue is full. If cancelled, it was not
-        accepted.
+        """Accept a record or watermark; wait while the queue is full.
+
+        A cancelled call has not accepted the element.
 
         Args:
             element: A StreamRecord or a Watermark.
@@ -241,8 +241,7 @@ class AsyncWaitOperator:
         return entry
 
     def resize(self, *, capacity: int, concurrency: int) -> None:
-        """Set the places in the queue and the number of concurrent calls, higher or lower than
-        before.
+        """Set the places in the queue and the number of concurrent calls.
 
         Lower values cancel no call and drop no element: no call starts until fewer than
         `concurrency` run, and no element is accepted until fewer than `capacity` are in the queue.
@@ -262,8 +261,7 @@ class AsyncWaitOperator:
         self._call_producer()
 
     def yield_slot(self) -> AbstractContextManager[None]:
-        """Release a call's slot while it waits for another call: `with operator.yield_slot(): await
-        ...`.
+        """Release a call's slot during a wait: `with operator.yield_slot(): await ...`.
 
         Inside, the call does not count for `concurrency`, so it blocks no other record; its time
         limit keeps running. After it the call counts again at once and should return: until other
@@ -391,8 +389,7 @@ class AsyncWaitOperator:
         return state if self._waiting is None else [*state, self._waiting]
 
     async def restore_state(self, elements: Iterable[StreamElement]) -> None:
-        """Restore the elements of a snapshot in order, before any new input; wait while the queue
-        is full.
+        """Restore a snapshot's elements in order, before new input; wait while the queue is full.
 
         If cancelled, the remaining elements stay in the operator and its snapshots, and enter
         before the next element.

@@ -56,8 +56,7 @@ class WatermarkGenerator:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkStrategy:
-    """How far the watermark stays behind the highest timestamp, and after how many records it may
-    advance.
+    """How far the watermark is behind the highest timestamp, and when it may advance.
 
     The watermark is the highest timestamp seen - bound - 1, in milliseconds: a record at exactly
     that distance is in time. The watermark only rises. A record is late when its timestamp is at or
@@ -73,8 +72,7 @@ class WatermarkStrategy:
 
     @classmethod
     def for_bounded_out_of_orderness(cls, seconds: float, *, every: int = 1) -> "WatermarkStrategy":
-        """Make a strategy for records at most `seconds` behind the highest timestamp; others are
-        late.
+        """Make a strategy in which records over `seconds` behind the maximum are late.
 
         Args:
             seconds: The bound, 0 or more.

@@ -18,8 +18,7 @@ WIDTH = 24  # of the bar
 
 
 def enrich(frame: Frame, enrichment: Enrichment, *, max_calls: int | None = None, max_cost: str | None = None) -> Frame:
-    """Call the lookups of an enrichment for the rows of a frame, and return it with the answers as
-    columns.
+    """Call an enrichment's lookups for a frame's rows, and return it with further columns.
 
     It makes all calls before it returns, for each key once, with the ledger, limits and budgets of
     the declaration; nothing is published. It does not call for answers in the ledger, also when it

@@ -1,5 +1,4 @@
-"""Counts on disk what services bill to a task, before each request leaves, so a kill loses no
-count.
+"""Counts on disk what services bill to a task, before each request leaves.
 
 Each attempt of a task has a file. It has a line of fixed length for each lookup and day, whose
 count is overwritten. That costs about a microsecond, and a write that has returned survives the

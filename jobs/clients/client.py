@@ -86,8 +86,7 @@ def failed_by_cancel(error: asyncio.CancelledError) -> CallFailed:
 
 
 def failed_by_user(error: BaseException, *, passing: bool) -> CallFailed:
-    """Return the failure for an exception of a user's function. Raises interrupts of the process
-    again.
+    """Return the failure for an exception of a user's function; reraise interrupts.
 
     SystemExit (sys.exit) and other exceptions that asyncio would pass on would end the run because
     of one row.

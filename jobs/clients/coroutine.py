@@ -137,8 +137,7 @@ class Requests:
         """Begin the run of the function."""
 
     async def __aexit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
-        """Wait for requests that the function began and did not await; after its failure, cancel
-        them.
+        """Wait for requests that the function did not await; cancel them after its failure.
 
         Raises:
             CallFailed: A request was never awaited, or failed unnoticed.

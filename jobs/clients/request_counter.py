@@ -1,5 +1,4 @@
-"""Counts requests when they are sent: a request may have many keys, and a key may need many
-requests.
+"""Counts requests when they are sent: requests may have many keys, keys many requests.
 
 A Python worker of Spark runs one task at a time, so the counts since `begin` belong to its task.
 """
@@ -138,7 +137,7 @@ class Request:
         counts.items[day] += self._items
 
     def frees_its_connection(self) -> None:
-        """Note that its connection is free: the next request may use it before this one ends."""
+        """Note that its connection is free, even before its caller ends it."""
         if self._in_flight:
             self._in_flight = False
             self._counts.in_flight -= 1

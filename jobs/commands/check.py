@@ -26,8 +26,7 @@ class Finding(enum.Enum):
 def check_package(
     package: str, day: str | None = None, engine: str | None = None
 ) -> Iterator[tuple[str, str, Finding]]:
-    """Yield for each enrichment its name, a sentence, and the finding. A fault does not stop the
-    others.
+    """Yield each enrichment's name, a sentence, and the finding, also after a fault.
 
     Args:
         package: The package of the declarations.

@@ -22,8 +22,7 @@ class CompactedLookup:
 
 
 def compact(ledgers: Iterable[Kept]) -> list[CompactedLookup]:
-    """Compact each ledger and drop records that no longer affect their key. Safe beside running
-    jobs.
+    """Compact each ledger and drop records without effect. Safe beside running jobs.
 
     Answers beyond their time to live stay, because remap and replay use them. Raises LedgerError.
     """

@@ -24,8 +24,7 @@ class DayLetters:
 
 
 def find_dead_letters(enrichment: Enrichment, day: str) -> DayLetters:
-    """Return the letters of the run that a replay would complete: the held-back or the published
-    run.
+    """Return the letters of the held-back or published run, which a replay would complete.
 
     Raises DeclarationError if the day has no run, or if the files of a held-back run are removed.
     """

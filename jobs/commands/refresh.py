@@ -47,8 +47,7 @@ class Matched:
 
 
 def find(kept: Kept, where: str, *, first: str | None = None, last: str | None = None) -> Matched:
-    """Find stored answers that meet a condition, and the published days that use them. Changes
-    nothing.
+    """Find stored answers that meet a condition, and days that use them; change nothing.
 
     Args:
         kept: The lookup's ledger.

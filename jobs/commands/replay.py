@@ -142,8 +142,7 @@ def _answered(enrichment: Enrichment, run: DayRecord, lookup: Lookup) -> set[str
 
 
 def void_what_failed(enrichment: Enrichment, day: str, letters: pa.Table) -> int:
-    """Expire stored answers that made dead letters: misses, and answers that do not fit the present
-    columns.
+    """Expire stored answers that made dead letters: misses, and answers that do not fit.
 
     Answers of an unrepeatable call stay, and answers that an interrupted replay has paid. Returns
     the number of expired answers.

@@ -22,8 +22,7 @@ class Vacuumed:
 def vacuum(
     enrichment: Enrichment, *, older_than: timedelta = old_files.RETENTION, clock: Callable[[], float] = time.time
 ) -> list[Vacuumed]:
-    """Remove old versions and unpublished runs from every table of the enrichment; safe beside
-    jobs.
+    """Remove old versions and unpublished runs from all tables; safe beside running jobs.
 
     Also marks records as published whose runs readers see, but which a crash left as written.
     """

@@ -16,7 +16,7 @@ ID, ITEMS = "id", "items"  # placeholders whose values Tidegate makes
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Many keys in one request, with an answer for each.
+    """Many keys in a request, with an answer for each.
 
     Attributes:
         max_items: Highest number of keys in a request.
@@ -119,7 +119,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Pages:
-    """An answer in several pages, requested one after the other.
+    """An answer in several pages, requested in sequence.
 
     Attributes:
         next: JSON path, in a page, of the next page's address (absolute or relative) or, with

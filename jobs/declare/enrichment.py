@@ -26,8 +26,7 @@ from jobs.schema import DeclaredFacts, EventTimeFacts, ExpectationFacts, Mode, S
 
 @dataclass(frozen=True)
 class EventTime:
-    """The column with a row's event time; the watermark is its maximum, minus the bound, minus 1
-    ms.
+    """The column with event times; the watermark is the maximum, minus the bound, minus 1 ms.
 
     Attributes:
         column: A timestamp column of the input.

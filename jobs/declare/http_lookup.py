@@ -234,7 +234,7 @@ class HttpLookup(Lookup):
         yield from self.secrets()
 
     def secrets(self) -> Iterator[Env]:
-        """The secrets in the body of a request."""
+        """Yield the secrets in the body of a request."""
         bodies = [self.body] if self.batch is None else [self.batch.body, self.batch.item]
         for body in bodies:
             yield from JsonTemplate("body", body).variables

@@ -11,8 +11,7 @@ from jobs.errors import DeclarationError
 
 @dataclass(frozen=True)
 class Ledger:
-    """Where answers are stored, and when: after `flush_rows` answers or `flush_seconds` s,
-    whichever comes first.
+    """Where answers are stored, and when: after `flush_rows` answers or `flush_seconds` s.
 
     Attributes:
         path: A folder, or any filesystem URL that pyarrow opens (s3://, gs://, hdfs://), without a
@@ -40,8 +39,7 @@ class Ledger:
 
 @dataclass(frozen=True, kw_only=True)
 class Ttl:
-    """How long a stored outcome replaces a call; None for ever, 0 never. Errors are stored only if
-    over 0.
+    """How long a stored outcome replaces a call; None for ever, 0 never (an error is not stored).
 
     Attributes:
         ok: For an answer.

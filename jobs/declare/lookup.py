@@ -206,7 +206,7 @@ class Lookup:
 
     @property
     def service_key(self) -> tuple[str, str]:
-        """The same for lookups of one service, which share its gate and calls in flight."""
+        """Equal for lookups of the same service, which share its gate and calls in flight."""
         return self.kind, self.service_name
 
     @property
@@ -260,8 +260,7 @@ class Lookup:
         return found
 
     def request_facts(self) -> dict[str, Any]:
-        """Return the facts that a raw answer depends on, without secrets; each kind of lookup adds
-        some.
+        """Return the facts that a raw answer depends on, without secrets.
 
         The ledger answers while they are unchanged.
         """

@@ -194,8 +194,7 @@ def number_in(name: str) -> int | None:
 
 
 def complete_generations(folder: LedgerFolder, files: Iterable[str] | None = None) -> Iterator[Generation]:
-    """Yield every generation, newest first; leaves out a missing or torn generation that was
-    replaced.
+    """Yield every generation, newest first, without torn generations that were replaced.
 
     Args:
         folder: The ledger's folder.

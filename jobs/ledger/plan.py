@@ -28,8 +28,7 @@ class LedgerPlan:
 
 @dataclass(frozen=True)
 class CallCap:
-    """What a run may spend on calls, each attempt counted; a task that has spent its part stops the
-    run.
+    """What a run may spend on calls; a task that has spent its part stops the run.
 
     Attributes:
         message: As the user wrote it, for the sentence: "max_calls 500".

@@ -77,8 +77,7 @@ def matches(
 def read_parts(
     folder: LedgerFolder, parts: Sequence[str], schema: pa.Schema = SCHEMA
 ) -> Iterator[tuple[str, pa.Table | None]]:
-    """Yield the parts one by one, read several at a time; None for a torn or foreign part, with a
-    warning.
+    """Yield the parts, several read at a time; None, with a warning, for a foreign part.
 
     Args:
         folder: The ledger's folder.

@@ -99,8 +99,7 @@ class LedgerFolder:
     def write_part(
         self, run_id: str, name: str, answers: Sequence[StoredAnswer] | pa.Table, *, lasting: bool = False
     ) -> str:
-        """Store the answers as a part with a single write. On return they are stored, if locally,
-        by the operating system.
+        """Store the answers as a part; on return, at least the operating system has them.
 
         Args:
             run_id: The run.
@@ -314,8 +313,9 @@ class LedgerFolder:
         return pa.concat_tables(tables)
 
     def read_part(self, part: str, schema: pa.Schema = SCHEMA) -> pa.Table:
-        """Read a part with its checksums verified, or a journal, which is empty once its part is
-        written.
+        """Read a part and verify its checksums, or read a journal.
+
+        A journal is empty once its part is written.
 
         Args:
             part: Its name as in `parts`.
@@ -361,8 +361,8 @@ class LedgerFolder:
         return data
 
     def open(self, name: str) -> pq.ParquetFile:
-        """Open a large file of the ledger, to read it in pieces. Raises ForeignFile,
-        FileNotFoundError, LedgerError.
+        """Open a large file to read it in pieces. Raises ForeignFile, FileNotFoundError,
+        LedgerError.
 
         Its checksums are verified during the read: pass errors of the read to
         `foreign_or_unreadable`.

@@ -85,8 +85,7 @@ class LedgerWriter:
         self._thread.start()
 
     def put(self, key: Key, outcome: StoredOutcome, response: bytes | None, answered_at: int) -> int:
-        """Enqueue an answer, a StoredAnswer with the raw key, from any thread, without waiting for
-        a disk.
+        """Enqueue a StoredAnswer with the raw key, from any thread, without waiting for a disk.
 
         Returns:
             A ticket for `wait`.

@@ -1,5 +1,4 @@
-"""Finds how many calls in flight a service bears, by pure decisions on reported latencies and
-failures.
+"""Finds how many calls in flight a service bears, by pure decisions on reported latencies.
 
 A service with spare capacity answers twice the calls as fast; a service without it queues them, and
 its latency grows in proportion. So the limit is multiplied by the least latency over the present

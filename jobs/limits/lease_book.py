@@ -159,8 +159,7 @@ class LeaseBook:
         return max(ends, default=0.0)
 
     def leave(self, owner: str, *, now: float, spent: Mapping[str, int] = NOTHING_KNOWN) -> None:
-        """Remove an owner. Its part of a limit per window stays reserved until the window has
-        passed.
+        """Remove an owner. Its part of a limit per window stays reserved for the window.
 
         Args:
             owner: As in its heartbeats.
@@ -213,8 +212,7 @@ class LeaseBook:
                 entry[1] += spent.get(name, held) - held
 
     def restart(self) -> None:
-        """Handle a restart of the machine and its clock: remove all owners; what was spent for good
-        stays.
+        """Handle a restart of the machine and its clock: keep only what was spent for good.
 
         Nothing is settled after that, because bills may have lost their last writes.
         """

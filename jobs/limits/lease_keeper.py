@@ -1,5 +1,4 @@
-"""The leases of a run at a service: renews them at the store and divides them among the run's
-tasks.
+"""The leases of a run at a service: renews them, and divides them among the run's tasks.
 
 In the store's book, the run is a single owner, whatever its number of tasks. The run has another
 book, whose owners are its tasks and which divides the run's part; without a store, it divides the
@@ -212,8 +211,7 @@ class LeaseKeeper:
         self.on_change()
 
     async def end(self, spent: Mapping[str, int] = NOTHING_KNOWN) -> bool:
-        """Return the run's parts, except what its calls may still use: that is free when the lease
-        ends.
+        """Return the run's parts, except what calls may still use until the lease ends.
 
         Args:
             spent: By budget, what the run spent, if known; otherwise all that it may have spent
@@ -234,8 +232,7 @@ class LeaseKeeper:
         return False
 
     def _note_wait(self, answer: Answer, now: float) -> None:
-        """Note why no call may start while other runs hold all calls in flight, and log it after a
-        while.
+        """Note why no call may start if other runs hold all calls; log it after a while.
 
         Without a message, a wait for a killed run looks like a hang.
         """

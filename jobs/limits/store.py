@@ -17,7 +17,7 @@ class StoreLost(TidegateError):  # noqa: N818  # what happened
 
 
 class BookCorrupt(StoreLost):
-    """The store has a text that is no book, until somebody removes it."""
+    """The stored text is no book; the error lasts until the text is removed."""
 
 
 class SharedFile(BookCorrupt):
@@ -31,8 +31,7 @@ class LimitStore(Protocol):
     """
 
     async def step(self, service: str, decide: Callable[[LeaseBook, float], Found]) -> Found:
-        """Call `decide` with the book of a service and the store's time, and store the changed book
-        atomically.
+        """Call `decide` with a service's book and the store's time; store the book atomically.
 
         After a concurrent change, `decide` is called again with the new book.
         """

@@ -1,5 +1,4 @@
-"""Records what a task uses of a limit in any window of time, or for good. Plain data, without
-waiting.
+"""Records what a task uses of a limit in any window of time, or for good, without waiting.
 
 A call reserves the most that it may use, and settles what it used. The used amount stays in use
 until a window has passed since the latest moment at which the service can have counted it: for a
@@ -73,14 +72,14 @@ class WindowUse:
         return self._reserved + self._used
 
     def next_free(self) -> float | None:
-        """Return when some of it is free again without the end of a call."""
+        """Return when a part is free again without the end of a call."""
         if self._ends:
             return self._ends[0][0]
         return self._sent[0].arrives_by + self.window if self._sent else None
 
     @property
     def is_one_request(self) -> bool:
-        """Whether each call uses a unit of it for a while, its request."""
+        """Whether each call uses a single unit for a while, its request."""
         return self.unit == "request" and self.reserve_per_call == 1 and self._is_one and self.window < math.inf
 
     def wants(self, now: float, calls: int, *, at_least: int = 0) -> int:

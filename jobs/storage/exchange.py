@@ -10,8 +10,7 @@ NOT_HERE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)  # an older kernel, or a 
 
 
 def exchange(new: Path, old: Path) -> None:
-    """Make `new` the folder at `old`, and the previous folder at `old`, if any, the folder at
-    `new`.
+    """Make `new` the folder at `old`, and an existing folder at `old` the folder at `new`.
 
     On a file system that cannot exchange names, such as NFS, `old` is missing for a moment. Raises
     OSError.

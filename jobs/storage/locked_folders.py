@@ -23,7 +23,7 @@ class LockedFolder:
 
     @classmethod
     def make(cls, parent: Path, prefix: str) -> "LockedFolder":
-        """Make a folder in the parent, after removing those of killed processes. Raises OSError."""
+        """Make a folder in the parent; first remove folders of killed processes."""
         with _locked(parent):  # no process sees the folder without its lock
             _remove_unlocked(parent, prefix)
             folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent.resolve()))
@@ -66,7 +66,7 @@ def _temporary() -> LockedFolder:
     parent.mkdir(mode=0o700, exist_ok=True)
     facts = parent.lstat()
     if facts.st_uid != os.getuid() or facts.st_mode & 0o077 or parent.is_symlink():
-        parent = Path(tempfile.mkdtemp(prefix="tidegate-"))  # somebody else took the name
+        parent = Path(tempfile.mkdtemp(prefix="tidegate-"))  # another user took the name
     return LockedFolder.make(parent, "process-")
 
 

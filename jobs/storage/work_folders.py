@@ -21,8 +21,7 @@ def work_place(table: str, *, on_store: bool) -> str:
 
 
 def work_folder(table: str) -> Path:
-    """Return the table's folder; for a table on an object store, a folder in TIDEGATE_WORK or
-    data/work.
+    """Return the table's folder; for a store's table, one in TIDEGATE_WORK or data/work.
 
     Driver and executors share it.
     """

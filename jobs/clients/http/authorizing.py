@@ -177,8 +177,7 @@ _TOKENS: dict[tuple[str, ...], _Token] = {}  # by client, address and scope; onl
 
 
 class TokenHeaders(Authorizer):
-    """OAuth 2 client credentials: a token for all requests of a partition, and of later partitions
-    in this process.
+    """OAuth 2 client credentials: a token for all requests of this process.
 
     Spark runs the tasks of a slot in one process, so a run fetches a token per slot, not per task.
     One request at a time renews the token, in the background before it expires, and once after a

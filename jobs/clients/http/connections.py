@@ -88,7 +88,7 @@ class WatchedConnector(aiohttp.TCPConnector):
 
     # -- called by the connections -----------------------------------------------------------------
     def doubt(self, keys: Sequence[Key]) -> None:
-        """Doubt these answers, and those of connections closed before their last answer."""
+        """Doubt these answers, and answers of connections closed before their last answer."""
         self._has_doubted = True
         for doubted in [keys, *self._unjudged]:
             if doubted:

@@ -217,7 +217,7 @@ class ServiceSession:
             body: JSON.
             misses: Statuses of a miss.
             received: Bytes of this answer's earlier pages.
-            items: The number of its keys, without those of an earlier page.
+            items: The number of its keys, without keys of an earlier page.
             keys: The keys of its answers, unless each answer contains its key.
             headers: Headers of this request only.
 

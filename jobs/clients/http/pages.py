@@ -1,4 +1,4 @@
-"""Requests the pages of an answer one after the other, and joins them."""
+"""Requests the pages of an answer in sequence, and joins them."""
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
@@ -16,8 +16,7 @@ from jobs.declare.values.addresses import is_below, with_parameter
 
 
 class PageReader:
-    """Follows `next` from page to page, only at the service's address, because credentials are sent
-    along.
+    """Follows `next` from page to page, only at the service, because credentials are sent.
 
     All pages are a single attempt: they share a time limit and a size limit, and a failed page
     fails the answer.
@@ -33,7 +32,7 @@ class PageReader:
     async def request(
         self, url: URL, *, keys: Sequence[Key], misses: Collection[int], check: Callable[[Response], None]
     ) -> Response:
-        """Return all pages as one response.
+        """Return all pages as a single response.
 
         Args:
             url: The first page.

@@ -1,5 +1,4 @@
-"""`forget`: removes keys from the ledger, the published tables, the tables beside them, and the
-evidence.
+"""`forget`: removes keys from the ledger, published and other tables, and evidence.
 
 Rows with a forgotten key are deleted from the published days, not only their answers, because a row
 holds the key or its source. The input is not changed: a row that stays there returns when its day

@@ -52,8 +52,7 @@ def enrich_frame(
     new_id: Callable[[], uuid.UUID] = uuid.uuid4,
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
 ) -> Any:
-    """Return the frame with the answers of all lookups, their status and their time as further
-    columns.
+    """Return the frame with all lookups' answers, status and time as further columns.
 
     Args:
         frame: A frame of Spark, pandas, Polars or Arrow.

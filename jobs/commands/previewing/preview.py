@@ -74,8 +74,7 @@ def _fitted(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
 
 
 def preview_rows(lookup: Lookup, keys: Sequence[pa.Array]) -> Iterator[PreviewRow]:
-    """Call for each row, within the declared limits and retries; yield results in order as they
-    finish.
+    """Call for each row within the declared limits; yield results in order.
 
     Leaving early cancels the running calls. Raises RunStopped and RowFailed like a job.
     """

@@ -37,8 +37,7 @@ class AnswerColumn:
 
 
 def cast_all(columns: Sequence[AnswerColumn], values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the values of an answer for Arrow, by column. Raises ValueError with the column's
-    name.
+    """Return an answer's values for Arrow, by column. Raises ValueError with the column.
 
     A value that does not fit is cast in the ledger's form (a UUID as its text, an Enum as its
     value, a set as a list), so that the result does not depend on whether the answer was stored.

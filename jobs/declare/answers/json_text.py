@@ -11,8 +11,7 @@ SMALLEST_EXPONENT = -10_000  # a number closer to 0 could fill the memory when i
 
 
 class ExactNumber(float):
-    """A JSON number that a 64-bit float would round: a float for arithmetic, with its digits as
-    text.
+    """A JSON number that a 64-bit float would round: a float that keeps its digits as text.
 
     Attributes:
         digits: The number as it stands in the JSON text.
@@ -96,7 +95,7 @@ def read_json(text: str, *, ambiguous: bool = False) -> Any:
 
 
 def repeated_member(value: Any, *, apart: Any = None) -> str | None:
-    """Return a sentence about the first Ambiguous outside `apart`; None without one."""
+    """Return a sentence about the first Ambiguous outside `apart`, or None."""
     for inner in _walk(value, apart):
         if isinstance(inner, Ambiguous):
             return _sentence(inner.member)

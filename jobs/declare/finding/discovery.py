@@ -1,4 +1,4 @@
-"""Finds the enrichments in a package's modules; one with several names is listed once."""
+"""Finds the enrichments in a package's modules; lists each once, whatever its names."""
 
 import contextlib
 import importlib

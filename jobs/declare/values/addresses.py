@@ -43,7 +43,7 @@ def is_below(base: str, url: URL) -> bool:
 
 
 def with_parameter(page: URL, parameter: str, value: str) -> URL:
-    """Return the URL with a query parameter at its end, in place of earlier values of it.
+    """Return the URL with a query parameter at its end, replacing earlier values.
 
     The other parameters keep their encoding character by character, because services decode `+` in
     different ways.

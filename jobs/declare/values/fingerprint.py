@@ -21,8 +21,7 @@ def fingerprint(declared: Any) -> str:
 
 
 def fields(declared: Any) -> dict[str, str]:
-    """Return a map from every field, such as `lookups.weather.timeout`, to 8 hex digits of its
-    value.
+    """Return 8 hex digits of each field's value, by field, as `lookups.weather.timeout`.
 
     It names changed fields without storing their values.
     """

@@ -54,8 +54,7 @@ def forget(
     now_us: int | None = None,
     clock: Callable[[], int] = time.time_ns,
 ) -> Forgotten:
-    """Rewrite or delete every file of this folder that holds one of the keys; delete replaced files
-    at once.
+    """Rewrite or delete every file of this folder with one of the keys; delete replaced files.
 
     Do not run it beside jobs of the same lookup: a running job may still write such an answer, or
     stop because its index is gone. A second run reports whether anything was left. A torn part may
