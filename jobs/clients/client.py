@@ -49,7 +49,7 @@ class Requesting(Protocol):
 
 @runtime_checkable
 class Enclosing(Protocol):
-    """A client that can send its requests, if they differ from its calls, through `way`."""
+    """A client that can send its requests through another function."""
 
     def send_by(self, way: Callable[[Send, Sequence[Key]], Awaitable[Sequence[Any]]]) -> bool:
         """Send requests through `way` from now on; return False if each call is a request."""
@@ -67,7 +67,12 @@ class Doubting(Protocol):
 
 
 class CallFailed(Exception):  # noqa: N818  # reads as what happened
-    """An attempt without an answer. passing: the failure is transient, possibly the service's."""
+    """An attempt without an answer.
+
+    Args:
+        reason: What happened.
+        passing: Whether the failure is transient, possibly the service's.
+    """
 
     def __init__(self, reason: str, *, passing: bool) -> None:
         super().__init__(reason)
@@ -97,7 +102,7 @@ def failed_by_user(error: BaseException, *, passing: bool) -> CallFailed:
 
 
 class Unclear(CallFailed):
-    """The service answered, but left this key's fate open: an unrepeatable call counts as made."""
+    """The service answered, but not for this key; an unrepeatable call counts as made."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, passing=False)

@@ -140,7 +140,8 @@ class Requests:
         """Wait for requests that the function did not await; cancel them after its failure.
 
         Raises:
-            CallFailed: A request was never awaited, or failed unnoticed.
+            CallFailed: A request was never awaited.
+            Exception: A request failed unnoticed.
         """
         self._is_over = True
         if not self._under_way:

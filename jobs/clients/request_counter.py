@@ -166,7 +166,11 @@ def counts_of(lookup: str) -> RequestCounts:
 
 
 def begin(meter: BillingMeter | None = None) -> None:
-    """Reset the counts at the start of a task. meter: counts on disk what services bill."""
+    """Reset the counts at the start of a task.
+
+    Args:
+        meter: Counts on disk what services bill.
+    """
     global _meter  # noqa: PLW0603  # of the task, as the counts
     if _meter is not None:
         _meter.close()

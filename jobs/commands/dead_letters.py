@@ -16,7 +16,13 @@ from jobs.tables.records import run_records
 
 @dataclass(frozen=True)
 class DayLetters:
-    """The dead letters of a run of a day, a row each. state: the run's state."""
+    """The dead letters of a run of a day.
+
+    Attributes:
+        run_id: The run.
+        state: The run's state.
+        rows: The letters.
+    """
 
     run_id: str
     state: str

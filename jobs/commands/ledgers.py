@@ -12,7 +12,13 @@ from jobs.ledger.store import LedgerFolder
 
 @dataclass(frozen=True)
 class Kept:
-    """The ledger folder of a lookup. read_by: module:name and enrichment of all that use it."""
+    """The ledger folder of a lookup.
+
+    Attributes:
+        lookup: The lookup.
+        folder: The folder.
+        read_by: module:name and enrichment of all that use it.
+    """
 
     lookup: Lookup
     folder: LedgerFolder

@@ -12,7 +12,7 @@ ROWS_PER_PART = 100_000
 
 
 def mark_expired(folder: LedgerFolder, keys: Sequence[str]) -> int:
-    """Expire all records of these keys, return the number of keys. Raises LedgerError."""
+    """Expire all records of these keys. Returns the number of keys. Raises LedgerError."""
     now, run_id = time.time_ns() // 1000, f"{OF_REFRESH}{uuid.uuid4().hex}"
     for number, start in enumerate(range(0, len(keys), ROWS_PER_PART)):
         marks = [StoredAnswer(key, "expired", None, now, run_id) for key in keys[start : start + ROWS_PER_PART]]

@@ -32,7 +32,7 @@ NOT_ANSWERED = ("not_asked",)
 
 
 def published_days(enrichment: Enrichment, first: str, last: str | None = None) -> list[str]:
-    """Return the published days in this range; `last` defaults to the newest."""
+    """Return the published days from `first` to `last` or the newest; of names only `first`."""
     table = table_at(enrichment.output.path)
     partitions = [] if table is None else table.partitions()
     days = {str(partition[enrichment.input.partition]) for partition in partitions}

@@ -7,7 +7,7 @@ from jobs.errors import DeclarationError
 
 @dataclass(frozen=True, kw_only=True)
 class Adaptive:
-    """Find how many calls in flight a service bears, up to its max_concurrency, and follow changes.
+    """Finds how many calls in flight a service bears, up to its max_concurrency, and follows changes.
 
     Attributes:
         at_least: Calls in flight of a run at its start; a run never has fewer.

@@ -62,9 +62,9 @@ class HttpLookup(Lookup):
             repeated call: its value is the same in every attempt and run for a key and request.
             With it, a lookup with idempotent=False calls again after its answer was lost, and its
             rows are never `unknown`.
-        hedge_after: Seconds without an answer after which a request is sent a second time, while no
-            row waits for a call to start, or "p95" of the latest answers. The first answer counts.
-            Only for a service without prices.
+        hedge_after: Seconds without an answer, or "p95" of the latest answers, after which a request
+            is sent a second time if no row needs its call in flight. The first answer counts. Only
+            for a service without prices.
     """
 
     service: Service

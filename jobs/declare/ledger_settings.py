@@ -39,12 +39,12 @@ class Ledger:
 
 @dataclass(frozen=True, kw_only=True)
 class Ttl:
-    """How long a stored outcome replaces a call; None for ever, 0 never (an error is not stored).
+    """How long a stored outcome replaces a call; None for ever, 0 never.
 
     Attributes:
         ok: For an answer.
         miss: For a miss.
-        error: For an error.
+        error: For an error; 0 stores no errors.
     """
 
     ok: timedelta | None = None

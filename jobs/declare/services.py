@@ -83,7 +83,7 @@ class Cache:
 
 @dataclass(frozen=True, kw_only=True)
 class Outage:
-    """A service is down after `after` failed rows in a row, or if too many attempts fail.
+    """A service is down after `after` consecutive failed rows, or if too many attempts fail.
 
     Then the gate closes: no call starts and record clocks stand still, except for probes every
     `probe_every`. After `wait_at_most` the run stops; it publishes nothing, and can continue later.

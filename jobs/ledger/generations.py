@@ -56,7 +56,11 @@ class CompactedFile:
 
 @dataclass(frozen=True)
 class Generation:
-    """A complete compaction. name: its folder, which begins with its number."""
+    """A complete compaction.
+
+    Attributes:
+        name: Its folder, which begins with its number.
+    """
 
     name: str
     completed_at: int  # µs since the epoch

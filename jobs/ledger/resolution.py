@@ -85,7 +85,7 @@ class Decided:
 
 
 def decide(keys: Ints, table: pa.Table, count: int, *, now_us: int, ttl: Ttl) -> Decided:
-    """Return the effective row of each of `count` keys. `table` has one row per key and outcome."""
+    """Return each key's effective row; `table` has at most one row per key and outcome."""
     times, rows = _by_outcome(keys, table, count, now_us)
     limits = ttl.max_age_us()
     void = times[EXPIRED]

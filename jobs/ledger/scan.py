@@ -38,7 +38,7 @@ class KeySet:
         return place < len(self._ordered) and self._ordered[place] <= largest
 
     def places(self, keys: pa.ChunkedArray, smallest: str | None = None, largest: str | None = None) -> pa.ChunkedArray:
-        """Return each key's index in the wanted keys, or null. The bounds speed it up."""
+        """Return each key's index in the wanted keys, or null; all keys are within the bounds."""
         first = 0 if smallest is None else bisect.bisect_left(self._ordered, smallest)
         last = len(self) if largest is None else bisect.bisect_right(self._ordered, largest)
         places = pc.index_in(keys, self.texts.slice(first, last - first)).cast(pa.int64())

@@ -1,8 +1,8 @@
 """Finds how many calls in flight a service bears, by pure decisions on reported latencies.
 
-A service with spare capacity answers twice the calls as fast; a service without it queues them, and
-its latency grows in proportion. So the limit is multiplied by the least latency over the present
-latency, plus the limit's square root, which keeps a short queue and finds new capacity (the
+A service with spare capacity answers twice the calls just as fast; a service without it queues
+them, and its latency grows in proportion. So the limit is multiplied by the least latency over the
+present latency, plus the limit's square root, which keeps a short queue and finds new capacity (the
 gradient of Netflix' concurrency-limits, on the least latency). A limit at which the service refused
 calls is a ceiling for a while. Times are seconds by the owner's clock.
 """

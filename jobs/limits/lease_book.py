@@ -64,7 +64,8 @@ class Answer:
     closed_for: float = 0.0  # s after which to ask again
     reason: str = ""  # why a run closed the gate
     adapted: bool = False  # the service bears no more calls in flight
-    silent_for: float = 0.0  # s until the lease of a silent owner with lacking parts ends; 0: no such owner
+    # s until the lease of a silent owner ends that holds what this owner lacks; 0: no such owner
+    silent_for: float = 0.0
 
 
 @dataclass

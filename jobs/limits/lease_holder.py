@@ -40,7 +40,12 @@ class LeaseHolder:
         return claims
 
     def take(self, answer: Answer, *, asked_at: float) -> None:
-        """Take the book's answer. asked_at: the owner's time before the heartbeat."""
+        """Take the book's answer.
+
+        Args:
+            answer: The answer.
+            asked_at: The owner's time before the heartbeat.
+        """
         self.shares = dict(answer.shares)
         self.until = asked_at + answer.ttl
         self.gate, self.reason = answer.gate, answer.reason

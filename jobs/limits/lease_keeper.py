@@ -31,7 +31,7 @@ TTL_OF_TASKS = 30.0  # s, time to live of a task's part without a store
 
 @dataclass
 class LeaseKeeper:
-    """The keeper of a service. `run` uses the store's loop; other methods any thread."""
+    """The keeper of a service. `run` uses the store's loop; other threads call the rest."""
 
     declared: ServiceLimits
     owner: str  # unique among all runs
@@ -65,7 +65,7 @@ class LeaseKeeper:
 
     @property
     def ttl(self) -> float:
-        """The run's time to live in s: it outlasts calls that start SLACK after a heartbeat."""
+        """The run's time to live in s: it outlasts calls that start within SLACK of a heartbeat."""
         return self.declared.longest_call + SLACK
 
     def declare(self, declared: ServiceLimits) -> None:

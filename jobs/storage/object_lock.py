@@ -41,7 +41,11 @@ class LockLost(Exception):  # noqa: N818  # what happened
 
 
 class ObjectLock:
-    """A held lock. before: what its previous holder wrote; empty without a previous holder."""
+    """A held lock.
+
+    Attributes:
+        before: What its previous holder wrote; empty without a previous holder.
+    """
 
     def __init__(self, place: str, about: Mapping[str, Any], token: str) -> None:
         self.place = place
@@ -102,7 +106,7 @@ class ObjectLock:
                 raise LockLost(content(objects.read(self.place))) from None
 
     def _is_own(self) -> bool:
-        """Return whether the refused write was ours: the answer to it was lost."""
+        """Return whether the object is ours despite the refusal: an earlier answer was lost."""
         there = objects.read(self.place)
         if there is None or content(there).get("token") != self._about["token"]:
             return False

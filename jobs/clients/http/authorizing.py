@@ -94,7 +94,7 @@ def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
 
 
 def _spellings(secret: str) -> list[str]:
-    """Return the forms in which an error may repeat a secret, longest first, as they nest."""
+    """Return the forms in which an error may repeat a secret, longest first: they overlap."""
     octets = secret.encode()
     texts = {
         secret,

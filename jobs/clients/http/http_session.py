@@ -35,7 +35,11 @@ CODING_ADDS = 1_024  # highest number of bytes by which a coding lengthens a bod
 
 @dataclass(slots=True)
 class Response:
-    """A response that is an answer or a miss. content: the JSON; None for a miss."""
+    """A response that is an answer or a miss.
+
+    Attributes:
+        content: The JSON; None for a miss.
+    """
 
     status: int
     content: Any

@@ -24,7 +24,7 @@ class Transport:
             self.ssl = self._context(service)
 
     def proxy_for(self, url: str) -> URL | None:
-        """Return the declared proxy, else the environment's, minding NO_PROXY and loopback."""
+        """Return the declared or the environment's proxy; None by NO_PROXY or for loopback."""
         if self._proxy is not None:
             return self._proxy
         address = URL(url)

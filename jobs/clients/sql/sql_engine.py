@@ -40,8 +40,8 @@ def engine_for(lookup: SqlLookup, connections: int | None = None, *, is_pooled: 
     Args:
         lookup: The lookup.
         connections: Highest number of connections; None: SQLAlchemy's default.
-        is_pooled: Whether a pooler is in front of PostgreSQL. Each query is then a transaction:
-            only so do its messages reach the same server.
+        is_pooled: Whether a pooler is in front of PostgreSQL. Each query is then a transaction,
+            because only the messages of a transaction reach the same server.
 
     Raises:
         DeclarationError: The address is unusable.
@@ -146,7 +146,7 @@ async def left_at_once(connection: AsyncConnection, ask: Callable[[AsyncConnecti
 
 
 async def dispose(engine: AsyncEngine, clock: Callable[[], float] = time.monotonic) -> None:
-    """Close the pool and wait for aiosqlite's threads, which else print a traceback."""
+    """Close the pool and wait for aiosqlite's threads, which otherwise print a traceback."""
     await engine.dispose()
     last = clock() + 1.0
     while any("_connection_worker_thread" in thread.name for thread in threading.enumerate()):

@@ -127,7 +127,7 @@ def _of_lookups_only(enrichment: Enrichment) -> Enrichment:
 
 
 def _check(run: _Run) -> None:
-    """Check secrets, services and limits in a thread, as a notebook's has an event loop."""
+    """Check secrets, services and limits in a thread, because notebooks run an event loop."""
     with ThreadPoolExecutor(1) as pool:
         for step in steps(run.enrichment, None, None):
             pool.submit(step).result()

@@ -12,7 +12,12 @@ from jobs.errors import DeclarationError, TidegateError
 
 
 class Discovered(NamedTuple):
-    """An enrichment and its place. reference: module:name, for the Spark program."""
+    """An enrichment and its place.
+
+    Attributes:
+        reference: module:name, for the Spark program.
+        enrichment: The enrichment.
+    """
 
     reference: str
     enrichment: Enrichment

@@ -47,7 +47,11 @@ ROWS_IN_MEMORY = 1_000_000
 
 @dataclass(frozen=True)
 class Compacted:
-    """The result of a compaction. given_up: another compaction or `forget` was first; no change."""
+    """The result of a compaction.
+
+    Attributes:
+        given_up: Whether another compaction or `forget` was first, and nothing changed.
+    """
 
     parts_taken_in: int = 0
     files_written: int = 0
