@@ -12,7 +12,7 @@ from data_quality.slow_imports import NOT_FOR_CHECKS, OF_GREAT_EXPECTATIONS, imp
 from data_quality.written_day import Evaluate, Stored, WrittenDay
 from jobs import schema
 from jobs.schema import DayFacts, DayMetrics, Verdict
-from jobs.storage.stored_files import rows_of_files
+from jobs.storage.parquet_files import rows_of_files
 from jobs.storage.urls import is_url
 from jobs.wording import one_line
 

@@ -21,7 +21,7 @@ from data_quality.column_types import STRUCT, spark_name, unified, written_types
 from data_quality.findings import ROWS_OF_EVIDENCE, plain
 from jobs import schema
 from jobs.schema import INPUT_SEQ, PARTITION, DeclaredFacts
-from jobs.storage.stored_files import open_parquet, read_footer
+from jobs.storage.parquet_files import open_parquet, read_footer
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

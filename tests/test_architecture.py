@@ -13,7 +13,7 @@ MAY_IMPORT = {
     "asyncio_core": set(),
     "jobs": {"asyncio_core"},
     "data_quality": {"jobs.schema", "jobs.wording", "jobs.arrow_values"}
-    | {"jobs.storage.stored_files", "jobs.storage.urls"},  # open a file in a folder or on a store
+    | {"jobs.storage.parquet_files", "jobs.storage.urls"},  # open a file in a folder or on a store
     "orchestration": {"jobs", "enrichments", "data_quality"},
     "enrichments": {"tidegate", "jobs"},
     "tidegate": {"asyncio_core", "jobs", "data_quality", "orchestration"},

@@ -33,7 +33,7 @@ from jobs.schema import (
     WindowFacts,
     WrittenWindows,
 )
-from jobs.storage.stored_files import open_parquet
+from jobs.storage.parquet_files import open_parquet
 
 MILLIS = pa.timestamp("ms", "UTC")
 

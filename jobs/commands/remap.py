@@ -15,7 +15,8 @@ from jobs.commands.day_range import day_end
 from jobs.declare.values.calendar import day_begin
 from jobs.errors import DeclarationError
 from jobs.process.day_options import DayOptions
-from jobs.storage.stored_files import is_there, parquet_source
+from jobs.storage.parquet_files import parquet_source
+from jobs.storage.stored_files import is_there
 from jobs.tables.delta.delta_log import table_at
 from jobs.tables.records.published_runs import last_published
 from jobs.wording import counted

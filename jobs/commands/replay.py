@@ -27,7 +27,8 @@ from jobs.process.day_events import DayEvent
 from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline
 from jobs.schema import DayRecord
-from jobs.storage.stored_files import is_there, parquet_source
+from jobs.storage.parquet_files import parquet_source
+from jobs.storage.stored_files import is_there
 from jobs.tables import dead_letters
 from jobs.tables.delta.asked_keys import asked_texts, files_of_days, names_keys
 from jobs.tables.records import run_records

@@ -22,7 +22,7 @@ from jobs.input.staged_files import FOLDER as STAGED
 from jobs.input.staged_files import is_copy, staged, typed_copy
 from jobs.input.table_formats import refuse_table_formats
 from jobs.input.types import SPARK_TYPES, InputColumn, in_both, in_table, needs_types, read_columns, with_types
-from jobs.storage import stored_files
+from jobs.storage import parquet_files, stored_files
 from jobs.storage.urls import absolute, below, is_url
 from jobs.storage.work_folders import work_place
 from jobs.wording import counted, listed
@@ -330,7 +330,7 @@ def _footers(files: Sequence[str]) -> dict[str, pq.FileMetaData]:
 
 def _footer(file: str) -> pq.FileMetaData:
     try:
-        return stored_files.read_footer(file)
+        return parquet_files.read_footer(file)
     except (pa.ArrowInvalid, OSError) as error:
         raise DeclarationError(f"input: {file} is not a readable Parquet file: {error}") from error
 

@@ -17,7 +17,7 @@ from jobs.arrow_values import conform
 from jobs.errors import TidegateError
 from jobs.input.keys.key_values import Values
 from jobs.schema import SOURCE_FILE, SOURCE_ROW
-from jobs.storage.stored_files import open_parquet
+from jobs.storage.parquet_files import open_parquet
 from jobs.storage.urls import is_url
 from jobs.wording import one_line
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from jobs import arrow_values
 from jobs.arrow_values import conform
-from jobs.storage.stored_files import parquet_source
+from jobs.storage.parquet_files import parquet_source
 
 Flags = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]

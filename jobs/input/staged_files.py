@@ -32,7 +32,8 @@ from jobs.input.text.text_faults import TextFault
 from jobs.storage import durable
 from jobs.storage.new_files import Writable, new_file
 from jobs.storage.objects import download, is_found_here
-from jobs.storage.stored_files import StoredFile, error_text, is_there, open_parquet
+from jobs.storage.parquet_files import open_parquet
+from jobs.storage.stored_files import StoredFile, error_text, is_there
 from jobs.storage.urls import below, is_url
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Keeps the small parts that this process read last: each micro-batch reads them again."""
+"""Keeps the small parts that this process read last: a run reads its parts before its calls and in its checks."""
 
 import threading
 from collections import OrderedDict
@@ -16,7 +16,7 @@ File = tuple[str, int, int]  # path, size, time of change: the last two distingu
 
 
 class RecentParts:
-    """Tables of parts on a local disk, at most MOST_BYTES of them. Thread-safe."""
+    """Tables of parts, at most MOST_BYTES of them. Thread-safe."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -26,11 +26,11 @@ class RecentParts:
 
     def find_kept_file(self, folder: LedgerFolder, part: str) -> File | None:
         """Return the file of a part, if it may be kept, else None. Raises FileNotFoundError."""
-        if (
-            part.endswith(JOURNAL) or folder.filesystem.type_name != "local"
-        ):  # a journal grows; on a store a look costs a request
-            return None
         path = f"{folder.path}/{PARTS}/{part}"
+        if folder.place:  # a store has a part whole or not at all, and each has a name of its own
+            return (f"{folder.place} {path}", 0, 0)
+        if part.endswith(JOURNAL) or folder.filesystem.type_name != "local":  # a journal grows; a look costs a request
+            return None
         try:
             info = folder.filesystem.get_file_info(path)
         except (pa.ArrowException, OSError):  # the reader of the part reports the reason
@@ -48,7 +48,7 @@ class RecentParts:
 
     def put(self, file: File, table: pa.Table) -> None:
         with self._lock:
-            if file not in self._tables:
+            if file not in self._tables and table.nbytes <= self._most_bytes // 4:
                 self._tables[file] = table
                 self._bytes += table.nbytes
             while self._bytes > self._most_bytes:

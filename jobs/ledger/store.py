@@ -81,7 +81,7 @@ class LedgerFolder:
         return filesystem, f"{path.rstrip('/')}/{self.lookup}/{self.fingerprint}"
 
     @functools.cached_property
-    def _place(self) -> str:
+    def place(self) -> str:
         """Its URL for `jobs.storage.objects`; empty if only Arrow can open it."""
         if self.storage is not None or "?" in self.root or not objects.is_found_here(self.root):
             return ""
@@ -226,9 +226,9 @@ class LedgerFolder:
 
     def delete(self, *names: str) -> None:
         """Delete files; missing files are no error. Raises LedgerError if the deletion fails."""
-        if self._place and names:
+        if self.place and names:
             with self._deleting(names[0]):
-                objects.delete(self._place, names)
+                objects.delete(self.place, names)
             return
         for name in names:
             with self._deleting(name):
@@ -350,8 +350,8 @@ class LedgerFolder:
             LedgerError: It cannot be read and may exist.
         """
         try:
-            if self._place:
-                return objects.content(below(self._place, name))
+            if self.place:
+                return objects.content(below(self.place, name))
             with self.filesystem.open_input_stream(f"{self.path}/{name}", compression=None) as stream:
                 data: bytes = stream.read()
         except FileNotFoundError:

@@ -15,7 +15,7 @@ from jobs.run.coordinator.run_leases import build_keepers, leased_limits
 from jobs.run.engines.engine import Engine
 from jobs.run.rows.keyed_rows import written_schema
 from jobs.run.rows.local_rows import LocalRows, engine_for
-from jobs.storage.stored_files import open_parquet
+from jobs.storage.parquet_files import open_parquet
 from jobs.task.lookup.answers_in_doubt import without_doubt
 from jobs.task.output_files import TaskFiles, TaskResult
 from jobs.task.plan import PartitionPlan

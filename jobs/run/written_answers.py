@@ -34,7 +34,7 @@ from jobs.run.keys.hits import open_folder, run_of_keys
 from jobs.run.keys.key_texts import TEXT, key_texts
 from jobs.schema import BY_RUN, GONE, NONE, DayFacts
 from jobs.storage.locked_folders import temporary_folder
-from jobs.storage.stored_files import open_parquet, read_footer, read_schema
+from jobs.storage.parquet_files import open_parquet, read_footer, read_schema
 from jobs.storage.urls import is_url
 from jobs.tables.old_files import KEYS
 from jobs.task.rows.ledger_hits import UnreadableAnswer, map_stored_answer
@@ -64,13 +64,19 @@ def stored_answers(
     """
 
     def stored(name: str) -> pa.Table | None:
-        if name not in kept or not any(read_footer(file).num_rows for file in facts.files):
+        if name not in kept or not _has_rows(facts):
             return None
         lookup, plan = kept[name]
         return Written(lookup, plan, facts).stored(scratch / f"{name}.parquet")
 
     with _scratch(facts) as scratch:
         yield stored
+
+
+def _has_rows(facts: DayFacts) -> bool:
+    if facts.written:
+        return any(file.rows for file in facts.written)
+    return any(read_footer(file).num_rows for file in facts.files)
 
 
 @contextmanager

@@ -106,6 +106,24 @@ def content(place: str) -> bytes:
     return found.data
 
 
+def small_content(place: str, largest: int) -> bytes | None:
+    """What is in an object of at most `largest` bytes; None for a larger one, of which nothing is read, and for a name
+    that only pyarrow opens. Raises FileNotFoundError without it, and OSError.
+    """
+    import obstore
+
+    store, name = _opened(place)
+    if not _is_addressable(name):
+        return None
+    with _as_os_errors():
+        try:
+            found = obstore.get(store, name)
+            return bytes(found.bytes()) if found.meta["size"] <= largest else None
+        except FileNotFoundError as error:
+            missing = f"there is no object {place}" if NO_BUCKET not in str(error) else error_text(error)
+    raise FileNotFoundError(missing)
+
+
 def write(place: str, data: bytes) -> Tag:
     """Write the object, replacing any other. Raises OSError."""
     import obstore

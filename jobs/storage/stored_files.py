@@ -10,24 +10,17 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 
 from jobs.storage import durable
 from jobs.storage.urls import is_url
 from jobs.wording import one_line
 
-if TYPE_CHECKING:
-    import pyarrow.dataset as ds
-
 REQUEST = re.compile(r" \(Request ID: .*?\)")  # of a store's error, unique to each
-ROWS_FOR_SPARK = 10_000  # at once
 ANSWER = re.compile(r"<Code>(\w+)</Code>\s*(?:<Message>(.*?)</Message>)?")  # a store's answer in the text of an error
 
 
@@ -106,49 +99,6 @@ def is_there(place: str) -> bool:
         return durable.is_there(Path(place))
     filesystem, path = open_filesystem(place)
     return bool(filesystem.get_file_info(path).type == fs.FileType.File)
-
-
-def parquet_source(place: str) -> str | pa.NativeFile:
-    """Return an object from which pyarrow reads a Parquet file in pieces."""
-    if not is_url(place):
-        return place
-    filesystem, path = open_filesystem(place)
-    return filesystem.open_input_file(path)
-
-
-def open_parquet(place: str, **options: Any) -> pq.ParquetFile:
-    """Open a Parquet file. On a store, columns that are read together take few requests."""
-    return pq.ParquetFile(parquet_source(place), pre_buffer=is_url(place), **options)
-
-
-def rows_of_files(places: Sequence[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function for Spark's mapInArrow that reads these files' rows by numbers in `id`."""
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch["id"].to_pylist():
-                with open_parquet(places[number]) as file:
-                    yield from file.iter_batches(ROWS_FOR_SPARK)
-
-    return read
-
-
-def read_footer(place: str) -> pq.FileMetaData:
-    """Return the footer of a Parquet file."""
-    return pq.read_metadata(parquet_source(place))
-
-
-def read_schema(place: str) -> pa.Schema:
-    """Return the columns of a Parquet file."""
-    return pq.read_schema(parquet_source(place))
-
-
-def parquet_dataset(places: Sequence[str]) -> ds.Dataset:
-    """Return these Parquet files of a folder as a dataset; only the first is opened yet."""
-    import pyarrow.dataset as ds  # loads pandas, which definitions load without
-
-    filesystem = open_filesystem(places[0])[0]
-    return ds.dataset([open_filesystem(place)[1] for place in places], filesystem=filesystem, format="parquet")
 
 
 def files_in(folder: str) -> list[StoredFile]:

@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 from jobs import schema
 from jobs.declare.values.calendar import column_value
 from jobs.schema import DayFacts
-from jobs.storage.stored_files import parquet_dataset
+from jobs.storage.parquet_files import parquet_dataset
 from jobs.tables.delivery import with_rows
 from jobs.tables.delta import by_run
 

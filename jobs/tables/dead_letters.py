@@ -17,7 +17,8 @@ from pyarrow import fs
 from jobs import schema
 from jobs.declare.values.calendar import column_value
 from jobs.schema import DayFacts, LookupFacts
-from jobs.storage.stored_files import open_filesystem, parquet_dataset
+from jobs.storage.parquet_files import parquet_dataset
+from jobs.storage.stored_files import open_filesystem
 from jobs.tables.delivery import with_rows
 from jobs.tables.delta import by_run
 from jobs.tables.delta.asked_keys import asked_texts

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from jobs.schema import DayFacts
 from jobs.storage import objects
-from jobs.storage.stored_files import read_footer
+from jobs.storage.parquet_files import read_footer
 from jobs.storage.urls import below, is_url
 from jobs.storage.work_folders import work_folder
 from jobs.tables.delta.delta_log import to_disk

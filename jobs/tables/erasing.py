@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.schema import DayRecord
-from jobs.storage.stored_files import parquet_source
+from jobs.storage.parquet_files import parquet_source
 from jobs.storage.work_folders import work_folder
 from jobs.tables import publishing
 from jobs.tables.delta.asked_keys import KeysOf, asked

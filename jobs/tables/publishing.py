@@ -20,7 +20,7 @@ from jobs import schema
 from jobs.declare.values.calendar import is_day
 from jobs.errors import PublishConflict
 from jobs.schema import DayFacts, DayRecord
-from jobs.storage.stored_files import read_schema
+from jobs.storage.parquet_files import read_schema
 from jobs.storage.urls import is_url
 from jobs.storage.work_folders import work_folder
 from jobs.tables import audit, dead_letters

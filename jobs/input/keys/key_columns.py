@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.input.keys.key_values import Values, read_by
-from jobs.storage.stored_files import open_parquet
+from jobs.storage.parquet_files import open_parquet
 
 if TYPE_CHECKING:
     from jobs.input.day import InputDay

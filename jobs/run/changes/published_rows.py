@@ -21,7 +21,7 @@ from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.expired_marks import expired_marks
 from jobs.run.keys.key_texts import key_texts
 from jobs.schema import DayRecord
-from jobs.storage.stored_files import parquet_source
+from jobs.storage.parquet_files import parquet_source
 from jobs.tables.delta.asked_keys import ROWS_AT_ONCE, files_of_days
 from jobs.tables.records import run_records
 

@@ -18,14 +18,14 @@ from pyarrow import fs
 from jobs import schema
 from jobs.declare.values.prices import SENT, in_force, price_units
 from jobs.input.keys.arrow_keys import read_key_tuples
-from jobs.ledger.answers import ANSWERS
+from jobs.ledger.answers import ANSWERS, ENCODED
 from jobs.ledger.keys import joined, key_hashes, texts_in
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.scan import read_parts
 from jobs.run.engines.stages import Stage, ThreadStage
 from jobs.run.keys.hits import open_folder, run_of_keys
 from jobs.schema import Billed, DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics
-from jobs.storage.stored_files import open_parquet
+from jobs.storage.parquet_files import open_parquet
 from jobs.task.plan import PartitionPlan
 
 ANSWERED = pa.array(["ok", "miss"])
@@ -251,6 +251,6 @@ def stored_by(ledger: LedgerPlan, files: Sequence[fs.FileInfo]) -> int:
     folder = open_folder(ledger)
     own = tuple(f"{run}/" for run in (ledger.run_id, run_of_keys(ledger.run_id)))
     parts = [part for part in folder.parts_among(files) if part.startswith(own)]
-    tables = (table for _, table in read_parts(folder, parts) if table is not None)
+    tables = (table for _, table in read_parts(folder, parts, ENCODED) if table is not None)
     answers = pa.array(ANSWERS)
-    return sum(pc.sum(pc.is_in(table["outcome"], value_set=answers)).as_py() or 0 for table in tables)
+    return sum(pc.sum(pc.is_in(table["outcome"].cast(pa.string()), value_set=answers)).as_py() or 0 for table in tables)

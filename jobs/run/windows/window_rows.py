@@ -27,8 +27,9 @@ from jobs.run.engines.engine import SparkEngine
 from jobs.run.engines.spark_failures import explain_error
 from jobs.run.engines.stages import Stage
 from jobs.schema import DayFacts, DeclaredFacts, WindowFacts, WrittenFile, WrittenWindows
+from jobs.storage.parquet_files import read_schema, rows_of_files
 from jobs.storage.removal import remove_folder, remove_others
-from jobs.storage.stored_files import files_in, read_schema, rows_of_files
+from jobs.storage.stored_files import files_in
 from jobs.storage.urls import below
 from jobs.tables.publishing import published_columns
 from jobs.task.output_files import TaskFiles

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from jobs import schema
 from jobs.ledger.keys import key_text
-from jobs.storage.stored_files import parquet_source
+from jobs.storage.parquet_files import parquet_source
 from jobs.storage.urls import below
 from jobs.tables.delta.delta_log import table_at
 from jobs.tables.delta.published_files import facts_by_day

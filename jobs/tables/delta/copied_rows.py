@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.storage.stored_files import parquet_source
+from jobs.storage.parquet_files import parquet_source
 from jobs.storage.urls import is_url
 from jobs.tables.delta.asked_keys import ROWS_AT_ONCE
 

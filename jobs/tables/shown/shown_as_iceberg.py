@@ -31,7 +31,8 @@ from pyiceberg.typedef import Record
 from jobs.errors import DeclarationError, TidegateError
 from jobs.input.iceberg import catalog_config
 from jobs.schema import DeclaredFacts
-from jobs.storage.stored_files import error_text, parquet_source
+from jobs.storage.parquet_files import parquet_source
+from jobs.storage.stored_files import error_text
 from jobs.storage.urls import is_url
 from jobs.tables.delta.delta_log import table_at
 from jobs.tables.delta.published_files import Days, PublishedFile, changed_since, state_of

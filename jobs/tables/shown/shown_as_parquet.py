@@ -17,7 +17,7 @@ from jobs.errors import DeclarationError
 from jobs.schema import DeclaredFacts
 from jobs.storage import durable
 from jobs.storage.exchange import exchange
-from jobs.storage.stored_files import parquet_source
+from jobs.storage.parquet_files import parquet_source
 from jobs.tables.delta.delta_log import table_at
 from jobs.tables.delta.published_files import PublishedFile, changed_since, state_of
 from jobs.tables.delta.publishers import storing

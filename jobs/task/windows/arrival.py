@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jobs import schema
-from jobs.storage.stored_files import ROWS_FOR_SPARK, open_parquet
+from jobs.storage.parquet_files import ROWS_FOR_SPARK, open_parquet
 
 Numbers = NDArray[np.int64]
 Millis = NDArray[np.int64]

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.schema import FIRED_LATE, ON_TIME, SOURCE_ROW, WindowFacts
-from jobs.storage.stored_files import open_parquet
+from jobs.storage.parquet_files import open_parquet
 from jobs.task.windows.arrival import PLACE, TIME, WATERMARK, Numbers, name_rows
 
 DROPPED = "__dropped"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from jobs import schema
 from jobs.schema import WindowFacts
 from jobs.storage.new_files import new_file
-from jobs.storage.stored_files import open_parquet
+from jobs.storage.parquet_files import open_parquet
 from jobs.task.windows.arrival import NEVER, ROWS_AT_ONCE, Arrival, ArrivedRows, Numbers, name_rows, read_arrived
 
 Flags = NDArray[np.bool_]

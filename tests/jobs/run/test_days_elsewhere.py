@@ -21,7 +21,7 @@ from jobs.run.engines import engine as engines
 from jobs.run.engines.engine import SparkEngine
 from jobs.run.plan import shared_places
 from jobs.storage import objects
-from jobs.storage.stored_files import open_parquet
+from jobs.storage.parquet_files import open_parquet
 from jobs.tables.derived.window_tables import publish_windows, table_of
 from jobs.tables.old_files import vacuum
 from jobs.tables.publishing import publish

@@ -11,8 +11,8 @@ import pytest
 
 from jobs.storage import objects
 from jobs.storage.new_files import new_file, size_of
+from jobs.storage.parquet_files import open_parquet
 from jobs.storage.removal import remove_folder, remove_others
-from jobs.storage.stored_files import open_parquet
 from jobs.storage.urls import below
 
 ROWS = pa.table({"n": range(1000)})

@@ -13,7 +13,8 @@ from deltalake import DeltaTable
 from jobs.commands.forgetting.forgotten_windows import remake_windows
 from jobs.errors import DeclarationError, TidegateError
 from jobs.run.day import run_day
-from jobs.storage.stored_files import open_filesystem, parquet_source
+from jobs.storage.parquet_files import parquet_source
+from jobs.storage.stored_files import open_filesystem
 from jobs.tables.derived.window_tables import publish_windows
 from jobs.tables.publishing import publish
 from jobs.tables.records.published_runs import last_published
