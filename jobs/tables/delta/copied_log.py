@@ -1,8 +1,8 @@
 """Copies the log of a table on an object store to disk; deltalake reads and commits in the copy.
 
 Whenever deltalake opens a table on a store, it sends two requests for each log entry since the last
-checkpoint. The copy takes a listing, and a request for each entry that is not yet in the work
-folder. deltalake commits in the copy; then the new files are uploaded, and last the log entry,
+checkpoint, and up to 14 for the checkpoint. The copy takes two requests, and one for each of these
+files. deltalake commits in the copy; then the new files are uploaded, and last the log entry,
 which the store accepts only if no entry has its version yet. Delta commits in the same way.
 """
 
@@ -14,12 +14,11 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import quote
 
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from jobs.storage import durable, objects
+from jobs.storage import objects
 from jobs.storage.objects import ListedObject
 from jobs.storage.urls import below
 from jobs.tables.delta.copy_folders import logs_folder, on_disk, own_folder
@@ -44,7 +43,7 @@ class CopiedTable(DeltaTable):
 
     def _copy(self, log: Collection[ListedObject]) -> None:
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            contents = list(pool.map(lambda one: _content(self.place, one), log))
+            contents = list(pool.map(lambda one: objects.content(below(self.place, LOG, one.name)), log))
         with on_disk(logs_folder(self.place)):
             own = own_folder(self.place)
             self.folder = own.path
@@ -53,7 +52,6 @@ class CopiedTable(DeltaTable):
                 file = self.folder / LOG / one.name
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(data)
-        _forget_others(self.place, log)
         super().__init__(self.folder)
 
     def update_incremental(self) -> None:
@@ -86,10 +84,9 @@ class CopiedTable(DeltaTable):
     def _commit(self, entry: Path) -> bool:
         place, data = below(self.place, *self._names(entry)), entry.read_bytes()
         try:
-            tag = objects.create(place, data)
+            objects.create(place, data)
         except objects.Changed:
             return objects.content(place) == data  # the store took the entry, and its answer was lost
-        _keep(self.place, entry.name, tag.get("e_tag", ""), data)
         return True
 
     def _sum_up(self, files: Collection[Path]) -> None:
@@ -173,42 +170,7 @@ def _listed(place: str) -> list[ListedObject]:
 
 def _starts(place: str) -> Iterator[str]:
     """Yields possible starts of a listing of the log, the shortest listing first."""
-    kept = [file.name for file in logs_folder(place).glob("*.checkpoint.parquet@*")]
-    if kept:
-        yield _version(max(kept))
-    elif (last := objects.read(below(place, LOG, LAST_CHECKPOINT))) is not None:
+    if (last := objects.read(below(place, LOG, LAST_CHECKPOINT))) is not None:
         with contextlib.suppress(ValueError, KeyError, TypeError):
             yield f"{json.loads(last.data)['version']:020d}"
     yield ""
-
-
-def _version(name: str) -> str:
-    return name.partition(".")[0]
-
-
-def _kept_name(name: str, etag: str) -> str:
-    return f"{name}@{quote(etag, safe='')}"
-
-
-def _content(place: str, one: ListedObject) -> bytes:
-    with contextlib.suppress(OSError):
-        data = Path(logs_folder(place), _kept_name(one.name, one.etag)).read_bytes()
-        if one.etag and len(data) == one.size:
-            return data
-    data = objects.content(below(place, LOG, one.name))
-    _keep(place, one.name, one.etag, data)
-    return data
-
-
-def _keep(place: str, name: str, etag: str, data: bytes) -> None:
-    with contextlib.suppress(OSError):  # without the file the next opening requests the entry again
-        if etag:
-            durable.write(logs_folder(place) / _kept_name(name, etag), data)
-
-
-def _forget_others(place: str, log: Collection[ListedObject]) -> None:
-    needed = {_kept_name(one.name, one.etag) for one in log}
-    for file in logs_folder(place).glob("*@*"):
-        if file.name not in needed:
-            with contextlib.suppress(OSError):
-                file.unlink()

@@ -17,10 +17,7 @@ COPY = "copy-"  # begins the name of a copy's folder
 
 
 def logs_folder(place: str) -> Path:
-    """Returns the folder with the copies, and with the log files that were read before. Files have
-    their etag in the name, so that a file of an earlier table at this place is not mistaken for a
-    file of this table.
-    """
+    """Returns the folder with the copies."""
     return Path(work_folder(place), "log")
 
 
