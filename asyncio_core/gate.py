@@ -1,4 +1,4 @@
-"""A gate for calls of one or several operators: while closed, no call starts, no clock runs."""
+"""A gate for the calls of operators: while it is closed, no call starts, no clock runs."""
 
 import asyncio
 import math

@@ -14,7 +14,7 @@ def next_turn() -> Generator[None, None, None]:
 
 
 class Worker:
-    """A task that runs calls one after another, and its current attempt."""
+    """A task that runs calls in sequence, and its current attempt."""
 
     __slots__ = ("arrived", "attempts", "cancelled", "decided", "started", "task")
 

@@ -30,7 +30,7 @@ class Client(Protocol):
 
 @runtime_checkable
 class Collecting(Protocol):
-    """A client that collects keys into one request."""
+    """A client that collects keys into a request."""
 
     def has_sent(self, key: Key) -> bool:
         """Return whether a running call of this key is at the service, not waiting for others."""

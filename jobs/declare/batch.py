@@ -21,7 +21,7 @@ class Batch:
     Attributes:
         max_items: Highest number of keys in a request.
         max_wait: Longest time, in seconds, that a key waits for others.
-        item: The JSON of one key: {key} becomes a key's value, {id} a generated id.
+        item: The JSON of a key: {key} becomes a key's value, {id} a generated id.
         body: The JSON of the request; "{items}" becomes the list of items.
         answers: JSON path to the list of answers.
         match: JSON path of the id in an answer: the value of {id}, or, in an item without {id}, its

@@ -24,7 +24,7 @@ class Budget:
         amount: Decimal money, in the currency of the service's prices.
         per: day or month, in UTC; a run counts in the period in which it begins.
         at_most: The most that a call costs, as "0.05 USD": this amount is reserved before each
-            call. By default the price of one request or of a batch's items; required where only the
+            call. By default the price of a request or of a batch's items; required where only the
             answer tells what a call cost.
     """
 

@@ -16,7 +16,7 @@ from jobs.errors import DeclarationError
 
 
 class Row:
-    """The keys of one row as attributes, or row["name"] for a name that is not a valid identifier.
+    """The keys of a row as attributes, or row["name"] for a name that is not a valid identifier.
 
     Args:
         keys: Name of a key -> its value.
@@ -106,7 +106,7 @@ class CoroutineLookup(Lookup):
     Attributes:
         service: The service to call.
         function: The coroutine; @lookup sets it.
-        attempt_timeout: Seconds for one request; by default the row's time limit.
+        attempt_timeout: Seconds for a request; by default the row's time limit.
         throttled_when: Statuses that mean throttling.
         max_answer_bytes: A larger answer is an error.
     """

@@ -40,7 +40,7 @@ class HttpLookup(Lookup):
         body: Any JSON, with {key} in its strings; a string that is only a {key} becomes the key's
             JSON value: a number stays a number. An Env in it is a secret.
         headers: Sent with every request; not for secrets.
-        batch: Many keys in one request; max_concurrency counts requests.
+        batch: Many keys in a request; max_concurrency counts requests.
         pages: An answer in several pages.
         paths: Column -> JSON path (RFC 9535) into the answer, by default `$.<column>`.
         attempt_timeout: Seconds for an attempt with all its pages, by default `timeout`.
@@ -62,9 +62,9 @@ class HttpLookup(Lookup):
             repeated call: its value is the same in every attempt and run for a key and request.
             With it, a lookup with idempotent=False calls again after its answer was lost, and its
             rows are never `unknown`.
-        hedge_after: Seconds without an answer, or "p95" of the latest answers, after which a request
-            is sent a second time if no row needs its call in flight. The first answer counts. Only
-            for a service without prices.
+        hedge_after: Seconds without an answer, or "p95" of the latest answers, after which a
+            request is sent a second time if no row needs its call in flight. The first answer
+            counts. Only for a service without prices.
     """
 
     service: Service

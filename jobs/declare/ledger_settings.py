@@ -16,7 +16,7 @@ class Ledger:
     Attributes:
         path: A folder, or any filesystem URL that pyarrow opens (s3://, gs://, hdfs://), without a
             secret in it. Every executor must reach it. A killed process loses at most the answers
-            of one such interval and the calls in flight.
+            of such an interval and the calls in flight.
         flush_rows: Highest number of answers that wait to be stored, at least 1.
         flush_seconds: Longest time that an answer waits to be stored, in seconds, over 0.
     """

@@ -148,7 +148,7 @@ class Lookup:
         by_lower_name: dict[str, str] = {}
         for name, expression in self.keys.items():
             columns_in(f"keys.{name}", expression)
-            if by_lower_name.setdefault(name.lower(), name) != name:  # keys are fields of one struct
+            if by_lower_name.setdefault(name.lower(), name) != name:  # keys are fields of a struct
                 first = by_lower_name[name.lower()]
                 raise DeclarationError(
                     f"keys: {first!r} and {name!r} differ only in case, which Spark ignores; rename one."

@@ -21,7 +21,7 @@ class Rate:
         Rate(90_000, per="minute", of="tokens")
 
     Attributes:
-        amount: What the service allows in one period.
+        amount: What the service allows in a period.
         per: second, minute, hour or day, or a multiple, such as "10 seconds".
         of: requests, or a unit that a coroutine reports with http.bill, such as tokens.
         at_most: The most that a call uses. It is reserved before each call, and the unused part is

@@ -58,10 +58,10 @@ class Cache:
     """A cache of answers and misses in each task, for equal keys; errors are not cached.
 
     Attributes:
-        max_entries: Highest number of answers in one task; the least recently used are evicted
+        max_entries: Highest number of answers in a task; the least recently used are evicted
             first.
         ttl: Time to live of an entry; None for the whole task.
-        max_bytes: Highest size of texts and lists in one task; the least recently used are evicted
+        max_bytes: Highest size of texts and lists in a task; the least recently used are evicted
             first.
     """
 
@@ -132,7 +132,7 @@ class Service:
         adaptive: Finds how many calls in flight the service bears, up to max_concurrency; None: the
             limit is always max_concurrency.
         outage: When the service counts as down.
-        stop_on: HTTP statuses about the client, not about a key; they stop the run with one
+        stop_on: HTTP statuses about the client, not about a key; they stop the run with a
             sentence.
         auth: ApiKey, Bearer, Basic or OAuth2ClientCredentials; secrets are names of environment
             variables.

@@ -34,7 +34,7 @@ class Sliding:
 
     Attributes:
         size: From the start of a window to its exclusive end; whole milliseconds.
-        every: From one start to the next, at most the size.
+        every: From a start to the next, at most the size.
     """
 
     size: dt.timedelta

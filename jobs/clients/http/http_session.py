@@ -120,7 +120,7 @@ class ServiceSession:
             errors: Statuses that are errors of the key.
             unanswered: Statuses below 300 that are no answers, with the reason.
             in_items: Whether an answer has the answers of several keys, so that an ambiguous object
-                may concern only one key.
+                may concern only a single key.
             counts: The lookup's counts.
             headers: Sent with every request.
             secrets: Texts to mask in messages.

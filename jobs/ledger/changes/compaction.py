@@ -185,8 +185,8 @@ def sweep(folder: LedgerFolder, grace: timedelta | None, now_us: int) -> int:
 
     Args:
         folder: The ledger's folder.
-        grace: None: delete all such files, even if clocks differ and they seem to be from the
-            future.
+        grace: Time for which obsolete files stay. None: none stays, even if clocks differ and files
+            seem to be from the future.
         now_us: µs since the epoch.
 
     Returns:
