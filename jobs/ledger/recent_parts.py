@@ -1,4 +1,4 @@
-"""Keeps the small parts that this process read last: a run reads its parts before its calls and in its checks."""
+"""Keeps the small parts that this process read last: a run reads them twice."""
 
 import threading
 from collections import OrderedDict
@@ -27,7 +27,7 @@ class RecentParts:
     def find_kept_file(self, folder: LedgerFolder, part: str) -> File | None:
         """Return the file of a part, if it may be kept, else None. Raises FileNotFoundError."""
         path = f"{folder.path}/{PARTS}/{part}"
-        if folder.place:  # a store has a part whole or not at all, and each has a name of its own
+        if folder.place:  # a store has a part whole or not at all, and each name is unique
             return (f"{folder.place} {path}", 0, 0)
         if part.endswith(JOURNAL) or folder.filesystem.type_name != "local":  # a journal grows; a look costs a request
             return None

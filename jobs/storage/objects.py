@@ -107,8 +107,19 @@ def content(place: str) -> bytes:
 
 
 def small_content(place: str, largest: int) -> bytes | None:
-    """What is in an object of at most `largest` bytes; None for a larger one, of which nothing is read, and for a name
-    that only pyarrow opens. Raises FileNotFoundError without it, and OSError.
+    """Return the content of a small object.
+
+    Args:
+        place: The object's URL.
+        largest: Highest number of bytes.
+
+    Returns:
+        The content; None, without reading it, for a larger object, and for a name that only pyarrow
+        opens.
+
+    Raises:
+        FileNotFoundError: The object is missing.
+        OSError: The store fails.
     """
     import obstore
 

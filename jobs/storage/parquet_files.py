@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
 SMALL = 1 << 20  # bytes of a file that is read whole from a store
-ROWS_FOR_SPARK = 10_000  # at once
+ROWS_FOR_SPARK = 10_000  # rows of a batch
 
 
 def parquet_source(place: str) -> str | pa.NativeFile:
     """Return an object from which pyarrow reads a Parquet file.
 
-    A small file of a store comes whole, by one request; pyarrow takes three or more.
+    A small file of a store is read whole by a single request, while pyarrow sends three or more.
     """
     if not is_url(place):
         return place
@@ -61,7 +61,7 @@ def read_schema(place: str) -> pa.Schema:
 
 def parquet_dataset(places: Sequence[str]) -> ds.Dataset:
     """Return these Parquet files of a folder as a dataset; only the first is opened yet."""
-    import pyarrow.dataset as ds  # loads pandas, which definitions load without
+    import pyarrow.dataset as ds  # loads pandas, which definitions do without
 
     filesystem = open_filesystem(places[0])[0]
     return ds.dataset([open_filesystem(place)[1] for place in places], filesystem=filesystem, format="parquet")
