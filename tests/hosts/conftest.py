@@ -8,12 +8,14 @@ from tests.hosts.network import obstacle
 
 @pytest.fixture
 def make_lab(tmp_path):
-    """Makes a lab with all services; it ends with the test. shared: whether the hosts share a folder for work."""
+    """Makes a lab with all services; it ends with the test. shared: whether the hosts share a folder for work;
+    standalone: whether they run a standalone cluster of Spark.
+    """
     if reason := obstacle():
         pytest.skip(reason)
     made = []
 
-    def make(*, latency, shared=False, **clocks_ahead):
+    def make(*, latency, shared=False, standalone=True, **clocks_ahead):
         folder = tmp_path / "lab"
         (folder / "shared").mkdir(parents=True)
         lab = Lab(folder, shared=folder / "shared" if shared else None)
@@ -21,7 +23,8 @@ def make_lab(tmp_path):
         lab.__enter__()
         lab.start_store()
         lab.start_vendor(latency)
-        lab.start_spark(**clocks_ahead)
+        if standalone:
+            lab.start_spark(**clocks_ahead)
         return lab
 
     yield make

@@ -58,6 +58,7 @@ class Lab:
     """
 
     def __init__(self, folder, *, shared=None):
+        self.folder = folder
         mounts = {} if shared is None else {"/srv": shared}
         self.network = Network(NUMBERS, folder, mounts)
         self.environment = {

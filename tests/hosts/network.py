@@ -5,11 +5,14 @@ A host sees the machine's disk read-only, as the image that it was started from,
 """
 
 import contextlib
+import ctypes
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -17,6 +20,7 @@ SUBNET = "10.77.0."
 PRIVATE = ("/tmp", "/var/tmp", "/dev/shm")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+LIBC = ctypes.CDLL(None, use_errno=True)
 BOOTS_WITHIN = ENDS_WITHIN = 20.0  # s
 PACKAGES = {"ip": "iproute2", "iptables": "iptables", "nsenter": "util-linux", "unshare": "util-linux",
             "setpriv": "util-linux", "pgrep": "procps"}  # fmt: skip
@@ -123,6 +127,21 @@ class Host:
     def start(self, name, *words, environment=None, clock_ahead=0.0):
         """Start a command, whose output goes to the log `name`."""
         return self._launch(name, self.command(*words, environment=environment, clock_ahead=clock_ahead))
+
+    def listen(self, port):
+        """A listening socket of this host, for a server in the process of the tests."""
+        opened = []
+
+        def open_there():
+            with Path(f"/proc/{self._init}/ns/net").open() as namespace:
+                if LIBC.setns(namespace.fileno(), 0):  # of this thread only
+                    raise OSError(ctypes.get_errno(), "setns")
+            opened.append(socket.create_server((self.address, port), backlog=100))
+
+        thread = threading.Thread(target=open_there)
+        thread.start()
+        thread.join()
+        return opened[0]
 
     def bytes_in_use(self, disk="/tmp"):
         usage = os.statvfs(self.path(disk))

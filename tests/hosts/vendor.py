@@ -1,4 +1,6 @@
-"""A vendor on a host: GET /customers/{customer}/rating. It writes a line for each call that it took.
+"""A vendor on a host: GET /customers/{customer}/rating, also below the path of a key.
+
+It writes a line for each call that it took.
 
 python vendor.py ADDRESS PORT LATENCY LOG
 """
@@ -39,7 +41,8 @@ def main(address, port, latency, log):
 
     with Path(log).open("a", buffering=1) as lines:
         application = web.Application()
-        application.router.add_get("/customers/{customer}/rating", answer)
+        for before in ("", "/{key}"):
+            application.router.add_get(before + "/customers/{customer}/rating", answer)
         application.router.add_get("/", lambda _: web.Response(text="up"))
         web.run_app(application, host=address, port=port, print=None, access_log=None, handler_cancellation=True)
 
