@@ -18,7 +18,6 @@ import jobs.run.coordinator.run_leases
 import jobs.run.engines.engine
 import jobs.run.engines.spark_coordinator
 import jobs.run.engines.spark_facts
-import jobs.run.engines.stages
 import jobs.run.enrich
 import jobs.run.keys.day_keys
 import jobs.run.keys.ledger_session
@@ -49,7 +48,6 @@ def install() -> None:
             jobs.storage.stored_files.open_filesystem: _filesystem_of,
             jobs.run.engines.spark_facts.setting: lambda _spark, _name, default="": default or "simulated",
             jobs.run.engines.spark_coordinator.open_coordinator: lambda frames: frames.coordinator(),
-            jobs.run.engines.stages._partition: lambda: None,
             jobs.run.engines.engine._stage_here: lambda engine, _address, _attempts: spark.TableStage(engine.spark),
             jobs.run.keys.day_keys.KeySource: spark.FrameKeys,
             jobs.run.coordinator.run_leases.run_leases: _leases_of_process,
