@@ -180,8 +180,9 @@ class Rules:
 
     def _may_repeat(self, charge: Charge, request: Request, run: DeclaredRun, stored_at: float | None) -> bool:
         """Why a key that was charged may be charged again."""
-        # its process was killed before it could store the answer
-        lost_in_flight = charge.process.is_dead and stored_at is None and not self._was_stored_in_time(charge)
+        # its process was killed before it could store the answer; an older answer had expired
+        is_stored = stored_at is not None and stored_at >= charge.charged_at
+        lost_in_flight = charge.process.is_dead and not is_stored and not self._was_stored_in_time(charge)
         # the row left at its time limit, without the answer
         timed_out = charge.due_at - charge.sent_at > _timeout(run, request.lookup)
         # it failed visibly: a dropped connection, another key's answer; errors are not kept
