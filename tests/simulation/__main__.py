@@ -38,6 +38,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--plant", metavar="FAULT", help="of faults.toml: put it into the product first")
     parser.add_argument("--planted", nargs="*", metavar="FAULT", help="try these deliberate faults, or all of them")
     parser.add_argument("--trace", action="store_true", help="print what happens")
+    parser.add_argument("--table", type=pathlib.Path, metavar="FILE", help="keep a table of the faults that struck")
     parser.add_argument("--first", action="store_true", help="end with the first night that fails")
     return parser.parse_args()
 
@@ -75,6 +76,17 @@ def report(night: Night, outcome: Outcome, *, trace: bool) -> None:
         print(f"NIGHT {night.seed} FAILED at {failure}", flush=True)
 
 
+def table_of(nights: str, faults: Counter[str], struck_in: Counter[str], failed: int) -> str:
+    rows = "".join(f"| {name} | {number} | {struck_in[name]} |\n" for name, number in faults.most_common())
+    return f"""# How often each kind of fault struck
+
+`make simulate SEEDS=FROM:TO ARGS="--table FILE"` writes this table: {nights}; {failed} failed.
+
+| fault | times | in nights |
+|---|---|---|
+{rows}"""
+
+
 def main() -> int:
     options = arguments()
     if options.planted is not None:
@@ -85,6 +97,7 @@ def main() -> int:
     gc.freeze()
     gc.disable()
     faults: Counter[str] = Counter()
+    struck_in: Counter[str] = Counter()  # nights
     count = failed = charges = steps = digest = 0
     virtual, cpu = 0.0, time.process_time()
     with tempfile.TemporaryDirectory(prefix="tidegate-nights-", dir=_fast_folder()) as base:
@@ -101,6 +114,9 @@ def main() -> int:
             failed += bool(outcome.failures)
             charges, steps, virtual = charges + outcome.charges, steps + outcome.steps, virtual + outcome.seconds
             faults += outcome.faults
+            struck_in.update(name for name, number in outcome.faults.items() if number)
+            if options.table is not None:
+                options.table.write_text(table_of(f"{count} nights, the last {night.seed}", faults, struck_in, failed))
             digest = zlib.crc32(f"{outcome.digest:012x}".encode(), digest)
             if failed and options.first:
                 break

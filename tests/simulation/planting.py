@@ -1,5 +1,6 @@
 """Puts a deliberate fault into the product's source as it is loaded; the files stay as they are."""
 
+import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -36,6 +37,7 @@ class PlantedFault:
         return text.replace(self.old, self.new)
 
 
+@functools.cache
 def planted_faults() -> dict[str, PlantedFault]:
     return {
         name: PlantedFault(**fields, kind=kind)
