@@ -61,12 +61,13 @@ class LimitRules:
     def _is_at_work(self, request: Request) -> bool:
         """The vendor may work on a call after its run was killed.
 
-        A call that a second one has overtaken is cancelled; its connection stays open for some seconds, to be judged.
+        A call that a second one has overtaken, or whose row has left at its time limit, is cancelled; its connection
+        stays open for some seconds, to be judged (docs/lookups.md).
         """
         if request.is_overtaken:
             return False
         if not request.process.is_dead:
-            return True
+            return scheduler().now < request.began_at + LONGEST_CALL
         return request.sent_at > self._restarted and scheduler().now < request.sent_at + LONGEST_CALL
 
     def _check_pause(self, request: Request) -> None:

@@ -50,6 +50,7 @@ class Request:
     idempotency_key: str | None = None
     arrived_at: float | None = None
     is_overtaken: bool = False  # the client has the answer of another request for its key
+    began_at: float = 0.0  # when the process first asked for these keys
     charges: list[Charge] = field(default_factory=list)
 
 
@@ -85,6 +86,7 @@ class Vendor:
     def __post_init__(self) -> None:
         self._draws = scheduler().stream("vendor")
         self._by_key: dict[str, Charge] = {}
+        self._began_at: dict[tuple[Process, str, tuple[Key, ...]], float] = {}
         self._charges: dict[tuple[str, Key], list[Charge]] = {}
 
     @staticmethod
@@ -123,6 +125,7 @@ class Vendor:
         """
         night, faults = scheduler(), self.faults
         night.say("ask", request.lookup, *(part for key in request.keys for part in key))
+        request.began_at = self._began_at.setdefault((request.process, request.lookup, request.keys), night.now)
         self.received[request.process, request.lookup] += 1
         self.items[request.process, request.lookup] += len(request.keys)
         self.on_request(request)
