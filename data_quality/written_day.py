@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from data_quality import lost_rows
 from data_quality.history import earlier_days
@@ -16,6 +15,7 @@ from data_quality.input_rows import InputRows
 from data_quality.run_output import RunOutput
 from data_quality.watermarks import Lost
 from jobs.schema import DayFacts, DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics
+from jobs.storage.stored_files import open_parquet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +67,8 @@ class WrittenDay:
     def kept_rows(self, names: Sequence[str]) -> Iterator[pa.Table]:
         """Yields these columns of the rows that are published again unchanged."""
         for file in self.facts.kept_files:
-            yield pq.read_table(file, columns=list(names), partitioning=None)
+            with open_parquet(file) as opened:
+                yield opened.read(list(names))
 
     @cached_property
     def lost(self) -> dict[int, Lost]:

@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from jobs import arrow_values
 from jobs.arrow_values import conform
-from jobs.storage.parquet_files import parquet_source
+from jobs.storage.stored_files import open_parquet, read_footer
 
 Flags = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]
@@ -52,11 +51,11 @@ class ParquetRows:
 
     @cached_property
     def _rows(self) -> dict[str, int]:
-        return {file: pq.read_metadata(parquet_source(file)).num_rows for file in self.files}
+        return {file: read_footer(file).num_rows for file in self.files}
 
 
 def _read(file: str, types: pa.Schema, wanted: Flags | None = None) -> pa.Table:
-    with pq.ParquetFile(parquet_source(file), coerce_int96_timestamp_unit="us") as opened:
+    with open_parquet(file, coerce_int96_timestamp_unit="us") as opened:
         by_lower_name = {name.lower(): name for name in opened.schema_arrow.names}
         own = {field.name: by_lower_name.get(field.name.lower()) for field in types}
         start, tables = 0, []

@@ -1,20 +1,33 @@
 """The ids of an input's rows, and files of some of its rows."""
 
+from __future__ import annotations
+
 import hashlib
 import json
-import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
 from jobs.input.day import InputDay, group_facts
 from jobs.input.row_comparison import Flags, ParquetRows, repeated
+from jobs.input.staged_files import copy_at, is_kept
 from jobs.storage import durable
+from jobs.storage.stored_files import error_text, read_footer
+from jobs.storage.urls import below, is_url
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+
+Chosen = tuple[str, pa.BooleanArray]  # a file, and which of its rows
+Run = Callable[[Callable[[Any, Any], Any], Sequence[Any]], list[Any]]  # as Stage.run
+
+ROWS_OF_FILE = 1_000_000  # about; of changed rows
 
 
 def rows_of(input_day: InputDay) -> ParquetRows:
@@ -45,36 +58,53 @@ def read_row_ids(enrichment: Enrichment, input_day: InputDay) -> pa.Table:
     return ids
 
 
-def chosen(input_day: InputDay, wanted: Flags, folder: Path) -> InputDay:
-    """The wanted rows of the input, as a file in `folder` unless they are all of it. Equal rows are written once.
+def chosen(input_day: InputDay, wanted: Flags, folder: str, run: Run) -> InputDay:
+    """Have tasks write the wanted rows of the input to files, unless they are all of it. Equal rows are written once.
 
-    Raises DeclarationError for a folder that cannot be written.
+    Args:
+        input_day: The rows.
+        wanted: Which of them.
+        folder: For the files: one that driver and tasks share, or the URL of one.
+        run: Runs a task on each of several parts.
+
+    Raises:
+        DeclarationError: The folder cannot be written.
     """
     if wanted.all():
         return input_day
     digest = hashlib.sha256(json.dumps(input_day.facts).encode() + np.packbits(wanted).tobytes()).hexdigest()[:12]
-    target = folder / f"changed-{digest}.parquet"
-    if target.exists():
-        os.utime(target)  # vacuum goes by its last use
-    else:
-        try:
-            _write(input_day, wanted, target)
-        except OSError as error:
-            raise DeclarationError(
-                f"input: its changed rows cannot be copied to {folder}: {error.strerror}."
-            ) from error
-    groups = group_facts([pq.read_metadata(target)])
-    return replace(input_day, files=(str(target),), rows=int(wanted.sum()), alike=False, copied=True, **groups)
-
-
-def _write(input_day: InputDay, wanted: Flags, target: Path) -> None:
-    draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
-    durable.make_folder(target.parent)
+    parts = _deal(rows_of(input_day).by_file(wanted))
+    targets = [below(folder, f"changed-{digest}-{number}.parquet") for number in range(len(parts))]
+    types = input_day.schema
     try:
-        with pq.ParquetWriter(draft, input_day.schema) as writer:
-            for rows in rows_of(input_day).chosen(input_day.schema, wanted):
+        if not is_url(folder):
+            durable.make_folder(Path(folder))
+        missing = [part for part in zip(targets, parts, strict=True) if not is_kept(part[0])]
+        run(lambda part, _facts: _write(part[0], part[1], types), missing)
+    except OSError as error:
+        raise DeclarationError(
+            f"input: its changed rows cannot be copied to {folder}: {error.strerror or error_text(error)}."
+        ) from error
+    groups = group_facts(map(read_footer, targets))
+    return replace(input_day, files=tuple(targets), rows=int(wanted.sum()), alike=False, copied=True, **groups)
+
+
+def _deal(wanted: Iterable[tuple[str, Flags]]) -> list[list[Chosen]]:
+    """Divide the wanted rows into files; at least one, and about as many rows to each."""
+    parts: list[list[Chosen]] = [[]]
+    rows = 0
+    for file, flags in wanted:
+        if flags.any():
+            if rows >= ROWS_OF_FILE:
+                parts.append([])
+                rows = 0
+            parts[-1].append((file, pa.array(flags)))
+            rows += int(flags.sum())
+    return parts
+
+
+def _write(target: str, sources: Sequence[Chosen], types: pa.Schema) -> None:
+    with copy_at(target) as copy, pq.ParquetWriter(copy, types) as writer:
+        for file, wanted in sources:
+            for rows in ParquetRows((file,)).chosen(types, wanted.to_numpy(zero_copy_only=False)):
                 writer.write_table(rows)
-        durable.sync(draft)
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)

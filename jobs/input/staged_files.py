@@ -96,8 +96,8 @@ def _staged(file: StoredFile, declared: Input, folder: str, *, hidden: bool) -> 
     try:
         also = [file.facts] if isinstance(file, ScannedFile) else TEXT_RULES if declared.schema else []
         target = _place(file, folder, [declared.format, declared.schema, file.size, file.changed_ns, *also])
-        if not _is_kept(target):
-            with _copy_at(target) as copy:
+        if not is_kept(target):
+            with copy_at(target) as copy:
                 if not _written(file, declared, copy):
                     raise DeclarationError(
                         f"input: {file.place} changed while it was read; start again when it is complete."
@@ -117,7 +117,7 @@ def _place(file: StoredFile, folder: str, facts: Sequence[Any]) -> str:
     return below(folder, f"{file.name}-{digest}.parquet")
 
 
-def _is_kept(target: str) -> bool:
+def is_kept(target: str) -> bool:
     """Whether there is such a copy, which is in use from now on."""
     if is_url(target):
         return is_there(target)
@@ -127,7 +127,7 @@ def _is_kept(target: str) -> bool:
 
 
 @contextlib.contextmanager
-def _copy_at(target: str) -> Iterator[Writable]:
+def copy_at(target: str) -> Iterator[Writable]:
     """Write a copy in the body, which readers see when it is complete."""
     if is_url(target):
         with new_file(target) as file:
@@ -179,12 +179,12 @@ def typed_copy(file: str, types: Mapping[str, pa.DataType], folder: str) -> str:
     stored = StoredFile.at(file)
     named = {name: str(kind) for name, kind in types.items()}
     target = _place(stored, folder, [stored.size, stored.changed_ns, named])
-    if _is_kept(target):
+    if is_kept(target):
         return target
     try:
         if not is_url(folder):
             durable.make_folder(Path(folder))
-        with _copy_at(target) as copy:
+        with copy_at(target) as copy:
             with open_parquet(file) as opened:
                 fields = [field.with_type(types.get(field.name, field.type)) for field in opened.schema_arrow]
                 with pq.ParquetWriter(copy, pa.schema(fields)) as writer:

@@ -14,6 +14,7 @@ from jobs.errors import TidegateError
 from jobs.input.sizes import measure_files
 from jobs.schema import DayRecord
 from jobs.storage.locked_folders import temporary_folder
+from jobs.storage.urls import is_url
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
@@ -40,12 +41,21 @@ class BeforeSpark:
         # imports Arrow, which other runs do while Spark starts
         from jobs.run.changes.changed_rows import compare
 
-        with contextlib.suppress(TidegateError):  # the Spark program reports the error
-            found = compare(self.enrichment, day, ignore_ttl=self.ignore_ttl)
+        with contextlib.suppress(TidegateError):  # the Spark program says so
+            found = compare(self.enrichment, day, ignore_ttl=self.ignore_ttl, elsewhere=self._is_elsewhere())
             if isinstance(found, DayRecord):
                 return found
-            self.changed[day] = found
+            if found is not None:
+                self.changed[day] = found
         return None
+
+    def _is_elsewhere(self) -> bool:
+        """Whether tasks on other machines read and write a store."""
+        if not any(map(is_url, (self.enrichment.input.path, self.enrichment.output.path))):
+            return False
+        from jobs.run.engines.engine import is_elsewhere  # imports Spark
+
+        return is_elsewhere()
 
     def is_short(self, days: Sequence[str]) -> bool:
         """Returns whether the run is known to have few rows."""

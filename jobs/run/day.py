@@ -80,7 +80,8 @@ def run_day(
         LedgerError: Answers cannot be stored.
     """
     on_store = is_url(enrichment.output.path) or is_url(enrichment.input.path)
-    input_day = preflight(enrichment, day, elsewhere=on_store and _is_elsewhere())
+    elsewhere = on_store and _is_elsewhere()
+    input_day = preflight(enrichment, day, elsewhere=elsewhere)
     require_new_run(enrichment, run_id)
     changed = None
     if enrichment.input.only_changed:
@@ -88,10 +89,13 @@ def run_day(
             find_changes,
             taken_over,
         )
+        from jobs.run.engines.engine import SparkEngine
 
         changed = taken_over(compared / day, input_day) if compared is not None else None
         if changed is None:
-            changed = find_changes(enrichment, input_day, day, ignore_ttl=rules is not None and rules.ignore_ttl)
+            ignore_ttl = rules is not None and rules.ignore_ttl
+            stage = SparkEngine(session(f"{enrichment.name} {day}")).stage() if elsewhere else None
+            changed = find_changes(enrichment, input_day, day, ignore_ttl=ignore_ttl, stage=stage)
     return run_files(
         enrichment,
         input_day if changed is None else changed.input_day,
@@ -147,7 +151,7 @@ def run_files(
         engine = LocalEngine(f"tidegate {enrichment.name} {day}")
     else:
         engine = SparkEngine(spark or session(f"{enrichment.name} {day}"))
-    on_store = _writes_on_store(engine, enrichment, input_day, run_id, is_plain=whole_day and changed is None)
+    on_store = _writes_on_store(engine, enrichment, input_day, run_id, whole_day=whole_day)
     importing = _import_meanwhile(checks)
     began, sent = clock(), RequestMetricsCollector()
     try:
@@ -180,7 +184,7 @@ def run_files(
     if changed is not None:
         from jobs.run.changes.changed_rows import with_kept_rows
 
-        facts = with_kept_rows(facts, changed)
+        facts = with_kept_rows(facts, changed, engine.file_stage([facts.folder]))
     record = _counted(engine, plan, facts, sent, rows_in=input_day.rows, job_s=clock() - began)
     record = replace(record, figures=with_limits(record.figures, progress.load()))
     _show(report, "written", record)
@@ -194,18 +198,18 @@ def run_files(
 
 
 def _writes_on_store(
-    engine: Engine, enrichment: Enrichment, input_day: InputDay, run_id: str, *, is_plain: bool
+    engine: Engine, enrichment: Enrichment, input_day: InputDay, run_id: str, *, whole_day: bool
 ) -> bool:
-    """Returns whether tasks write on the store that holds the table. Raises DeclarationError for a
-    place that tasks do not see.
+    """Whether tasks write on the store that the table is on.
 
-    is_plain: The run covers a whole day with all its rows.
+    Raises:
+        DeclarationError: They do not see a place that they need.
     """
     if not engine.is_elsewhere:
         return False
     from jobs.run.plan.shared_places import require_shared_places
 
-    on_store = is_url(enrichment.output.path) and is_plain
+    on_store = is_url(enrichment.output.path) and whole_day
     if on_store:
         require_new_run(enrichment, run_id, on_store=True)
     require_shared_places(engine, enrichment, input_day, on_store=on_store)

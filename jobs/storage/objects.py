@@ -179,6 +179,15 @@ def upload(file: Path | IO[bytes], place: str) -> None:
         obstore.put(store, name, file)
 
 
+def copy(source: str, target: str) -> None:
+    """Have the store copy an object of a bucket within it. Raises OSError."""
+    import obstore
+
+    store, name = _opened(source)
+    with _as_os_errors():
+        obstore.copy(store, name, _opened(target)[1])
+
+
 def download(place: str, file: Path) -> StoredFile:
     """Copy an object to a new local file, in a single request.
 

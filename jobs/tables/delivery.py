@@ -28,8 +28,9 @@ def deliver(facts: DayFacts) -> DayFacts:
     if not is_url(table):
         to_disk(map(Path, facts.published_files), root)
         return facts
-    if is_url(facts.folder):  # tasks wrote the files to the store
-        return dataclasses.replace(facts, files=tuple(file.place for file in facts.written if file.rows))
+    if is_url(facts.folder):  # tasks wrote them there
+        empty = {file.place for file in facts.written if not file.rows}
+        return dataclasses.replace(facts, files=tuple(file for file in facts.files if file not in empty))
     files = [file for file in facts.files if pq.read_metadata(file).num_rows]
     of_windows = [file for window in facts.windows for file in (*window.files, *window.dropped_files)]
     with ThreadPoolExecutor(AT_ONCE) as pool:

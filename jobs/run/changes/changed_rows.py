@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import TidegateError
@@ -23,9 +22,11 @@ from jobs.input.row_comparison import Flags, Places, differ, matching, repeated
 from jobs.input.row_ids import chosen, read_row_ids, rows_of
 from jobs.input.staged_files import FOLDER as STAGED
 from jobs.run.changes.published_rows import PublishedRows
+from jobs.run.engines.stages import Stage, ThreadStage
 from jobs.run.plan.preflight import check_columns, find_day
 from jobs.schema import OUTCOMES, DayFacts, DayMetrics, DayRecord, LookupMetrics, RowChanges
-from jobs.storage.work_folders import work_folder
+from jobs.storage.urls import below, is_url
+from jobs.storage.work_folders import work_place
 from jobs.tables.delta.copied_rows import keep_rows
 from jobs.tables.delta.delta_log import table_at
 
@@ -55,6 +56,7 @@ def find_changes(
     day: str,
     *,
     ignore_ttl: bool = False,
+    stage: Stage | None = None,
     clock: Clock = lambda: time.time_ns() // 1000,
 ) -> ChangedRows:
     """Compares the input with what is published. Writes the rows to enrich beside the output,
@@ -63,11 +65,19 @@ def find_changes(
     All rows are new if nothing is published yet, or if the lookup that published them was declared
     differently.
 
+    Args:
+        enrichment: As declared.
+        input_day: The rows of the input.
+        day: Names them.
+        ignore_ttl: Use answers of any age.
+        stage: Has tasks on other machines write the rows; by default this process does.
+        clock: Tells the time.
+
     Raises:
         DeclarationError: A row's id is null, or several rows share it; or the rows cannot be
             written.
     """
-    return Comparison.of(enrichment, input_day, day, ignore_ttl=ignore_ttl, now_us=clock()).found()
+    return Comparison.of(enrichment, input_day, day, ignore_ttl=ignore_ttl, now_us=clock()).found(stage)
 
 
 def hand_over(changed: ChangedRows, path: Path) -> None:
@@ -83,26 +93,45 @@ def taken_over(path: Path, input_day: InputDay) -> ChangedRows | None:
     return changed if changed.compared == input_day.facts else None
 
 
-def with_kept_rows(facts: DayFacts, changed: ChangedRows) -> DayFacts:
-    """Returns the facts of a written run with the rows that stay, copied beside its files. Raises
-    TidegateError if any is missing.
+def with_kept_rows(facts: DayFacts, changed: ChangedRows, stage: Stage) -> DayFacts:
+    """The facts of a written run with the rows that stay, which tasks copied beside its files.
+
+    Raises:
+        TidegateError: Not all of the rows were copied.
     """
-    kept = keep_rows(changed.stay, Path(facts.folder))
-    rows = sum(pq.read_metadata(file).num_rows for file in kept)
+    kept = keep_rows(changed.stay, facts.folder, stage.run)
+    rows = sum(file.rows for file in kept)
     if rows != changed.changes.kept:
         raise TidegateError(f"{rows:,} of {changed.changes.kept:,} unchanged rows were copied; nothing is published.")
-    return replace(facts, changes=changed.changes, kept_files=kept)
+    written = (*facts.written, *kept) if is_url(facts.folder) else ()
+    kept_files = tuple(file.place for file in kept)
+    return replace(facts, changes=changed.changes, kept_files=kept_files, written=written)
 
 
 def compare(
-    enrichment: Enrichment, day: str, *, ignore_ttl: bool = False, clock: Clock = lambda: time.time_ns() // 1000
-) -> ChangedRows | DayRecord:
-    """Returns the rows that a run would enrich; or the published record, with the figures of a run
-    without rows, if a run would change no row and no verdict.
+    enrichment: Enrichment,
+    day: str,
+    *,
+    ignore_ttl: bool = False,
+    elsewhere: bool = False,
+    clock: Clock = lambda: time.time_ns() // 1000,
+) -> ChangedRows | DayRecord | None:
+    """Find what a run would enrich; or the published record, with the figures of a run without rows, if a run would
+    change no row and no verdict.
 
-    Writes nothing but copies of the input. Raises DeclarationError for a wrong input.
+    Writes nothing but copies of the input.
+
+    Args:
+        enrichment: As declared.
+        day: Names the rows.
+        ignore_ttl: Use answers of any age.
+        elsewhere: Tasks run on other machines; None is returned where they find and write the rows to enrich.
+        clock: Tells the time.
+
+    Raises:
+        DeclarationError: The input is wrong.
     """
-    input_day = find_day(enrichment, day)
+    input_day = find_day(enrichment, day, elsewhere=elsewhere)
     check_columns(enrichment, input_day.names)
     comparison = Comparison.of(enrichment, input_day, day, ignore_ttl=ignore_ttl, now_us=clock())
     published = comparison.published
@@ -111,7 +140,7 @@ def compare(
             record = published.record
             changes = RowChanges(0, 0, 0, 0, comparison.ids.num_rows, comparison.over)
             return replace(record, facts=replace(record.facts, changes=changes), figures=_nothing_done(record.figures))
-    return comparison.found()
+    return None if elsewhere else comparison.found()
 
 
 def _nothing_done(before: DayMetrics) -> DayMetrics:
@@ -126,13 +155,13 @@ class Comparison:
 
     enrichment: Enrichment
     input_day: InputDay
+    day: str
     ids: pa.Table  # of the input
     published: PublishedRows | None
     published_ids: pa.Table
     now_us: int
     ignore_ttl: bool
     over: int  # publications so far
-    folder: Path  # for copies of the input
     compared: FileFacts
 
     @classmethod
@@ -149,18 +178,16 @@ class Comparison:
             # published by a run of all rows
             if repeated(there) or any(column.null_count for column in there.columns):
                 published = None
-        folder = Path(work_folder(enrichment.output.path), STAGED, partition)
-        return cls(enrichment, input_day, ids, published, there, now_us, ignore_ttl, over, folder, compared)
+        return cls(enrichment, input_day, day, ids, published, there, now_us, ignore_ttl, over, compared)
 
     @cached_property
     def pairs(self) -> tuple[Places, Places]:
         return matching(self.ids, self.published_ids)
 
-    def found(self) -> ChangedRows:
+    def found(self, stage: Stage | None = None) -> ChangedRows:
         if self.published is not None:
-            # values that cannot be compared: all rows count as new
-            with contextlib.suppress(pa.ArrowException):
-                return self.changes()
+            with contextlib.suppress(pa.ArrowException):  # of values that do not compare: all count as new
+                return self.changes(stage)
         return ChangedRows(self.input_day, RowChanges(self.ids.num_rows, 0, 0, 0, 0, self.over), self.compared)
 
     def finds_nothing(self) -> bool:
@@ -169,7 +196,7 @@ class Comparison:
             return False
         return not self._expired.any() and not self._changed.any()
 
-    def changes(self) -> ChangedRows:
+    def changes(self, stage: Stage | None = None) -> ChangedRows:
         (known, there), changed = self.pairs, self._changed
         expired = self._expired & ~changed
         wanted = np.ones(self.ids.num_rows, np.bool_)
@@ -186,7 +213,11 @@ class Comparison:
         )
         assert self.published is not None
         by_file = tuple((file, pa.array(flags)) for file, flags in self.published.by_file(stay))
-        return ChangedRows(chosen(self.input_day, wanted, self.folder), counted, self.compared, by_file)
+        table, partition = self.enrichment.output.path, self.enrichment.input.partition
+        work = work_place(table, on_store=stage is not None and is_url(table))
+        folder = below(work, STAGED, f"{partition}={self.day}")
+        rows = chosen(self.input_day, wanted, folder, (stage or ThreadStage()).run)
+        return ChangedRows(rows, counted, self.compared, by_file)
 
     @cached_property
     def _changed(self) -> Flags:

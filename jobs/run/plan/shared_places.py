@@ -52,7 +52,7 @@ def _folders(enrichment: Enrichment, *, on_store: bool) -> dict[str, str]:
     table = enrichment.output.path
     if not on_store:
         folder = str(work_folder(table).resolve())
-        reason = _why_not_on_store(enrichment)
+        reason = "the driver and they write what streams need" if is_url(table) else "they write the rows of the table"
         cure = f'Publish to an object store (Output(path="s3://...")), or let all hosts share {folder}.'
         if is_url(table):
             cure = f"Leave them out, or let all hosts share {folder} (TIDEGATE_WORK)."
@@ -64,13 +64,6 @@ def _folders(enrichment: Enrichment, *, on_store: bool) -> dict[str, str]:
             '(Ledger(path="s3://...")), or let all hosts share this folder.'
         )
     return found
-
-
-def _why_not_on_store(enrichment: Enrichment) -> str:
-    if not is_url(enrichment.output.path):
-        return "they write the rows of the table"
-    what = "changed rows" if enrichment.input.only_changed else "streams"
-    return f"the driver and they write what {what} need"
 
 
 def _of_input(file: str) -> str:

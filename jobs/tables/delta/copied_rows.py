@@ -1,99 +1,118 @@
 """Copies rows of published files to new files with all columns, also those only in files."""
 
-import contextlib
+import itertools
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.storage.parquet_files import parquet_source
-from jobs.storage.urls import is_url
-from jobs.tables.delta.asked_keys import ROWS_AT_ONCE
+from jobs.schema import WrittenFile
+from jobs.storage import objects
+from jobs.storage.new_files import Writable, new_file, size_of
+from jobs.storage.stored_files import StoredFile, open_parquet, read_footer, read_schema
+from jobs.storage.urls import below, is_url
+
+Source = tuple[str, pa.BooleanArray]  # a file, and which of its rows
+Run = Callable[[Callable[[Any, Any], Any], Sequence[Any]], list[Any]]  # as Stage.run
+
+ROWS_AT_ONCE = 1 << 16
 
 LEAST_ROWS = 100_000  # of a file that is taken over whole; smaller files are joined
 MOST_ROWS = 1_000_000  # of a joined file
-NAME = "kept-{:05}.parquet"
+NAME = "kept-{:05}-{}.parquet"
 
 
 def copy_rows(source: str, target: Path, chosen: Iterable[pa.Array]) -> int:
-    """Copies the chosen rows of a file; returns their number. chosen: per ROWS_AT_ONCE rows."""
-    with pq.ParquetFile(parquet_source(source)) as opened, _writer(target, opened.schema_arrow) as writer:
+    """Copy a file without its other rows. chosen: for each ROWS_AT_ONCE rows. Returns the number of copied rows."""
+    with open_parquet(source) as opened, _writer(target, opened.schema_arrow) as writer:
         for batch, wanted in zip(opened.iter_batches(ROWS_AT_ONCE), chosen, strict=True):
             writer.write_batch(batch.filter(wanted))
     return int(pq.read_metadata(target).num_rows)
 
 
-def keep_rows(sources: Sequence[tuple[str, pa.BooleanArray]], folder: Path) -> tuple[str, ...]:
-    """Writes the chosen rows of these files, in their order, to files in `folder`.
+def keep_rows(sources: Sequence[Source], folder: str, run: Run) -> list[WrittenFile]:
+    """Have tasks write the chosen rows of these files to files in `folder`.
 
-    A large file of which all rows are chosen is linked, so that its bytes are neither read nor
-    written if the disk supports links.
+    A large file of which all rows are chosen is linked, or copied by the store, so that its bytes are neither read nor
+    written here.
 
     Args:
         sources: Places of files, each with its chosen rows.
-        folder: Gets the new files.
+        folder: Path or URL.
+        run: Runs a task on each of several parts.
 
     Returns:
-        The absolute paths of the new files.
+        The new files, in the order of the sources.
 
     Raises:
         OSError: A file cannot be read or written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with contextlib.closing(_KeptFiles(folder)) as kept:
-        for source, chosen in sources:
-            if not is_url(source) and len(chosen) >= LEAST_ROWS and chosen.true_count == len(chosen):
-                kept.take_over(source)
-            elif chosen.true_count:
-                kept.add(source, chosen)
-    return tuple(kept.paths)
+    parts = list(enumerate(_deal(sources)))
+    found = run(lambda part, _facts: _keep(part[0], part[1], folder), parts)
+    return [file for of_part in found for file in of_part]
 
 
-class _KeptFiles:
-    """The written files; the last file also takes the next source's rows if columns are equal."""
-
-    def __init__(self, folder: Path) -> None:
-        self.paths: list[str] = []
-        self._folder = folder
-        self._writer: pq.ParquetWriter | None = None
-        self._rows = 0  # of the last file
-
-    def take_over(self, source: str) -> None:
-        target = self._next()
-        try:
-            os.link(source, target)
-        except OSError:  # for example on a disk without links
-            shutil.copyfile(source, target)
-
-    def add(self, source: str, chosen: pa.BooleanArray) -> None:
-        with pq.ParquetFile(parquet_source(source)) as opened:
-            writer, start = self._writer_for(opened.schema_arrow), 0
-            for batch in opened.iter_batches(ROWS_AT_ONCE):
-                wanted = batch.filter(chosen.slice(start, batch.num_rows))
-                writer.write_batch(wanted)
-                start += batch.num_rows
-                self._rows += wanted.num_rows
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-
-    def _writer_for(self, columns: pa.Schema) -> pq.ParquetWriter:
-        if self._writer is not None and self._rows < MOST_ROWS and self._writer.schema.equals(columns):
-            return self._writer
-        self.close()
-        self._writer, self._rows = _writer(self._next(), columns), 0
-        return self._writer
-
-    def _next(self) -> Path:
-        path = self._folder / NAME.format(len(self.paths))
-        self.paths.append(str(path.resolve()))
-        return path
+def _deal(sources: Iterable[Source]) -> list[list[Source]]:
+    """Divide them into parts: each large file that is kept whole by itself, rows of others together."""
+    parts: list[list[Source]] = []
+    rows = MOST_ROWS
+    for source, chosen in sources:
+        if _is_whole(chosen):
+            parts.append([(source, chosen)])
+            rows = MOST_ROWS
+        elif chosen.true_count:
+            if rows >= MOST_ROWS:
+                parts.append([])
+                rows = 0
+            parts[-1].append((source, chosen))
+            rows += chosen.true_count
+    return parts
 
 
-def _writer(target: Path, columns: pa.Schema) -> pq.ParquetWriter:
+def _is_whole(chosen: pa.BooleanArray) -> bool:
+    return len(chosen) >= LEAST_ROWS and chosen.true_count == len(chosen)
+
+
+def _keep(number: int, sources: Sequence[Source], folder: str) -> list[WrittenFile]:
+    source, chosen = sources[0]
+    if _is_whole(chosen):
+        place = below(folder, NAME.format(number, 0))
+        _copy(source, place)
+        return [WrittenFile(place, StoredFile.at(place).size, len(chosen))]
+    found: list[WrittenFile] = []
+    for columns, of_columns in itertools.groupby(sources, key=lambda one: read_schema(one[0])):
+        place = below(folder, NAME.format(number, len(found)))
+        with new_file(place) as target:
+            with _writer(target, columns) as writer:
+                for source, chosen in of_columns:
+                    _add(source, chosen, writer)
+            size = size_of(target)
+        found.append(WrittenFile(place, size, read_footer(place).num_rows))
+    return found
+
+
+def _copy(source: str, target: str) -> None:
+    if is_url(target):
+        objects.copy(source, target)
+        return
+    Path(target).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:  # as on a disk without links
+        shutil.copyfile(source, target)
+
+
+def _add(source: str, chosen: pa.BooleanArray, writer: pq.ParquetWriter) -> None:
+    start = 0
+    with open_parquet(source) as opened:
+        for batch in opened.iter_batches(ROWS_AT_ONCE):
+            writer.write_batch(batch.filter(chosen.slice(start, batch.num_rows)))
+            start += batch.num_rows
+
+
+def _writer(target: Writable, columns: pa.Schema) -> pq.ParquetWriter:
     return pq.ParquetWriter(target, columns, compression="snappy")

@@ -12,6 +12,7 @@ import pytest
 from jobs.errors import DeclarationError
 from jobs.input.day import find_input, of_files
 from jobs.input.row_ids import chosen
+from jobs.run.engines.stages import ThreadStage
 from jobs.storage import durable
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
@@ -32,9 +33,9 @@ def test_a_file_of_changed_rows_has_its_name_when_it_is_on_the_disk(tmp_path, mo
     with monkeypatch.context() as failing:
         failing.setattr(durable, "sync", refused)
         with pytest.raises(DeclarationError, match=r"its changed rows cannot be copied to .*: Input/output error"):
-            chosen(day, wanted, tmp_path)
+            chosen(day, wanted, str(tmp_path), ThreadStage().run)
     assert [path.name for path in tmp_path.iterdir()] == ["part-0.parquet"]
-    (file,) = chosen(day, wanted, tmp_path).files
+    (file,) = chosen(day, wanted, str(tmp_path), ThreadStage().run).files
     assert pq.read_table(file).to_pylist() == [{"id": 1}]
 
 
@@ -50,7 +51,7 @@ def test_equal_rows_of_a_file_that_is_copied_for_each_use_are_written_once(tmp_p
 
     def written():
         day = find_input(moods, "all")
-        (file,) = chosen(day, np.arange(day.rows) == 0, tmp_path).files
+        (file,) = chosen(day, np.arange(day.rows) == 0, str(tmp_path), ThreadStage().run).files
         return file
 
     source.write_text("id,k\n1,a\n2,b\n")

@@ -21,7 +21,8 @@ from jobs.run.engines import engine as engines
 from jobs.run.engines.engine import SparkEngine
 from jobs.run.plan import shared_places
 from jobs.storage import objects
-from jobs.storage.parquet_files import open_parquet
+from jobs.storage.stored_files import open_parquet
+from jobs.tables.delta import copied_rows
 from jobs.tables.derived.window_tables import publish_windows, table_of
 from jobs.tables.old_files import vacuum
 from jobs.tables.publishing import publish
@@ -112,7 +113,11 @@ def statuses(record):
 
 
 def files_of_runs(tmp_path):
-    return [path for path in tmp_path.rglob("*") if path.suffix in (".parquet", ".arrow") and "raw" not in path.parts]
+    return [
+        path
+        for path in tmp_path.rglob("*")
+        if path.suffix in (".parquet", ".arrow") and not {"raw", "all"} & {*path.parts}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -253,6 +258,58 @@ def test_windows_on_a_store_alone_are_those_of_a_folder(place, spark, service, *
         assert publish_windows(declared, window, published) == made.windows
         assert DeltaTable(table_of(declared, window)).to_pyarrow_table().num_rows == made.windows
     assert not [one.name for one in objects.listed(f"{place}/published/runs") if "_arrival" in one.name]
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(1, 12))])
+def test_changed_rows_on_a_store_alone_are_those_of_a_folder(place, spark, service, *, monkeypatch, tmp_path, seed):
+    """Three runs over rows of which some change, come and go. The published table has the values of the input."""
+    monkeypatch.setattr(copied_rows, "LEAST_ROWS", 40)
+    given, found = list(draw_changes(seed)), {}
+    for root in (".", place):
+        if root == place:
+            monkeypatch.setattr(SparkEngine, "is_elsewhere", True)
+            monkeypatch.setattr(engines, "is_elsewhere", lambda: True)
+            there, asked = files_of_runs(tmp_path), len(service.log)
+        raw = Input(path=f"{root}/all", partition="part", every=["all"], row_id=["n"], rows="changed")
+        declared = declare(service, root, raw=raw)
+        for number, files in enumerate(given):
+            give(tmp_path, place, files)
+            record = run_day(declared, "all", f"r{number}", checks=CHECKS)
+            assert [one for one in record.verdicts if one.status == "failed"] == []
+            published = publish(record)
+            rows = DeltaTable(f"{root}/published".replace("./", "")).to_pyarrow_table().sort_by("n")
+            values = rows.select(["n", "town", "degrees", schema.published_status("weather")]).to_pylist()
+            assert [(row["n"], row["town"]) for row in values] == sorted(row for file in files for row in file)
+            found.setdefault(number, []).append((record.facts.changes, len(published.facts.kept_files), values))
+    assert all(one == other for one, other in found.values())
+    assert len(service.log) == 2 * asked
+    assert any(changes.kept for (changes, _, _), _ in found.values())
+    assert files_of_runs(tmp_path) == there
+
+
+def draw_changes(seed):
+    """The files of three inputs, each with rows of a number and a town; of the later ones many are as before."""
+    draw = random.Random(seed)
+    rows = {number: f"town{draw.randrange(30)}" for number in range(150)}
+    for _ in range(3):
+        numbers, cut = list(rows), draw.randrange(1, 100)
+        yield [[(number, rows[number]) for number in part] for part in (numbers[:cut], numbers[cut:])]
+        for number in draw.sample(numbers, draw.randint(0, 30)):
+            rows[number] = f"town{draw.randrange(40)}"
+        for number in draw.sample(numbers, draw.randint(0, 20)):
+            del rows[number]
+        rows |= {200 + draw.randrange(100): "town7" for _ in range(draw.randint(0, 9))}
+
+
+def give(tmp_path, place, files):
+    """Write these files of the input, in the folder and on the store."""
+    folder = tmp_path / "all" / "part=all"
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, rows in enumerate(files):
+        numbers, towns = zip(*rows, strict=True)
+        path = folder / f"{number}.parquet"
+        pq.write_table(pa.table({"n": pa.array(numbers), "town": pa.array(towns, pa.string())}), path)
+        objects.upload(path, f"{place}/all/part=all/{path.name}")
 
 
 @pytest.mark.usefixtures("elsewhere")

@@ -22,6 +22,7 @@ from jobs.ledger.changes.compaction import compact
 from jobs.process.day_pipeline import DayPipeline
 from jobs.run.changes.changed_rows import compare, find_changes, hand_over, taken_over, with_kept_rows
 from jobs.run.day import run_day
+from jobs.run.engines.stages import ThreadStage
 from jobs.run.estimate import estimate
 from jobs.tables import audit
 from jobs.tables.delta import copied_rows
@@ -292,7 +293,7 @@ def test_a_day_published_since_the_comparison_is_not_replaced(towns):
     show(towns, {1: 0, 2: 0}, run_id="r2")
     late = towns.written("all", [2], "r3", {})
     with pytest.raises(PublishConflict, match="another run published all of towns meanwhile"):
-        publish(dataclasses.replace(late, facts=with_kept_rows(late.facts, changed)))
+        publish(dataclasses.replace(late, facts=with_kept_rows(late.facts, changed, ThreadStage())))
 
 
 def never(_day, _run_id):
@@ -357,7 +358,7 @@ def test_a_forgotten_row_comes_back_as_new_and_rows_that_were_kept_are_forgotten
         finished_at=first.facts.finished_at,
         input_columns=("number", "town"),
     )
-    publish(dataclasses.replace(record, facts=with_kept_rows(facts, changed)))
+    publish(dataclasses.replace(record, facts=with_kept_rows(facts, changed, ThreadStage())))
     assert numbers_in("data/published/towns") == numbers_in("data/published/towns__audit") == [1, 2, 3]
     forget(2)
     assert numbers_in("data/published/towns") == numbers_in("data/published/towns__audit") == [1, 3]
@@ -377,6 +378,7 @@ def test_a_large_file_that_stays_whole_is_not_written_again_and_small_ones_are_j
         pq.write_table(pa.table({"n": range(10 * number, 10 * number + rows)}), source)
         sources.append((str(source), pa.array([True] * rows)))
     sources[2] = sources[2][0], pa.array([False, True, False])
-    kept = keep_rows(sources, tmp_path / "kept")
-    assert [pq.read_table(file)["n"].to_pylist() for file in kept] == [[0, 1, 2], [10, 11, 21, 30]]
-    assert Path(kept[0]).stat().st_ino == (tmp_path / "0.parquet").stat().st_ino
+    kept = keep_rows(sources, str(tmp_path / "kept"), ThreadStage().run)
+    assert [pq.read_table(file.place)["n"].to_pylist() for file in kept] == [[0, 1, 2], [10, 11, 21, 30]]
+    assert [file.rows for file in kept] == [3, 4]
+    assert Path(kept[0].place).stat().st_ino == (tmp_path / "0.parquet").stat().st_ino
