@@ -399,7 +399,9 @@ class DayFacts(Facts):
     unread: tuple[str, ...] = ()  # what lies beside the input's files, or in no day of its table
     changes: RowChanges | None = None  # with Input(rows="changed"); `files` are of the rows that were enriched
     kept_files: tuple[str, ...] = ()  # as `files`, of the rows that are published again as they were
-    written: tuple[WrittenFile, ...] = ()  # facts of `files` that tasks wrote on the store of the table
+    written: tuple[WrittenFile, ...] = ()  # facts of the files that tasks wrote on the store of the table
+    audit_files: tuple[WrittenFile, ...] = ()  # there, for the tables beside it, until the run is published
+    letter_files: tuple[WrittenFile, ...] = ()
 
     @property
     def published_files(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.lookup import Lookup
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import ANSWERS, StoredAnswer, as_answers
+from jobs.ledger.keys import asked_texts
 from jobs.ledger.selection import select
 from jobs.process.day_events import DayEvent
 from jobs.process.day_options import DayOptions
@@ -30,8 +31,10 @@ from jobs.schema import DayRecord
 from jobs.storage.parquet_files import parquet_source
 from jobs.storage.stored_files import is_there
 from jobs.tables import dead_letters
-from jobs.tables.delta.asked_keys import asked_texts, files_of_days, names_keys
+from jobs.tables.delivery import with_rows
+from jobs.tables.delta.asked_keys import files_of_days, names_keys
 from jobs.tables.records import run_records
+from jobs.tables.rows_beside import letters
 
 OPTIONS = ("--ignore-ttl",)  # of the Spark program: use answers of any age
 
@@ -57,7 +60,7 @@ def find_letters(enrichment: Enrichment, day: str) -> pa.Table:
 def held_back_letters(run: DayRecord) -> Iterator[pa.RecordBatch]:
     """Yield the dead letters in the files of a held-back run; none if vacuum removed the files."""
     if all(map(is_there, run.facts.published_files)):
-        yield from dead_letters.letters(run.facts)
+        yield from letters(with_rows(run.facts), run.facts)
 
 
 def replay(pipeline: DayPipeline, day: str) -> Iterator[DayEvent] | None:

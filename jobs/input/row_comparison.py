@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from jobs import arrow_values
 from jobs.arrow_values import conform
-from jobs.storage.stored_files import open_parquet, read_footer
+from jobs.storage.parquet_files import open_parquet, read_footer
 
 Flags = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]

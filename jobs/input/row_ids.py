@@ -18,7 +18,8 @@ from jobs.input.day import InputDay, group_facts
 from jobs.input.row_comparison import Flags, ParquetRows, repeated
 from jobs.input.staged_files import copy_at, is_kept
 from jobs.storage import durable
-from jobs.storage.stored_files import error_text, read_footer
+from jobs.storage.parquet_files import read_footer
+from jobs.storage.stored_files import error_text
 from jobs.storage.urls import below, is_url
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import decimal
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,3 +112,13 @@ def key_hashes(texts: Sequence[str]) -> npt.NDArray[np.uint64]:
 
     hashes: npt.NDArray[np.uint64] = hash_array(np.asarray(texts, dtype=object), categorize=False)
     return hashes
+
+
+def asked_texts(keys: pa.Array, *, hidden: bool, parts: Collection[str] = ()) -> list[str | None]:
+    """The column of `schema.key` in the ledger's form; None for rows without a call. parts: in order, if they fit."""
+    own = [field.name for field in keys.type]
+    order = parts if sorted(parts) == sorted(own) else own
+    return [
+        None if key is None or None in key.values() else key_text(tuple(key[part] for part in order), hidden=hidden)
+        for key in keys.to_pylist()
+    ]

@@ -185,6 +185,8 @@ def run_files(
         from jobs.run.changes.changed_rows import with_kept_rows
 
         facts = with_kept_rows(facts, changed, engine.file_stage([facts.folder]))
+    if on_store:
+        facts = _with_rows_beside(engine, facts)
     record = _counted(engine, plan, facts, sent, rows_in=input_day.rows, job_s=clock() - began)
     record = replace(record, figures=with_limits(record.figures, progress.load()))
     _show(report, "written", record)
@@ -259,6 +261,17 @@ def _written(
         asked_by=run.asked_by,
         finished_at=_now(),
     )
+
+
+def _with_rows_beside(engine: Engine, facts: DayFacts) -> DayFacts:
+    """Have tasks write the rows of the tables beside the published one, which publishing then only commits."""
+    from jobs.tables.delivery import with_rows
+    from jobs.tables.rows_beside import write_beside
+
+    files = with_rows(facts)
+    written = engine.file_stage(files).run(lambda file, _facts: write_beside(facts, file), files)
+    letters = tuple(letters for _, letters in written if letters is not None)
+    return replace(facts, audit_files=tuple(audit for audit, _ in written), letter_files=letters)
 
 
 def _counted(

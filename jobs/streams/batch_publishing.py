@@ -19,12 +19,13 @@ from jobs.schema import DayRecord
 from jobs.streams.day_so_far import after_run, together
 from jobs.tables import audit, dead_letters
 from jobs.tables.delivery import deliver
+from jobs.tables.delta.added_columns import add_columns
 from jobs.tables.delta.asked_keys import runs_in_table
 from jobs.tables.delta.copied_log import COMMIT_TRIES
 from jobs.tables.delta.delta_log import commit_hooks, lasting, table_at
 from jobs.tables.delta.publishers import alone_with, storing
 from jobs.tables.leases.day_leases import Lease
-from jobs.tables.publishing import add_actions, add_columns, created, delta_schema, lasting_beside, transaction_name
+from jobs.tables.publishing import add_actions, created, delta_schema, lasting_beside, transaction_name
 from jobs.tables.records import run_records
 from jobs.tables.records.published_runs import last_published, publications
 from jobs.tables.shown import shown_elsewhere

@@ -6,33 +6,19 @@ dropped. The table is made from the run's files, without calls. It has only lett
 runs; the letters of a held-back day are in its record and its files.
 """
 
-import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from pyarrow import fs
 
-from jobs import schema
 from jobs.declare.values.calendar import column_value
-from jobs.schema import DayFacts, LookupFacts
-from jobs.storage.parquet_files import parquet_dataset
+from jobs.schema import DayFacts
 from jobs.storage.stored_files import open_filesystem
 from jobs.tables.delivery import with_rows
 from jobs.tables.delta import by_run
-from jobs.tables.delta.asked_keys import asked_texts
 from jobs.tables.delta.delta_log import table_at
-
-OWN_COLUMNS = (
-    pa.field("_lookup", pa.string()),
-    pa.field("_key", pa.string()),  # the key in the ledger's form: JSON, or a hash for pii
-    pa.field("_status", pa.string()),
-    pa.field("_error", pa.string()),
-    pa.field("_attempts", pa.int32()),  # 0: the row waited for the call of an equal request
-    pa.field("_at", pa.timestamp("us", "UTC")),  # end of the last attempt; without an attempt, end of the run
-    pa.field(by_run.RUN, pa.string()),
-)
+from jobs.tables.rows_beside import OWN_COLUMNS, letters
 
 
 def table_of(table: str) -> str:
@@ -40,15 +26,17 @@ def table_of(table: str) -> str:
 
 
 def write(facts: DayFacts, *, again: bool = True) -> Callable[[], object]:
-    """Writes the letters of this run beside those of the published run, as `by_run.write` does."""
-    first = next(letters(facts), None)
+    """Write the letters of this run beside those of the published run, as `by_run.write`."""
+    table = table_of(facts.declared.table)
+    if facts.audit_files:  # its tasks wrote them
+        return by_run.take_over(table, facts, facts.letter_files, again=again)
+    files = with_rows(facts)
+    first = next(letters(files, facts), None)
 
     def rows(schema: pa.Schema) -> pa.RecordBatchReader:
-        return pa.RecordBatchReader.from_batches(schema, letters(facts))
+        return pa.RecordBatchReader.from_batches(schema, letters(files, facts))
 
-    return by_run.write(
-        table_of(facts.declared.table), facts, None if first is None else partial(rows, first.schema), again=again
-    )
+    return by_run.write(table, facts, None if first is None else partial(rows, first.schema), again=again)
 
 
 def of_day(table: str, partition: str, day: str) -> pa.Table:
@@ -61,48 +49,3 @@ def of_day(table: str, partition: str, day: str) -> pa.Table:
     return found.to_pyarrow_table(
         filesystem=fs.SubTreeFileSystem(path, filesystem), filters=[(partition, "=", column_value(day))]
     )
-
-
-def letters(facts: DayFacts) -> Iterator[pa.RecordBatch]:
-    """Yields the dead letters in a run's files: a letter per row and lookup, no empty batch."""
-    files = with_rows(facts)
-    for lookup in facts.declared.lookups if files else ():
-        if lookup.dead_letters:
-            dataset = parquet_dataset(files)
-            for batch in _wanted(dataset, facts, lookup):
-                if batch.num_rows:
-                    yield _batch(batch, facts, lookup)
-
-
-def _wanted(dataset: ds.Dataset, facts: DayFacts, lookup: LookupFacts) -> Iterator[pa.RecordBatch]:
-    by_lower_name = {name.lower(): name for name in dataset.schema.names}
-    name = lookup.name
-    identity = [by_lower_name[column.lower()] for column in facts.declared.row_id]  # declarations ignore case
-    columns = {column: ds.field(column) for column in identity}
-    key = by_lower_name.get(schema.key(name).lower())  # files of an older version have no key
-    columns["_key"] = ds.field(key) if key else ds.scalar(pa.scalar(None, pa.struct([])))
-    columns["_status"] = ds.field(by_lower_name[schema.status(name).lower()])
-    columns["_error"] = ds.field(by_lower_name[schema.error(name).lower()])
-    columns["_attempts"] = ds.field(by_lower_name[schema.attempts(name).lower()])
-    outcomes = columns["_status"].isin(list(lookup.dead_letters))
-    yield from dataset.scanner(columns=columns, filter=outcomes).to_batches()
-
-
-def _batch(found: pa.RecordBatch, facts: DayFacts, lookup: LookupFacts) -> pa.RecordBatch:
-    rows = found.num_rows
-    attempts = found.column("_attempts").to_pylist()
-    finished = round(dt.datetime.fromisoformat(facts.finished_at).timestamp() * 1e6)
-    ends = [made[-1]["end"] if made else finished for made in attempts]
-    identity = [name for name in found.schema.names if name not in ("_key", "_status", "_error", "_attempts")]
-    columns = {name: found.column(name) for name in identity}
-    own = [
-        pa.array([lookup.name] * rows, pa.string()),
-        pa.array(asked_texts(found.column("_key"), hidden=lookup.hidden_key), pa.string()),
-        *(found.column(name).cast(pa.string()) for name in ("_status", "_error")),
-        pa.array([len(made) for made in attempts], pa.int32()),
-        pa.array(ends, pa.int64()).cast(pa.timestamp("us", "UTC")),
-        pa.array([facts.run_id] * rows, pa.string()),
-    ]
-    columns |= {field.name: array for field, array in zip(OWN_COLUMNS, own, strict=True)}
-    columns[facts.declared.partition] = pa.array([column_value(facts.day)] * rows)
-    return pa.RecordBatch.from_pydict(columns)

@@ -14,9 +14,11 @@ import pyarrow.parquet as pq
 from jobs.schema import DayFacts
 from jobs.storage import objects
 from jobs.storage.parquet_files import read_footer
+from jobs.storage.removal import remove_folder
 from jobs.storage.urls import below, is_url
 from jobs.storage.work_folders import work_folder
 from jobs.tables.delta.delta_log import to_disk
+from jobs.tables.rows_beside import FOLDER
 
 AT_ONCE = 8  # uploads
 
@@ -30,7 +32,8 @@ def deliver(facts: DayFacts) -> DayFacts:
         return facts
     if is_url(facts.folder):  # tasks wrote them there
         empty = {file.place for file in facts.written if not file.rows}
-        return dataclasses.replace(facts, files=tuple(file for file in facts.files if file not in empty))
+        with_rows = tuple(file for file in facts.files if file not in empty)
+        return dataclasses.replace(facts, files=with_rows, audit_files=(), letter_files=())
     files = [file for file in facts.files if pq.read_metadata(file).num_rows]
     of_windows = [file for window in facts.windows for file in (*window.files, *window.dropped_files)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -66,8 +69,10 @@ def _rows_of(file: str) -> int:
 
 
 def discard_work(facts: DayFacts) -> None:
-    """Removes a delivered run from the work folder once the store holds it."""
-    if is_url(facts.declared.table) and not is_url(facts.folder):
+    """Remove what a published run has in the work folder, or for the tables beside the published one."""
+    if is_url(facts.folder):
+        remove_folder(below(facts.folder, FOLDER))
+    elif is_url(facts.declared.table):
         shutil.rmtree(facts.folder, ignore_errors=True)
 
 

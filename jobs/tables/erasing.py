@@ -50,7 +50,15 @@ def without_rows(record: DayRecord, sources: Iterable[str], keys: KeysOf, *, run
             target.unlink()
     figures = dataclasses.replace(record.figures, rows_out=kept)
     new_facts = dataclasses.replace(
-        facts, run_id=run_id, folder=str(folder), files=tuple(files), windows=(), changes=None, kept_files=()
+        facts,
+        run_id=run_id,
+        folder=str(folder),
+        files=tuple(files),
+        windows=(),
+        changes=None,
+        kept_files=(),
+        audit_files=(),
+        letter_files=(),
     )
     written = dataclasses.replace(record, facts=new_facts, figures=figures, state="written", reason="")
     publishing.publish(written, lease)

@@ -26,7 +26,7 @@ from jobs.storage.work_folders import work_folder
 from jobs.tables import audit, dead_letters
 from jobs.tables.delivery import deliver, discard_work
 from jobs.tables.delta import by_run
-from jobs.tables.delta.column_types import extends, type_name
+from jobs.tables.delta.added_columns import add_columns, missing_columns
 from jobs.tables.delta.copied_log import COMMIT_TRIES, pushed
 from jobs.tables.delta.delta_log import (
     checkpoint_settings,
@@ -275,35 +275,3 @@ def delta_schema(facts: DayFacts) -> Schema:
     columns = pa.schema([written.field(name).with_nullable(True) for name in published_columns(facts)])
     fields = Schema.from_arrow(columns).fields
     return Schema([*fields, Field(facts.declared.partition, day_type("day" if is_day(facts.day) else "hour"))])
-
-
-def missing_columns(table: DeltaTable, wanted: Schema) -> list[Field]:
-    """Returns the columns that the table does not have yet, or not with all fields. Refuses a
-    column whose type changed.
-    """
-    known = {field.name: field for field in table.schema().fields}
-    new = []
-    for field in wanted.fields:
-        there = known[field.name].type if field.name in known else None
-        if there is None or (there != field.type and extends(there, field.type)):
-            new.append(field)
-        elif not extends(field.type, there):
-            raise PublishConflict(
-                f"column {field.name!r} is {type_name(field.type)} in this run and {type_name(there)} in the table; "
-                "give it another name, or publish to another table."
-            )
-    return new
-
-
-def add_columns(table: DeltaTable, wanted: Schema) -> None:
-    """Adds new columns to the table, null before this day. Refuses a column whose type changed."""
-    if new := missing_columns(table, wanted):
-        try:
-            with pushed(table):
-                table.alter.add_columns(new)
-        # another run was first, or an object store took the commit and its answer was lost
-        except CommitFailedError:
-            table.update_incremental()
-            if new := missing_columns(table, wanted):
-                with pushed(table):
-                    table.alter.add_columns(new)

@@ -8,11 +8,10 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs import schema
-from jobs.ledger.keys import key_text
+from jobs.ledger.keys import asked_texts
 from jobs.storage.parquet_files import parquet_source
 from jobs.storage.urls import below
 from jobs.tables.delta.delta_log import table_at
@@ -80,15 +79,3 @@ def asked(file: str, keys: KeysOf) -> Iterator[list[bool]]:
 def names_keys(file: str, lookup: str) -> bool:
     """Returns whether the file has keys; files of an older version have none."""
     return schema.key(lookup) in pq.read_schema(parquet_source(file)).names
-
-
-def asked_texts(keys: pa.Array, *, hidden: bool, parts: Collection[str] = ()) -> list[str | None]:
-    """Returns the column of `schema.key` in the ledger's form; None for rows without a call. parts:
-    their order, if they fit.
-    """
-    own = [field.name for field in keys.type]
-    order = parts if sorted(parts) == sorted(own) else own
-    return [
-        None if key is None or None in key.values() else key_text(tuple(key[part] for part in order), hidden=hidden)
-        for key in keys.to_pylist()
-    ]

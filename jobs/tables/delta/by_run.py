@@ -4,19 +4,30 @@ Removing a run touches no file of another run. A run's rows are written before i
 afterwards the rows of other runs of the day are removed.
 """
 
-from collections.abc import Callable, Collection
+import datetime as dt
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from urllib.parse import quote
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, Schema, write_deltalake
+from deltalake.schema import PrimitiveType
+from deltalake.transaction import AddAction, create_table_with_add_actions
 
-from jobs.schema import RUN_ID, DayFacts
+from jobs.declare.values.calendar import is_day
+from jobs.schema import RUN_ID, DayFacts, WrittenFile
+from jobs.storage import objects
+from jobs.storage.parquet_files import read_schema
+from jobs.storage.urls import below
+from jobs.tables.delta.added_columns import add_columns
 from jobs.tables.delta.copied_log import commit_on_top
-from jobs.tables.delta.delta_log import checkpoint_settings, commit_hooks, log_beside, saying_format
+from jobs.tables.delta.delta_log import checkpoint_settings, commit_hooks, day_type, log_beside, saying_format
 
 Rows = Callable[[], pa.RecordBatchReader]
 
 RUN = RUN_ID
+AT_ONCE = 8  # copies
 NO_STATISTICS = {"delta.dataSkippingNumIndexedCols": "0"}  # keeps values out of the table's log
 
 
@@ -46,6 +57,44 @@ def write(table: str, facts: DayFacts, rows: Rows | None, *, again: bool = True)
         ),
     )  # fmt: skip
     return partial(_delete, there, facts.declared.partition, facts.day, "<>", facts.run_id)
+
+
+def take_over(table: str, facts: DayFacts, files: Sequence[WrittenFile], *, again: bool = True) -> Callable[[], object]:
+    """Write as `write` the rows of files that tasks wrote on the store of the table, which the store copies."""
+    if not files:
+        return partial(keep_only, table, facts)
+    there = remove(table, facts) if again else log_beside(table)
+    partition, run = facts.declared.partition, facts.run_id
+    folder = f"{partition}={quote(facts.day)}/{RUN}={quote(run)}"
+    names = [f"{folder}/{file.place.rpartition('/')[2]}" for file in files]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(objects.copy, (file.place for file in files), (below(table, name) for name in names)))
+    at = round(dt.datetime.fromisoformat(facts.finished_at).timestamp() * 1000)
+    values = {partition: facts.day, RUN: run}
+    actions = [
+        AddAction(quote(name, safe="/="), file.bytes, values, at, True, f'{{"numRecords": {file.rows}}}')
+        for name, file in zip(names, files, strict=True)
+    ]
+    written = Schema.from_arrow(pa.schema([one.with_nullable(True) for one in read_schema(files[0].place)]))
+    day = Field(partition, day_type("day" if is_day(facts.day) else "hour"))
+    columns = Schema([*written.fields, Field(RUN, PrimitiveType("string")), day])
+
+    def commit() -> None:
+        if there is None:
+            create_table_with_add_actions(
+                table, columns, actions, mode="error", partition_by=[partition, RUN],
+                configuration=NO_STATISTICS | checkpoint_settings(table), commit_properties=saying_format(),
+            )  # fmt: skip
+            return
+        there.create_write_transaction(
+            [*actions], mode="append", schema=there.schema(), partition_by=[partition, RUN],
+            post_commithook_properties=commit_hooks(table, there),
+        )  # fmt: skip
+
+    if there is not None:
+        add_columns(there, columns)
+    commit_on_top(there, commit)
+    return partial(_delete, there, partition, facts.day, "<>", run)
 
 
 def remove(table: str, facts: DayFacts) -> DeltaTable | None:

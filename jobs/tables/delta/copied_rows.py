@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 from jobs.schema import WrittenFile
 from jobs.storage import objects
 from jobs.storage.new_files import Writable, new_file, size_of
-from jobs.storage.stored_files import StoredFile, open_parquet, read_footer, read_schema
+from jobs.storage.parquet_files import open_parquet, read_footer, read_schema
+from jobs.storage.stored_files import StoredFile
 from jobs.storage.urls import below, is_url
 
 Source = tuple[str, pa.BooleanArray]  # a file, and which of its rows

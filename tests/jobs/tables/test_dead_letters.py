@@ -16,7 +16,9 @@ from jobs.ledger.keys import key_text
 from jobs.schema import DayFacts, DayMetrics, DayRecord, DeclaredFacts, LookupFacts, LookupMetrics, Verdict
 from jobs.storage.work_folders import work_folder
 from jobs.tables import dead_letters, publishing
+from jobs.tables.delivery import with_rows
 from jobs.tables.records import run_records
+from jobs.tables.rows_beside import letters
 from tests.support.places import everywhere, place_of
 
 TABLE = "data/published/flights"
@@ -157,7 +159,7 @@ def test_a_day_held_back_has_its_letters_in_its_record_and_not_in_the_table():
     assert stand() == [(FIRST, "a", 2, "timeout")]
     (record,) = [one for one in run_records.load("flights", FIRST) if one.facts.run_id == "b"]
     assert record.dead_letters == 1
-    assert [batch.num_rows for batch in dead_letters.letters(record.facts)] == [1]
+    assert [batch.num_rows for batch in letters(with_rows(record.facts), record.facts)] == [1]
 
 
 @everywhere("project")

@@ -1,0 +1,37 @@
+"""Adds columns to a table, which are null in the rows before."""
+
+from deltalake import DeltaTable, Field, Schema
+from deltalake.exceptions import CommitFailedError
+
+from jobs.errors import PublishConflict
+from jobs.tables.delta.column_types import extends, type_name
+from jobs.tables.delta.copied_log import pushed
+
+
+def missing_columns(table: DeltaTable, wanted: Schema) -> list[Field]:
+    """Those that the table has not yet, or not with all fields. Refuses a column whose type changed."""
+    known = {field.name: field for field in table.schema().fields}
+    new = []
+    for field in wanted.fields:
+        there = known[field.name].type if field.name in known else None
+        if there is None or (there != field.type and extends(there, field.type)):
+            new.append(field)
+        elif not extends(field.type, there):
+            raise PublishConflict(
+                f"column {field.name!r} is {type_name(field.type)} in this run and {type_name(there)} in the table; "
+                "give it another name, or publish to another table."
+            )
+    return new
+
+
+def add_columns(table: DeltaTable, wanted: Schema) -> None:
+    """Add new columns to the table, null before this day. Refuses a column whose type changed."""
+    if new := missing_columns(table, wanted):
+        try:
+            with pushed(table):
+                table.alter.add_columns(new)
+        except CommitFailedError:  # another run was first, or an object store took it and its answer was lost
+            table.update_incremental()
+            if new := missing_columns(table, wanted):
+                with pushed(table):
+                    table.alter.add_columns(new)

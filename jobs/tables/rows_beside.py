@@ -1,0 +1,122 @@
+"""The rows of the tables beside the published one, made from files of a run: audit columns, and dead letters.
+
+Tasks load this module, so it imports no deltalake.
+"""
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from jobs import schema
+from jobs.declare.values.calendar import column_value
+from jobs.ledger.keys import asked_texts
+from jobs.schema import RUN_ID, DayFacts, LookupFacts, WrittenFile
+from jobs.storage.new_files import new_file, size_of
+from jobs.storage.parquet_files import parquet_dataset
+from jobs.storage.urls import below
+
+FOLDER = "beside"  # in the run's folder
+OWN_COLUMNS = (
+    pa.field("_lookup", pa.string()),
+    pa.field("_key", pa.string()),  # the key in the ledger's form: JSON, or a hash for pii
+    pa.field("_status", pa.string()),
+    pa.field("_error", pa.string()),
+    pa.field("_attempts", pa.int32()),  # 0: it waited for the call of an equal request
+    pa.field("_at", pa.timestamp("us", "UTC")),  # end of the last attempt, or of the run without one
+    pa.field(RUN_ID, pa.string()),
+)
+
+
+def write_beside(facts: DayFacts, file: str) -> tuple[WrittenFile, WrittenFile | None]:
+    """In a task: write the audit rows and the dead letters of one file into the run's folder, on the store of the
+    table. The log of a table tells the day and the run.
+
+    Returns:
+        The two files; no second one without letters.
+    """
+    name = file.rpartition("/")[2]
+    known = (facts.declared.partition, RUN_ID)
+    audited = _write(below(facts.folder, FOLDER, f"audit-{name}"), iter(audit_rows([file], facts)), known)
+    assert audited is not None  # the file has rows
+    return audited, _write(below(facts.folder, FOLDER, f"letters-{name}"), letters([file], facts), known)
+
+
+def _write(place: str, batches: Iterator[pa.RecordBatch], known: Sequence[str]) -> WrittenFile | None:
+    first = next(batches, None)
+    if first is None:
+        return None
+    rows = 0
+    names = [name for name in first.schema.names if name not in known]
+    with new_file(place) as target:
+        with pq.ParquetWriter(target, first.select(names).schema, compression="snappy") as writer:
+            for batch in chain([first], batches):
+                writer.write_batch(batch.select(names))
+                rows += batch.num_rows
+        size = size_of(target)
+    return WrittenFile(place, size, rows)
+
+
+def audit_rows(files: Sequence[str], facts: DayFacts) -> pa.RecordBatchReader:
+    """The audit columns of every row, by row identity, day and run."""
+    dataset = parquet_dataset(files)
+    columns = {name: ds.field(name) for name in _audit_columns(facts, dataset.schema)}
+    columns[RUN_ID] = ds.scalar(facts.run_id)
+    columns[facts.declared.partition] = ds.scalar(column_value(facts.day))
+    return dataset.scanner(columns=columns).to_reader()
+
+
+def _audit_columns(facts: DayFacts, written: pa.Schema) -> list[str]:
+    """Row identity and audit columns in the files' spelling: Arrow heeds case, and declarations do not."""
+    by_lower_name = {name.lower(): name for name in written.names}
+    wanted = [*facts.declared.row_id, *schema.ROW_COLUMNS]
+    for lookup in facts.declared.lookups:
+        wanted += schema.audit_columns(lookup.name)
+    return list(dict.fromkeys(by_lower_name[name.lower()] for name in wanted))
+
+
+def letters(files: Sequence[str], facts: DayFacts) -> Iterator[pa.RecordBatch]:
+    """The dead letters: one per row and lookup, without empty batches."""
+    for lookup in facts.declared.lookups if files else ():
+        if lookup.dead_letters:
+            dataset = parquet_dataset(files)
+            for batch in _wanted(dataset, facts, lookup):
+                if batch.num_rows:
+                    yield _batch(batch, facts, lookup)
+
+
+def _wanted(dataset: ds.Dataset, facts: DayFacts, lookup: LookupFacts) -> Iterator[pa.RecordBatch]:
+    by_lower_name = {name.lower(): name for name in dataset.schema.names}
+    name = lookup.name
+    identity = [by_lower_name[column.lower()] for column in facts.declared.row_id]  # declarations ignore case
+    columns = {column: ds.field(column) for column in identity}
+    key = by_lower_name.get(schema.key(name).lower())  # files of an older version have none
+    columns["_key"] = ds.field(key) if key else ds.scalar(pa.scalar(None, pa.struct([])))
+    columns["_status"] = ds.field(by_lower_name[schema.status(name).lower()])
+    columns["_error"] = ds.field(by_lower_name[schema.error(name).lower()])
+    columns["_attempts"] = ds.field(by_lower_name[schema.attempts(name).lower()])
+    outcomes = columns["_status"].isin(list(lookup.dead_letters))
+    yield from dataset.scanner(columns=columns, filter=outcomes).to_batches()
+
+
+def _batch(found: pa.RecordBatch, facts: DayFacts, lookup: LookupFacts) -> pa.RecordBatch:
+    rows = found.num_rows
+    attempts = found.column("_attempts").to_pylist()
+    finished = round(dt.datetime.fromisoformat(facts.finished_at).timestamp() * 1e6)
+    ends = [made[-1]["end"] if made else finished for made in attempts]
+    identity = [name for name in found.schema.names if name not in ("_key", "_status", "_error", "_attempts")]
+    columns = {name: found.column(name) for name in identity}
+    own = [
+        pa.array([lookup.name] * rows, pa.string()),
+        pa.array(asked_texts(found.column("_key"), hidden=lookup.hidden_key), pa.string()),
+        *(found.column(name).cast(pa.string()) for name in ("_status", "_error")),
+        pa.array([len(made) for made in attempts], pa.int32()),
+        pa.array(ends, pa.int64()).cast(pa.timestamp("us", "UTC")),
+        pa.array([facts.run_id] * rows, pa.string()),
+    ]
+    columns |= {field.name: array for field, array in zip(OWN_COLUMNS, own, strict=True)}
+    columns[facts.declared.partition] = pa.array([column_value(facts.day)] * rows)
+    return pa.RecordBatch.from_pydict(columns)
