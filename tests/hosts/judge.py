@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from tests.hosts.lab import DAY, FLUSH, LIMIT
 from tests.hosts.vendor import rating
 
+BEFORE = 5.0  # s, in which each host with a task calls
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -15,32 +17,35 @@ class Seen:
         calls: That the vendor took.
         repeated: Calls beyond the first of their key.
         most: The most calls in flight at once.
-        repeated_after: Of the repeated calls those that began after a fault and before the next, per fault.
-        idle: The longest time after a fault, in seconds, without all slots in use, per fault.
+        repeated_by: Of the repeated calls those whose first call a fault may have cost, per fault.
+        idle: The longest time after a fault, in seconds, without all slots in use, per fault; None where the only
+            host that called was lost: Spark itself then begins the task anew.
     """
 
     calls: int
     repeated: int
     most: int
-    repeated_after: tuple[int, ...]
-    idle: tuple[float, ...]
+    repeated_by: tuple[int, ...]
+    idle: tuple[float | None, ...]
 
 
 def see(lab, *faults, latency=0.0):
     """The figures of the vendor's record. faults: seconds since the epoch. latency: of a call, in seconds."""
     calls = sorted(lab.calls(), key=lambda call: call["began"])
-    asked, again = set(), []
+    asked, again = {}, []  # when each key was asked, and when those that were asked again had been asked
     for call in calls:
         if call["customer"] in asked:
-            again.append(call["began"])
-        asked.add(call["customer"])
-    ends = [*faults[1:], calls[-1]["began"]]
-    repeated = tuple(sum(fault < at <= end for at in again) for fault, end in zip(faults, ends, strict=True))
+            again.append(asked[call["customer"]])
+        asked[call["customer"]] = call["began"]
+    begins, ends = [0.0, *faults[:-1]], [*faults[1:], calls[-1]["began"]]
+    repeated = tuple(sum(begin < at <= fault for at in again) for begin, fault in zip(begins, faults, strict=False))
     idle = tuple(_idle(calls, fault, end, latency) for fault, end in zip(faults, ends, strict=True))
     return Seen(len(calls), len(again), max(call["in_flight"] for call in calls), repeated, idle)
 
 
 def _idle(calls, fault, end, latency):
+    if len({call["from"] for call in calls if fault - BEFORE < call["began"] < fault}) < 2:
+        return None
     counts_from = fault + 2 * latency  # until then the vendor counts calls of a host that is gone
     full = [call["began"] for call in calls if counts_from < call["began"] < end and call["in_flight"] == LIMIT]
     return round(max(later - earlier for earlier, later in itertools.pairwise([fault, *full, end])), 1)

@@ -29,8 +29,8 @@ def judge(lab, rows, *faults, latency, seed=None):
     print(f"\n{rows} rows, {seen}" + ("" if seed is None else f", seed {seed}"))
     assert seen.most <= LIMIT
     assert seen.repeated <= repeats_allowed(latency) * max(1, len(faults))
-    assert max(seen.repeated_after, default=0) <= repeats_allowed(latency)
-    assert max(seen.idle, default=0) <= REFILLED_WITHIN
+    assert max(seen.repeated_by, default=0) <= repeats_allowed(latency)
+    assert max((idle for idle in seen.idle if idle is not None), default=0) <= REFILLED_WITHIN
 
 
 @pytest.mark.parametrize("rows", [600, 6000])

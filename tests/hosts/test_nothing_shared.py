@@ -21,8 +21,9 @@ files, _ = fs.FileSystem.from_uri("s3://lake/raw")
 day, at = sys.argv[1], dt.datetime(2026, 11, 19, tzinfo=dt.UTC)
 for number in range(3):
     rows = pq.read_table(f"lake/raw/date={day}/part-{number}.parquet", filesystem=files, partitioning=None)
-    times = pa.array([at + dt.timedelta(seconds=100 * n) for n in rows["order_id"].to_pylist()])
+    times = pa.array([at + dt.timedelta(seconds=100 * (n * 7919 % 610)) for n in rows["order_id"].to_pylist()])
     pq.write_table(rows.append_column("at", times), f"lake/timed/date={day}/part-{number}.parquet", filesystem=files)
+    pq.write_table(rows, f"lake/whole/part=all/part-{number}.parquet", filesystem=files)
     with files.open_output_stream(f"lake/text/date={day}/part-{number}.csv") as text:
         lines = (f"{order},{customer}" for order, customer in zip(*rows.to_pydict().values()))
         text.write("\\n".join(["order_id,customer_id", *lines, ""]).encode())
@@ -33,6 +34,17 @@ from deltalake import DeltaTable
 rows = DeltaTable(sys.argv[1]).to_pandas()
 print(rows[["order_id", "customer_id", "score", "grade"]].to_json(orient="values"))
 """
+CHANGE = """
+import sys
+import pyarrow as pa, pyarrow.parquet as pq
+from pyarrow import fs
+files, _ = fs.FileSystem.from_uri("s3://lake/whole")
+rows = pq.read_table("lake/whole/part=all/part-2.parquet", filesystem=files, partitioning=None)
+customers = ["c700", "c700", *rows["customer_id"].to_pylist()[2:]]
+rows = rows.set_column(1, "customer_id", pa.array(customers))
+pq.write_table(rows, "lake/whole/part=all/part-2.parquet", filesystem=files)
+"""
+NEXT_DAY = "2026-11-20"
 OURS = (".parquet", ".arrow", ".csv", ".meter", ".npy")
 
 
@@ -44,7 +56,7 @@ def lab(make_lab):
     return made
 
 
-def run(lab, name):
+def run(lab, name, day=DAY):
     """Run a day of this enrichment. Returns its exit status, what it printed, and the calls that the vendor took."""
     before = len(lab.calls())
     environment = lab.environment | {
@@ -52,7 +64,7 @@ def run(lab, name):
         "TIDEGATE_SPARK_JAVA_OPTIONS": QUICK_JAVA,
         "SPARK_LOCAL_IP": lab["driver"].address,
     }
-    words = (sys.executable, "-m", "tidegate", "run", name, "--day", DAY, "--package", "lab_enrichments")
+    words = (sys.executable, "-m", "tidegate", "run", name, "--day", day, "--package", "lab_enrichments")
     status = lab["driver"].start(f"{name}-{before}", *words, environment=environment).wait(ENDS_WITHIN)
     return status, lab.log(f"{name}-{before}"), lab.calls()[before:]
 
@@ -94,7 +106,46 @@ def test_a_red_day_is_held_back_on_the_store_with_its_rows(lab):
     check_disks(lab)
 
 
-@pytest.mark.parametrize(("name", "place"), [("in_folder", "/tmp/lake/orders"), ("windowed", "TIDEGATE_WORK")])
+def test_windows_are_made_from_the_store_alone(lab):
+    status, printed, calls = run(lab, "windowed")
+    assert (status, len(calls)) == (0, KEYS), printed
+    check_published(lab, "windowed")
+    total = "import sys; from deltalake import DeltaTable as T; print(*(T(f'{sys.argv[1]}/{one}').to_pyarrow_table()"
+    total += ".num_rows for one in ('windowed__audit', 'hourly__dropped')), sum(T(f'{sys.argv[1]}/hourly')"
+    total += ".to_pyarrow_table()['window_rows'].to_pylist()))"
+    audited, dropped, inside = map(int, read(lab, total).split())
+    assert audited == inside + dropped == sum(SIZES)
+    assert min(dropped, inside) > 0
+    check_disks(lab)
+
+
+def test_changed_rows_are_enriched_from_the_store_alone(lab):
+    for change, changed in (("", sum(SIZES)), (CHANGE, 2), ("", 0)):
+        if change:
+            read(lab, change)
+        status, printed, calls = run(lab, "changing", "all")
+        assert status == 0, printed
+        assert len(calls) == {sum(SIZES): KEYS, 2: 1, 0: 0}[changed]
+    check_published(lab, "changing")
+    check_disks(lab)
+
+
+def test_a_million_rows_leave_nothing_on_the_drivers_disk(lab):
+    rows = 1_000_000
+    lab.make_orders([rows // 2, rows // 2], KEYS, day=NEXT_DAY)
+    status, printed, calls = run(lab, "orders", NEXT_DAY)
+    assert (status, len(calls)) == (0, KEYS), printed
+    assert f"published   {rows:,} rows" in printed
+    check_disks(lab)
+
+
+def read(lab, program):
+    """What a program prints that a reader on the driver's host runs."""
+    words = (sys.executable, "-c", program, BUCKET)
+    return lab["driver"].run(*words, stdout=subprocess.PIPE, text=True, environment=lab.environment).stdout
+
+
+@pytest.mark.parametrize(("name", "place"), [("in_folder", "/tmp/lake/orders")])
 def test_what_needs_a_shared_disk_is_refused_before_the_first_call(lab, name, place):
     status, printed, calls = run(lab, name)
     assert (status != 0, calls) == (True, []), printed

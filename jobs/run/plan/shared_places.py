@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,18 +12,22 @@ from typing import TYPE_CHECKING
 from jobs.errors import DeclarationError
 from jobs.storage.urls import absolute, is_url
 from jobs.storage.work_folders import work_folder
-from jobs.task.seen_files import hidden_files
+from jobs.task.seen_files import code_digest, look_around
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.input.day import InputDay
     from jobs.run.engines.engine import Engine
 
+OTHER_CODE = (
+    "another version of Tidegate than the driver. Install the driver's there, or make the zip of packages anew with "
+    "`tidegate pack`."
+)
 MARK = ".seen-{}"  # a file by which a task knows a folder of the driver's
 
 
 def require_shared_places(engine: Engine, enrichment: Enrichment, input_day: InputDay, *, on_store: bool) -> None:
-    """Lets each slot of the executors look at the folders that driver and tasks must share.
+    """Lets each slot of the executors look at its code, and at the folders that driver and tasks must share.
 
     Args:
         engine: Runs tasks on other machines.
@@ -31,19 +36,28 @@ def require_shared_places(engine: Engine, enrichment: Enrichment, input_day: Inp
         on_store: Tasks write on the store that holds the table.
 
     Raises:
-        DeclarationError: A folder is not shared; the message says which, and what to do.
+        DeclarationError: A folder is not shared, or a host has other code; the message says what to do.
     """
     folders = _folders(enrichment, on_store=on_store)
     files = {absolute(file): _of_input(file) for file in input_day.files[:1] if not is_url(file)}
     with contextlib.ExitStack() as tokens:
         for folder, why in folders.items():
             files[tokens.enter_context(_token(Path(folder)))] = why
-        if not (named := tuple(files)):
-            return
-        looked = engine.stage().run(lambda _slot, _facts: hidden_files(named), range(engine.slots))
-        for host, hidden in looked:
+        own = code_digest()
+        for host, code, hidden in _look_around(engine, enrichment.name, tuple(files)):
+            if code != own:
+                raise DeclarationError(f"{enrichment.name}: {host}, on which tasks run, has {OTHER_CODE}")
             for file in hidden:
                 raise DeclarationError(f"{enrichment.name}: {files[file].format(host=host)}")
+
+
+def _look_around(engine: Engine, enrichment: str, files: tuple[str, ...]) -> list[tuple[str, str, list[str]]]:
+    try:
+        return engine.stage().run(lambda _slot, _facts: look_around(files), range(engine.slots))
+    except Exception as error:
+        if re.search(r"Can't get attribute .* on <module 'jobs\.|No module named 'jobs\.", str(error)):
+            raise DeclarationError(f"{enrichment}: a host on which tasks run has {OTHER_CODE}") from error
+        raise
 
 
 def _folders(enrichment: Enrichment, *, on_store: bool) -> dict[str, str]:

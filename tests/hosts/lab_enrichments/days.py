@@ -1,4 +1,4 @@
-"""Orders as other days have them: keys that only Spark evaluates, text, a red check, and what needs a shared disk."""
+"""Orders as other days have them: keys that only Spark evaluates, text, a red check, windows, and changed rows."""
 
 import datetime as dt
 import os
@@ -32,4 +32,8 @@ windowed = made(
     input=Input(path=f"{PLACE}/timed", row_id=["order_id"]),
     event_time=EventTime("at", max_out_of_orderness=dt.timedelta(seconds=5)),
     windows=[Window("hourly", of=Tumbling(dt.timedelta(hours=1)), key=["customer_id"], sql="count(*) AS orders")],
+)
+changing = made(
+    "changing",
+    input=Input(path=f"{PLACE}/whole", partition="part", every=["all"], row_id=["order_id"], rows="changed"),
 )

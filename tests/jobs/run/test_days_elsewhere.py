@@ -26,6 +26,7 @@ from jobs.tables.delta import copied_rows
 from jobs.tables.derived.window_tables import publish_windows, table_of
 from jobs.tables.old_files import vacuum
 from jobs.tables.publishing import publish
+from jobs.task.seen_files import code_digest
 from tidegate import (
     Enrichment,
     EventTime,
@@ -336,11 +337,21 @@ def give(tmp_path, place, files):
 def test_a_folder_that_tasks_do_not_see_is_refused_before_any_call(
     place, spark, service, *, tmp_path, monkeypatch, more, sentence
 ):
-    monkeypatch.setattr(shared_places, "hidden_files", lambda files: ("w1", list(files)))
+    monkeypatch.setattr(shared_places, "look_around", lambda files: ("w1", code_digest(), list(files)))
     with pytest.raises(DeclarationError, match=f"^towns: {sentence}"):
         run_day(declare(service, place, **more), DAY, "r1", checks=CHECKS)
     assert service.log == []
     assert not list(tmp_path.rglob(".seen-*"))
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_tasks_of_another_version_are_refused_before_any_call(place, spark, service, monkeypatch):
+    monkeypatch.setattr(shared_places, "code_digest", lambda: "another")
+    with pytest.raises(
+        DeclarationError, match=r"^towns: \S+, on which tasks run, has another version of Tidegate than"
+    ):
+        run_day(declare(service, place), DAY, "r1", checks=CHECKS)
+    assert service.log == []
 
 
 @pytest.mark.usefixtures("elsewhere")

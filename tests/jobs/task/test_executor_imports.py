@@ -23,7 +23,7 @@ from jobs.tables.rows_beside import write_beside
 from jobs.task.lookup.answers_in_doubt import without_doubt
 from jobs.task.output_files import TaskFiles
 from jobs.task.runner import run_partition
-from jobs.task.seen_files import hidden_files
+from jobs.task.seen_files import look_around
 from jobs.task.stage_tasks import over_parts
 from jobs.task.windows.arrival import find_runs, rows_with_arrival
 from jobs.task.windows.session_windows import SessionsOfKey, find_dropped
@@ -44,7 +44,7 @@ def test_what_tasks_run_loads_nothing_that_only_the_driver_has():
     run_by_tasks = [run_partition, run_prefetch, without_doubt, key_texts, TaskFiles]
     run_by_tasks += [find_runs, rows_with_arrival, SessionsOfKey, find_dropped, write_windowless]
     run_by_tasks += [keep_rows, write_beside]
-    require_light(pickle.dumps([*run_by_tasks, hidden_files, metrics.count, seen_in]))
+    require_light(pickle.dumps([*run_by_tasks, look_around, metrics.count, seen_in]))
 
 
 @pytest.mark.spark
