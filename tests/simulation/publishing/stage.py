@@ -405,7 +405,7 @@ class Stage:
 
     def pass_days(self, days: int) -> None:
         self.scheduler.sleep(ORPHANS_LIVE)  # nobody is at work now
-        if days:
+        if days and Path("data").exists():
             self.scheduler.say("days pass", days)
             folders.age(Path("data"), days)
             self.rules.days_passed += days
