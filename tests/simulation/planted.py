@@ -8,15 +8,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.simulation.planting import ROOT, planted_faults
+from tests.simulation.planting import FAULTS_FILES, ROOT, planted_faults
 
-TABLE = pathlib.Path(__file__).with_name("planted.md")
-FIRST_SEED = 2000
+FIRST_SEEDS = {"calls": 2000, "publishing": 10_000}  # by the kind of nights
 MOST = 1000  # nights for one fault
 HEAD = """# Deliberate faults, and how many nights it took to find each
 
 `make simulate ARGS=--planted` writes this table: it puts each fault of `faults.toml` into the product and plays nights
-from seed 2000 on until one fails, at most 1,000. `ARGS="--planted NAME ..."` tries some again. A fault that was not
+from seed {first} on until one fails, at most 1,000. `ARGS="--planted NAME ..."` tries some again. A fault that was not
 found shows how many nights were played; those of `faults.toml` that are missing here were not tried yet.
 
 | fault | mechanism | nights | seed | what the night said, or why none finds it |
@@ -48,28 +47,38 @@ def try_faults(names: Sequence[str], most: int = MOST) -> int:
 
 
 def try_fault(name: str, most: int) -> Found:
-    seeds = f"{FIRST_SEED}:{FIRST_SEED + most}"
+    kind = planted_faults()[name].kind
+    first = FIRST_SEEDS[kind]
+    seeds = f"{first}:{first + most}"
     command = [sys.executable, "-m", "tests.simulation", "--plant", name, "--seeds", seeds, "--first"]
-    command += ["--publishing"] if planted_faults()[name].kind == "publishing" else []
+    command += ["--publishing"] if kind == "publishing" else []
     played = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     failed = re.search(r"^NIGHT (\d+) FAILED at [\d.]+: (.*)", played.stdout, re.MULTILINE)
     if failed:
-        return Found(int(failed[1]) - FIRST_SEED + 1, int(failed[1]), failed[2][:90])
+        return Found(int(failed[1]) - first + 1, int(failed[1]), failed[2][:90])
     if played.returncode:
-        return Found(1, FIRST_SEED, f"the process ended: {(played.stderr or played.stdout).strip()[-80:]}")
+        return Found(1, first, f"the process ended: {(played.stderr or played.stdout).strip()[-80:]}")
     return Found(0, 0, planted_faults()[name].unfound or f"not found in {most} nights")
 
 
 def keep(name: str, found: Found) -> None:
-    """Write one fault's row into the table, and what the rows say together below it."""
-    faults = planted_faults()
-    text = TABLE.read_text() if TABLE.exists() else ""
+    """Write one fault's row into the table of its kind, and what the rows say together below it."""
+    kind = planted_faults()[name].kind
+    faults = {one: fault for one, fault in planted_faults().items() if fault.kind == kind}
+    table = table_of(kind)
+    text = table.read_text() if table.exists() else ""
     rows = {row[1]: row[0] for row in _ROW.finditer(text) if row[1] in faults}
     message = found.message.replace("|", "/").replace("\n", " ")
     nights, seed = (found.nights, found.seed) if found.nights else ("-", "-")
     rows[name] = f"| {name} | {faults[name].mechanism} | {nights} | {seed} | {message} |"
     in_order = [rows[one] for one in faults if one in rows]
-    TABLE.write_text(HEAD + "\n".join(in_order) + f"\n\n{_summary(in_order)}\n")
+    head = HEAD.format(first=FIRST_SEEDS[kind])
+    table.write_text(head + "\n".join(in_order) + f"\n\n{_summary(in_order)}\n")
+
+
+def table_of(kind: str) -> pathlib.Path:
+    """The table of the faults that nights of this kind are to find, beside their list."""
+    return FAULTS_FILES[kind].with_name("planted.md")
 
 
 def _summary(rows: Sequence[str]) -> str:
