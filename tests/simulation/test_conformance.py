@@ -1,7 +1,9 @@
 """The simulated disk and object store answer one script of operations, drawn from a seed, as real ones do."""
 
+import os
 import random
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,8 @@ from tests.simulation.disk import Disk, ObjectStore
 from tests.simulation.file_access import DiskPath, os_fsync, os_open, os_utime
 from tests.simulation.object_store import SimulatedObjects
 from tests.simulation.scheduler import Scheduler
+from tests.support import radosgw
+from tests.support.s3_server import S3Server
 
 SEEDS = range(20)
 NAMES = ("a", "b", "in/a", "in/b", "in/deep/c", "other")
@@ -232,3 +236,18 @@ def test_the_simulated_store_answers_as_an_s3_server(s3, tmp_path):
 @pytest.mark.process
 def test_the_simulated_store_answers_as_an_s3_server_to_long_scripts(s3, tmp_path):
     compare_stores(s3.bucket, tmp_path, range(100, 120), 200)
+
+
+@pytest.mark.proof
+@pytest.mark.process
+@pytest.mark.skipif(not radosgw.is_installed(), reason="Ceph's radosgw and its monitor and store are not installed.")
+def test_the_simulated_store_answers_as_radosgw(tmp_path, monkeypatch):
+    folder = tmp_path / "ceph"
+    folder.mkdir()
+    with radosgw.running(folder) as url:
+        server = S3Server(url, Path(os.devnull))
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        objects._store.cache_clear()
+        server.make_bucket("conformance")
+        compare_stores("s3://conformance", tmp_path, range(100, 120), 200)
