@@ -272,6 +272,8 @@ def _on_disk(facts: DayFacts) -> list[tuple[str, int, int, int]]:
 
 def delta_schema(facts: DayFacts) -> Schema:
     written = read_schema(facts.files[0])
-    columns = pa.schema([written.field(name).with_nullable(True) for name in published_columns(facts)])
+    # a file of a batch that was written before a column was declared lacks it; the table has it
+    names = [name for name in published_columns(facts) if name in written.names]
+    columns = pa.schema([written.field(name).with_nullable(True) for name in names])
     fields = Schema.from_arrow(columns).fields
     return Schema([*fields, Field(facts.declared.partition, day_type("day" if is_day(facts.day) else "hour"))])

@@ -1,14 +1,20 @@
 """Micro-batches on top of what a day's run has published."""
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
+from jobs import schema
+from jobs.ledger.keys import key_text
 from jobs.schema import RowChanges
 from jobs.streams.batch_publishing import MicroBatch, publish_batch
 from jobs.tables import publishing
+from jobs.tables.delta.asked_keys import KeysOf
+from jobs.tables.erasing import without_rows
 from jobs.tables.leases.day_leases import leased
 from jobs.tables.records import run_records
 from tests.jobs.tables import test_publishing
-from tests.jobs.tables.test_publishing import FIRST, project, run  # noqa: F401
+from tests.jobs.tables.test_publishing import FIRST, project, run, wind  # noqa: F401
 
 TABLE = test_publishing.TABLE
 
@@ -25,3 +31,24 @@ def test_a_batch_after_a_run_of_changed_rows_counts_the_rows_that_were_kept():
     with leased(TABLE, FIRST, "query-0-a") as lease:
         publish_batch([batch], MicroBatch("query", 0), [lease])
     assert run_records.of_run("flights", FIRST, "query-0-a").rows_published == 4
+
+
+def keyed(flights):
+    keys = [{"flight": str(flight)} for flight in flights]
+    return {schema.key("weather"): pa.array(keys, pa.struct([("flight", pa.string())]))}
+
+
+def test_a_key_is_removed_from_a_day_of_batches_before_and_after_a_new_column():
+    old = {"temp_c": pa.array([1.0, 2.0], pa.float64())} | keyed([1, 2])
+    new = {"answers": wind([7]) | keyed([7]), "returns": (("temp_c", "DOUBLE"), ("wind_ms", "DOUBLE"))}
+    with leased(TABLE, FIRST, "stream") as lease:
+        publish_batch([run("query-0-a", FIRST, [1, 2], answers=old)], MicroBatch("query", 0), [lease])
+        publish_batch([run("query-1-a", FIRST, [7], **new)], MicroBatch("query", 1), [lease])
+    record = run_records.of_run("flights", FIRST, "query-1-a")
+    files = [uri.removeprefix("file://") for uri in DeltaTable(TABLE).file_uris()]
+    keys = KeysOf("weather", ("flight",), {key_text(("1",), hidden=False)})
+    with leased(TABLE, FIRST, "forget") as lease:
+        assert without_rows(record, files, keys, run_id="forget", lease=lease) == 1
+    rows = DeltaTable(TABLE).to_pyarrow_table().sort_by("flight")
+    assert rows["flight"].to_pylist() == [2, 7]
+    assert rows["wind_ms"].to_pylist() == [None, 5.0]
