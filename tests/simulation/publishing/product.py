@@ -13,6 +13,7 @@ import deltalake.transaction
 from deltalake import DeltaTable
 from deltalake.table import TableAlterer
 
+import jobs.commands.vacuum
 import jobs.run.day
 import jobs.run.plan.preflight
 import jobs.streams.batch_publishing
@@ -23,7 +24,7 @@ import jobs.tables.publishing
 from tests.simulation import clock, installation
 from tests.simulation.night_at_work import scheduler
 from tests.simulation.product import install as install_below
-from tests.simulation.publishing import stage  # noqa: F401  # loads all that a night drives
+from tests.simulation.publishing import stage
 from tests.simulation.publishing.folder import flock, fsync, listen, step_before, stepped
 
 READS = ("__init__", "update_incremental", "history", "get_add_actions", "file_uris")
@@ -61,6 +62,7 @@ def install() -> None:
             jobs.run.plan.preflight.check_input: lambda *_: None,
         }
     )
+    jobs.commands.vacuum.LONGEST_WRITE += stage.AHEAD  # the times of files are real, and behind the night's
     listen()
 
 
