@@ -239,9 +239,6 @@ class Frame:
     schema: T.StructType
     parts: Sequence[Sequence[pa.RecordBatch]]
 
-    def withColumn(self, name: str, column: Any) -> "Frame":  # noqa: N802
-        return self
-
     def mapInArrow(self, task: Task, gives: Any) -> Any:  # noqa: N802
         def collect() -> list[Any]:
             rows = self.sparkSession.run_stage(task, self.parts)
