@@ -1,1 +1,1 @@
-"""The code of one Spark task: threads, operators, time limits, output files."""
+"""The code of a Spark task: threads, operators, time limits, output files."""

@@ -1,4 +1,4 @@
-"""Several lookups in one pass: links that carry elements from one operator to the next."""
+"""Links that carry elements from an operator to the next, for several lookups in a pass."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from asyncio_core import AsyncWaitOperator, StreamElement
 
 
 class Link:
-    """Carries the output of one operator into the next; `room` blocks the feeder of the first."""
+    """Carries an operator's output into the next operator.
+
+    `room` blocks the feeder of the first operator.
+    """
 
     BOUND = 1000  # waiting elements before the feeder blocks
 

@@ -10,22 +10,27 @@ import pyarrow as pa
 from jobs.task.lookup.task_ledger import Stored
 from jobs.task.threads.read_ahead import InputWindow
 
-# So many wait together: more than come in one flush interval (0.5 s) where a function returns at once, so that the
-# ledger keeps its own pace. With half of it each part was hurried, and the rows stood still meanwhile.
+# More rows than come in a flush interval (0.5 s) where a function returns at once, so that the
+# ledger keeps its pace. With half of it each part was hurried, and the rows stood still meanwhile.
 ROWS_HELD = 32_000
-LOOK_EVERY = 0.02  # s, while some are held
+LOOK_EVERY = 0.02  # s, while batches are held
 
 
-Finished = tuple[pa.RecordBatch, Sequence[Stored]]  # and the positions in the ledger that its rows need
+Finished = tuple[pa.RecordBatch, Sequence[Stored]]  # and its rows' positions in the ledger
 
 
 def durable_batches(
     finished: queue.SimpleQueue[Finished | BaseException | None], window: InputWindow
 ) -> Iterator[pa.RecordBatch]:
-    """The batches in order until None; raises an exception that comes instead of a batch.
+    """Yield the batches in order until None; raise an exception that comes instead of a batch.
 
-    The ledger stores at its own pace, in efficient parts. It is flushed only when enough rows wait, at the end, or when
-    large rows fill half of the window.
+    The ledger stores in efficient parts, without a hurry. It is flushed only when enough rows wait,
+    at the end, or when large rows fill half of the window.
+
+    Args:
+            finished: The batches with their positions in the ledger, then None or the error that
+            ended the rows.
+            window: The limit on the rows that were read but not written.
     """
     held: deque[Finished] = deque()
     while True:

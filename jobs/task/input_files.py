@@ -8,7 +8,7 @@ from jobs.input.file_rows import FileRows
 
 
 def rows_in_tasks(reads: FileRows) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For mapInArrow over a frame with the numbers of the tasks in its column `id`: their rows."""
+    """Return a function for mapInArrow that maps task numbers in the column `id` to their rows."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -1,4 +1,4 @@
-"""The operators of one task: one per lookup, with its client, gate, ledger, and link to the next one."""
+"""A task's operators: for each lookup an operator with its client, gate, ledger and link."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -21,7 +21,8 @@ from jobs.task.plan import PartitionPlan
 from jobs.task.rows.row_elements import shared_order_key
 from jobs.task.threads.call_threads import ENDS_WITHIN
 
-CAPACITY_PER_CALL = 16  # entries per call in flight: keeps a slow head from starving ordered mode (1.01 x the limit)
+# entries per call in flight: keeps a slow head from starving ordered mode (1.01 x the limit)
+CAPACITY_PER_CALL = 16
 FOR_EVER = 1_000_000_000  # retries; the predicate decides, as it knows which attempts count
 
 
@@ -36,25 +37,34 @@ class Surroundings:
     now_us: Callable[[], int]
     attempts: AttemptCounts
     client_for: Callable[[Lookup, int], Client] = client_for
-    on_pause: Callable[[str, float, str, bool], None] = lambda *_facts: None  # a gate was closed; see CircuitBreaker
+    on_pause: Callable[[str, float, str, bool], None] = lambda *_facts: None  # see CircuitBreaker
     ask_soon: Callable[[], None] = lambda: None  # for a share of what the run holds
 
 
 @dataclass(frozen=True)
 class Chain:
-    """All lists but links in the order of the lookups; links: each carries what one operator lets out into the next."""
+    """The operators of a task. The lists but `links` are in the order of the lookups.
+
+    Attributes:
+            links: Each carries an operator's output into the next operator.
+    """
 
     operators: list[AsyncWaitOperator]
     callers: list[Client]
     links: list[Link]
     functions: list[LookupFunction]
-    watches: list[CircuitBreaker]  # lookups of one service share one
+    watches: list[CircuitBreaker]  # lookups of the same service share it
     by_service: dict[str, CircuitBreaker]
-    leases: list[ServiceLease | None]  # lookups of one service share one
+    leases: list[ServiceLease | None]  # lookups of the same service share it
 
     async def finish(self, lookups: Sequence[Lookup]) -> list[str]:
-        """Wait for calls that outlive their rows (finish_after_timeout), to store their answers, and for late doubts of
-        the clients about their answers. Returns the functions that did not end after the time of a call.
+        """Wait for the end of calls and of doubts about answers.
+
+        Calls outlive their rows with finish_after_timeout; their answers are stored. A client may
+        doubt its answers late.
+
+        Returns:
+                The functions that did not end within the time of a call.
         """
         unfinished = []
         for lookup, function in zip(lookups, self.functions, strict=True):
@@ -68,7 +78,7 @@ class Chain:
         return unfinished
 
     def outstanding(self) -> list[int]:
-        """Per lookup: the highest number of calls in flight from now on, without further rows."""
+        """Return the most calls in flight from now on for each lookup, without further rows."""
         before, found = 0, []
         behind = [*map(len, self.links), 0]
         for place, (operator, waiting) in enumerate(zip(self.operators, behind, strict=True)):
@@ -79,11 +89,14 @@ class Chain:
 
     @cached_property
     def _requesting(self) -> list[Requesting | None]:
-        """Per lookup: its client if that bounds its requests itself; looked up once, as a protocol's check is slow."""
+        """For each lookup its client, if the client bounds its requests itself.
+
+        Cached, because a protocol's check is slow.
+        """
         return [caller if isinstance(caller, Requesting) else None for caller in self.callers]
 
     def _calls(self, place: int, rows: int) -> int:
-        """The most calls in flight at one lookup for these rows, and the requests that are being cancelled."""
+        """Return a lookup's most calls in flight for these rows, with requests being cancelled."""
         requesting = self._requesting[place]
         leaving = requesting.leaving() if requesting is not None else 0
         return self.functions[place].calls_of_a_row * rows + leaving
@@ -95,13 +108,18 @@ class Chain:
         return sum(lease.running for lease in leases) + sum(one.statistics().running for one in unleased)
 
     def started(self) -> list[int]:
-        """Per lookup: the calls that have started."""
+        """Return the number of calls that have started, for each lookup."""
         return [operator.statistics().attempts for operator in self.operators]
 
     def wants(self, shares: Sequence[int], began: Sequence[int]) -> dict[str, int]:
-        """For each service with leased limits: the possible calls in flight within these shares, all of them where a
-        full operator hides how many rows wait. began: per lookup, calls of the last moments, because those that end at
-        once are in flight at no moment at which anybody looks.
+        """Return the possible calls in flight within the shares, by service with leased limits.
+
+        A full operator hides how many rows wait, so its whole share is possible.
+
+        Args:
+                shares: Calls in flight per lookup.
+                began: Recent calls per lookup, because calls that end at once are never seen in
+                flight.
         """
         found: dict[str, int] = {}
         for place, (operator, lease, share) in enumerate(zip(self.operators, self.leases, shares, strict=True)):
@@ -121,11 +139,11 @@ class Chain:
 
 
 def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:
-    """Make one operator per lookup; the last one's output goes to `output`."""
+    """Make an operator per lookup, chained; the last operator sends its elements to `output`."""
     plan = task.plan
     watched: dict[str, tuple[Gate, CircuitBreaker, ServiceLease | None]] = {}
     limits = plan.limits or (None,) * len(plan.lookups)
-    for lookup, of_service in zip(plan.lookups, limits, strict=True):  # lookups of one service share its gate
+    for lookup, of_service in zip(plan.lookups, limits, strict=True):  # a gate per service
         if (service := service_identity(lookup)) not in watched:
             gate = Gate()
             watched[service] = gate, _watch(task, lookup, gate), _lease(task, of_service, gate)
@@ -208,7 +226,7 @@ def _operator(
 
 
 def _caller(task: Surroundings, place: int) -> Client:
-    """A client with connections for its largest possible share."""
+    """Make a client with connections for its largest possible share."""
     plan, share = task.plan, max(1, task.share[place])
     caller = task.client_for(plan.lookups[place], sum(plan.shares[place]) if plan.divides else share)
     if isinstance(caller, Requesting):
@@ -217,5 +235,5 @@ def _caller(task: Surroundings, place: int) -> Client:
 
 
 def rows_at_once(lookup: Lookup, share: int) -> int:
-    """Rows in requests or waiting for one: full requests, and one more."""
+    """Return the rows in requests or waiting: of a full share of requests, and of another."""
     return share if lookup.batch_size == 1 else (share + 1) * lookup.batch_size

@@ -1,10 +1,12 @@
-"""Parquet files that tasks write themselves: their output is Arrow already, and Spark's writer would convert every row
-twice, which costs more than the rest of the task.
+"""Parquet files that tasks write themselves.
 
-Each attempt of a task writes one file with a unique name. When the file is complete, it returns where it is, and the
-requests that it sent. The run's files and requests are those of the results that Spark accepted: one for a task that
-ran twice. The driver removes files of other attempts at the end of the stage, even of a failed one, and `vacuum`
-removes them after a driver's death.
+Their output is Arrow already; Spark's writer would convert every row twice, which costs more than
+the rest of the task.
+
+Each attempt of a task writes a file with a unique name. When the file is complete, the attempt
+returns its place and the requests that it sent. The run uses only results that Spark accepted, so a
+task that ran twice counts once. The driver removes files of other attempts at the end of the stage,
+even of a failed stage, and `vacuum` removes them after a driver's death.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from jobs.storage.removal import remove_others
 from jobs.storage.urls import below
 
 ROWS_PER_GROUP = 50_000
-BYTES_PER_GROUP = 8 << 20  # of Arrow data in a task before it writes: 16 take 20 MB more of a worker, and no less CPU
+# of Arrow data in a task before it writes: 16 MB take 20 MB more of a worker, and no less CPU
+BYTES_PER_GROUP = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -39,14 +42,14 @@ class TaskResult:
     task: int
     requests: Mapping[str, RequestCounts]  # that it sent, by lookup
     attempt: int = 0  # number among all attempts of all tasks
-    earlier: Mapping[str, int] = field(default_factory=dict)  # calls of the task's lost attempts, by lookup
+    earlier: Mapping[str, int] = field(default_factory=dict)  # calls of lost attempts, by lookup
 
 
 @dataclass(frozen=True)
 class TaskFiles:
     """The folder and schema of the tasks' files; sent to the executors."""
 
-    folder: str  # the same for every task: on this machine, on a shared disk, or the URL of one
+    folder: str  # the same for every task: on this machine or a shared disk, or a URL
     schema: pa.Schema
     spark_types: str = "{}"  # the schema in Spark's JSON
     # columns with mostly distinct values, where a dictionary is useless
@@ -55,7 +58,7 @@ class TaskFiles:
 
     @classmethod
     def of(cls, folder: str, written: StructType, distinct: Iterable[str], meters: Meters | None = None) -> TaskFiles:
-        """Files of these types, which Spark reads like its own."""
+        """Return files with these types, readable as if Spark had written them."""
         types = nullable(written)
         return cls(folder, arrow_schema(types), types.json(), frozenset(distinct), meters)
 
@@ -67,16 +70,16 @@ class TaskFiles:
         *,
         attempt: int = 0,
     ) -> TaskResult:
-        """In a task of this number: write all batches. A failed attempt removes its file.
+        """Write a task's batches. A failed attempt removes its file.
 
         Args:
-            batches: The rows.
-            task: Its number in the stage.
-            token: Makes the file's name unique.
-            attempt: Number of the attempt among all attempts of all tasks.
+                batches: The rows.
+                task: The task's number in the stage.
+                token: Makes the file's name unique.
+                attempt: Number of the attempt among all attempts of all tasks.
 
         Raises:
-            TidegateError: The disk is full.
+                TidegateError: The rows cannot be written, for example because the disk is full.
         """
         place = below(self.folder, f"part-{task:05d}-{token(8)}.parquet")
         of_the_input: list[OSError] = []
@@ -90,11 +93,11 @@ class TaskFiles:
                     for group in groups(_remembering(batches, of_the_input), self.schema):
                         writer.write_table(group)
                         rows += group.num_rows
-                        del group  # otherwise it stays in memory until the next one is complete
+                        del group  # otherwise it stays in memory until the next group is complete
                 size = size_of(target)
         except BaseException as error:
             if isinstance(batches, Generator):
-                with suppress(Exception):  # it has its own error already, or ends its calls
+                with suppress(Exception):  # it has an error already, or ends its calls
                     batches.close()
             if isinstance(error, OSError) and error not in of_the_input:
                 raise TidegateError(f"{self.folder}: the rows cannot be written: {error}.") from error
@@ -103,7 +106,10 @@ class TaskFiles:
         return TaskResult(WrittenFile(place, size, rows), task, sent, attempt, earlier)
 
     def _dictionaries(self) -> list[str]:
-        """Parquet's names of the columns with a dictionary; columns inside a list or struct have their own names."""
+        """Return Parquet's names of the columns with a dictionary.
+
+        A column inside a list or struct has a name in Parquet that differs from its column's.
+        """
         empty = pa.BufferOutputStream()
         pq.write_table(self.schema.empty_table(), empty)
         columns = pq.ParquetFile(empty.getvalue()).schema
@@ -112,9 +118,9 @@ class TaskFiles:
 
     @contextmanager
     def only_of_results(self) -> Iterator[list[TaskResult]]:
-        """In the driver: the body takes the results of the tasks into the list; other files are removed then.
+        """Yield a list for the results of the tasks; remove all other files afterwards.
 
-        Those that cannot be removed are left to `vacuum`.
+        Runs in the driver. Files that cannot be removed are left to `vacuum`.
         """
         results: list[TaskResult] = []
         try:
@@ -124,7 +130,7 @@ class TaskFiles:
 
 
 def _remembering(batches: Iterator[pa.RecordBatch], errors: list[OSError]) -> Iterator[pa.RecordBatch]:
-    """The batches, with their OSErrors distinguished from those of the output disk."""
+    """Yield the batches and note their OSErrors, to tell them from the output disk's."""
     try:
         yield from batches
     except OSError as error:
@@ -140,7 +146,7 @@ def nullable(types: StructType) -> StructType:
 
 
 def groups(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Group batches into row groups, because one per batch would make larger and slower files."""
+    """Group batches into row groups, because a group per batch makes larger and slower files."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

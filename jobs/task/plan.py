@@ -19,15 +19,15 @@ class PartitionPlan:
     shares: tuple[tuple[int, ...], ...]  # per lookup: calls in flight of each partition, by number
     mode: str
     layout: BatchLayout
-    progress: int | None  # number of the driver's listener to it
-    ledgers: tuple[LedgerPlan | None, ...] = ()  # per lookup; none at all: nothing is stored
+    progress: int | None  # number of the driver's listener to the progress
+    ledgers: tuple[LedgerPlan | None, ...] = ()  # per lookup; empty: nothing is stored
     asked_first: tuple[AskedFile | None, ...] = ()  # per lookup: its prefetched keys
     distinct_keys: tuple[bool, ...] = ()  # per lookup: no two rows of the day have the same key
     may_call: bool = True  # False: a key without an answer leaves as not_asked
     cap: CallCap | None = None
     driver: DriverAddress | None = None  # where a task registers before it works
-    limits: tuple[ServiceLimits | None, ...] = ()  # per lookup, those that hold over runs; none: within this run only
-    budgets: tuple[tuple[str, Budget], ...] = ()  # of its enrichment, with the name of that
+    limits: tuple[ServiceLimits | None, ...] = ()  # per lookup, over runs; empty: only in this run
+    budgets: tuple[tuple[str, Budget], ...] = ()  # of its enrichment, with its name
     reads: FileRows | None = None  # None: the rows come from Spark
     meters: Meters | None = None  # of its bill; None where nothing has a price
     unit: str = "rows"  # for display: "keys" during a prefetch
@@ -39,5 +39,5 @@ class PartitionPlan:
 
     @property
     def bounds_cost(self) -> bool:
-        """Whether its calls may end because a cap or a budget is used up."""
+        """Whether calls may end because a cap or a budget is used up."""
         return self.cap is not None or any(limits.budgets for limits in self.limits if limits is not None)

@@ -26,7 +26,7 @@ class ProgressReporter:
         self._began = now_us(), cpu_time()
 
     def progress(self, rows: int) -> TaskProgress:
-        """The progress until now. rows: so many have left."""
+        """Return the progress until now, with this number of rows that have left."""
         progress = self._progress
         progress.rows = rows
         progress.in_flight = sum(operator.statistics().running for operator in self._chain.operators)

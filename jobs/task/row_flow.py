@@ -1,4 +1,4 @@
-"""The rows of one task in the event loop: fed into the first operator, collected from the last one."""
+"""Feeds a task's rows into the first operator and collects them from the last."""
 
 import asyncio
 import queue
@@ -22,13 +22,18 @@ from jobs.task.rows.row_elements import RowElements
 from jobs.task.task_limits import TaskLimits
 from jobs.task.threads.read_ahead import InputQueue
 
-ROWS_PER_BATCH = 2000  # rows that fill a batch of output where they went through the operators one by one
-KNOWN_PER_BATCH = 4000  # rows that fill a batch where most are known: it costs about the same, whatever it holds
+ROWS_PER_BATCH = 2000  # of output, where rows went through the operators singly
+KNOWN_PER_BATCH = 4000  # where most rows are known: a batch costs about the same, whatever it holds
 TURNS_OF_A_CALL = 6  # of the loop, from an answer's bytes to those of the next request
 
 
 class RowInput:
-    """The rows that Spark's input brings. failed: the input broke, so another attempt of the task may succeed."""
+    """The rows of Spark's input.
+
+    Attributes:
+            arrived: The batches that the reader has read.
+            failed: Whether the input broke, so that another attempt of the task may succeed.
+    """
 
     def __init__(
         self, plan: PartitionPlan, ledgers: Sequence[TaskLedger | None], elements: RowElements, limits: TaskLimits
@@ -43,8 +48,8 @@ class RowInput:
     async def feed(self, chain: Chain, allowance: CallBudget | None) -> None:
         """Feed all input into the first operator, with watermarks by event time.
 
-        The ledger is read with the first calls: the attempt that had them may have stored answers until then, where
-        Spark runs a task twice at once.
+        The ledger is read just before the first calls, because where Spark runs a task twice at
+        once, the other attempt may store answers until then.
         """
         operator, link = chain.operators[0], chain.links[0] if chain.links else None
         layout = self._plan.layout
@@ -85,7 +90,7 @@ class RowInput:
                     allowance.spent_before(place, answers)
 
     def _known_outcomes(self, place: int, caller: Client) -> KnownOutcomes:
-        """The outcomes known before any call at one lookup: prefetched, else from the ledger."""
+        """Return a lookup's outcomes that are known before any call: prefetched, else stored."""
         plan, ledger, answers = self._plan, self._ledgers[place], self._plan.layout.answers[place]
         sources: list[OutcomeSource] = []
         if plan.asked_first and (file := plan.asked_first[place]) is not None:
@@ -106,8 +111,9 @@ class RowInput:
 
 
 async def _let_calls_run(chain: Chain) -> None:
-    """Known rows never fill a queue, and a batch of them takes as long as many answers: so let those that came
-    meanwhile be taken and the next requests be sent, which is some turns of the loop.
+    """Yield to the loop so that arrived answers are handled and the next requests leave.
+
+    Known rows never fill a queue, and a batch of them takes as long as many answers.
     """
     if any(operator.statistics().running for operator in chain.operators):
         for _ in range(TURNS_OF_A_CALL):
@@ -115,7 +121,12 @@ async def _let_calls_run(chain: Chain) -> None:
 
 
 class RowOutput:
-    """The rows that leave the last operator, as batches. rows: that have left so far."""
+    """The rows that leave the last operator, as batches.
+
+    Attributes:
+            batches: The finished batches with their positions in the ledgers.
+            rows: The number of rows that have left so far.
+    """
 
     def __init__(
         self, plan: PartitionPlan, partition: int, ledgers: Sequence[TaskLedger | None], elements: RowElements
@@ -145,7 +156,11 @@ class RowOutput:
         self.collect(element)
 
     def flush(self, *, last: bool = False) -> None:
-        """Make a batch of the rows that have left. last: no more rows come, so the ledger stores their answers now."""
+        """Make a batch of the rows that have left.
+
+        Args:
+                last: Whether no more rows come; then the ledgers store their answers at once.
+        """
         if self._ready:
             self.rows += self._rows_ready
             stored = [ledger.durability_mark() for ledger in self._ledgers]

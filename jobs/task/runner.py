@@ -1,8 +1,9 @@
-"""The bridge from one Spark partition to the operators: an event loop beside Spark's generator.
+"""The bridge from a Spark partition to the operators: an event loop beside Spark's generator.
 
-Three threads. The reader pulls Spark's input, bounded in rows and bytes. The loop runs one operator per lookup,
-chained. The generator, Spark's own thread, only yields. The window slides over the whole partition, across batches.
-Where a lookup is a function, a fourth one notices that it blocks the loop.
+It has three threads. The reader pulls Spark's input, bounded in rows and bytes. The loop runs an
+operator per lookup, chained. The generator runs in Spark's thread and only yields. The window
+slides over the whole partition, across batches. Where a lookup is a function, a fourth thread
+notices that the function blocks the loop.
 """
 
 import asyncio
@@ -49,7 +50,13 @@ FOR_GOOD = 3600.0  # s; a task that drains ends sooner
 def run_partition(
     plan: PartitionPlan, batches: Iterator[pa.RecordBatch], task: TaskFacts | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The function for mapInArrow: every input row leaves once, in the order of the mode. task: None: Spark's."""
+    """Yield every input row once, in the order of the mode: the function for mapInArrow.
+
+    Args:
+            plan: The plan of the job's tasks.
+            batches: The partition's input.
+            task: Identifies the task; by default Spark's TaskContext.
+    """
     from pyspark import TaskContext
 
     task = task or TaskContext.get()
@@ -62,10 +69,10 @@ def run_partition(
 
 
 class PartitionRun:
-    """One attempt of one task. A failure of any thread ends all three and is raised to Spark.
+    """An attempt of a task. A failure of any thread ends all three and is raised to Spark.
 
     Attributes:
-        driver: Receives the task's messages.
+            driver: Receives the task's messages.
     """
 
     def __init__(
@@ -97,17 +104,20 @@ class PartitionRun:
         self._drained = asyncio.Event()  # set when no call is to start
         self._drained_by = ""  # the reason
         self._left = False
-        self._loop_ended = threading.Event()  # or it is left behind, in a function that blocks it
+        self._loop_ended = threading.Event()  # or was left behind in a function that blocks it
         self._is_left_behind = self._all_written = False
         self._unfinished: list[str] = []  # functions that did not end after the last row
         limits = {
             one.name: one.timeout for one in plan.lookups if isinstance(one, AsyncFunctionLookup | CoroutineLookup)
         }
         self._watch = LoopWatch(limits, self._leave_loop_behind) if limits else None
-        self._stopped: Exception | None = None  # the error to raise, if Spark's thread did not leave
+        self._stopped: Exception | None = None  # to raise, if Spark did not leave
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The generator that Spark pulls. Leaving early cancels the calls and waits for the loop to end."""
+        """Yield batches, as Spark pulls them.
+
+        If Spark leaves early, cancel the calls and wait for the loop to end.
+        """
         self._loop = loop = asyncio.new_event_loop()
         loop_thread = threading.Thread(target=self._run_loop, args=(loop,), name="tidegate-loop", daemon=True)
         reader = threading.Thread(target=self._read, args=(batches,), name="tidegate-reader", daemon=True)
@@ -131,10 +141,16 @@ class PartitionRun:
     def _read_ahead(self, share: Sequence[int]) -> None:
         self._window.grow(self._rows_ahead(share))
 
-    # -- from any thread -----------------------------------------------------------------------------------------------
+    # -- from any thread ---------------------------------------------------------------------------
 
     def take_limits(self, number: int, share: Sequence[int], services: Mapping[str, Any]) -> None:
-        """Use what the driver answers to the heartbeat of this number: calls in flight per lookup, and leases."""
+        """Use the limits that the driver sends in answer to a heartbeat.
+
+        Args:
+                number: The heartbeat's number.
+                share: Calls in flight per lookup.
+                services: The leases by service.
+        """
         self._call_soon(self._limits.take, number, share, services)
 
     def begin_alone(self) -> None:
@@ -147,11 +163,11 @@ class PartitionRun:
         self._call_soon(self._limits.send_heartbeat)
 
     def pause(self, service: str, seconds: float, *, down: bool) -> None:
-        """Another task was throttled for this many seconds, or found the service down."""
+        """Pause the service for this many seconds, as another task found it throttling or down."""
         self._call_soon(self._limits.pause, service, seconds, down)
 
     def stop(self, reason: str) -> None:
-        """At once cancel the calls, store arrived answers, and fail the task, because rows are missing."""
+        """Cancel the calls at once, store arrived answers, and fail the task: rows are missing."""
         self.fail(RunCancelled(f"{reason}; rows under way are not written."))
 
     def fail(self, error: Exception) -> None:
@@ -162,12 +178,12 @@ class PartitionRun:
         self._call_soon(self._leave)
 
     def drain(self, reason: str) -> None:
-        """Start no call, store the answers of those in flight, and fail once there are none."""
+        """Start no call, store the answers of calls in flight, and then fail."""
         self._drained_by = reason
         self._call_soon(self._drained.set)
 
     def end_calls(self) -> None:
-        """Another task is at the cap on calls. Start none; fail by the cap once none is in flight."""
+        """Start no call, and fail by the cap once no call is in flight: another task reached it."""
         self._call_soon(self._spent.set)
 
     def _call_soon(self, callback: Callable[..., object], *arguments: object) -> None:
@@ -178,7 +194,7 @@ class PartitionRun:
         except RuntimeError:  # the loop is closed because the run has ended
             return
 
-    # -- the reader's thread -------------------------------------------------------------------------------------------
+    # -- the reader's thread -----------------------------------------------------------------------
 
     def _read(self, batches: Iterator[pa.RecordBatch]) -> None:
         end: BaseException | None = None
@@ -191,13 +207,15 @@ class PartitionRun:
             end = error
         self._call_soon(self._input.arrived.put, end)
 
-    # -- the loop's thread ---------------------------------------------------------------------------------------------
+    # -- the loop's thread -------------------------------------------------------------------------
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         end: BaseException | None = None
         try:
-            pa.array(["warm"])  # the first imports pandas: seconds with the loop stopped, so before any clock starts
-            pa.default_memory_pool().release_unused()  # holes in glibc's heap: each task of a worker left 20 MB of them
+            # the first array imports pandas, stopping the loop for seconds: before a clock starts
+            pa.array(["warm"])
+            # holes in glibc's heap: each task of a worker left 20 MB of them
+            pa.default_memory_pool().release_unused()
             with rare_collections():
                 self._unfinished += run_to_its_end(loop, self._enrich(), CallThreads())
         except asyncio.CancelledError:
@@ -207,15 +225,17 @@ class PartitionRun:
         if self._stopped is not None:
             end = self._stopped
         elif end is not None and not self._input.failed and not isinstance(end, LedgerError | MemoryError):
-            self.driver.send_failure(end)  # Spark's next attempt would repeat the calls and fail again
+            self.driver.send_failure(end)  # the next attempt would fail again
             if isinstance(end, BudgetExhausted):
-                self.driver.wait_until_stopped()  # Spark cancels them, with their calls in flight, when this one fails
-                end = self._stopped if isinstance(self._stopped, BudgetExhausted) else end  # it names what is used up
+                # when this task fails, Spark cancels the others, with their calls in flight
+                self.driver.wait_until_stopped()
+                # the driver's error names what is used up
+                end = self._stopped if isinstance(self._stopped, BudgetExhausted) else end
         self._say_unfinished()
         self._end(end)
 
     def _end(self, error: BaseException | None) -> None:
-        """The loop ends, or is left behind: no row comes any more."""
+        """End the output: the loop ended or is left behind, so no more rows come."""
         if not self._loop_ended.is_set():
             if self._watch is not None:
                 self._watch.end()
@@ -223,7 +243,12 @@ class PartitionRun:
             self._output.batches.put(error)
 
     def _leave_loop_behind(self, error: Exception | None) -> None:
-        """A function blocks the loop and does not end; what it keeps from its end is written or fails the task."""
+        """End the task without the loop, which a function blocks for good.
+
+        Args:
+                error: Fails the task. None if only a `close` blocks, which fails it unless all rows
+                are written.
+        """
         self._is_left_behind = True
         if error is None and not self._all_written:
             error = TaskFailed("the close() of a lookup's function blocks the event loop.")
@@ -270,17 +295,20 @@ class PartitionRun:
                     for link, carrier in zip(chained.links, carriers, strict=True):
                         link.end()
                         await carrier
-                    output.flush(last=True)  # Spark's thread writes these rows while connections prove quiet
+                    output.flush(last=True)  # written while connections prove quiet
                     self._all_written = True
                     self._unfinished += await chained.finish(self._plan.lookups)
                     for one in until_the_end:
                         one.cancel()
             finally:
                 self._limits.give_back()
-            self._report(reporter)  # the last one, with all rows
+            self._report(reporter)  # the last report, with all rows
 
     async def _close(self, lookup: Lookup, operator: AsyncWaitOperator) -> None:
-        """Close the operator; it waits for a call that swallows its cancellation, and for the function's `close`."""
+        """Close the operator within ENDS_WITHIN s.
+
+        A call that swallows its cancellation, or the function's `close`, may not end.
+        """
         closing = asyncio.create_task(operator.close(), name="tidegate close")
         done, _ = await asyncio.wait([closing], timeout=ENDS_WITHIN)
         if done:
@@ -289,7 +317,7 @@ class PartitionRun:
             self._unfinished.append(f"lookup {lookup.name}: its function")
 
     def _surroundings(self, stack: AsyncExitStack) -> Surroundings:
-        """The opened ledgers, which close after the operators, and the task's budget."""
+        """Open the ledgers, which close after the operators, and make the task's budget."""
         plan, limits = self._plan, self._limits
         allowance = CallBudget(plan.cap, self._partition) if plan.bounds_cost else None
         for ledger in self._ledgers:
@@ -307,7 +335,7 @@ class PartitionRun:
             await allowance.end()
 
     async def _drain(self, chained: Chain) -> None:
-        """Once the task is to drain: pause all services, let the calls in flight end, and fail."""
+        """Once the task is to drain, pause all services, let calls in flight end, and fail."""
         await self._drained.wait()
         self._limits.pause_all(FOR_GOOD)
         while chained.running():  # noqa: ASYNC110  # an event would cost each call something
@@ -315,8 +343,9 @@ class PartitionRun:
         self.stop(self._drained_by)
 
     async def _tick(self, reporter: ProgressReporter) -> None:
-        """Four times a second: report to the driver, and flush finished rows, so that a few large ones do not fill the
-        window.
+        """Report to the driver and flush finished rows, four times a second.
+
+        Otherwise a few large rows would fill the window.
         """
         while True:
             await asyncio.sleep(EVERY)
@@ -333,16 +362,18 @@ class PartitionRun:
 def one_clock(
     monotonic_ns: Callable[[], int] = time.monotonic_ns, time_ns: Callable[[], int] = time.time_ns
 ) -> Callable[[], int]:
-    """µs since the epoch on one monotonic clock; a closure, because it is read twice per row."""
+    """Return a monotonic clock in µs since the epoch; a closure, as it is read twice per row."""
     epoch_us = (time_ns() - monotonic_ns()) // 1000
     return lambda: epoch_us + monotonic_ns() // 1000
 
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Fewer garbage collections for as long as rows flow: their objects make no cycles, and each collection looks at
-    all that the window holds, which took a third of the loop's time. What was there before is not looked at:
-    all that Spark and Arrow import is a hundred thousand objects, and the loop stands still meanwhile.
+    """Collect garbage less often while rows flow.
+
+    Their objects make no cycles, and each collection looks at all that the window holds, which took
+    a third of the loop's time. Older objects are not looked at: Spark and Arrow import a hundred
+    thousand, and the loop stands still meanwhile.
     """
     before, is_frozen = gc.get_threshold(), gc.get_freeze_count() > 0  # by the daemon of workers
     gc.set_threshold(50_000, 20, 100)

@@ -18,14 +18,14 @@ PACKAGES = (asyncio_core.__name__, __name__.partition(".task.")[0])
 
 
 def look_around(files: Sequence[str], sleep: Callable[[float], None] = time.sleep) -> tuple[str, str, list[str]]:
-    """This host, a digest of the code that its tasks run, and those of the files that it does not see."""
+    """Return this host, a digest of its tasks' code, and the files that it does not see."""
     sleep(HELD)
     hidden = [file for file in files if not os.path.exists(file)]  # noqa: PTH110  # as a task has it
     return socket.gethostname(), code_digest(), hidden
 
 
 def code_digest() -> str:
-    """A digest of the modules of our packages, which may lie in a folder or in a zip."""
+    """Return a digest of the modules of our packages, which may lie in a folder or in a zip."""
     digest = hashlib.sha256()
     for package in PACKAGES:
         for name, module in sorted(_modules(files_of(package), package)):

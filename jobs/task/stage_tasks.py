@@ -1,6 +1,7 @@
 """The tasks of a stage as Spark runs them: functions for mapInArrow.
 
-The driver's modules do not define them, because a task would load them, with libraries that executors do not have.
+The driver's modules do not define them, because a task would load them, with libraries that
+executors do not have.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from jobs.task.link.driver_link import TaskFacts
 Task = Callable[[Any, TaskFacts], Any]  # what a task makes of its part
 SparkTask = Callable[..., Iterator[pa.RecordBatch]]
 
-RESULT = StructType([StructField("part", IntegerType()), StructField("result", BinaryType())])  # of a task: one row
+# a task's result: a single row
+RESULT = StructType([StructField("part", IntegerType()), StructField("result", BinaryType())])
 
 
 def over_parts(task: Task, parts: Sequence[Any]) -> SparkTask:
-    """For a frame with a number of `parts` in its column `id`."""
+    """Return a function for a frame with indexes of `parts` in its column `id`."""
 
     def run(batches: Iterator[pa.RecordBatch], facts: TaskFacts | None = None) -> Iterator[pa.RecordBatch]:
         facts = facts or _of_spark()
@@ -34,7 +36,7 @@ def over_parts(task: Task, parts: Sequence[Any]) -> SparkTask:
 
 
 def over_rows(task: Task) -> SparkTask:
-    """For a frame whose partitions are the parts: a part is the iterator of its batches."""
+    """Return a function for a frame; the task gets the iterator of a partition's batches."""
 
     def run(batches: Iterator[pa.RecordBatch], facts: TaskFacts | None = None) -> Iterator[pa.RecordBatch]:
         facts = facts or _of_spark()
@@ -45,12 +47,12 @@ def over_rows(task: Task) -> SparkTask:
 
 def _of_spark() -> TaskFacts:
     task = TaskContext.get()
-    assert task is not None  # in a task there is one
+    assert task is not None  # it is set in a task
     return task
 
 
 def read_result(row: Any) -> Any:
-    """What the task of this row of RESULT made."""
+    """Return what the task returned, from its row of RESULT."""
     return pickle.loads(row["result"])  # noqa: S301  # ours
 
 

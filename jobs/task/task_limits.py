@@ -1,4 +1,4 @@
-"""The calls in flight that one task may have: its share of the run's, its part of the run's leases, and pauses."""
+"""A task's calls in flight: its share of the run's, its part of the run's leases, and pauses."""
 
 from __future__ import annotations
 
@@ -16,28 +16,30 @@ if TYPE_CHECKING:
     from jobs.task.operators import Chain
     from jobs.task.plan import PartitionPlan
 
-WANTED_FOR = 1.0  # s; rows come in bursts, and what is given back in between takes a while to come again
+# s; rows come in bursts, and calls given back between them take a while to come again
+WANTED_FOR = 1.0
 ASK_EVERY = 0.02  # s; between two heartbeats of a task that waits for a lease, at least
 
 
 class TaskLimits:
     """Sets the sizes of a task's operators. Used on the task's loop.
 
-    Where tasks divide the calls in flight, the driver gives a share with the first row. From then on a heartbeat
-    reports what the task can still use: while rows come all there is, then no more than the calls that are left. What
-    it reports to keep binds it at once; the answer may give it more.
+    Where tasks divide the calls in flight, the driver gives a share with the first row. From then
+    on a heartbeat reports what the task can still use: the whole limit while rows come, afterwards
+    no more than the calls that are left. The task obeys at once what it reports to keep; the answer
+    may give it more.
 
     Args:
-        plan: The task's plan.
-        partition: The task's number.
-        driver: Receives heartbeats and pauses.
-        now_us: The task's clock.
-        on_share: Called with each new share.
+            plan: The task's plan.
+            partition: The task's number.
+            driver: Receives heartbeats and pauses.
+            now_us: The task's clock.
+            on_share: Called with each new share.
 
     Attributes:
-        share: Calls in flight per lookup.
-        given: Set once there is a share.
-        all_rows_came: To be set once no more rows come.
+            share: Calls in flight per lookup.
+            given: Set once the task has a share.
+            all_rows_came: To be set once no more rows come.
     """
 
     def __init__(
@@ -60,18 +62,19 @@ class TaskLimits:
         self._chain: Chain | None = None
         self._asking_soon = False
         self._started = [0] * len(plan.lookups)  # calls, until the last heartbeat
-        self._wanted: dict[str, tuple[float, int]] = {}  # by service: when so many calls were possible
-        self._heartbeats = 0  # so many were sent
-        self._sent_at: dict[int, float] = {}  # by the loop's time: the latest ones
+        self._wanted: dict[str, tuple[float, int]] = {}  # by service: when, possible calls
+        self._heartbeats = 0  # the number sent
+        self._sent_at: dict[int, float] = {}  # by the loop's time: the latest heartbeats
 
     def set_operators(self, chain: Chain) -> None:
-        """Their operators, once they are made."""
+        """Set the operators to resize, once they are made."""
         self._chain = chain
 
     def _resize(self) -> None:
         """Set the operators' concurrency to this task's share and lease.
 
-        It is at least 1: without a lease, one call starts to wait for it, and its wait requests the lease.
+        It is at least 1: without a lease, a call starts to wait for it, and its wait requests the
+        lease.
         """
         if self._chain is None:
             return
@@ -81,14 +84,14 @@ class TaskLimits:
 
     @property
     def _leases(self) -> dict[str, ServiceLease]:
-        """By service: lookups of one service share one."""
+        """The leases by service; lookups of the same service share a lease."""
         leases = self._chain.leases if self._chain is not None else ()
         return {lease.service: lease for lease in leases if lease is not None}
 
-    # -- heartbeats ----------------------------------------------------------------------------------------------------
+    # -- heartbeats --------------------------------------------------------------------------------
 
     def ask_soon(self) -> None:
-        """Send a heartbeat before the next regular one."""
+        """Send a heartbeat before the next regular heartbeat."""
         if not self._asking_soon:
             self._asking_soon = True
             asyncio.get_running_loop().call_later(ASK_EVERY, self.send_heartbeat)
@@ -100,7 +103,7 @@ class TaskLimits:
             self._report(self._chain, self._could_use(self._chain))
 
     def _could_use(self, chain: Chain) -> dict[str, int]:
-        """The possible calls in flight: while rows come, the most of the last second."""
+        """Return the possible calls in flight; while rows come, the most of the last second."""
         before, self._started = self._started, chain.started()
         if self.all_rows_came.is_set():
             return chain.wants(self.share, [0] * len(before))
@@ -118,7 +121,7 @@ class TaskLimits:
             self._report(self._chain, {})
 
     def _report(self, chain: Chain, could_use: Mapping[str, int]) -> None:
-        """could_use: by service, of the leases."""
+        """Send a heartbeat, with the possible calls in flight by leased service."""
         leases = self._leases
         if not self._driver.is_connected or not (self._plan.divides or leases):
             return
@@ -135,7 +138,13 @@ class TaskLimits:
         self._driver.send(HEARTBEAT, **facts, services=claims)
 
     def take(self, number: int, share: Sequence[int], services: Mapping[str, Any]) -> None:
-        """The driver's answer to the heartbeat with this number; 0 where the task begins."""
+        """Use the driver's answer to a heartbeat.
+
+        Args:
+                number: The heartbeat's number; 0 at the task's beginning.
+                share: Calls in flight per lookup; empty where tasks do not divide them.
+                services: The leases by service.
+        """
         if number < self._heartbeats:
             return  # a later heartbeat has reported the use
         if share:
@@ -148,21 +157,21 @@ class TaskLimits:
                 lease.take(parse_answer(services[service]), asked_at=self._sent_at[number])
         self._resize()
 
-    # -- pauses --------------------------------------------------------------------------------------------------------
+    # -- pauses ------------------------------------------------------------------------------------
 
     def pause_all(self, seconds: float) -> None:
-        """Start no call of any service for so many seconds."""
+        """Start no call of any service for this many seconds."""
         for service in self._chain.by_service if self._chain is not None else ():
             self.pause(service, seconds, down=False)
 
     def pause(self, service: str, seconds: float, down: bool) -> None:  # noqa: FBT001  # of call_soon
-        """Another task was throttled for this many seconds, or found the service down."""
+        """Pause the service for this many seconds, as another task found it throttling or down."""
         if self._chain is not None and service in self._chain.by_service:
             self._chain.by_service[service].pause(seconds, down=down)
             self._note_pause(service, seconds)
 
     def report_pause(self, service: str, seconds: float, reason: str, down: bool) -> None:  # noqa: FBT001  # as CircuitBreaker passes it
-        """This task was throttled, or found the service down."""
+        """Report that this task was throttled, or found the service down."""
         self._note_pause(service, seconds)
         self._driver.send(PAUSE, service=service, seconds=seconds, reason=one_line(reason), down=down)
 

@@ -1,7 +1,7 @@
-"""Spark's daemon of Python workers on one machine, which loads what every task needs before it forks them.
+"""A daemon of Python workers on a machine, which loads libraries before it forks workers.
 
-Spark's own loads nothing: each worker compiles pyspark, whose archive has no bytecode, and loads Arrow and pandas, for
-a second of CPU and 70 MB of its own. Here the workers share them.
+Spark's daemon loads nothing: each worker compiles pyspark, whose archive has no bytecode, and loads
+Arrow and pandas, which costs a second of CPU and 70 MB of memory. Here the workers share them.
 """
 
 import gc
@@ -11,13 +11,16 @@ from pathlib import Path
 
 
 def prefer_compiled_spark() -> None:
-    """Take Spark's archive from Python's path where pip installed this Spark and has compiled the same modules."""
+    """Drop Spark's archive from Python's path where pip installed and compiled the same modules."""
     if str((spark := Path(os.environ.get("SPARK_HOME", ""))).parent) in sys.path:
         sys.path[:] = [path for path in sys.path if path != str(spark / "python" / "lib" / "pyspark.zip")]
 
 
 def load_libraries() -> None:
-    """Load them once for all workers. They start no threads but jemalloc's and OpenBLAS's, which prepare for a fork."""
+    """Load the libraries once for all workers.
+
+    They start no threads but jemalloc's and OpenBLAS's, which prepare for a fork.
+    """
     import numpy as np
     import pyarrow as pa
     import pyspark.worker  # noqa: F401

@@ -1,4 +1,4 @@
-"""A cap on the calls of a run: each task has a part of it, and waits for the others once its part is used."""
+"""A cap on a run's calls: a task has a part of it, and waits for the others once it is used."""
 
 import asyncio
 import math
@@ -17,13 +17,19 @@ class UsedUp(Exception):  # noqa: N818  # reads as what happened
 
 
 class CallBudget:
-    """The budget of one task over all its lookups; every attempt costs the weight of its lookup.
+    """A task's budget over all its lookups; every attempt costs the weight of its lookup.
 
     When it is used up, the calls in flight finish and their answers are stored; then the run stops.
     """
 
     def __init__(self, cap: CallCap | None, partition: int) -> None:
-        """cap: of the run; None where only budgets over runs bound what it spends (service_lease.py)."""
+        """Take the task's part of the cap.
+
+        Args:
+                cap: The run's cap; None where only budgets over runs bound what it spends
+                (service_lease.py).
+                partition: The task's number.
+        """
         self._cap = cap
         self._left = math.inf if cap is None else cap.parts[partition % len(cap.parts)]
         self._running = 0
@@ -36,7 +42,11 @@ class CallBudget:
             self._left -= calls * self._cap.weights[place]
 
     async def spend(self, place: int) -> None:
-        """Spend one attempt, to be followed by `ended`. Raises BudgetExhausted once no call is in flight."""
+        """Spend an attempt, to be followed by `ended`.
+
+        Raises:
+                BudgetExhausted: The budget is used up, and no call is in flight any more.
+        """
         weight = 0.0 if self._cap is None else self._cap.weights[place]
         if weight > self._left + ROUNDING:
             await self.end()
@@ -45,8 +55,13 @@ class CallBudget:
         self._idle.clear()
 
     async def end(self, subject: str = "") -> NoReturn:
-        """Stop new attempts. Raises BudgetExhausted once no call is in flight. subject: what is used up, if it is not
-        the cap.
+        """Stop new attempts.
+
+        Args:
+                subject: What is used up, if it is not the cap.
+
+        Raises:
+                BudgetExhausted: Always, once no call is in flight.
         """
         self._left = -math.inf
         await self._idle.wait()
@@ -62,8 +77,10 @@ class CallBudget:
             self._idle.set()
 
     async def until_used_up(self, ask: Callable[[Key], Awaitable[Any]], key: Key) -> Any:
-        """Call, and end with the task's calls if a budget is used up: the rows of one batch wait for its request, so
-        that none of them is in flight only once it has told all.
+        """Call; if a budget is used up, end with the task's calls.
+
+        The rows of a batch wait for the same request, so the calls are over only once it has told
+        all of them.
         """
         try:
             return await ask(key)

@@ -1,7 +1,8 @@
 """Calls that start without asking their lease, because their operator counts them.
 
-An operator's concurrency is never above the leased calls in flight (jobs/task/task_limits.py). So while the lease lasts
-and the service's gate is open, the operator alone keeps the limit; a call only looks at the clock.
+An operator's concurrency is never above the leased calls in flight (jobs/task/task_limits.py). So
+while the lease lasts and the service's gate is open, the operator alone keeps the limit; a call
+only looks at the clock.
 """
 
 import asyncio
@@ -17,26 +18,28 @@ from jobs.task.lease.leased_call import Lease, within_lease
 Ask = Callable[["Key"], Awaitable[Any]]
 BLOCK = 100  # calls
 HIGH = 100 * BLOCK  # a limit in a window for which the cost of its counting shows
-PLENTY = 0.2  # the free part of a limit, below which requests are counted one by one, so that blocks waste none
-ASKS, FULL = 0.5, 0.9  # of a task's part in use: it asks for more, and for no block
+# the free part of a limit, below which requests are counted singly, so that blocks waste none
+PLENTY = 0.2
+ASKS, FULL = 0.5, 0.9  # used fractions of a task's part: it asks for more; it reserves no block
 AGAIN_AFTER = 0.05  # s
 
 
 class CountedCalls:
-    """The calls of the only lookup of a service in this task, each of one request.
+    """The calls, of a request each, of a lookup that alone calls its service in this task.
 
-    Limits on requests in a window are used in blocks as long as there is plenty. A block is reserved before its first
-    call, and counts as if all its requests had left at its end.
+    Limits on requests in a window are used in blocks as long as there is plenty. A block is
+    reserved before its first call, and counts as if all its requests had left at its end.
 
     Args:
-        running: The number of calls that the operator runs, and of those that wait for the lease.
-        end: Ends the running calls.
-        windows: The limits on requests in a window, by name.
-        holder: The task's parts of its limits.
-        ask_soon: Requests a share from the driver before the next regular heartbeat.
+            running: Returns the calls that the operator runs, including those that wait for the
+            lease.
+            end: Ends the running calls.
+            windows: The limits on requests in a window, by name.
+            holder: The task's parts of its limits.
+            ask_soon: Requests a share from the driver before the next regular heartbeat.
 
     Attributes:
-        last_start: The time, by the loop, after which no call starts without asking the lease.
+            last_start: The loop's time after which no call starts without asking the lease.
     """
 
     def __init__(
@@ -57,19 +60,23 @@ class CountedCalls:
         self._reserves_at = -math.inf
 
     def lasts_until(self, until: float) -> None:
-        """The lease ends then, and with it the calls that a closed gate or other rows keep alive for so long."""
+        """End the running calls at this time, when the lease ends.
+
+        A closed gate or other rows may keep calls alive for so long.
+        """
         if self._ends is not None:
             self._ends.cancel()
         self._ends = asyncio.get_running_loop().call_at(until, self._end)
 
     def close(self) -> None:
-        """No call runs any more."""
+        """Stop the timer that ends calls, because no call runs any more."""
         if self._ends is not None:
             self._ends.cancel()
 
     def started(self, lease: Lease, ask: Ask) -> Ask:
-        """`ask`, which asks the lease only where it must. The clock is read each time, because a process that was
-        stopped has late timers.
+        """Return an `ask` that asks the lease only where it must.
+
+        It reads the clock each time, because the timers of a process that was stopped are late.
         """
         clock = lease.clock
 
@@ -86,13 +93,13 @@ class CountedCalls:
         return start_of_block if self._windows else start
 
     def settle(self, now: float) -> None:
-        """End the block: what is left of it is free again."""
+        """End the block, and free what is left of it."""
         used, block, self._block, self._left = self._block - self._left, self._block, 0, 0
         for use in self._windows.values() if block else ():
             use.send(used, now, of_reserved=block)
 
     def _reserve(self, now: float) -> bool:
-        """Reserve the next block, if that leaves room in each limit."""
+        """Reserve the next block, if that leaves room in each limit. Return whether it did."""
         self.settle(now)
         if now < self._reserves_at:
             return False

@@ -1,4 +1,4 @@
-"""What a task and its driver tell each other of the run's leases, as plain data for the driver link."""
+"""The messages of a task and its driver about the run's leases, as data for the driver link."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,11 @@ from jobs.limits.limits_plan import ServiceLimits
 
 
 def parse_claims(message: Mapping[str, Any], limits: ServiceLimits) -> dict[str, Claim]:
-    """Parse a task's claims for the driver's book. Raises KeyError, TypeError or ValueError for invalid data."""
+    """Parse a task's claims for the driver's book.
+
+    Raises:
+            KeyError, TypeError, ValueError: The data is invalid.
+    """
     claims = {name: [*map(int, claim)] for name, claim in message["claims"].items() if name in limits.limits}
     return {
         name: Claim(limits.limits[name], keeps, wants, limits.least(name)) for name, (keeps, wants) in claims.items()
@@ -17,7 +21,11 @@ def parse_claims(message: Mapping[str, Any], limits: ServiceLimits) -> dict[str,
 
 
 def parse_seen(message: Mapping[str, Any]) -> Seen | None:
-    """Parse what a task's calls told; None where that is not asked. Raises like parse_claims."""
+    """Parse what a task's calls tell of the service; None where that is not asked.
+
+    Raises:
+            KeyError, TypeError, ValueError: The data is invalid.
+    """
     seen = message.get("seen")
     if seen is None:
         return None
@@ -37,7 +45,11 @@ def write_message(answer: Answer) -> dict[str, Any]:
 
 
 def parse_answer(message: Mapping[str, Any]) -> Answer:
-    """Parse the driver's answer. Raises KeyError, TypeError or ValueError for invalid data."""
+    """Parse the driver's answer.
+
+    Raises:
+            KeyError, TypeError, ValueError: The data is invalid.
+    """
     shares = {str(name): Share(*map(int, share)) for name, share in message["shares"].items()}
     gate, reason, adapted = str(message["gate"]), str(message["reason"]), bool(message["adapted"])
     return Answer(shares, float(message["ttl"]), gate, reason=reason, adapted=adapted)

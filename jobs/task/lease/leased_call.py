@@ -1,4 +1,4 @@
-"""The context of one call within a lease."""
+"""The context of a call within a lease."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Lease(Protocol):
-    """What decides on a call: ServiceLease."""
+    """The lease that decides on a call: ServiceLease."""
 
     loop: asyncio.AbstractEventLoop
     clock: Callable[[], float]
@@ -35,18 +35,18 @@ class Lease(Protocol):
 class LeasedCall:
     """Waits until the call may start, and ends it with CallFailed before the lease could end.
 
-    It is written out, with one timer for all calls of the lease, because a generator and a timer of asyncio for each
-    call took several times as long.
+    It is a class with a timer shared by all calls of the lease, because a generator and an asyncio
+    timer per call took several times as long.
 
     Args:
-        lease: Decides when it starts.
+            lease: Decides when the call starts.
 
     Attributes:
-        began, until: Its start and the latest end, by the lease's clock.
-        probes: Whether it finds out if a pause has ended.
-        use: What it uses of limits with a window.
-        task: Its task, once it has started.
-        tells: Whether its end tells anything of the service.
+            began, until: Its start and the latest end, by the lease's clock.
+            probes: Whether it finds out if a pause has ended.
+            use: What it uses of limits with a window.
+            task: Its task, once it has started.
+            tells: Whether its end tells anything of the service.
     """
 
     __slots__ = ("_cancelling", "_is_late", "_lease", "began", "probes", "task", "tells", "until", "use")
@@ -63,7 +63,7 @@ class LeasedCall:
     async def __aenter__(self) -> None:
         if not self._lease.may_start():
             await self._lease.turn()
-        task = asyncio.current_task(self._lease.loop)  # the loop is known: to look for it costs a system call
+        task = asyncio.current_task(self._lease.loop)  # finding the loop costs a system call
         assert task is not None
         self.task, self._cancelling = task, task.cancelling()
         self._lease.begin(self)
@@ -86,18 +86,22 @@ class LeasedCall:
             self._is_late = True
             self.task.cancel()
 
-    # -- for its requests, where no limit has a window -----------------------------------------------------------------
+    # -- for its requests, where no limit has a window ---------------------------------------------
 
     def request_left(self, _items: int) -> None:
-        """A request is about to leave. Raises TimeoutError after the end of the call, like CallUse."""
+        """Note that a request is about to leave, like CallUse.
+
+        Raises:
+                TimeoutError: The call's time has ended.
+        """
         if self._lease.has_ended(self):
             raise TimeoutError
 
     def request_ended(self) -> None:
-        """Its end changes no limit."""
+        """Do nothing: no limit counts the end of a request."""
 
     def bill(self, unit: str, many: int) -> None:
-        """What it used counts for no limit."""
+        """Do nothing: no limit counts what it used."""
 
 
 async def within_lease(lease: Lease, ask: Callable[[Key], Awaitable[Any]], key: Key) -> Any:

@@ -1,7 +1,7 @@
-"""A task's part of its run's lease of one service: its calls in flight over runs, and its rates (jobs/limits).
+"""A task's part of its run's lease of a service: calls in flight and rates (jobs/limits).
 
-Every call passes here. None starts beyond the task's part, none that could outlive the lease, and none during
-throttling. Meanwhile the service's gate is closed, so that no record's clock runs.
+Every call passes here. None starts beyond the task's part, none that could outlive the lease, and
+none during throttling. Meanwhile the service's gate is closed, so that no record's clock runs.
 """
 
 from __future__ import annotations
@@ -27,26 +27,27 @@ if TYPE_CHECKING:
     from jobs.limits.limits_plan import ServiceLimits
 
 CLOSED_FOR = 0.6  # s; renewed with each heartbeat, four times a second, while no call may start
-FIRST = 1000  # such a part of a limit in a window is asked for at once, so that a high one costs no time to find
-WAKE_EVERY = 0.02  # s, at least, between two looks for what is free again of a window
-# s after an answer without enough, where there is more: the driver asks the store meanwhile. The last one stays
+# a task asks at once for 1/FIRST of a limit in a window, as growing to a high limit takes time
+FIRST = 1000
+WAKE_EVERY = 0.02  # s, at least, between looks at whether a window has room again
+# s after an answer without enough, where more is free: the driver asks the store meanwhile
 ASK_AGAIN = (0.01, 0.03, 0.1)
 GIVEN_BACK_WITHIN = 2.5  # s for others to give back money that they reserved and do not use
 UNLIMITED = 1 << 30  # calls in flight
 
 
 class ServiceLease:
-    """A lease, bound to the event loop of one task.
+    """A lease, bound to the event loop of a task.
 
     Args:
-        limits: The declared limits of the service.
-        gate: The gate of the service in this task.
-        ask_soon: Requests a share from the driver before the next regular heartbeat.
+            limits: The declared limits of the service.
+            gate: The gate of the service in this task.
+            ask_soon: Requests a share from the driver before the next regular heartbeat.
 
     Attributes:
-        loop: The task's.
-        clock: Its time.
-        adapted_s: Seconds for which calls waited because the service bears no more.
+            loop: The task's loop.
+            clock: The loop's time.
+            adapted_s: Seconds for which calls waited because the service bears no more.
     """
 
     def __init__(self, limits: ServiceLimits, gate: Gate, ask_soon: Callable[[], None]) -> None:
@@ -67,11 +68,11 @@ class ServiceLease:
         self._adapted = False  # the limit on calls is what the service bears
         self.adapted_s = 0.0
         self._counts_calls = CALLS in limits.limits  # otherwise only rates are leased
-        self._wakes: asyncio.TimerHandle | None = None  # at what is free again of a window
+        self._wakes: asyncio.TimerHandle | None = None  # when a window has room again
         self._gate = gate
         self._ask_soon = ask_soon
         self.loop = asyncio.get_running_loop()
-        # the base class's time() is this very function in one more frame, and it is called for every call
+        # the base class's time() is this function in another frame, and every call reads it
         self.clock = monotonic if type(self.loop).time is asyncio.BaseEventLoop.time else self.loop.time
         self._waiting: dict[asyncio.Future[None], asyncio.Task[Any] | None] = {}  # and who waits
         self._counted: CountedCalls | None = None
@@ -79,7 +80,7 @@ class ServiceLease:
         self._closed = False  # the gate, by this lease
         self._others_close_until = 0.0  # the gate, by the loop's time
         self._probing = False  # a probe call is running
-        self._probe_ended = -math.inf  # by the loop's time; what the driver said before is out of date
+        self._probe_ended = -math.inf  # by the loop's time; older answers are out of date
         self.probed = False  # the probe was answered, and the driver does not know yet
 
     @property
@@ -92,16 +93,16 @@ class ServiceLease:
         """The allowed calls in flight now."""
         return self._holder.may_use(CALLS, self.clock()) if self._counts_calls else UNLIMITED
 
-    # -- calls that the operator counts --------------------------------------------------------------------------------
+    # -- calls that the operator counts ------------------------------------------------------------
 
     @property
     def counts_calls(self) -> bool:
-        """Whether nothing is limited or observed but calls, each of them one request of limits that are high."""
+        """Whether only calls, of a request each and with high limits, are limited and observed."""
         limits = [(use, self._holder.limits[name].amount) for name, use in self._windows.items()]
         return self._seen is None and all(use.is_one_request and amount >= HIGH for use, amount in limits)
 
     def count_by(self, running: Callable[[], int], end: Callable[[], None]) -> CountedCalls:
-        """Have an operator count the calls: see CountedCalls. Only those ask here that may not start freely."""
+        """Have an operator count the calls; only calls that may not start freely ask the lease."""
         self._counted = CountedCalls(running, end, self._windows, self._holder, self._ask_soon)
         return self._counted
 
@@ -115,14 +116,18 @@ class ServiceLease:
             may_start = self._holder.gate == OPEN and self.calls > 0
             self._counted.last_start = self._holder.until - self._longest_call if may_start else -math.inf
 
-    # -- calls ---------------------------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------
 
     def call(self) -> LeasedCall:
-        """Context of one call: wait until it may start, and end it with CallFailed before the lease could end."""
+        """Return the context of a call, which waits for its start and bounds its time."""
         return LeasedCall(self)
 
     async def turn(self) -> None:
-        """Wait until one more call may start. Raises UsedUp when a budget is used up."""
+        """Wait until another call may start.
+
+        Raises:
+                UsedUp: A budget is used up.
+        """
         while not self.may_start(asking=1):
             if self._used_up:
                 raise UsedUp(self._used_up)
@@ -134,11 +139,11 @@ class ServiceLease:
                 await turn
             except asyncio.CancelledError:
                 self._waiting.pop(turn, None)
-                self._wake()  # this one may have blocked the next
+                self._wake()  # this call may have blocked the next
                 raise
 
     def begin(self, call: LeasedCall) -> None:
-        """A call begins."""
+        """Register a call that begins."""
         now = self.clock()
         call.began, call.until = now, now + self._longest_call
         if self._holder.gate == PROBE:
@@ -151,7 +156,7 @@ class ServiceLease:
         IN_CALL.set(call.use or call)
 
     def _end_late_calls(self) -> None:
-        """The calls are in the order of their ends; one timer is for all."""
+        """End calls that take too long, with a timer for all: calls are in order of their ends."""
         self._ends, now = None, self.clock()
         for call in [*self._calls]:
             if call.until > now:
@@ -164,7 +169,13 @@ class ServiceLease:
         return self.clock() >= call.until
 
     def end(self, call: LeasedCall, *, answered: bool, known: bool) -> None:
-        """A call has ended. answered: the service was there. known: it has reported all that it used."""
+        """Unregister a call that has ended.
+
+        Args:
+                call: The call.
+                answered: Whether the service answered.
+                known: Whether the call has reported all that it used.
+        """
         del self._calls[call]
         IN_CALL.set(None)  # its worker goes on, with calls that may not ask
         if call.use is not None:
@@ -175,7 +186,7 @@ class ServiceLease:
             self._probing, self._probe_ended = False, self.clock()
             self.probed = self.probed or answered
             if self._holder.gate == PROBE:
-                self._holder.gate = CLOSED  # the driver, which learns of the end first, says what comes next
+                self._holder.gate = CLOSED  # until the driver knows of the end and answers
             self._ask_soon()
         if self._waiting:
             self._wake()
@@ -183,12 +194,12 @@ class ServiceLease:
             self._wake_later()  # its use may end sooner than was known
 
     def overtaken(self, task: asyncio.Task[Any]) -> None:
-        """Another call for the key of this task's call was quicker, so its end tells nothing of the service."""
+        """Ignore the end of this task's call, because another call for its key was quicker."""
         for call in self._calls:
             call.tells = call.tells and call.task is not task
 
     def _note(self, began: float, *, answered: bool, known: bool) -> None:
-        """Note what a call that ended tells of the service, and report it after each round of calls."""
+        """Note what the end of a call tells of the service; report it after each round of calls."""
         now, seen = self.clock(), self._seen
         assert seen is not None
         if answered:
@@ -204,7 +215,11 @@ class ServiceLease:
             self._ask_soon()
 
     def may_start(self, *, asking: int = 0) -> bool:
-        """Whether a call may start now. asking: calls among those of the operator that ask for it."""
+        """Return whether a call may start now.
+
+        Args:
+                asking: The number of the operator's running calls that only ask to start.
+        """
         now, holder = self.clock(), self._holder
         if now + self._longest_call > holder.until or holder.gate == CLOSED or now < self._others_close_until:
             return False
@@ -216,14 +231,14 @@ class ServiceLease:
         return not self._windows or self._may_reserve(now)
 
     def _may_reserve(self, now: float) -> bool:
-        """Whether one more call fits into every limit with a window."""
+        """Return whether another call fits into every limit with a window."""
         for name, use in self._windows.items():  # written out, because it runs for each call
             if use.in_use(now) + use.reserve_per_call > self._holder.may_use(name, now):
                 return False
         return True
 
     def _hold_back(self) -> None:
-        """Stop the records' clocks if the wait is not for this task's own calls."""
+        """Stop the records' clocks, unless the wait is only for calls of this task."""
         now = self.clock()
         rates_wait = self._windows and not self._may_reserve(now)
         ends = now + self._longest_call > self._holder.until
@@ -234,7 +249,7 @@ class ServiceLease:
             self._wake_later()
 
     def _wake_later(self) -> None:
-        """Look again when some of a window is free."""
+        """Look again when a part of a window becomes free."""
         free_at = [at for use in self._windows.values() if (at := use.next_free()) is not None]
         if not free_at:
             return
@@ -255,14 +270,14 @@ class ServiceLease:
             self._hold_back()
 
     def _open(self) -> None:
-        """Calls may start: let the records' clocks run."""
+        """Let calls start and the records' clocks run."""
         if self._closed and self.clock() >= self._others_close_until:
             self._gate.open()
         self._closed = False
         self._wake()
 
     def others_close(self, seconds: float) -> None:
-        """Note that the gate is closed for this long, regardless of this lease. No call that waits starts meanwhile."""
+        """Let no waiting call start for this long, as others closed the gate."""
         self._others_close_until = max(self._others_close_until, self.clock() + seconds)
         self.loop.call_at(self._others_close_until, self._look_again)
 
@@ -282,7 +297,7 @@ class ServiceLease:
         return True
 
     def _startable(self) -> int:
-        """How many calls may start now."""
+        """Return how many calls may start now."""
         if not self.may_start():
             return 0
         now = self.clock()
@@ -292,10 +307,10 @@ class ServiceLease:
         ]
         return max(1, min(self.calls - self.running, *windows)) if windows else max(1, self.calls - self.running)
 
-    # -- heartbeats ----------------------------------------------------------------------------------------------------
+    # -- heartbeats --------------------------------------------------------------------------------
 
     def claims(self, wants: int) -> dict[str, Any]:
-        """The claims for the driver. wants: possible calls in flight."""
+        """Return the claims for the driver; `wants` is the number of possible calls in flight."""
         now = self.clock()
         if self._counted is not None:
             self._counted.settle(now)
@@ -316,7 +331,7 @@ class ServiceLease:
         return message
 
     def take(self, answer: Answer, *, asked_at: float) -> None:
-        """The driver's answer. asked_at: this task's clock before it asked."""
+        """Use the driver's answer, for which the task asked at this time of its clock."""
         self._holder.take(answer, asked_at=asked_at)
         if answer.gate == PROBE and asked_at <= self._probe_ended:
             self._holder.gate = CLOSED
@@ -339,8 +354,9 @@ class ServiceLease:
             self._ask_soon()
 
     def _note_used_up(self) -> None:
-        """Note whether a budget is used up: for a while there was none for one more call, nor any that others could
-        give back.
+        """Note whether a budget is used up.
+
+        It is if for a while it had no room for another call, and no run could give any back.
         """
         now, shares = self.clock(), self._holder.shares
         used_up = [

@@ -1,7 +1,8 @@
-"""The task's side of the driver link: sends progress and heartbeats, receives its limits, and stops on order.
+"""The task's side of the driver link: sends progress and heartbeats, receives limits and orders.
 
-A Python worker cannot detect a cancelled stage or a dead driver itself: a task that waits for answers reads and writes
-nothing for a while, and makes thousands of calls meanwhile. Nor does a connection end when a host is cut off.
+A Python worker cannot detect a cancelled stage or a dead driver itself: a task that waits for
+answers reads and writes nothing for a while, and makes thousands of calls meanwhile. Nor does a
+connection end when a host is cut off.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from jobs.task.link.progress import TaskProgress
 
 PATIENCE = 5.0  # s for the driver's first answer
-TRIES = 5  # other connections may push out one without a hello
+TRIES = 5  # other connections may push out a connection without a hello
 TRY_EVERY = 0.1  # s
 FLUSH_TIMEOUT = 2.0  # s for the driver to take the last messages
 NOT_WANTED = "Spark wants this stage no more"
@@ -54,7 +55,7 @@ DRIVER_SILENT = "the driver has not answered for {:.0f} s"
 
 
 class TaskFacts(Protocol):
-    """What a task asks of its TaskContext: Spark's, or that of a task in the driver."""
+    """The facts of a TaskContext that a task reads: Spark's, or of a task in the driver."""
 
     def stageId(self) -> int: ...  # noqa: N802  # Spark's names
 
@@ -66,7 +67,7 @@ class TaskFacts(Protocol):
 
 
 class Controlled(Protocol):
-    """The run of one task, as the driver controls it. From any thread."""
+    """A task's run, as the driver controls it. Methods may be called from any thread."""
 
     driver: DriverLink
 
@@ -78,15 +79,18 @@ class Controlled(Protocol):
         """Stop, and raise this error in the task."""
 
     def drain(self, reason: str) -> None:
-        """Start no call, store the answers of those in flight, and fail once there are none."""
+        """Start no call, store the answers of calls in flight, and then fail."""
 
     def end_calls(self) -> None:
-        """Another task is at the cap on calls: start no call, and fail like it once none is in flight."""
+        """Start no call, and fail by the cap once no call is in flight: another task reached it."""
 
     def take_limits(self, number: int, share: Sequence[int], services: Mapping[str, Any]) -> None:
-        """Use these calls in flight per lookup, and these leases by service.
+        """Use the limits that the driver sends in answer to a heartbeat.
 
-        number: of the heartbeat that the driver answers; 0 where the task begins.
+        Args:
+                number: The heartbeat's number; 0 at the task's beginning.
+                share: Calls in flight per lookup.
+                services: The leases by service.
         """
 
     def begin_alone(self) -> None:
@@ -96,19 +100,20 @@ class Controlled(Protocol):
         """Report the use of limits at once."""
 
     def pause(self, service: str, seconds: float, *, down: bool) -> None:
-        """Another task was throttled for this long, or found the service down."""
+        """Pause the service for this many seconds, as another task found it throttling or down."""
 
     def now_us(self) -> int: ...
 
 
 class DriverLink:
-    """A task's connection to the driver. Without one, messages are dropped.
+    """A task's connection to the driver. Drops messages while it is not connected.
 
-    A thread reads it, and stops the run on the driver's order or when the driver is gone or silent. `close` ends it.
+    A thread reads it, and stops the run on the driver's order or when the driver is gone or silent.
+    `close` ends it.
 
     Args:
-        deadlines: For silence.
-        clock: Seconds, monotonic.
+            deadlines: For silence.
+            clock: Seconds, monotonic.
     """
 
     def __init__(self, deadlines: Deadlines = DEADLINES, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -139,10 +144,17 @@ class DriverLink:
     ) -> bool:
         """Register at the driver. Returns whether it is reached.
 
-        run: receives its limits and the order to stop. attempt: number among all attempts of all tasks.
+        Args:
+                address: The driver's address.
+                run: Receives its limits and the order to stop.
+                partition: The task's number.
+                stage: The number of its stage.
+                attempt: Number of the attempt among all attempts of all tasks.
+                sleep: Waits between tries.
 
-        Raises TaskFailed for a task whose job has ended, and the TidegateError with which another task, or an earlier
-        attempt of this one, failed.
+        Raises:
+                TaskFailed: The task's job has ended.
+                TidegateError: As another task, or an earlier attempt of this task, failed.
         """
         hello = {"frame": address.frame, "partition": partition, "stage": stage, "attempt": attempt}
         why = "it closes the connection"
@@ -167,7 +179,11 @@ class DriverLink:
         return False
 
     def begin(self, lines: Lines, run: Controlled, messages: list[dict[str, Any]]) -> None:
-        """Listen from now on. messages: already received ones. Raises if the driver refuses the task."""
+        """Handle the messages received already, then listen.
+
+        Raises:
+                TidegateError: The driver refuses the task.
+        """
         lines.socket.settimeout(None)
         if messages[0]["kind"] in (FAILED, OVER):
             lines.socket.close()
@@ -183,12 +199,12 @@ class DriverLink:
             self.send(PROGRESS, progress=vars(progress))
 
     def send_failure(self, error: BaseException) -> None:
-        """Report a failure that a retry would repeat, so that no attempt follows and the other tasks stop."""
+        """Report a failure that a retry would repeat: no attempt follows, and other tasks stop."""
         message = error if isinstance(error, TidegateError) else TaskFailed(f"{type(error).__name__}: {error}")
         self.send(FAILED, error=type(message).__name__, message=one_line(str(message)))
 
     def send_end(self) -> None:
-        """Report that all rows are done and no call is running, so that others get this task's share."""
+        """Report that all rows are done and no call is running, so others get this task's share."""
         if self.is_connected:
             self.send(ENDED, ended=self._run.now_us())
 
@@ -222,7 +238,7 @@ class DriverLink:
         if self._thread.is_alive():
             self._thread.join(FLUSH_TIMEOUT)
             with suppress(OSError):
-                connection.shutdown(socket.SHUT_RD)  # wakes a thread that waits for a driver that hangs
+                connection.shutdown(socket.SHUT_RD)  # wakes the thread if the driver hangs
             self._thread.join()
         connection.close()
 
@@ -239,7 +255,7 @@ class DriverLink:
             selector.close()
 
     def _next_look(self) -> float | None:
-        """Seconds until something is to be said, or done about silence; None: a closed link only ends."""
+        """Return the seconds until the next message or deadline; None once the link is closed."""
         if self._closed.is_set():
             return None
         silence = self._deadlines.end_calls if self._drains else self._deadlines.start_none
@@ -247,14 +263,14 @@ class DriverLink:
         return max(0.0, at - self._clock())
 
     def _look(self) -> bool:
-        """Say that this task is alive, and end its calls if the driver does not answer. True at the end."""
+        """Report that the task is alive; end its calls if the driver is silent. True at the end."""
         now = self._clock()
         if self._closed.is_set():
             return False
         if now >= self._said_at + self._deadlines.say_every:
             self._said_at = now
             self.send(ALIVE, at=now)
-        if now < self._heard_at + self._deadlines.start_none:  # as `_next_look` computes it, to the last digit
+        if now < self._heard_at + self._deadlines.start_none:  # exactly as in `_next_look`
             return False
         reason = DRIVER_SILENT.format(now - self._heard_at)
         if now >= self._heard_at + self._deadlines.end_calls:
@@ -266,7 +282,11 @@ class DriverLink:
         return False
 
     def _ends(self, messages: list[dict[str, Any]] | None) -> bool:
-        """Handle the driver's messages, or the end of the connection: None. True at the end."""
+        """Handle the driver's messages. Return whether the link ends.
+
+        Args:
+                messages: None if the connection has ended.
+        """
         run = self._run
         for message in messages or ():
             kind = message["kind"]
@@ -292,7 +312,7 @@ class DriverLink:
 
 
 def _refusal(message: dict[str, Any]) -> TidegateError:
-    """The reason for which the task must not go on."""
+    """Return the error for which the task must not go on."""
     if message["kind"] == OVER:
         return TaskFailed("the job of this task has ended")
     kind = vars(errors).get(str(message.get("error")))
@@ -304,7 +324,9 @@ def _refusal(message: dict[str, Any]) -> TidegateError:
 def with_driver(
     run: Controlled, batches: Iterator[pa.RecordBatch], address: DriverAddress, task: TaskFacts
 ) -> Iterator[pa.RecordBatch]:
-    """The run's output. The task registers at the driver with its first row, stops on its order, and reports its end,
+    """Yield the run's output, controlled by the driver.
+
+    The task registers at the driver with its first row, stops on its order, and reports its end,
     also without rows, if others may use its share.
     """
     link = run.driver

@@ -1,34 +1,37 @@
-"""The protocol of the driver link: one TCP connection per task, over which both sides send lines of JSON.
+"""The protocol of the driver link: one TCP connection per task, with lines of JSON.
 
-The first line of a connection is the run's secret, compared before anything is parsed; the second is the hello.
+The first line of a connection is the run's secret, compared before anything is parsed; the second
+is the hello.
 
 | from the task | |
 |---|---|
 | `hello`: frame, partition, stage, attempt, `at`: µs | answered by `go`, `over` or `failed` |
-| `heartbeat`: number, `at`: µs, keeps, wants, services | what it has in use of its limits from then on, and could use |
+| `heartbeat`: number, `at`: µs, keeps, wants, services | use of limits from then on, possible use |
 | `progress`: TaskProgress | four times a second |
 | `ended`: µs | all its rows are through, no call is in flight |
 | `alive`: `at`: s | every 5 s |
-| `pause`: service, seconds, reason, down | it was throttled, or finds the service down: no task is to call it |
-| `failed`: error, message | another attempt would fail too; at the cap on calls it waits for the others |
+| `pause`: service, seconds, reason, down | it was throttled or finds the service down: pause it |
+| `failed`: error, message | another attempt would fail too; at the cap it waits for the others |
 
 | from the driver | |
 |---|---|
 | `go`: share | begin with these calls in flight per lookup |
-| `limits`: number, share, services | what it may use from now on, in answer to the heartbeat with this number |
+| `limits`: number, share, services | its limits from now on, in answer to this heartbeat |
 | `ask` | send a heartbeat: there is more to have |
 | `over` | the job of the task has ended: do not begin |
 | `alive`: `at`: s | the answer to the `alive` with this time |
 | `stop` | Spark has ended the stage |
 | `spent` | a task is at the cap on calls: start none, and send `failed` once none is in flight |
 | `pause`: service, seconds, down | another task was throttled, or finds the service down |
-| `failed`: error, message | a task has; no other one begins, or goes on |
+| `failed`: error, message | a task has failed; no other task begins, or goes on |
 
-Times are those of the task's clock, so that its shares can be compared with its calls, independent of other hosts.
+Times are those of the task's clock, so that its shares can be compared with its calls, independent
+of other hosts.
 
-A connection may fall silent without an end, as when a host loses its power or a firewall forgets it. `Deadlines` says
-what each side then does. A task counts the silence from the last message that the driver has certainly received, so its
-calls have ended before the driver, which counts from the receipt, gives their share to other tasks.
+A connection may fall silent without an end, as when a host loses its power or a firewall forgets
+it. `Deadlines` says what each side then does. A task counts the silence from the last message that
+the driver has certainly received, so its calls have ended before the driver, which counts from the
+receipt, gives their share to other tasks.
 """
 
 import json
@@ -47,13 +50,13 @@ FROM_DRIVER = (GO, LIMITS, ASK, OVER, STOP, SPENT, PAUSE, FAILED, ALIVE)
 
 @dataclass(frozen=True)
 class Deadlines:
-    """What ends after how many seconds of silence. They are shorter than Spark's own 60 and 120 s.
+    """What ends after how many seconds of silence. They are shorter than Spark's 60 and 120 s.
 
     Attributes:
-        say_every: A task says that it is alive, and the driver answers.
-        start_none: The task starts no call, and fails once those in flight have ended.
-        end_calls: The task cancels those that are still in flight.
-        lost: The driver gives the task's share to others.
+            say_every: A task says that it is alive, and the driver answers.
+            start_none: The task starts no call, and fails once the calls in flight have ended.
+            end_calls: The task cancels calls that are still in flight.
+            lost: The driver gives the task's share to others.
     """
 
     say_every: float = 5.0
@@ -67,7 +70,7 @@ DEADLINES = Deadlines()
 
 @dataclass(frozen=True)
 class DriverAddress:
-    """The driver's address for the tasks of one job. Plain data, sent to the executors in the plan."""
+    """The driver's address for a job's tasks. Plain data, sent to the executors in the plan."""
 
     host: str
     port: int
@@ -95,7 +98,10 @@ class Lines:
         return messages or []
 
     def receive(self) -> list[dict[str, Any]] | None:
-        """The messages that the next bytes complete. None if the connection has ended or sent invalid data."""
+        """Return the messages that the next bytes complete.
+
+        None if the connection has ended or sent invalid data.
+        """
         received = b""
         with suppress(OSError):
             received = self.socket.recv(LONGEST_READ)

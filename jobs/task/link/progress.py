@@ -1,4 +1,4 @@
-"""The progress and attempts of one task, sent to the driver four times a second."""
+"""The progress and attempts of a task, sent to the driver four times a second."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ STEP = math.log(1.2)  # latency buckets are 20 % wide
 
 @dataclass
 class AttemptCounts:
-    """Finished or timed-out attempts. Plain fields, because a method call per row costs 1 %.
+    """Counts finished or timed-out attempts. Plain fields, as a method call per row costs 1 %.
 
-    answered_us: latencies of answered attempts in µs, until `take`.
+    Attributes:
+            answered_us: Latencies of answered attempts in µs, until `take`.
     """
 
     answered_us: list[int] = field(default_factory=list)
@@ -28,7 +29,11 @@ class AttemptCounts:
 
 @dataclass
 class TaskProgress:
-    """The progress of one task attempt. latencies: bucket number -> answered calls."""
+    """The progress of a task attempt.
+
+    Attributes:
+            latencies: Answered calls by bucket number.
+    """
 
     partition: int
     attempt: int
@@ -41,9 +46,9 @@ class TaskProgress:
     seconds: float = 0.0
     loop_s: float = 0.0  # of CPU, in the event loop's thread
     unit: str = "rows"  # what `rows` counts: keys during a prefetch
-    throttled_s: dict[str, float] = field(default_factory=dict)  # per lookup: its gate closed as the service asked
-    down_s: dict[str, float] = field(default_factory=dict)  # per lookup: its gate closed as the service was down
-    adapted_s: dict[str, float] = field(default_factory=dict)  # per lookup: calls waited, as its service bears no more
+    throttled_s: dict[str, float] = field(default_factory=dict)  # per lookup: throttled
+    down_s: dict[str, float] = field(default_factory=dict)  # per lookup: the service was down
+    adapted_s: dict[str, float] = field(default_factory=dict)  # per lookup: at its adapted limit
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> TaskProgress:

@@ -1,1 +1,1 @@
-"""The calls of one lookup: shared, cached, hedged, stored before their rows leave."""
+"""The calls of a lookup: shared, cached, hedged, stored before their rows leave."""

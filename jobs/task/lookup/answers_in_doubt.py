@@ -9,7 +9,10 @@ from jobs.errors import TidegateError
 
 
 def without_doubt(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Fail a task with answers in doubt, if no check can hold its rows back. The counts of its requests have begun."""
+    """Yield the rows; fail a task with answers in doubt, if no check can hold its rows back.
+
+    The counts of its requests must have begun.
+    """
     yield from rows
     for lookup, counts in request_counter.counted().items():
         if counts.in_doubt:

@@ -1,4 +1,4 @@
-"""Single-flight and cache: equal requests of a partition make one call, and its answer is reused while cached."""
+"""Single-flight and cache: equal requests of a partition share a call and its cached answer."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -13,14 +13,15 @@ from jobs.task.lookup.shared_calls import AnswerCache, Kept, SharedCall, hashabl
 
 
 class CallTable:
-    """The calls in flight of one lookup, and its cached answers, by key.
+    """The calls in flight of a lookup, and its cached answers, by key.
 
-    Equal requests in flight are joined; answers and misses are cached, errors are not. The row that starts a call owns
-    it. If that row times out, the call continues while another row waits for it, and is cancelled otherwise. Rows that
-    joined share an error too, and use their own retries: the first one to retry calls, the others join.
+    Equal requests in flight are joined; answers and misses are cached, errors are not. The row that
+    starts a call owns it. If that row times out, the call continues while another row waits for it,
+    and is cancelled otherwise. Rows that joined share an error too, and count their retries
+    separately: the first row to retry calls, the others join.
 
-    A row that joins a call, or waits for its retry, uses no slot: the operator's concurrency counts only calls at the
-    service. Its LookupFunction reads and writes in_flight and kept for each row.
+    A row that joins a call, or waits for its retry, uses no slot: the operator's concurrency counts
+    only calls at the service. Its LookupFunction reads and writes in_flight and kept for each row.
     """
 
     def __init__(self, lookup: Lookup, caller: Client, cache: Cache, now_us: Callable[[], int]) -> None:
@@ -35,7 +36,7 @@ class CallTable:
             await next(iter(self._left_behind)).over()
 
     async def join(self, asked: LookupState, owner: LookupState, slot: AbstractContextManager[None]) -> Reply:
-        """The reply of the owner's call, once it arrives. slot: releases the row's slot meanwhile."""
+        """Return the reply of the owner's call, once it arrives; `slot` releases the row's slot."""
         asked.call = call = self._owned_call(owner)
         asked.source = "shared"
         call.waiting += 1
@@ -79,7 +80,11 @@ class CallTable:
             self._forget(owner)
 
     def lives_on(self, owner: LookupState) -> bool:
-        """Whether its call continues: a row waits for it, or finish_after_timeout lets a billed request finish."""
+        """Return whether the owner's call continues without it.
+
+        It does while another row waits for it, or where finish_after_timeout lets a billed request
+        finish.
+        """
         if owner.call is not None and owner.call.waiting:
             return True
         if not self._finish_after_timeout:

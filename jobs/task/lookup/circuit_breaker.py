@@ -1,4 +1,4 @@
-"""Decides when a service is down and how long to wait: one breaker per service and partition."""
+"""Decides when a service is down and how long to wait; each partition has a breaker per service."""
 
 import datetime as dt
 from collections import deque
@@ -8,12 +8,13 @@ from asyncio_core import Gate
 from jobs.declare.services import Outage
 from jobs.errors import AccessRefused, RunStopped
 
-BATCHES_IN_A_ROW = 3  # this many failed batches are an outage, if they have more rows than the declared number
+# this many failed batches are an outage, if they have more rows than the declared number
+BATCHES_IN_A_ROW = 3
 PATIENCE = 60.0  # s; a pause up to this is always waited for once
 
 
 class CircuitBreaker:
-    """Counts consecutive failures, closes the gate when the service is down, and gives up when it stays down.
+    """Closes the gate when failures show that the service is down; gives up if it stays down.
 
     While the gate is closed no attempt starts and all record clocks stand still. It opens every
     `probe_every` for probes; the first success ends the outage, the first failure closes it again.
@@ -29,9 +30,19 @@ class CircuitBreaker:
         batch_size: int = 1,
         on_pause: Callable[[float, str, bool], None] = lambda _seconds, _reason, _down: None,
     ) -> None:
-        """on_pause: called for each closure of the gate with its seconds, its reason, and whether it is an outage."""
+        """Start without failures.
+
+        Args:
+                rule: The declared limits on failures and waiting.
+                service: Its name and address, for messages.
+                gate: Closed while the service is down or throttles.
+                now_us: The task's clock.
+                batch_size: Keys in a request.
+                on_pause: Called for each closure of the gate with its seconds, its reason, and
+                whether it is an outage.
+        """
         self._rule = rule
-        # a failed batch counts as its rows, but one batch alone is not an outage
+        # a failed batch counts as its rows, but a batch alone is not an outage
         self._after = rule.after if batch_size == 1 else max(rule.after, BATCHES_IN_A_ROW * batch_size)
         self._service = service
         self._gate = gate
@@ -39,18 +50,18 @@ class CircuitBreaker:
         self.is_degraded = False  # no success since a failure or throttling
         self._now_us = now_us
         self._in_a_row = 0
-        self._recent: deque[tuple[int, bool]] = deque()  # end of each attempt in µs, whether it failed; for `failing`
+        self._recent: deque[tuple[int, bool]] = deque()  # for `failing`: end in µs, failed
         self._redirects = 0  # in a row
         self._first_failure_us = 0
         self._down_since_us: int | None = None
         self._throttled_since_us: int | None = None
         self._paused_until_us = 0  # by throttling or an outage; a lease closes the gate too
-        self._others_down = False  # another task found the service down, and the gate is still closed
+        self._others_down = False  # another task found it down, and the gate is closed
         self._down_s = 0.0  # closed by an outage, up to the last update
         self._looked_s = 0.0  # closed in total, up to the last update
 
     def closed_seconds(self) -> tuple[float, float]:
-        """Seconds that the gate was closed so far: by throttling, by an outage.
+        """Return the seconds that throttling and an outage have closed the gate so far.
 
         The time since the last update counts for the current cause, so update often.
         """
@@ -75,7 +86,7 @@ class CircuitBreaker:
             self._note(failed=False)
         else:
             self._recent.clear()
-        self.is_degraded = any(failed for _, failed in self._recent)  # then every answer is recorded too
+        self.is_degraded = any(failed for _, failed in self._recent)  # then answers count too
         self._in_a_row = self._redirects = 0
         self._down_since_us = self._throttled_since_us = None
 
@@ -87,7 +98,7 @@ class CircuitBreaker:
             self._recent.popleft()
 
     def _too_many_fail(self) -> bool:
-        """Whether enough attempts failed, in a row or as the declared share of the recent ones."""
+        """Return whether enough attempts failed, in a row or as the recent attempts' share."""
         if self._in_a_row >= self._after:
             return True
         share, count = self._rule.failing, len(self._recent)
@@ -96,7 +107,8 @@ class CircuitBreaker:
     def throttled(self, reason: str, seconds: float) -> None:
         """Record throttling: no call for this many seconds.
 
-        Raises RunStopped if the pause, or the continuous throttling, exceeds the longest wait.
+        Raises:
+                RunStopped: The pause, or the continuous throttling, exceeds the longest wait.
         """
         self.is_degraded = True
         now = self._now_us()
@@ -113,8 +125,11 @@ class CircuitBreaker:
         self._close(seconds, reason)
 
     def redirected(self, reason: str) -> None:
-        """Record a redirect. Raises AccessRefused after as many in a row as make an outage, because each row would cost
-        a call and waiting does not renew a login.
+        """Record a redirect.
+
+        Raises:
+                AccessRefused: As many in a row as make an outage. Each row would cost a call, and
+                waiting does not renew a login.
         """
         self.is_degraded = True
         self._redirects += 1
@@ -125,10 +140,16 @@ class CircuitBreaker:
             )
 
     def failed(self, reason: str, *, repeated: bool = False) -> None:
-        """Record an attempt without an answer. Raises RunStopped after the declared wait.
+        """Record an attempt without an answer.
 
-        repeated: of a row that failed before, which does not count while the service is up. Otherwise a few rows that
-        always fail would look like an outage at the end of a partition, where no other rows succeed.
+        Args:
+                reason: The failure, for messages.
+                repeated: Whether the row failed before; such failures do not count while the
+                service is up. Otherwise a few rows that always fail would look like an outage at
+                the end of a partition, where no other rows succeed.
+
+        Raises:
+                RunStopped: The service stayed down for the declared wait.
         """
         if repeated and not self.is_down:
             return
@@ -154,7 +175,7 @@ class CircuitBreaker:
         self._close(min(self._rule.probe_every.total_seconds(), left), reason)
 
     def pause(self, seconds: float, *, down: bool) -> None:
-        """Another task was throttled for this many seconds, or found the service down."""
+        """Pause for this many seconds, as another task found the service throttling or down."""
         self._pause(seconds)
         self._others_down = down
 

@@ -12,8 +12,10 @@ from jobs.wording import one_line
 
 
 def with_encodable_errors(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches, with their errors. An error with a lone surrogate in it or its causes, from a service or a user, is
-    raised again as one line: Spark's worker writes the traceback as UTF-8, and if it cannot, task and JVM wait for each
+    """Yield the batches; raise errors that Spark's worker can write as UTF-8.
+
+    An error with a lone surrogate, from a service or a user, in it or its causes is raised again as
+    a single line. Otherwise the worker cannot write the traceback, and task and JVM wait for each
     other for ever.
     """
     try:
@@ -28,9 +30,10 @@ def with_encodable_errors(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
 
 
 def user_facing_error(error: BaseException) -> BaseException:
-    """The user-facing error among the causes, if there is one; else the first error of a group, and for a call its
-    cause, because the operator's text has the row but not the reason. For a row that fails the run, with the row's
-    place.
+    """Return the user-facing error among the causes, if any.
+
+    Otherwise return the first error of a group, and for a call its cause, because the operator's
+    text has the row but not the reason. An error of a row that fails the run gets the row's place.
     """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -1,7 +1,8 @@
-"""A second call for a key whose first one takes long, where no row needs its slot: the first answer counts.
+"""A second call for a key whose first call takes long; the first answer counts.
 
-At the end of a task's rows a few slow calls would be all that runs. While every slot has a row to serve, a second call
-would only take the place of another row's first one.
+A second call starts only where no row needs its slot: at the end of a task's rows, when a few slow
+calls would be all that runs. While every slot has a row to serve, a second call would only delay
+another row's first call.
 """
 
 import asyncio
@@ -16,12 +17,17 @@ REMEMBERED, FEWEST = 200, 20  # answer times of a task, from which p95 is taken
 
 
 class Hedging:
-    """The calls of one lookup in one task.
+    """A lookup's calls in a task.
 
-    after: s without an answer until the second call, or "p95" of this task's latest answers. has_slot: whether one more
-    call may run, besides so many second ones. on_second: called when a second call begins. on_throttled: called when
-    the service throttles one. on_overtaken: called with a call's task before that is cancelled, because the other call
-    was quicker.
+    Args:
+            ask: Makes a call.
+            after: Seconds without an answer until the second call, or "p95" of this task's latest
+            answers.
+            has_slot: Returns whether another call may run, besides this many second calls.
+            on_second: Called when a second call begins.
+            on_throttled: Called when the service throttles a second call.
+            on_overtaken: Called with a call's task before it is cancelled because the other was
+            quicker.
     """
 
     def __init__(
@@ -43,7 +49,7 @@ class Hedging:
         self._running: set[asyncio.Task[Any]] = set()  # second calls
 
     async def call(self, key: Key) -> Any:
-        """The answer of the first call, or of a second one that is quicker."""
+        """Return the answer of the first call, or of a second call that is quicker."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         answer = await (self._ask(key) if self._after is None else self._hedged(key, self._after, loop))

@@ -1,7 +1,7 @@
-"""The AsyncFunction that the operator runs for one lookup; it turns calls into outcomes of rows.
+"""The AsyncFunction that the operator runs for a lookup; it turns calls into outcomes of rows.
 
-Every failure of a call becomes a result, so that the operator fails only on bugs; retries use the operator's retry
-loop, by RetryLater.
+Every failure of a call becomes a result, so that the operator fails only on bugs. Retries use the
+operator's retry loop, by RetryLater.
 """
 
 from __future__ import annotations
@@ -46,18 +46,19 @@ class RetryLater(Exception):  # noqa: N818  # reads as what is wanted
 
 
 def needs_retry(error: Exception) -> bool:
-    """The retry predicate; one on results would run for every row."""
+    """Return whether to retry after this error. A predicate on results would run for every row."""
     return isinstance(error, RetryLater)
 
 
 class LookupFunction(AsyncFunction[Row, Row]):
-    """Calls one lookup for each row and sets the row's outcome. Raises only RetryLater, RowFailed and RunStopped.
+    """Calls a lookup for each row and sets the row's outcome.
 
-    With a cache, equal rows share calls through its CallTable. Every row makes its own call without one, and where no
-    two rows have the same key (distinct).
+    With a cache, equal rows share calls through its CallTable. Every row makes a call without a
+    cache, and where no two rows have the same key (distinct). Calls raise only RetryLater,
+    RowFailed and RunStopped.
     """
 
-    # of its operator: for rows that join another's call, for second calls, and for calls that it counts
+    # of its operator: for rows that join a call, second calls, and calls that it counts
     yield_slot: Callable[[], AbstractContextManager[None]]
     statistics: Callable[[], OperatorStatistics]
     rows: Callable[[], Sequence[StreamElement]]
@@ -96,21 +97,21 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._lease = None if batches else lease
         self._marks_calls = marks and not batches
         is_counted = self._marks_calls or allowance is not None
-        self._ask: Ask = self._within_budget if is_counted else caller.call  # one attempt at the service
+        self._ask: Ask = self._within_budget if is_counted else caller.call  # an attempt
         if self._lease is not None:
             self._ask = partial(within_lease, self._lease, self._ask)
         if allowance is not None:
             self._ask = partial(allowance.until_used_up, self._ask)
         self._hedging = None
-        if lookup.hedge_after is not None and allowance is None:  # at a cap, a row's own call comes first
+        if lookup.hedge_after is not None and allowance is None:  # at a cap, first calls go first
             self._hedging = Hedging(
                 self._ask, lookup.hedge_after, has_slot=self._has_slot, on_second=counts_of(lookup.name).repeats,
                 on_throttled=partial(self._replies.failed, repeated=False),
                 on_overtaken=lambda task: None if lease is None else lease.overtaken(task),
             )  # fmt: skip
             self._ask = self._hedging.call
-        # with distinct keys the table finds nothing, at a fifth of a row's CPU; it also ends calls that outlive their
-        # rows, and refuses a second call that must not be made
+        # with distinct keys the table finds nothing, at a fifth of a row's CPU; it also ends calls
+        # that outlive their rows, and refuses a second call that must not be made
         needs_table = not distinct or lookup.finish_after_timeout or not lookup.idempotent
         shared = lookup.cache if needs_table else None
         self._table = None if shared is None else CallTable(lookup, caller, shared, now_us)
@@ -125,8 +126,10 @@ class LookupFunction(AsyncFunction[Row, Row]):
         await self._caller.open()
 
     def count_calls(self, lease: ServiceLease) -> None:
-        """Start calls without asking the lease while it lasts, if nothing but calls is limited, and those are this
-        lookup's alone. For functions, which may answer at once: beside a request the lease costs nothing.
+        """Start calls without asking the lease while it lasts.
+
+        It does so only if nothing but calls is limited, and they are this lookup's alone. It is for
+        functions, which may answer at once: compared with a request the lease costs nothing.
         """
         is_plain = self._hedging is None and self._allowance is None and not self._asks_once
         if lease.counts_calls and is_plain and isinstance(self._lookup, AsyncFunctionLookup):
@@ -134,7 +137,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
             self._ask = self._counted.started(lease, self._caller.call)
 
     def _end_calls(self, lease: ServiceLease) -> None:
-        """The lease ends. Its calls fail as those of a function whose wait was cancelled."""
+        """Fail running calls like a function whose wait was cancelled, because the lease ends."""
         if self._table is not None:
             running = [*self._table.in_flight.values()]
         else:
@@ -209,12 +212,12 @@ class LookupFunction(AsyncFunction[Row, Row]):
                         table.kept.put(hashed, (asked.answer, now), asked.answer)
                         return [value]
                     reply = Reply("ok", asked.answer, now)
-                elif asked.finished is None or table is not None:  # otherwise its cancelled call ended late
+                elif asked.finished is None or table is not None:  # else its call ended late
                     reply = self._replies.answered(answer, now)
             except (Throttled, CallFailed) as failure:
                 if asked.finished is None or table is not None:
                     reply = self._failed(asked, failure)
-        except BaseException as error:  # it ends the run and every waiting row raises it, or no row waits
+        except BaseException as error:  # ends the run; waiting rows raise it
             self._end_call(asked, hashed, now or now_us(), None, error)
             raise
         now = now or now_us()
@@ -222,12 +225,14 @@ class LookupFunction(AsyncFunction[Row, Row]):
         if asked.finished is None:
             assert reply is not None
             self._take(asked, reply, "call")
-            self._settle_or_come_again(asked, now)  # its call ended at `now`, even if the loop was delayed since
+            self._settle_or_come_again(asked, now)  # even if the loop was delayed since
         return [value]
 
     def _took_at_once(self, asked: LookupState, answer: Any, now: int) -> bool:
-        """The common case, an answer that fits, in one step instead of six.
-        Returns False, without effect, for an answer that does not fit, a miss, or one that the breaker must record.
+        """Apply the common case, an answer that fits, in one step instead of six.
+
+        Returns False, without effect, for an answer that does not fit, a miss, or an answer that
+        the breaker must record.
         """
         if answer is None or self._watch.is_degraded:
             return False
@@ -252,8 +257,9 @@ class LookupFunction(AsyncFunction[Row, Row]):
     async def _took_from_another(
         self, table: CallTable, asked: LookupState, hashed: Any, known: LookupState | Kept | None
     ) -> bool:
-        """Whether an equal row's call settled this row: one in flight, a cached one, or the only one that may be made.
-        Otherwise the row makes its own call.
+        """Return whether an equal row's call settled this row; otherwise the row calls.
+
+        That call is in flight, cached, or the only call that may be made.
         """
         if isinstance(known, LookupState):
             reply = await table.join(asked, known, self.yield_slot())
@@ -283,11 +289,11 @@ class LookupFunction(AsyncFunction[Row, Row]):
 
     @property
     def calls_of_a_row(self) -> int:
-        """The most calls in flight that one row can have."""
+        """The most calls in flight that a row can have."""
         return 1 if self._hedging is None else 2
 
     def _has_slot(self, second_calls: int) -> bool:
-        """Whether one more call may run, besides those of rows and so many second ones."""
+        """Return whether another call may run, besides calls of rows and these second calls."""
         operator = self.statistics()
         is_free = self._gate.is_open and (self._lease is None or self._lease.may_start())
         return is_free and operator.running + second_calls < operator.concurrency
@@ -295,21 +301,25 @@ class LookupFunction(AsyncFunction[Row, Row]):
     async def _send_within(
         self, lease: ServiceLease | None, send: Send, keys: Sequence[Key], *, marks: bool
     ) -> Sequence[Any]:
-        """Send a request of several keys within the lease, once it is granted with marks in the ledger."""
+        """Send a request of several keys once the lease grants it, after marks in the ledger."""
         async with nullcontext() if lease is None else lease.call():
             if marks:
                 await self._mark(keys)
             return await send(keys)
 
     async def _mark(self, keys: Sequence[Key]) -> None:
-        """Mark the keys in the ledger before their call. Raises Throttled if the service wants no call any more."""
+        """Mark the keys in the ledger before their call.
+
+        Raises:
+                Throttled: The service wants no call any more.
+        """
         assert self._ledger is not None
         await self._ledger.mark(keys)
         if self._watch.wants_no_call:
             raise Throttled("a pause of the service began before the call left", 0.0)
 
     async def _within_budget(self, key: Key) -> Any | None:
-        """Call within the task's budget, with a mark before the call if it must not be repeated."""
+        """Call within the task's budget; a call that must not be repeated gets a mark before it."""
         if self._allowance is not None:
             await self._allowance.spend(self._place)
         try:
@@ -323,8 +333,9 @@ class LookupFunction(AsyncFunction[Row, Row]):
     def _end_call(
         self, asked: LookupState, hashed: Any, now: int, reply: Reply | None, error: BaseException | None = None
     ) -> None:
-        """Close the running attempt once, because a timeout may have closed it before, and notify all rows that wait
-        for the call.
+        """Close the running attempt and notify all rows that wait for the call.
+
+        A timeout may have closed the attempt before.
         """
         if asked.started is not None:
             self._end_attempt(asked, now, reply)
@@ -359,12 +370,12 @@ class LookupFunction(AsyncFunction[Row, Row]):
             self._ledger.keep_error(asked.key, reply.error or "", final=not (reply.passing or reply.unclear))
 
     def survives_timeout(self, value: Row) -> bool:
-        """Whether this row's call continues without it."""
+        """Return whether this row's call continues without it."""
         asked = value.asked[self._place]
         return self._table is not None and asked.started is not None and self._table.lives_on(asked)
 
     def timeout(self, value: Row) -> list[Row]:
-        """Handle the expired time limit: the row leaves as fallback or timeout, even if its call still runs."""
+        """Let the row leave as fallback or timeout, even if its call still runs."""
         asked = value.asked[self._place]
         now = self._now_us()
         hangs = asked.started is not None
@@ -408,7 +419,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
 
 
 def fails_on(lookup: Lookup) -> frozenset[str]:
-    """The outcomes of a row that fail the run."""
+    """Return the outcomes of a row that fail the run."""
     policies = (
         ("miss", lookup.on_miss), ("timeout", lookup.on_timeout), ("error", lookup.on_error),
         ("skipped", lookup.on_null_key),

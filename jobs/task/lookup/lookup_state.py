@@ -18,11 +18,12 @@ from jobs.task.lookup.shared_calls import SharedCall
 Attempt = tuple[int, int, bool]  # start, end, throttled
 
 
-@dataclass(slots=True, eq=False, repr=False)  # slots, because Python 3.11 accesses class defaults slowly
+@dataclass(slots=True, eq=False, repr=False)  # Python 3.11 reads class defaults slowly
 class LookupState:
-    """The state of one row at one lookup. Times are µs since the epoch on the partition's clock.
+    """The state of a row at a lookup. Times are µs since the epoch on the partition's clock.
 
-    Its LookupFunction alone changes it, by the methods below; directly only where a method would cost 2 % of a row.
+    Its LookupFunction alone changes it, by the methods below; directly only where a method would
+    cost 2 % of a row.
     """
 
     key: Key | None  # None: a part of it is null
@@ -38,11 +39,11 @@ class LookupState:
     failures: int = 0  # attempts that used up a retry
     needs_retry: bool = False  # the operator must retry
     task: asyncio.Task[Any] | None = None  # the task of its call, if equal requests are shared
-    call: SharedCall | None = None  # another row's while it waits, or its own while others wait
+    call: SharedCall | None = None  # that it waits for, or that others wait for
     is_settled: bool = False  # its outcome was known before any call
 
     def begin_anew(self, closed_seconds: float) -> None:
-        """The row comes again. closed_seconds: what the gate reads."""
+        """Begin a retry of the row; closed_seconds is what the gate reads."""
         self.needs_retry = False
         if not self.attempts:
             self.paused = closed_seconds
@@ -53,7 +54,7 @@ class LookupState:
         self.started = None
 
     def take(self, reply: Reply, source: str) -> None:
-        """What the reply means to this row but for an error: its outcome, or that it comes again."""
+        """Set the outcome from a reply that is no error, or have the row come again."""
         if reply.outcome is None:
             self.error, self.needs_retry = reply.error, True
         elif reply.outcome == "unknown":
@@ -63,8 +64,12 @@ class LookupState:
             self.answer, self.answered_at = reply.answer, reply.answered_at
 
     def take_error(self, reply: Reply, *, retries: int | None) -> None:
-        """An error: the row comes again, or that is its outcome. retries: None where it must not be asked twice; those
-        of a service that is down are not counted.
+        """Set the error as the outcome, or have the row come again.
+
+        Args:
+                reply: The error.
+                retries: The most retries; None where the call must not be repeated. Retries at a
+                service that is down do not count.
         """
         self.status, self.error = "error", reply.error
         if reply.passing and not reply.down:
@@ -72,20 +77,20 @@ class LookupState:
         self.needs_retry = reply.passing and retries is not None and (reply.down or self.failures <= retries)
 
     def time_out(self, limit: float | None) -> None:
-        """The row leaves at its time limit, in s, for now without an answer."""
+        """Set the outcome of a row that reached its time limit, in s, without an answer."""
         calls = len(self.attempts) + (self.started is not None)
         last = f"; before that: {self.error}" if self.error else ""
         self.needs_retry = False
         self.status, self.error = "timeout", f"{timed_out_text(limit, calls)}{last}"
 
     def settle(self, now: int, closed_seconds: float) -> None:
-        """The outcome stands. closed_seconds: what the gate reads."""
+        """Close the outcome; closed_seconds is what the gate reads."""
         self.finished = now
         self.paused = closed_seconds - self.paused
 
 
 class Row(NamedTuple):
-    """One input row in the operators: its batch, its place there, its state at each lookup."""
+    """An input row in the operators: its batch, its number there, its state at each lookup."""
 
     batch: Any  # InputBatch
     number: int
@@ -93,7 +98,10 @@ class Row(NamedTuple):
 
 
 class KnownRows(NamedTuple):
-    """Rows of one batch whose outcomes are known at every lookup: they go through the operators as one element."""
+    """Rows of a batch whose outcomes are known at every lookup.
+
+    They go through the operators as a single element.
+    """
 
     batch: Any  # InputBatch
     numbers: npt.NDArray[np.int64]
@@ -101,6 +109,6 @@ class KnownRows(NamedTuple):
 
 
 def rows_of(batch: Any, keys: Sequence[Sequence[Key | None]]) -> Iterator[Row]:
-    """The rows of a batch, with their keys by lookup; only LookupState is not built in C."""
+    """Return the rows of a batch, with their keys by lookup; only LookupState is not built in C."""
     asked = zip(*(map(LookupState, of_lookup) for of_lookup in keys), strict=True)
-    return map(partial(tuple.__new__, Row), zip(repeat(batch), count(), asked))  # the last one ends it
+    return map(partial(tuple.__new__, Row), zip(repeat(batch), count(), asked))  # the keys end it

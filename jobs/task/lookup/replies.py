@@ -1,4 +1,4 @@
-"""The result of one attempt, and its report to the circuit breaker."""
+"""The result of an attempt, and its report to the circuit breaker."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from jobs.wording import one_line
 
 @dataclass(slots=True)
 class Reply:
-    """The result of one attempt: an answer, a miss, an error, or none yet (outcome None: retry).
+    """The result of an attempt: an answer, a miss, an error, or none yet (outcome None: retry).
 
     Rows that share a call share its reply, which is immutable.
     """
@@ -27,7 +27,7 @@ class Reply:
 
 
 class Replies:
-    """Turns results of one lookup's calls into replies, and reports them to its circuit breaker."""
+    """Turns results of a lookup's calls into replies, and reports them to its circuit breaker."""
 
     def __init__(self, caller: Client, watch: CircuitBreaker, *, idempotent: bool) -> None:
         self._caller = caller
@@ -35,7 +35,7 @@ class Replies:
         self._idempotent = idempotent
 
     def failed(self, failure: Throttled | CallFailed, *, repeated: bool) -> Reply:
-        """The reply of a failed call. repeated: of a row that failed before."""
+        """Return the reply of a failed call; `repeated` tells that its row failed before."""
         reason = one_line(str(failure))
         if isinstance(failure, Throttled):
             self._watch.throttled(reason, failure.seconds)
@@ -50,13 +50,13 @@ class Replies:
         return Reply("error", error=reason, passing=True, down=self._watch.is_down)
 
     def answered(self, answer: Any | None, now: int) -> Reply:
-        """The reply of an answered call."""
+        """Return the reply of an answered call."""
         if self._watch.is_degraded:
             self._watch.succeeded()
         return self.read(answer, now)
 
     def read(self, answer: Any | None, now: int) -> Reply:
-        """The reply of an answer from any source, without a report to the breaker."""
+        """Return the reply for an answer from any source, without a report to the breaker."""
         if answer is None:
             return Reply("miss", None, now)
         try:

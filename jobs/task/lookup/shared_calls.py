@@ -1,4 +1,4 @@
-"""Shared state of equal requests of one partition: calls in flight and cached answers."""
+"""Shared state of equal requests of a partition: calls in flight and cached answers."""
 
 import asyncio
 from collections import OrderedDict
@@ -12,18 +12,18 @@ from jobs.task.lookup.replies import Reply
 WEIGHED_EACH = 16  # answers
 SHORT = 64  # characters of a text, or bytes of a value in a list
 T = TypeVar("T")
-Kept = tuple[tuple[Any, ...] | None, int]  # the answer's columns, None for a miss; when, in µs since the epoch
+Kept = tuple[tuple[Any, ...] | None, int]  # columns (None: a miss), answered at (µs)
 
 
 def hashable(value: Any) -> Any:
-    """A hashable form of a key with an array or a struct."""
+    """Return a hashable form of a key with an array or a struct."""
     if isinstance(value, dict):
         return tuple((name, hashable(item)) for name, item in value.items())
     return tuple(map(hashable, value)) if isinstance(value, list | tuple) else value
 
 
 def long_bytes(values: Iterable[Any]) -> int:
-    """The approximate memory of the long values. Short ones are bounded by their number."""
+    """Return the approximate memory of long values. The number of short values bounds theirs."""
     total = 0
     for value in values:
         if isinstance(value, str | bytes):
@@ -49,7 +49,7 @@ class AnswerCache(OrderedDict[Any, T]):
         self._max_bytes = rule.max_bytes
         self._bytes = 0  # the sum of _sizes
         self._sizes: dict[Any, int] = {}  # of those weighed
-        self._unweighed = 1  # until the next one is weighed
+        self._unweighed = 1  # until the next answer is weighed
         self._ttl_us = None if rule.ttl is None else rule.ttl.total_seconds() * 1e6
         self._now_us = now_us
 
@@ -62,16 +62,22 @@ class AnswerCache(OrderedDict[Any, T]):
         return True
 
     def discard(self, key: Any) -> None:
-        """Drop the entry, if there is one, and free its memory for others."""
+        """Drop the entry, if any, and free its memory for others."""
         self.pop(key, None)
         self._forget_size(key)
 
     def put(self, key: Any, kept: T, answer: tuple[Any, ...] | None) -> None:
-        """Store an entry, with the recency of an older one of its key. answer: its columns."""
+        """Store an entry, with the recency of an older entry of its key.
+
+        Args:
+                key: The key.
+                kept: The entry.
+                answer: The answer's columns.
+        """
         self[key] = kept
         self._unweighed -= 1
         if self._sizes:
-            self._forget_size(key)  # of an older one
+            self._forget_size(key)  # of an older answer
         if not self._unweighed:
             self._weigh(key, answer or ())
         if len(self) > self._max_entries:
@@ -80,8 +86,10 @@ class AnswerCache(OrderedDict[Any, T]):
                 self._forget_size(dropped)
 
     def _weigh(self, key: Any, answer: tuple[Any, ...]) -> None:
-        """Measure one answer for a group, because measuring each would cost 5 % per row if calls return at once.
-        So memory may be over by WEIGHED_EACH of the largest.
+        """Measure an answer for a group, and evict entries beyond the memory.
+
+        Measuring each would cost 5 % per row if calls return at once. So memory may be over by
+        WEIGHED_EACH of the largest answer.
         """
         self._unweighed = WEIGHED_EACH
         size = WEIGHED_EACH * long_bytes(answer)
@@ -96,21 +104,31 @@ class AnswerCache(OrderedDict[Any, T]):
 
 
 class SharedCall:
-    """The rows that wait for another row's call. Created when the first one joins, because most calls have none."""
+    """The rows that wait for another row's call.
+
+    Created when the first row joins, because most calls have none.
+    """
 
     def __init__(self) -> None:
-        self.waiting = 0  # rows, without the one that makes the call
+        self.waiting = 0  # rows, without the row that makes the call
         self._result: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
     async def over(self) -> None:
         await asyncio.wait([self._result])
 
     async def reply(self) -> Reply:
-        """Wait until the call ended. Raises its error, if it ends the run."""
+        """Wait until the call ended, and return its reply.
+
+        Raises:
+                Exception: The error of the call, if it ends the run.
+        """
         return await asyncio.shield(self._result)
 
     def end(self, reply: Reply | None, error: BaseException | None = None) -> None:
-        """Notify all waiting rows. Without reply and error the call was cancelled, which ends their run."""
+        """Notify all waiting rows.
+
+        Without reply and error the call was cancelled, which ends their run.
+        """
         if reply is not None:
             self._result.set_result(reply)
             return

@@ -1,4 +1,4 @@
-"""The ledger of one lookup in one task attempt: known answers before calls, and new answers."""
+"""The ledger of a lookup in a task attempt: known answers before calls, and new answers."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -36,15 +36,22 @@ class Stored:
         return self.writer.stored >= self.ticket
 
     def wait(self) -> None:
-        """Flush up to it and wait. Raises LedgerError if that fails."""
+        """Flush up to it and wait.
+
+        Raises:
+                LedgerError: The answers cannot be stored.
+        """
         self.writer.wait(self.ticket)
 
 
 class TaskLedger:
-    """Opens known answers, stores new ones, and reports when they are stored.
+    """Opens known answers, stores new answers, and reports when they are stored.
 
-    Only open, read_earlier_attempts and close may block; everything else runs on the event loop. Raises LedgerError if
-    the ledger cannot be read or written, so that no call is made whose answer cannot be stored.
+    Only open, read_earlier_attempts and close may block; everything else runs on the event loop.
+
+    Raises:
+            LedgerError: The ledger cannot be read or written, so that no call is made whose answer
+            cannot be stored.
     """
 
     def __init__(self, plan: LedgerPlan, partition: int, attempt: int, now_us: Callable[[], int]) -> None:
@@ -62,7 +69,7 @@ class TaskLedger:
         self._answered_at: list[int] = []
         self._ticket = 0
         self._failure: LedgerError | None = None
-        self._marked: set[str] = set()  # keys that this task marked because their calls must not be repeated
+        self._marked: set[str] = set()  # keys whose calls must not be repeated
         self._waiter: ThreadPoolExecutor | None = None
 
     def open(self) -> None:
@@ -83,7 +90,11 @@ class TaskLedger:
         )
 
     def close(self) -> None:
-        """Store remaining answers. Raises LedgerError if that fails."""
+        """Store remaining answers.
+
+        Raises:
+                LedgerError: They cannot be stored.
+        """
         with ExitStack() as stack:
             if self._waiter is not None:
                 stack.callback(self._waiter.shutdown, wait=False, cancel_futures=True)
@@ -91,7 +102,7 @@ class TaskLedger:
                 stack.callback(self._writer.close)
                 self._hand_over()
 
-    # -- what is known -------------------------------------------------------------------------------------------------
+    # -- what is known -----------------------------------------------------------------------------
     @property
     def hidden(self) -> bool:
         return self._plan.hidden
@@ -102,7 +113,10 @@ class TaskLedger:
         return self._indexes
 
     def read_earlier_attempts(self) -> int:
-        """Map the answers that other attempts of this task stored, before the first call; blocks. How many they are."""
+        """Map the answers that other attempts of this task stored, before the first call.
+
+        Blocks. Returns the number of answers.
+        """
         folder = self._folder
         parts = folder.parts(self._plan.run_id, f"{self._partition}-")
         table = final_report(folder.read(parts)) if parts else None
@@ -114,11 +128,16 @@ class TaskLedger:
             self._indexes.insert(0, AnswerIndex.open(path))
         return int(table.num_rows)
 
-    # -- what comes back -----------------------------------------------------------------------------------------------
+    # -- what comes back ---------------------------------------------------------------------------
     def keep(self, key: Key, answer: Any | None, answered_at: int) -> None:
-        """Enqueue the raw answer of a call, or None for a miss; never blocks. answered_at: µs since the epoch.
+        """Enqueue the raw answer of a call; never blocks.
 
-        Answers of one turn of the loop go to the writer together, at its end.
+        Answers of the same turn of the loop go to the writer together, at its end.
+
+        Args:
+                key: The key.
+                answer: The raw answer; None for a miss.
+                answered_at: µs since the epoch.
         """
         if answer is None:
             self._put(key, "miss", None, answered_at)
@@ -134,15 +153,21 @@ class TaskLedger:
         self._answered_at.append(answered_at)
 
     def keep_error(self, key: Key, reason: str, *, final: bool) -> None:
-        """Store a key's error. final: the service refused the key, which settles its mark."""
+        """Store a key's error.
+
+        Args:
+                key: The key.
+                reason: The error's text.
+                final: Whether the service refused the key, which settles its mark.
+        """
         if self._plan.ttl.keeps_errors or (final and not self._plan.idempotent):
             self._put(key, "error", dump(reason), self._now_us())
 
     def expire(self, keys: Sequence[Key]) -> None:
         """Expire the stored answers of these keys, which may be another key's.
 
-        A call that must not be repeated keeps its mark, and its answer is lost. Never raises: the next stored answer
-        reports a full disk.
+        A call that must not be repeated keeps its mark, and its answer is lost. Never raises: the
+        next stored answer reports a full disk.
         """
         now = self._now_us()
         try:
@@ -165,14 +190,18 @@ class TaskLedger:
             self._failure = error
 
     def _hand_over(self) -> None:
-        """Pass new answers to the writer. Raises LedgerError after a failure, every time."""
+        """Pass new answers to the writer.
+
+        Raises:
+                LedgerError: The ledger cannot be written; every time after a failure.
+        """
         assert self._writer is not None
         if self._keys:
             self._ticket = self._writer.put_answers(self._keys, self._responses, self._lengths, self._answered_at)
             self._keys, self._responses, self._lengths, self._answered_at = [], bytearray(), [], []
 
     def durability_mark(self) -> Stored:
-        """The position of all answers so far, for another thread to wait for."""
+        """Return the position of all answers so far, for another thread to wait for."""
         assert self._writer is not None
         self._hand_over()
         return Stored(self._writer, self._ticket)
@@ -183,9 +212,9 @@ class TaskLedger:
         self._hand_over()
         self._writer.hurry(self._ticket)
 
-    # -- calls that must not be made twice -----------------------------------------------------------------------------
+    # -- calls that must not be made twice ---------------------------------------------------------
     def was_asked(self, key: Key) -> bool:
-        """Whether this task has marked the key, without taking the mark back."""
+        """Return whether this task has marked the key, without taking the mark back."""
         return bool(self._marked) and self._text(key) in self._marked
 
     async def mark(self, keys: Sequence[Key]) -> None:
@@ -206,7 +235,7 @@ class TaskLedger:
 
 
 def final_report(stored: pa.Table) -> pa.Table:
-    """One record per key of one run's records: its last answer, else its last other record."""
+    """Return a record per key of a run's records: its last answer, else its last other record."""
     stored = without_expired(stored)
     answered = pc.is_in(stored["outcome"], value_set=pa.array(ANSWERS))
     ordered = stored.append_column("answered", answered).sort_by(
@@ -217,7 +246,7 @@ def final_report(stored: pa.Table) -> pa.Table:
 
 
 def without_expired(stored: pa.Table) -> pa.Table:
-    """The records without a later "expired" of their key, and without "expired" records."""
+    """Return the records without a later "expired" of their key, and without "expired" records."""
     expired = pc.equal(stored["outcome"], "expired")
     if not pc.any(expired).as_py():
         return stored
@@ -229,7 +258,7 @@ def without_expired(stored: pa.Table) -> pa.Table:
 
 
 def _on_this_host(path: str) -> str:
-    """The local path of a file from SparkContext.addFile; any other path unchanged."""
+    """Return the local path of a file from SparkContext.addFile; any other path unchanged."""
     if "/" in path:
         return path
     from pyspark import SparkFiles

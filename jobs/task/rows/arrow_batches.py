@@ -1,6 +1,7 @@
-"""Arrow at both ends of a partition: reads input batches and assembles finished rows into output batches.
+"""Arrow at both ends of a partition: reads input batches and assembles output batches.
 
-Only key columns and the event time become Python objects; every other column is carried over by position.
+Only key columns and the event time become Python objects; every other column is carried over by
+position.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ class BatchLayout:
     max_out_of_orderness_ms: int
     lookups: tuple[str, ...]
     answers: tuple[tuple[AnswerColumn, ...], ...]
-    key_names: tuple[tuple[str, ...], ...] = ()  # per lookup: names of the key's parts; empty: not written
+    key_names: tuple[tuple[str, ...], ...] = ()  # per lookup: the key's parts; empty: not written
 
 
 class InputBatch:
-    """One batch with the data of its rows until they leave: carried columns, segments, late flags, watermarks; and per
-    lookup the outcomes known before any call, with a null status for rows that need one.
+    """A batch with the data of its rows until they leave.
+
+    It holds carried columns, segments, late flags and watermarks; and per lookup the outcomes known
+    before any call, with a null status for rows that need a call.
     """
 
     def __init__(
@@ -62,17 +65,18 @@ class InputBatch:
         return read_key_tuples(self._order_key, self._order_key.schema.names, nulls=True)
 
     def source_of(self, number: int) -> tuple[str | None, int | None]:
-        """A row's source file and number in it; None if Spark does not know them."""
+        """Return a row's source file and its number in it; None if Spark does not know them."""
         file, row = (self.carried.column(name)[number].as_py() for name in schema.SOURCE_IDENTITY)
         return file, row
 
 
 class EventTimes:
-    """Watermarks over a partition, a batch at a time; the rule of WatermarkStrategy.for_bounded_out_of_orderness,
-    vectorized.
+    """Watermarks over a partition, a batch at a time.
 
-    After each row the watermark is max event time - bound - 1 ms, and is emitted when it grew. A row is late when its
-    time is at or before the last one emitted. A null event time is never late and moves nothing.
+    It vectorizes the rule of WatermarkStrategy.for_bounded_out_of_orderness: after each row the
+    watermark is max event time - bound - 1 ms, and is emitted when it grew. A row is late when its
+    time is at or before the last emitted watermark. A null event time is never late and moves
+    nothing.
     """
 
     def __init__(self, bound_ms: int) -> None:
@@ -81,7 +85,7 @@ class EventTimes:
         self._emitted = 0
 
     def read(self, column: pa.Array | None, rows: int) -> tuple[list[int | None] | None, np.ndarray, np.ndarray]:
-        """The watermark after each row, in ms (None: it did not grow), segments, late flags."""
+        """Return the watermark after each row in ms (None: not grown), segments, late flags."""
         if column is None or rows == 0:
             return None, np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
         micros = column.cast(TIMESTAMP) if not pa.types.is_timestamp(column.type) else column
@@ -112,7 +116,7 @@ class Assembler:
         self._written = 0
 
     def batch(self, finished: Sequence[Row | KnownRows]) -> pa.RecordBatch:
-        """One output batch; finished is not empty."""
+        """Return an output batch; finished is not empty."""
         rows, called, places = _gathered(finished)
         layout, count = self._layout, rows.carried.num_rows
         outcomes = [
@@ -149,7 +153,7 @@ def _one_chunk(column: Any) -> pa.Array:
 
 @dataclass(frozen=True)
 class _Columns:
-    """Columns of rows of one or several batches: of the input, and outcomes known before any call."""
+    """Columns of rows of some batches: of the input, and outcomes known before any call."""
 
     carried: Any
     sequence: np.ndarray
@@ -168,7 +172,7 @@ class _Columns:
 
 
 def _gathered(finished: Sequence[Row | KnownRows]) -> tuple[_Columns, list[Row], np.ndarray]:
-    """The columns of these rows in order; and the rows that went through the operators singly, with their places."""
+    """Return the columns of these rows in order; and the single rows, with their places."""
     batches: dict[int, InputBatch] = {}
     offsets: dict[int, int] = {}
     positions: list[np.ndarray] = []
@@ -194,7 +198,7 @@ def _gathered(finished: Sequence[Row | KnownRows]) -> tuple[_Columns, list[Row],
 
 
 def _columns(batches: Sequence[InputBatch]) -> _Columns:
-    """The concatenated columns of these batches."""
+    """Concatenate the columns of these batches."""
     if len(batches) == 1:
         (one,) = batches
         return _Columns(one.carried, one.sequence, one.segments, one.late, one.known)
@@ -224,7 +228,7 @@ def _no_outcomes(rows: int, kind: pa.Schema) -> pa.RecordBatch:
 
 
 def _chosen(columns: Any, positions: np.ndarray) -> Any:
-    """These rows; in ordered mode they are nearly always consecutive and need no copy."""
+    """Return these rows; in ordered mode they are nearly always consecutive and need no copy."""
     if positions[-1] - positions[0] == len(positions) - 1 and bool((np.diff(positions) == 1).all()):
         return columns.slice(int(positions[0]), len(positions))
     return columns.take(pa.array(positions))

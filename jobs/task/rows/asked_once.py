@@ -1,7 +1,7 @@
-"""The outcomes of prefetched keys, in one file that every task maps into memory.
+"""The outcomes of prefetched keys, in a file that every task maps into memory.
 
-It has the answer's mapped columns, so that a prefetch also works without a ledger, and for answers that the ledger
-cannot store.
+It has the answer's mapped columns, so that a prefetch also works without a ledger, and for answers
+that the ledger cannot store.
 """
 
 from dataclasses import dataclass
@@ -21,16 +21,18 @@ NO_TEXT, NO_NUMBER = pa.scalar(None, pa.string()), pa.scalar(None, pa.float64())
 
 @dataclass(frozen=True)
 class AskedFile:
-    """The location of one lookup's prefetched outcomes. Plain data, sent to the executors."""
+    """The location of a lookup's prefetched outcomes. Plain data, sent to the executors."""
 
     path: str
     hidden: bool  # key texts are hashed
 
 
 class AskedOnce:
-    """The mapped file; a task looks up the keys of a batch at once. Its columns: the key's text as `key`, the outcome,
-    error, attempts, latency_ms, paused_ms, answered_at (µs since the epoch), the row with the key's audit as
-    source_file and source_row, and the answer as answer_0, answer_1, ...
+    """The mapped file; a task looks up the keys of a batch at once.
+
+    Its columns: the key's text as `key`, the outcome, error, attempts, latency_ms, paused_ms,
+    answered_at (µs since the epoch), the row with the key's audit as source_file and source_row,
+    and the answer as answer_0, answer_1, ...
     """
 
     def __init__(self, file: KeyedFile, *, hidden: bool = False) -> None:
@@ -39,15 +41,24 @@ class AskedOnce:
 
     @classmethod
     def open(cls, file: AskedFile) -> Self:
-        """Map the file. Raises LedgerError if it is missing or torn."""
+        """Map the file.
+
+        Raises:
+                LedgerError: It is missing or torn.
+        """
         return cls(KeyedFile.open(file.path), hidden=file.hidden)
 
     def find(
         self, texts: pa.StringArray, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch]:
-        """The prefetched ones of these keys, and their outcomes, in order. rows: each key's row in the batch.
+        """Return which of these keys were prefetched, and their outcomes in order.
 
-        One row of a key has the audit of its call; the other rows have source "shared".
+        A row of each key has the audit of its call; its other rows have source "shared".
+
+        Args:
+                texts: The keys' texts.
+                batch: The batch of their rows.
+                rows: Each key's row in the batch.
         """
         lines = self._file.lines(texts)
         known = lines >= 0
@@ -73,7 +84,7 @@ class AskedOnce:
 
 def _is_source(asked: pa.RecordBatch, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     same_row = pc.equal(asked["source_row"], rows[schema.SOURCE_ROW])
-    found = np.flatnonzero(pc.fill_null(same_row, fill_value=False))  # few, so that only these compare long file names
+    found = np.flatnonzero(pc.fill_null(same_row, fill_value=False))  # few: comparing file names is slow
     same_file = pc.equal(asked["source_file"].take(found), rows[schema.SOURCE_FILE].take(found))
     is_source = np.zeros(len(asked), np.bool_)
     is_source[found] = pc.fill_null(same_file, fill_value=False)

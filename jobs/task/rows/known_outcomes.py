@@ -1,4 +1,4 @@
-"""The outcomes of a batch's keys known before any call, as columns: from the ledger or a prefetch."""
+"""The outcomes of a batch's keys known before any call, from the ledger or a prefetch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,10 +19,13 @@ SKIPPED, NOT_ASKED = 1, 2  # lines of `_fixed`; line 0 has no outcome
 
 
 class KnownOutcomes:
-    """The rows of a batch that need no call at one lookup, with their outcomes.
+    """The rows of a batch that need no call at a lookup, with their outcomes.
 
-    names: of the key's parts. sources: the first one with a key counts. may_call: if False, a key in no source is
-    not_asked.
+    Args:
+            answers: The answer's columns.
+            sources: The first source with a key counts.
+            names: The names of the key's parts.
+            may_call: If False, a key in no source is not_asked.
     """
 
     def __init__(
@@ -52,7 +55,10 @@ class KnownOutcomes:
         )
 
     def find(self, batch: pa.RecordBatch, keys: Sequence[Key | None]) -> pa.RecordBatch | None:
-        """The outcome of each row of the batch, with a null status for rows that need a call; None if all do."""
+        """Return the outcome of each row of the batch, or None if all rows need a call.
+
+        Rows that need a call have a null status.
+        """
         whole = [key for key in keys if key is not None]
         lines = np.zeros(len(keys), np.int64)
         wanted = np.arange(len(keys))

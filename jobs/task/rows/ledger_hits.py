@@ -1,4 +1,4 @@
-"""Outcomes of rows from the ledger's answers, each mapped to columns once while in use."""
+"""Outcomes of rows from the ledger's answers; an answer in use is mapped to columns once."""
 
 import datetime as dt
 import logging
@@ -31,7 +31,7 @@ class UnreadableAnswer(ValueError):  # noqa: N818  # says what it is
 
 
 class LedgerHits:
-    """The outcomes of keys in one index of stored answers."""
+    """The outcomes of keys in an index of stored answers."""
 
     def __init__(
         self,
@@ -43,7 +43,17 @@ class LedgerHits:
         hidden: bool,
         idempotent: bool,
     ) -> None:
-        """name: of the lookup. idempotent: a call may be repeated, so a mark of one is not an outcome."""
+        """Start without mapped answers.
+
+        Args:
+                index: The stored answers.
+                caller: Maps them to columns.
+                answers: The answer's columns.
+                name: The lookup's name.
+                hidden: Whether key texts are hashed.
+                idempotent: Whether a call may be repeated, so that the mark of a call is not an
+                outcome.
+        """
         self._name = name
         self.hidden = hidden
         self._index = index
@@ -78,7 +88,7 @@ class LedgerHits:
         )  # fmt: skip
 
     def _map_lines(self, lines: np.ndarray) -> np.ndarray:
-        """The indexes of these lines in _mapped; maps missing ones."""
+        """Return the indexes of these lines in _mapped; maps missing lines."""
         at = np.searchsorted(self._lines, lines)
         missing = lines[self._lines.take(at, mode="clip") != lines] if len(self._lines) else lines
         if not len(missing):
@@ -103,7 +113,7 @@ class LedgerHits:
         self._lines, self._places = np.insert(self._lines, at, lines), np.insert(self._places, at, places)
 
     def _reply(self, stored: StoredAnswer) -> Reply | None:
-        """Its outcome; None if the key is asked again."""
+        """Return the outcome; None if the key is asked again."""
         if self._idempotent and stored.outcome == "asked":
             return None
         try:
@@ -128,7 +138,11 @@ class LedgerHits:
 
 
 def map_stored_answer(caller: Client, stored: StoredAnswer) -> Reply:
-    """The outcome of a stored answer, with the columns declared now. Raises UnreadableAnswer."""
+    """Return the outcome of a stored answer, with the columns declared now.
+
+    Raises:
+            UnreadableAnswer: The response cannot be read.
+    """
     if stored.outcome == "miss":
         return Reply("miss", None, stored.answered_at)
     if stored.outcome == "asked":

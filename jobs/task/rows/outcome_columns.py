@@ -1,6 +1,7 @@
-"""The outcomes of rows at one lookup as columns: answer and audit.
+"""Outcomes of rows as columns: answer and audit.
 
-They come from called rows, or from outcomes known before any call, and are written under the lookup's names.
+They come from called rows, or from outcomes known before any call, and are written under the
+lookup's names.
 """
 
 from collections.abc import Sequence
@@ -31,12 +32,12 @@ OF_CALLS = frozenset(("attempts", "latency_ms", "paused_ms"))  # empty without a
 
 
 def outcome_schema(answers: Sequence[AnswerColumn]) -> pa.Schema:
-    """The columns of an outcome: FIELDS, then those of the answer."""
+    """Return the columns of an outcome: FIELDS, then the columns of the answer."""
     return pa.schema([*FIELDS, *(pa.field(f"{ANSWER}{n}", answer.arrow_type) for n, answer in enumerate(answers))])
 
 
 def build_outcomes(states: Sequence[LookupState], answers: Sequence[AnswerColumn]) -> pa.RecordBatch:
-    """The outcomes of called rows, in order; states is not empty."""
+    """Return the outcomes of called rows, in order; states is not empty."""
     attempts = [one.attempts for one in states]
     starts, ends, throttled = zip(*flat, strict=True) if (flat := list(chain.from_iterable(attempts))) else ((), (), ())
     counts = np.fromiter(map(len, attempts), np.int32, len(states))
@@ -74,7 +75,7 @@ def without_attempts(
 
 
 def list_attempts(offsets: np.ndarray, parts: Sequence[pa.Array]) -> pa.ListArray:
-    """The attempts of each row; parts: start, end, throttled of all of them."""
+    """Return the attempts of each row from the starts, ends and throttled flags of all attempts."""
     return pa.ListArray.from_arrays(
         pa.array(offsets), pa.StructArray.from_arrays(parts, fields=list(ATTEMPT)), type=pa.list_(ATTEMPT)
     )

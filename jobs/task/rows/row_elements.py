@@ -1,8 +1,9 @@
-"""The elements of a batch for the operators: slices of known rows, single other rows, and watermarks.
+"""The elements of a batch for the operators: slices of known rows, single rows, watermarks.
 
-A slice is one element. So the operators keep known rows in their place among the others: in ordered mode they wait for
-the rows in front of them, in the other modes for the watermarks. Watermarks that stand between known rows only are left
-out, as are those of ordered mode: they hold nothing apart.
+A slice is a single element. So the operators keep known rows in their place among the others: in
+ordered mode they wait for the rows in front of them, in the other modes for the watermarks.
+Watermarks that stand between known rows only are left out, as are those of ordered mode: they hold
+nothing apart.
 """
 
 from collections import Counter
@@ -23,13 +24,13 @@ Rows = np.ndarray
 
 
 class RowElements:
-    """The elements of one partition, batch by batch."""
+    """The elements of a partition, batch by batch."""
 
     def __init__(self, lookups: Sequence[Lookup], mode: str) -> None:
         self._mode = mode
         self._fails_on = [pa.array(sorted(fails_on(lookup)), pa.string()) for lookup in lookups]
         self._settled = tuple(LookupState(None, is_settled=True) for _ in lookups)
-        self._under_way: Counter[Any] = Counter()  # key_ordered: rows by themselves, by their order key
+        self._under_way: Counter[Any] = Counter()  # key_ordered: single rows by order key
 
     def of(self, batch: InputBatch, keys: Sequence[Sequence[Key | None]]) -> Iterator[StreamElement]:
         if all(outcomes is None for outcomes in batch.known):
@@ -41,7 +42,7 @@ class RowElements:
         return elements if self._mode != "key_ordered" else self._counted(elements)
 
     def left(self, row: Row) -> None:
-        """key_ordered: the row has left the last operator."""
+        """Note that the row has left the last operator; in key_ordered mode only."""
         key = shared_order_key(row)
         self._under_way[key] -= 1
         if not self._under_way[key]:
@@ -76,8 +77,9 @@ class RowElements:
     def _by_segments(
         self, batch: InputBatch, keys: Sequence[Sequence[Key | None]], alone: Rows
     ) -> Iterator[StreamElement]:
-        """The known rows of each segment first, because a segment has no order inside. In key_ordered mode none of them
-        has the order key of a called row.
+        """Yield the known rows of each segment first, because a segment has no order inside.
+
+        In key_ordered mode no known row has the order key of a called row.
         """
         rows = self._rows(batch, keys, np.flatnonzero(alone))
         for start, stop, watermark in _segments(batch, alone):
@@ -90,8 +92,10 @@ class RowElements:
                 yield Watermark(watermark)
 
     def _alone(self, batch: InputBatch) -> Rows:
-        """The rows that go singly: those that need a call, those that fail the run, and known ones that must not
-        overtake another row of their order key.
+        """Return which rows go singly.
+
+        They need a call, fail the run, or are known but must not overtake another row of their
+        order key.
         """
         alone = np.zeros(len(batch.sequence), np.bool_)
         for outcomes, failing in zip(batch.known, self._fails_on, strict=True):
@@ -108,7 +112,7 @@ class RowElements:
         return alone
 
     def _rows(self, batch: InputBatch, keys: Sequence[Sequence[Key | None]], numbers: Rows) -> Iterator[Row]:
-        """These rows, settled at the lookups with a known outcome."""
+        """Yield these rows, settled at the lookups with a known outcome."""
         at = pa.array(numbers)
         known = [
             [(None, None)] * len(numbers)
@@ -125,12 +129,14 @@ class RowElements:
 
 
 def _segments(batch: InputBatch, alone: Rows) -> Iterator[tuple[int, int, int | None]]:
-    """From which row to which, and the watermark behind them; segments of known rows only are taken together, but for
-    the first and the last one, which rows of other batches are in too.
+    """Yield the first row, the end and the watermark of each segment.
+
+    Consecutive segments of known rows only are merged, except for the first and the last segment,
+    which share rows with other batches.
     """
     watermarks = batch.watermarks or [None] * len(alone)
     called = np.concatenate(([0], np.cumsum(alone)))
-    begun = start = 0  # `begun` to `start`: known rows, to be merged with the next segment if that is known too
+    begun = start = 0  # `begun` to `start`: known rows, to merge with a known next segment
     waiting: int | None = None
     is_first = True
     for last, watermark in enumerate(watermarks):
@@ -152,7 +158,10 @@ def _segments(batch: InputBatch, alone: Rows) -> Iterator[tuple[int, int, int | 
 
 
 def shared_order_key(element: Row | KnownRows) -> Any:
-    """In key_ordered mode, what it shares with the elements that it must not overtake; known rows share nothing."""
+    """Return what elements share that must not overtake each other in key_ordered mode.
+
+    Known rows share nothing.
+    """
     if isinstance(element, KnownRows):
         return id(element)
     return element.batch.order_keys[element.number]

@@ -1,4 +1,4 @@
-"""The threads in which functions wait for a blocking client (asyncio.to_thread), and the end of a task's loop."""
+"""The threads of functions that block (asyncio.to_thread), and the end of a task's loop."""
 
 import asyncio
 import contextlib
@@ -23,8 +23,8 @@ ENDS_WITHIN = 5.0  # s after the last row, for functions and their threads
 class CallThreads(ThreadPoolExecutor):
     """Runs blocking calls, and knows for which lookup each of its threads works.
 
-    Its threads are daemons: Python waits at its end for the threads of a ThreadPoolExecutor, for ever if one of them
-    never ends.
+    Its threads are daemons: at its end Python waits for the threads of a ThreadPoolExecutor, and a
+    thread that never ends would make it wait for ever.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class CallThreads(ThreadPoolExecutor):
             self._calls.put(None)
 
     def unfinished(self, seconds: float) -> list[str]:
-        """Who still has a thread after so many seconds."""
+        """Wait this many seconds; return whose calls still hold a thread."""
         _, left = wait([*self._running], seconds)
         return sorted({f"{self._running.get(future, 'a function')} in a thread (asyncio.to_thread)" for future in left})
 
@@ -75,8 +75,10 @@ def run_to_its_end(
     threads: CallThreads,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[str]:
-    """Run `main` on the loop and close it, as asyncio.Runner does, but wait for what a function left running only
-    ENDS_WITHIN s. Returns what has not ended then.
+    """Run `main` on the loop and close it, as asyncio.Runner does.
+
+    Waits at most about ENDS_WITHIN s for what a function left running. Returns what has not ended
+    then.
     """
     loop.set_default_executor(threads)
     unfinished: list[str] = []
@@ -93,9 +95,9 @@ def run_to_its_end(
 
 
 def _cancelled(loop: asyncio.AbstractEventLoop, tasks: set[asyncio.Task[Any]], seconds: float) -> list[str]:
-    """Cancel these tasks, and wait for those of functions. Returns what has not ended.
+    """Cancel these tasks, and wait for tasks of functions. Returns what has not ended.
 
-    A task of ours is still there only if its function is, which is known then.
+    A task of ours is still running only if its function is, which is known then.
     """
     for task in tasks:
         task.cancel()

@@ -1,4 +1,4 @@
-"""Notices that a function blocks the event loop: while it does, no call, answer or time limit goes on."""
+"""Notices that a function blocks the event loop, and with it calls, answers and time limits."""
 
 import asyncio
 import logging
@@ -19,11 +19,12 @@ CURE = "await it, or run it in asyncio.to_thread"
 
 
 class LoopWatch:
-    """Watches the loop of one task from a thread of its own.
+    """Watches the loop of a task from a separate thread.
 
     Args:
-        limits: Per lookup, its timeout; a call that blocks the loop for longer fails the task.
-        give_up: Called with the error of such a call, or with None where only a `close` blocks.
+            limits: Each lookup's timeout; a call that blocks the loop for longer fails the task.
+            give_up: Called with the error of such a call, or with None where only a `close` blocks.
+            clock: Seconds, monotonic.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class LoopWatch:
         self._named_at: dict[str, float] = {}
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Call it in the loop's thread."""
+        """Start to watch. To be called in the loop's thread."""
         self._tick(loop)
         watched = threading.get_ident()
         threading.Thread(target=self._watch, args=(watched,), name="tidegate-watch", daemon=True).start()

@@ -11,7 +11,7 @@ BYTES_TOGETHER = 4 << 20
 
 
 class InputWindow:
-    """Limits the reader's lead over Spark's output, in rows and bytes; one batch always fits."""
+    """Limits the reader's lead over Spark's output, in rows and bytes; a batch always fits."""
 
     def __init__(self, rows: int, size: int) -> None:
         self._max_rows = rows
@@ -55,7 +55,10 @@ class InputWindow:
 
 
 class InputQueue:
-    """The reader's batches for the event loop. Waiting batches are merged, because each costs as much as 1,000 rows."""
+    """The reader's batches for the event loop.
+
+    Waiting batches are merged, because each costs as much as 1,000 rows.
+    """
 
     def __init__(self) -> None:
         self._items: deque[pa.RecordBatch | BaseException | None] = deque()

@@ -9,7 +9,7 @@ from jobs.clients.function import FunctionClient
 
 
 class UserCode(NamedTuple):
-    """Where a thread is in code of a user."""
+    """The place of a thread in a user's code."""
 
     lookup: str
     place: str  # file, line and function
@@ -17,7 +17,7 @@ class UserCode(NamedTuple):
 
 
 def user_code_at(frame: FrameType | None) -> UserCode | None:
-    """The function of a lookup that this frame belongs to; None for frames of our own."""
+    """Return the function of a lookup that this frame belongs to; None for Tidegate's frames."""
     below = frame
     while frame is not None:
         client = frame.f_locals.get("self") if frame.f_code.co_argcount else None

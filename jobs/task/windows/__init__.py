@@ -1,1 +1,1 @@
-"""What tasks do for the window tables of a day."""
+"""The tasks that make the window tables of a day."""

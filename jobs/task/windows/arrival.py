@@ -1,8 +1,9 @@
 """The watermark in force as each row of a day arrived, whatever tasks wrote the rows.
 
-The rows of a task leave in no fixed order, and tasks differ from run to run; so the order of arrival is that of the
-input's files, and of the rows in each. A written file holds runs of consecutive rows of the input: a task finds those
-of each file, the driver puts the runs of all files in order, and tasks then read the rows with their watermarks.
+The rows of a task leave in no fixed order, and tasks differ from run to run; so the order of
+arrival is that of the input's files, and of the rows in each. A written file holds runs of
+consecutive rows of the input: a task finds the runs of each file, the driver puts the runs of all
+files in order, and tasks then read the rows with their watermarks.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ TIME, WATERMARK, PLACE = "__time", "__watermark", "__place"  # ms, ms, number of
 
 @dataclass(frozen=True, eq=False)
 class WrittenRuns:
-    """The runs of consecutive input rows in one written file, by input file and row.
+    """The runs of consecutive input rows in a written file, by input file and row.
 
     Attributes:
-        files: URIs of the input files.
-        codes: The input file of each run, as an index into `files`.
-        firsts: The number of its first row in the input file.
-        latest: Its latest event time in ms, or NEVER.
-        rows: In the written file.
-        untimed: Rows of these without an event time.
+            files: URIs of the input files.
+            codes: The input file of each run, as an index into `files`.
+            firsts: The number of its first row in the input file.
+            latest: Its latest event time in ms, or NEVER.
+            rows: The number of rows in the written file.
+            untimed: The number of rows without an event time.
     """
 
     files: tuple[str, ...]
@@ -51,14 +52,15 @@ class WrittenRuns:
 
 @dataclass(frozen=True, eq=False)
 class Arrival:
-    """When the rows of one written file arrived.
+    """The arrival of the rows of a written file.
 
     Attributes:
-        file: Path or URL of the written file.
-        event_time: Its column.
-        bound_ms: How far events are out of order at most.
-        places: The number of each input file in the order of arrival, in the order of `WrittenRuns.files`.
-        before: The latest event time before each run, or NEVER.
+            file: Path or URL of the written file.
+            event_time: The column of the event time.
+            bound_ms: How far events are out of order at most.
+            places: The number of each input file in the order of arrival, in the order of
+            `WrittenRuns.files`.
+            before: The latest event time before each run, or NEVER.
     """
 
     file: str
@@ -70,7 +72,7 @@ class Arrival:
 
 @dataclass(frozen=True, eq=False)
 class ArrivedRows:
-    """The rows of one written file, in its order. Times are in ms, or NEVER."""
+    """The rows of a written file, in its order. Times are in ms, or NEVER."""
 
     places: Numbers  # of the input files that they are from
     rows: Numbers  # their numbers there
@@ -82,7 +84,7 @@ class ArrivedRows:
 
 
 def find_runs(file: str, event_time: str) -> WrittenRuns:
-    """In a task: find the runs in a written file."""
+    """Find the runs in a written file; for a task."""
     files, codes, rows, times = _read_identity(file, event_time)
     order, starts = _cut_into_runs(codes, rows)
     at = order[starts]
@@ -96,11 +98,11 @@ def arrivals(
     """Put the runs of all written files in the order of arrival.
 
     Args:
-        written: The files.
-        runs: Their runs.
-        input_files: In the order of arrival.
-        event_time: The column.
-        bound_ms: How far events are out of order at most.
+            written: The files.
+            runs: Their runs.
+            input_files: The input files in the order of arrival.
+            event_time: The column of the event time.
+            bound_ms: How far events are out of order at most.
     """
     numbers = {file: number for number, file in enumerate(input_files)}
     places = [np.array([numbers[path_of(uri)] for uri in one.files], np.int64) for one in runs]
@@ -119,7 +121,7 @@ def arrivals(
 
 
 def read_arrived(arrival: Arrival) -> ArrivedRows:
-    """In a task: read when the rows of a written file arrived."""
+    """Read when the rows of a written file arrived; for a task."""
     _, codes, rows, times = _read_identity(arrival.file, arrival.event_time)
     order, starts = _cut_into_runs(codes, rows)
     sorted_times, latest = times[order], np.empty_like(times)
@@ -132,11 +134,14 @@ def read_arrived(arrival: Arrival) -> ArrivedRows:
 def rows_with_arrival(
     given: Sequence[Arrival], columns: Sequence[str]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For mapInArrow over the numbers of written files in a column `id`: their rows that have an event time.
+    """Return a function for mapInArrow that maps numbers of written files to their rows.
+
+    The numbers are in the column `id`. Rows without an event time are left out.
 
     Args:
-        given: The written files.
-        columns: To read, beside TIME, WATERMARK, PLACE and the row's number in the input file.
+            given: The written files.
+            columns: Columns to read, in addition to TIME, WATERMARK, PLACE and the row's number in
+            the input file.
     """
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -160,13 +165,13 @@ def _read_timed(arrival: Arrival, columns: Sequence[str]) -> Iterator[pa.RecordB
 
 
 def name_rows(places: Numbers, rows: Numbers) -> Numbers:
-    """A number for each row of the input."""
+    """Return a unique number for each row of the input."""
     named: Numbers = (places << ROW_BITS) + rows
     return named
 
 
 def _cut_into_runs(codes: Numbers, rows: Numbers) -> tuple[Numbers, Numbers]:
-    """The order of rows by file and number, and where runs begin in that order."""
+    """Return the order of rows by file and number, and where runs begin in that order."""
     order = np.lexsort([rows, codes])
     same_file, next_row = np.diff(codes[order]) == 0, np.diff(rows[order]) == 1
     begins = np.flatnonzero(np.append(True, ~(same_file & next_row))[: len(rows)])
@@ -174,12 +179,18 @@ def _cut_into_runs(codes: Numbers, rows: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def path_of(uri: str) -> str:
-    """The path of a file that Spark's `_metadata.file_path` spells as file:/x or file:///x, percent-encoded."""
+    """Return the path of a file from Spark's `_metadata.file_path`.
+
+    Spark writes it as file:/x or file:///x, percent-encoded.
+    """
     return unquote(re.sub(r"^file:/+", "/", uri)) if uri.startswith("file:") else uri
 
 
 def _read_identity(place: str, event_time: str) -> tuple[tuple[str, ...], Numbers, Numbers, Millis]:
-    """The input files in a written file; of each row the number of its file there, its number in that, its time."""
+    """Read the input files of a written file, and each row's file, number and time.
+
+    The file is an index into the input files, the number that of the row in its input file.
+    """
     files: dict[str, int] = {}
     nothing = np.zeros(0, np.int64)
     found = [(nothing, nothing, nothing)]
@@ -195,7 +206,7 @@ def _read_identity(place: str, event_time: str) -> tuple[tuple[str, ...], Number
 
 
 def event_times_ms(column: pa.Array) -> Millis:
-    """Whole milliseconds since the epoch; NEVER for null."""
+    """Return whole milliseconds since the epoch; NEVER for null."""
     zone = column.type.tz
     micros = column.cast(pa.timestamp("us", zone)).cast(pa.int64())
     times: Millis = np.floor_divide(pc.fill_null(micros, 0).to_numpy(zero_copy_only=False), 1000)

@@ -1,8 +1,9 @@
-"""Session windows of one key, row by row in the order of arrival, with the firings of Flink's WindowOperator.
+"""Session windows of a key, row by row in arrival order, firing like Flink's WindowOperator.
 
-A row opens a window [time, time + gap) that takes in every open window it overlaps or touches. A window fires when the
-watermark reaches its last millisecond, and again at once for each row after that, until the watermark is the allowed
-lateness further; then it is closed. A row whose window is closed from the beginning is dropped.
+A row opens a window [time, time + gap) that takes in every open window it overlaps or touches. A
+window fires when the watermark reaches its last millisecond, and again at once for each row after
+that, until the watermark is the allowed lateness further; then it is closed. A row whose window is
+closed from the beginning is dropped.
 """
 
 from collections import Counter
@@ -40,7 +41,14 @@ class Firing:
 
 
 class SessionWindows:
-    """The sessions of one key. Times in ms. each: called for all firings; without all_panes when a window is closed."""
+    """The sessions of a key. Times are in ms.
+
+    Args:
+            gap: The time without a row that ends a session.
+            lateness: The allowed lateness.
+            each: Called for all firings; without all_panes when a window is closed.
+            all_panes: Whether every firing counts.
+    """
 
     def __init__(self, gap: int, lateness: int, each: Callable[[Firing], None], *, all_panes: bool) -> None:
         self._gap, self._lateness, self._each, self._all_panes = gap, lateness, each, all_panes
@@ -48,7 +56,7 @@ class SessionWindows:
         self._panes: Counter[tuple[int, int]] = Counter()
 
     def add(self, row: int, time: int, watermark: int) -> bool:
-        """Take a row that arrived while this watermark was in force. Returns False when it is dropped."""
+        """Take a row that arrived under this watermark. Returns False when it is dropped."""
         self._advance(watermark)
         window = OpenWindow(time, time + self._gap, [row])
         touched = [one for one in self._open if one.start <= window.end and one.end >= window.start]
@@ -64,7 +72,7 @@ class SessionWindows:
         return True
 
     def end(self) -> None:
-        """The input ended: the rest fires."""
+        """Fire the open windows, because the input ended."""
         self._advance(FOR_EVER)
 
     def _advance(self, watermark: int) -> None:
@@ -89,9 +97,10 @@ class SessionWindows:
 
 @dataclass(frozen=True)
 class SessionsOfKey:
-    """What a Spark task makes of the rows of one key: each with its window; with all panes, once for each firing.
+    """The function of a Spark task that returns the rows of a key, each with its window.
 
-    The rows have the columns of `rows_with_arrival`; those of ADDED are added.
+    With all panes, a row is returned once for each firing. The rows have the columns of
+    `rows_with_arrival`; the columns of ADDED are added.
     """
 
     window: WindowFacts
@@ -140,7 +149,7 @@ def _with_firings(rows: pa.Table, firings: list[Firing]) -> pa.Table:
 
 
 def find_dropped(file: str) -> Numbers:
-    """The rows of a file of `SessionsOfKey` that no session took, by `name_rows`."""
+    """Return the rows of a file of `SessionsOfKey` that no session took, by `name_rows`."""
     with open_parquet(file) as opened:
         rows = opened.read([PLACE, SOURCE_ROW, DROPPED])
     dropped = rows.filter(rows[DROPPED])

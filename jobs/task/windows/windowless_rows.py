@@ -1,4 +1,4 @@
-"""The rows of a written file that are in no window: late for every window, or without an event time."""
+"""The rows of a written file that are late for every window or have no event time."""
 
 from collections.abc import Sequence
 
@@ -19,12 +19,12 @@ MOMENT = pa.timestamp("us", "UTC")
 
 
 def window_starts(window: WindowFacts, times: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The start of the last window that each time is in, in ms; of the session that it opens."""
+    """Return the start, in ms, of the last window of each time, or of the session that it opens."""
     return times - times % window.every_ms if window.every_ms else times
 
 
 def find_dropped_rows(window: WindowFacts, arrived: ArrivedRows) -> Flags:
-    """The rows for which all of their tumbling or sliding windows were closed as they arrived."""
+    """Return the rows that arrived after all their tumbling or sliding windows had closed."""
     ends = window_starts(window, arrived.times) + window.size_ms
     dropped: Flags = (arrived.times > NEVER) & (ends - 1 + window.lateness_ms <= arrived.watermarks)
     return dropped
@@ -33,17 +33,18 @@ def find_dropped_rows(window: WindowFacts, arrived: ArrivedRows) -> Flags:
 def write_windowless(
     arrival: Arrival, columns: Sequence[str], window: WindowFacts, target: str, dropped: Numbers | None = None
 ) -> tuple[str, int] | None:
-    """Write the rows to one file, with their identity and the reason why they are in no window.
+    """Write the rows to a file, with their identity and the reason why they are in no window.
 
     Args:
-        arrival: The written file.
-        columns: To write.
-        window: As declared.
-        target: The new file's path or URL.
-        dropped: Names of the rows that sessions dropped, by `name_rows`; None: The windows are not sessions.
+            arrival: The arrival of the written file's rows.
+            columns: The columns to write.
+            window: The declared window.
+            target: The new file's path or URL.
+            dropped: Names of the rows that sessions dropped, by `name_rows`; None where the windows
+            are not sessions.
 
     Returns:
-        The new file and its rows; None if there is no such row.
+            The new file and its number of rows; None if no row is without a window.
     """
     arrived = read_arrived(arrival)
     is_dropped = (
