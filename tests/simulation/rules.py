@@ -173,15 +173,17 @@ class Rules:
             night.fail(f"asked without a driver: {request.lookup} {request.keys} by {worker}")
         heard_at = night.network.heard.get(worker, night.now)
         is_to_wait = not is_marked(self._declared(worker).lookups[request.lookup])
-        if night.now > heard_at + UNHEARD and is_to_wait:
+        if night.now > heard_at + UNHEARD and is_to_wait and not is_further:
             night.fail(f"asked by a task that is cut off: {request.lookup} {request.keys} by {worker}")
         if worker.unwanted_since is not None and night.now > max(worker.unwanted_since + STAGELESS, news):
             night.fail(f"asked after its stage: {request.lookup} {request.keys} by {worker}")
 
     def _may_repeat(self, charge: Charge, request: Request, run: DeclaredRun, stored_at: float | None) -> bool:
         """Why a key that was charged may be charged again."""
-        # its process was killed before it could store the answer; an older answer had expired
-        is_stored = stored_at is not None and stored_at >= charge.charged_at
+        # its process was killed before it could store the answer; an older answer had expired, or the
+        # later one is of another run
+        own = run_of(charge.process), request.lookup, text_of(charge.key[:1])
+        is_stored = stored_at is not None and stored_at >= charge.charged_at and own in self._stored_by
         lost_in_flight = charge.process.is_dead and not is_stored and not self._was_stored_in_time(charge)
         # the row left at its time limit, without the answer
         timed_out = charge.due_at - charge.sent_at > _timeout(run, request.lookup)
