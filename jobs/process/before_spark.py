@@ -26,12 +26,18 @@ FEW_ROWS = 20_000
 
 @dataclass(frozen=True)
 class BeforeSpark:
-    """What is known of a run before Spark starts. changed: by day, the changed rows, which the
-    Spark program need not find again.
+    """What is known of a run before Spark starts.
+
+    Attributes:
+        enrichment: As declared.
+        ignore_ttl: Use answers of any age.
+        elsewhere: Spark's tasks run on other machines.
+        changed: By day, the changed rows, which the Spark program need not find again.
     """
 
     enrichment: Enrichment
     ignore_ttl: bool
+    elsewhere: bool = False
     changed: dict[str, ChangedRows] = field(default_factory=dict)
 
     def unchanged_record(self, day: str) -> DayRecord | None:
@@ -42,20 +48,14 @@ class BeforeSpark:
         from jobs.run.changes.changed_rows import compare
 
         with contextlib.suppress(TidegateError):  # the Spark program says so
-            found = compare(self.enrichment, day, ignore_ttl=self.ignore_ttl, elsewhere=self._is_elsewhere())
+            places = self.enrichment.input.path, self.enrichment.output.path
+            elsewhere = self.elsewhere and any(map(is_url, places))
+            found = compare(self.enrichment, day, ignore_ttl=self.ignore_ttl, elsewhere=elsewhere)
             if isinstance(found, DayRecord):
                 return found
             if found is not None:
                 self.changed[day] = found
         return None
-
-    def _is_elsewhere(self) -> bool:
-        """Whether tasks on other machines read and write a store."""
-        if not any(map(is_url, (self.enrichment.input.path, self.enrichment.output.path))):
-            return False
-        from jobs.run.engines.engine import is_elsewhere  # imports Spark
-
-        return is_elsewhere()
 
     def is_short(self, days: Sequence[str]) -> bool:
         """Returns whether the run is known to have few rows."""

@@ -115,7 +115,8 @@ class _Run:
         self._progress: dict[str, Mapping[str, Any]] = {}  # the last progress of each day
         self._code: int | None = None  # exit status of the Spark program
         self._began = now()
-        self._before = BeforeSpark(pipeline.enrichment, ignore_ttl="--ignore-ttl" in options.program)
+        ignore_ttl, elsewhere = "--ignore-ttl" in options.program, pipeline.submit.is_elsewhere
+        self._before = BeforeSpark(pipeline.enrichment, ignore_ttl=ignore_ttl, elsewhere=elsewhere)
 
     def events(self) -> Iterator[DayEvent]:
         with contextlib.ExitStack() as held:

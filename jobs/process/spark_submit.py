@@ -166,6 +166,11 @@ class SparkSubmit:
     def is_remote(self) -> bool:
         return self.master.startswith(REMOTE)
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether tasks run on other machines."""
+        return self.engine == SPARK and not local_master.is_local(self.master)
+
     def _environment(self, log: Path) -> dict[str, str]:
         remote = {"SPARK_REMOTE": self.master} if self.is_remote else {}
         variables = {LOG_VARIABLE: str(log), ENGINE: self.engine, MASTER_VARIABLE: self.master}

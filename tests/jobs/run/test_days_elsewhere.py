@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 
 from jobs import schema
 from jobs.errors import DeclarationError
+from jobs.process.before_spark import BeforeSpark
 from jobs.run.day import run_day
 from jobs.run.engines import engine as engines
 from jobs.run.engines.engine import SparkEngine
@@ -286,6 +287,8 @@ def test_changed_rows_on_a_store_alone_are_those_of_a_folder(place, spark, servi
         declared = declare(service, root, raw=raw)
         for number, files in enumerate(given):
             give(tmp_path, place, files)
+            if root == place:  # the program that starts Spark
+                assert BeforeSpark(declared, ignore_ttl=False, elsewhere=True).unchanged_record("all") is None
             record = run_day(declared, "all", f"r{number}", checks=CHECKS)
             assert [one for one in record.verdicts if one.status == "failed"] == []
             published = publish(record)
