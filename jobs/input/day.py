@@ -1,4 +1,4 @@
-"""One day of input: its files, their rows and their common columns."""
+"""The input of a day: its files, their rows and their common columns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from jobs.input.iceberg import IcebergInput
     from jobs.storage.stored_files import StoredFile
 
-FOOTERS_AT_ONCE = 32  # more than cores: a disk that is shared lets each wait
+FOOTERS_AT_ONCE = 32  # more than cores: each waits for a shared disk
 BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
 UNBOUNDED = 2**31 - 1  # which alone Spark does not compare with
 NARROW = 4096  # bytes of a row: 1,000 of them, a batch, are far below Spark's 64 MB
@@ -46,28 +46,34 @@ FileFacts = tuple[tuple[str, int, int], ...]  # path, bytes, ns since the epoch
 
 @dataclass(frozen=True)
 class InputDay:
-    """The input of a day, from its files' footers. A column that a file lacks is null in its rows.
+    """The input of a day, from its files' footers.
 
-    files: those with rows, or one file if none has rows. row_bytes: of the row group with the largest rows, on average.
-    same_in_arrow: Arrow reads from them what Spark reads.
+    A column that a file lacks is null in its rows.
+
+    Attributes:
+        files: The files with rows, or a single file if none has rows.
+        rows: The number of rows.
+        columns: The columns of all files, in the order of first occurrence.
+        row_bytes: Average bytes of a row in the row group with the largest rows.
+        same_in_arrow: Whether Arrow reads from the files what Spark reads.
     """
 
     files: tuple[str, ...]
     rows: int
     columns: tuple[InputColumn, ...]  # of all files, in the order of first occurrence
     alike: bool  # all files have these columns and types
-    version: int | None = None  # of the Delta table that they are of, or snapshot of the Iceberg table
+    version: int | None = None  # of the Delta table, or snapshot of the Iceberg table
     table: str = ""  # id of that table
     row_bytes: float = math.inf
     same_in_arrow: bool = False
     copied: bool = False  # the files are copies, whose names tell what they are copied from
-    unread: tuple[str, ...] = ()  # what lies beside the files, or in no day of the table, and is not read
+    unread: tuple[str, ...] = ()  # other entries, and values of no day
     groups: tuple[tuple[int, ...], ...] = ()  # of each file: the rows of its row groups
     bytes: int = 0  # of all columns in the row groups, not compressed
 
     @property
     def unread_clause(self) -> str:
-        """A clause, after a semicolon, that names what is not read; empty without anything."""
+        """A clause, after a semicolon, that names what is not read; empty if all is read."""
         return f"; not read: {listed(self.unread)}" if self.unread else ""
 
     @property
@@ -80,22 +86,24 @@ class InputDay:
 
     @property
     def facts(self) -> FileFacts:
-        """Of each file its path, size and time. The time of a copy is that of its last use, and left out."""
+        """Path, size and time of each file; without the time of a copy, which is its last use."""
         found = map(stored_files.StoredFile.at, self.files)
         return tuple((one.place, one.size, 0 if self.copied or is_copy(one.place) else one.changed_ns) for one in found)
 
     @property
     def infer_in_spark(self) -> bool:
-        """Whether Spark must infer the types: it reads some layouts of nested columns differently from Arrow, and takes
-        the types of one file for all.
+        """Whether Spark must infer the types.
+
+        It reads some layouts of nested columns differently from Arrow, and takes the types of a
+        single file for all.
         """
         return self.alike and any(pa.types.is_nested(column.kind) and not column.spark_field for column in self.columns)
 
     def spark_types(self) -> StructType | None:
-        """The types for Spark's read. None: Spark infers them."""
+        """Return the types for Spark's read; None where Spark infers them."""
         if self.infer_in_spark:
             return None
-        from pyspark.sql.pandas.types import from_arrow_type  # slow to load: for runs, not for definitions
+        from pyspark.sql.pandas.types import from_arrow_type  # slow to load, only for runs
         from pyspark.sql.types import StructField, StructType
 
         fields = []
@@ -108,15 +116,16 @@ class InputDay:
         return StructType(fields)
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """All rows. The types are passed to Spark, which would otherwise need a job to read one file, and would lose
-        columns that this file lacks.
+        """Return all rows.
 
-        Spark measures a batch for Python after each row, in all columns: a fifth of its work. It need not where rows
-        are narrow on average, because a batch also has a bound in rows.
+        Passes the types to Spark, which would otherwise need a job to read them from a file, and
+        would lose columns that this file lacks. Spark measures a batch for Python after each row,
+        in all columns: a fifth of its work. It need not where rows are narrow on average, because a
+        batch also has a bound in rows.
         """
         if self.row_bytes <= NARROW:
             spark.conf.set(BYTES_PER_BATCH, UNBOUNDED)
-        elif spark.conf.get(BYTES_PER_BATCH, None) == str(UNBOUNDED):  # of an earlier day of this session
+        elif spark.conf.get(BYTES_PER_BATCH, None) == str(UNBOUNDED):  # of an earlier day
             spark.conf.unset(BYTES_PER_BATCH)
         types = self.spark_types()
         reader = spark.read if types is None else spark.read.schema(types)
@@ -130,15 +139,16 @@ def find_input(
 
     Args:
         enrichment: The declaration.
-        day: Of its input.
-        published: The columns of the published table, whose types the day's columns get where their values fit.
-        elsewhere: Tasks run on other machines: they read Parquet files on a store where these are, and copies of
-            other files lie on the store of the table.
+        day: The day of its input.
+        published: The columns of the published table, whose types the day's columns get where their
+            values fit.
+        elsewhere: Whether tasks run on other machines. They read Parquet files on a store where
+            these are, and copies of other files lie on the table's store.
 
     Raises:
         NoInput: The day has no file.
-        DeclarationError: Its files do not fit together, or are of a table that is not declared, or a table cannot be
-            read.
+        DeclarationError: Its files do not fit together, or are of a table that is not declared, or
+            a table cannot be read.
     """
     declared = enrichment.input
     try:
@@ -162,8 +172,10 @@ def find_input(
 
 
 def files_in(declared: Input, day: str) -> list[StoredFile]:
-    """The files of a day in the order of their names, maybe none; of a table those of its last version. Raises
-    DeclarationError for a table or an object store that cannot be read.
+    """Return the files of a day by name, maybe none; of a table, those of its last version.
+
+    Raises:
+        DeclarationError: A table or an object store cannot be read.
     """
     if declared.format in TABLES:
         try:
@@ -174,7 +186,11 @@ def files_in(declared: Input, day: str) -> list[StoredFile]:
 
 
 def last_day(declared: Input) -> str:
-    """The last day, or hour, of the input. Raises DeclarationError without any."""
+    """Return the last day, or hour, of the input.
+
+    Raises:
+        DeclarationError: The input has no day.
+    """
     if declared.format in TABLES:
         if last := _table(declared).last_day:
             return last
@@ -210,7 +226,11 @@ def _find_in_table(table: DeltaInput | IcebergInput, day: str) -> tuple[Sequence
 def of_table(
     files: Sequence[str | Path], table: DeltaInput | IcebergInput, published: pa.Schema | None = None, place: str = ""
 ) -> InputDay:
-    """These files, with the columns of their table, in the types of the published one. Raises DeclarationError."""
+    """Return the input in these files, with their table's columns in the published types.
+
+    Raises:
+        DeclarationError: A file cannot be read, or a column cannot be enriched.
+    """
     footers = _footers(list(map(str, files)))
     read = tuple(file for file, footer in footers.items() if footer.num_rows)
     rows = sum(footer.num_rows for footer in footers.values())
@@ -243,17 +263,21 @@ def _without_rows(table: DeltaInput | IcebergInput, day: str) -> NoInput:
 def of_files(
     files: Sequence[str | Path], published: pa.Schema | None = None, *, table: str = "", folder: str | None = None
 ) -> InputDay:
-    """The day of these files. A file without rows is ignored, unless none has rows, because its writer often knew no
-    types.
+    """Return the input in these files.
+
+    A file without rows is ignored, unless none has rows, because its writer often knew no types.
 
     Args:
-        files: Of one day.
-        published: The columns of the published table, whose types the day's columns get where their values fit.
-        table: Its place.
-        folder: For copies of files with columns that are null throughout and were written without a type.
+        files: The files of a day.
+        published: The columns of the published table, whose types the day's columns get where their
+            values fit.
+        table: The table's place.
+        folder: For copies of files with columns that are null throughout and were written without a
+            type.
 
     Raises:
-        DeclarationError: The files do not fit together, or such a file is there and no folder is given.
+        DeclarationError: The files do not fit together, or such a file exists and no folder is
+            given.
     """
     footers = _footers(list(map(str, files)))
     read = [file for file, footer in footers.items() if footer.num_rows] or list(footers)[:1]
@@ -295,7 +319,7 @@ def of_files(
 
 
 def _with_types(file: str, wrong: Sequence[InputColumn], columns: Mapping[str, InputColumn], folder: str | None) -> str:
-    """A copy of a file in which these columns have their types; of a stream, which has no folder, a refusal."""
+    """Copy a file so that these columns have their types; without a folder (a stream), refuse."""
     if folder is None:
         bare, typed = wrong[0], columns[wrong[0].name.lower()]
         raise DeclarationError(
@@ -336,7 +360,7 @@ def _footer(file: str) -> pq.FileMetaData:
 
 
 def _join(columns: dict[str, InputColumn], of_file: Sequence[InputColumn]) -> None:
-    """Merge another file's columns by lower-case name, because Spark does not distinguish `Id` from `id`."""
+    """Merge a file's columns by lower-case name: Spark does not distinguish `Id` from `id`."""
     by_lower_name: dict[str, str] = {}
     for column in of_file:
         name = column.name.lower()

@@ -1,4 +1,4 @@
-"""The folder of a day: the files that are read, and what else lies there."""
+"""The folder of a day: the files that are read, and its other entries."""
 
 from __future__ import annotations
 
@@ -49,7 +49,11 @@ class DayFolder:
 
     @classmethod
     def of(cls, declared: Input, day: str) -> DayFolder:
-        """List a folder, which need not exist. Raises DeclarationError if that fails."""
+        """List a folder, which need not exist.
+
+        Raises:
+            DeclarationError: It cannot be listed.
+        """
         files, folders = list_or_refuse(stored_files.entries_in, declared.folder(day))
         files = [file for file in files if not file.name.startswith(HIDDEN)]
         read = tuple(file for file in files if is_of_format(file.name, declared))
@@ -58,12 +62,12 @@ class DayFolder:
 
 
 def is_of_format(name: str, declared: Input) -> bool:
-    """Whether a file has an ending of the declared format, in any case."""
+    """Return whether a file has an ending of the declared format, in any case."""
     return name.lower().endswith(ENDINGS[declared.format])
 
 
 def find_in_folder(declared: Input, day: str) -> tuple[tuple[StoredFile, ...], tuple[str, ...]]:
-    """The files of a day, and the names of what lies there and is not read.
+    """Return the files of a day, and the names of entries that are not read.
 
     Raises:
         NoInput: The folder holds no file of the format.
@@ -83,7 +87,11 @@ def find_in_folder(declared: Input, day: str) -> tuple[tuple[StoredFile, ...], t
 
 
 def _refuse_deeper_files(declared: Input, folder: str, found: DayFolder) -> None:
-    """Raise DeclarationError for files of the format in folders below a day, whose rows a run would leave out."""
+    """Refuse files of the format in folders below a day, whose rows a run would leave out.
+
+    Raises:
+        DeclarationError: Such a file exists.
+    """
     for name in found.folders:
         below = f"{folder.rstrip('/')}/{name}"
         deeper = list_or_refuse(stored_files.paths_below, below)
@@ -109,7 +117,7 @@ def _without_files(declared: Input, day: str, found: DayFolder) -> NoInput:
 
 
 def _folders_of_no_day(declared: Input) -> Iterator[str]:
-    """The folders beside the days whose names give no day, as Hive's for rows without one."""
+    """Yield folders next to the days whose names give no day, as Hive's for rows without a day."""
     prefix = f"{declared.partition}="
     for name in list_or_refuse(stored_files.folders_in, declared.path.rstrip("/")):
         if name.lower().startswith(prefix.lower()):
@@ -119,12 +127,12 @@ def _folders_of_no_day(declared: Input) -> Iterator[str]:
 
 
 def _is_left_out(name: str, declared: Input) -> bool:
-    """Whether a partition is one that the declaration does not name."""
+    """Return whether a partition is a name that the declaration leaves out."""
     return not isinstance(declared.every, str) and bool(re.fullmatch(r"[A-Za-z][\w.-]*", name, re.ASCII))
 
 
 def nearest_to(declared: Input, day: str) -> str:
-    """A sentence, after a space, that names a folder similar to the one of this day; empty without one."""
+    """Return a sentence, after a space, with a folder of a similar name; empty without any."""
     prefix, root = f"{declared.partition}=", declared.path.rstrip("/")
     there = [name for name in list_or_refuse(stored_files.folders_in, root) if "=" in name]
     misnamed = [
@@ -140,13 +148,17 @@ def nearest_to(declared: Input, day: str) -> str:
 
 
 def _digits(text: str) -> str:
-    """The digits of a date in any format, with missing zeros added."""
+    """Return the digits of a date in any format, with missing zeros added."""
     parts = re.findall(r"\d+", text)
     return "".join(part.zfill(2) for part in parts)
 
 
 def list_or_refuse(names: Callable[[str], Found], folder: str) -> Found:
-    """List a folder. Raises DeclarationError if that fails."""
+    """List a folder.
+
+    Raises:
+        DeclarationError: It cannot be listed.
+    """
     try:
         return names(folder)
     except (OSError, pa.ArrowException, ValueError) as error:

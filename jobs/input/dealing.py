@@ -1,4 +1,4 @@
-"""Deals the row groups of a day's files to tasks: consecutive rows to each, about as many as to any other."""
+"""Deals the row groups of a day's files to tasks: consecutive rows, about as many to each."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def deal(day: InputDay, at_most: int) -> tuple[tuple[FilePart, ...], ...]:
     Rows go to tasks in the order of their files' URLs, and in the order of each file.
 
     Args:
-        day: Of files whose row groups are known.
-        at_most: The number of tasks.
+        day: A day of files whose row groups are known.
+        at_most: The most tasks.
 
     Returns:
-        What each task reads: at least one task, and none without rows unless the day has none.
+        The parts of each task, at least of one. No task is without rows unless the day has none.
     """
     tasks = max(1, min(at_most, max(len(day.files), -(-day.bytes // BYTES_PER_TASK))))
     dealt: dict[int, list[FilePart]] = {}
@@ -60,7 +60,13 @@ def deal(day: InputDay, at_most: int) -> tuple[tuple[FilePart, ...], ...]:
 def find_tasks(
     parts: Parts, files: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int32], pa.Array]:
-    """The task of each of these rows, and the URL of its file. files: numbers of files in the day."""
+    """Return the task of each row, and the URL of its file.
+
+    Args:
+        parts: The parts of each task.
+        files: The number of each row's file in the day.
+        rows: The number of each row in its file.
+    """
     dealt = sorted((part.file << ROW_BITS | part.row, task, part.url) for task, own in enumerate(parts) for part in own)
     firsts = np.array([first for first, _, _ in dealt], np.int64)
     at = np.searchsorted(firsts, files.astype(np.int64) << ROW_BITS | rows, side="right") - 1
@@ -69,6 +75,6 @@ def find_tasks(
 
 
 def spark_url(file: str) -> str:
-    """The file as Spark names it in `_metadata.file_path`, with one slash; a URL as it is."""
+    """Return the file as in Spark's `_metadata.file_path`, with a slash; a URL unchanged."""
     path = absolute(file)
     return path if is_url(path) else f"file:{QUOTED.sub(lambda found: quote(found[0], safe=''), path)}"

@@ -1,4 +1,4 @@
-"""A day of a Delta table that others write: the live files of one version, with the table's columns."""
+"""A day of a Delta table that others write: a version's live files, with the table's columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jobs.storage.stored_files import StoredFile, error_text, files_in, folders_
 from jobs.storage.urls import is_url
 
 VECTORS = "deletionVectors"
-# what a table may need of its readers; any other feature changes which rows or values its files stand for
+# features that may be required; any other changes which rows or values the files stand for
 READ = {VECTORS, "timestampNtz", "typeWidening", "typeWidening-preview", "v2Checkpoint", "vacuumProtocolCheck"}
 MAPPING = "delta.columnMapping.mode"
 OTHERWISE = "or write the rows of each day to Parquet files in a folder of their own."
@@ -30,8 +30,15 @@ OTHERWISE = "or write the rows of each day to Parquet files in a folder of their
 
 @dataclass(frozen=True)
 class DeltaInput:
-    """One version of a Delta table, partitioned by the day or the hour; one with a single name may have no partitions.
-    root: its folder or URL. partition: the column of the day.
+    """A version of a Delta table, partitioned by the day or the hour.
+
+    A table that is a single named partition may have no partitions.
+
+    Attributes:
+        table: The opened table.
+        root: Its folder or URL.
+        partition: The column of the day.
+        every: The declared days, hours or names.
     """
 
     table: DeltaTable
@@ -42,11 +49,13 @@ class DeltaInput:
 
     @classmethod
     def at(cls, path: str, partition: str, version: int | None = None, *, every: Every = "day") -> DeltaInput:
-        """Open a version of the table, by default the last one.
+        """Open a version of the table, by default the last.
 
-        Raises NoInput without a table, and DeclarationError without such a version, for Parquet files without a log,
-        for a table that is not partitioned by the day alone, and for one whose files Spark's Parquet reader would read
-        otherwise than Delta does.
+        Raises:
+            NoInput: No table exists.
+            DeclarationError: The version does not exist, Parquet files lie without a log, the table
+                is not partitioned by the day alone, or Spark's Parquet reader would read its files
+                otherwise than Delta does.
         """
         root = path.rstrip("/")
         try:
@@ -70,7 +79,7 @@ class DeltaInput:
 
     @property
     def id(self) -> str:
-        """Another table at its place has another one."""
+        """The id of the table; another table at its place has another id."""
         return str(self.table.metadata().id)
 
     @property
@@ -85,7 +94,7 @@ class DeltaInput:
         return sorted(day for day in days if is_day(day, self.every))
 
     def rows_of_no_day(self) -> dict[str, int]:
-        """The rows of partitions whose value is no day, which no run reads: by their value."""
+        """Return the rows that no run reads: their number by the value that is no day."""
         found: Counter[str] = Counter()
         if not self._is_whole:
             for action in self._actions.select([f"partition.{self.partition}", "num_records"]).to_pylist():
@@ -100,7 +109,11 @@ class DeltaInput:
         return pa.table(self.table.get_add_actions(flatten=True))
 
     def files(self, day: str) -> list[StoredFile]:
-        """The live files of a day, by path. Raises DeclarationError if rows of one were deleted by a vector."""
+        """Return the live files of a day, by path.
+
+        Raises:
+            DeclarationError: A vector deletes rows of a file.
+        """
         actions = self._actions
         if not self._is_whole:
             actions = actions.filter(pc.equal(actions[f"partition.{self.partition}"].cast(pa.string()), day))
@@ -114,7 +127,10 @@ class DeltaInput:
         return files
 
     def columns(self) -> tuple[InputColumn, ...]:
-        """The table's columns without the day's. A column that a file lacks is null in its rows."""
+        """Return the table's columns without the day's.
+
+        A column that a file lacks is null in its rows.
+        """
         fields = pa.schema(self.table.schema().to_arrow())
         return tuple(
             InputColumn(field.name, nullable(field.type), self.root, untyped=False, spark_field=None)
@@ -123,20 +139,25 @@ class DeltaInput:
         )
 
     def place(self, name: str) -> str:
-        """name: in the log, relative to the table, or a URL where a clone shares the files of another table."""
+        """Return the place of a file.
+
+        Args:
+            name: Its name in the log: relative to the table, or a URL where a clone shares the
+                files of another table.
+        """
         name = unquote(name)
         return name.removeprefix("file://") if is_url(name) else f"{self.root}/{name}"
 
     @property
     def _is_whole(self) -> bool:
-        """Whether all its rows are of the one partition that is declared."""
+        """Whether all its rows are of the only partition that is declared."""
         return only_name(self.every) is not None and not self.table.metadata().partition_columns
 
     def _file(self, action: dict[str, Any]) -> StoredFile:
         return StoredFile(self.place(action["path"]), action["size_bytes"], action["modification_time"] * 1_000_000)
 
     def _with_deleted_rows(self) -> set[str]:
-        """The real paths of the files. A URL is taken for a path here, as where `files` compares with it."""
+        """Return the real paths of these files. `files` takes a URL for a path, as here."""
         if VECTORS not in (self.table.protocol().reader_features or ()):
             return set()
         marked = pa.table(self.table.deletion_vectors())["filepath"].to_pylist()
@@ -174,7 +195,7 @@ class DeltaInput:
 
 
 def nullable(kind: pa.DataType) -> pa.DataType:
-    """The type as Spark reads it from files, which may lack each part of it."""
+    """Return the type as Spark reads it from files, which may lack each part of it."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, nullable(field.type)) for field in kind])
     if pa.types.is_map(kind):

@@ -1,4 +1,4 @@
-"""What each commit of a Delta table did to its days, from the table's log."""
+"""The changes of each commit of a Delta table to its days, from the table's log."""
 
 import json
 from collections.abc import Iterator
@@ -16,9 +16,14 @@ NAME = "?" * 20 + ".json"  # of a commit, as a glob: its version in 20 digits
 
 @dataclass(frozen=True)
 class Commit:
-    """What a commit did to the rows. Files that it rewrote with the same rows, as a compaction does, are left out.
+    """The changes of a commit to the rows.
 
-    added: day -> the files with new rows. removed: the days of which it removed rows.
+    Files that it rewrote with the same rows, as a compaction does, are left out.
+
+    Attributes:
+        version: The version that it made.
+        added: The files with new rows by day.
+        removed: The days of which it removed rows.
     """
 
     version: int
@@ -31,7 +36,11 @@ def commit_version(file: Path) -> int:
 
 
 def commit(table: DeltaInput, version: int) -> Commit:
-    """What made this version of the table. Raises DeclarationError if the log has it no more."""
+    """Return the changes that made this version of the table.
+
+    Raises:
+        DeclarationError: The log no longer has the version.
+    """
     added: dict[str, list[Path]] = {}
     removed = set()
     for kind, action in _changes(table, version):
@@ -68,7 +77,7 @@ def _changes(table: DeltaInput, version: int) -> Iterator[tuple[str, dict[str, A
 
 
 def _day(table: DeltaInput, action: dict[str, Any]) -> str:
-    """By the partition, which old writers leave out where they remove; then by the folder."""
+    """Return the day by the partition, or by the folder if an old writer left that out."""
     if (values := action.get("partitionValues")) is not None:
         return values.get(table.partition) or ""
     return Path(table.place(action["path"])).parent.name.removeprefix(f"{table.partition}=")

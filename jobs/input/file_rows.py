@@ -1,7 +1,7 @@
 """The rows of a day's files read by Arrow in a Spark task, value for value as Spark reads them.
 
-Spark reads Parquet into rows, and writes these as Arrow for Python: a quarter of the CPU of a day whose answers are
-known. Which days may be read so is decided in the driver.
+Spark reads Parquet into rows and writes them as Arrow for Python, which is a quarter of the CPU of
+a day whose answers are known. The driver decides which days may be read so.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,13 +29,13 @@ PROBED = 20  # rows
 
 @dataclass(frozen=True)
 class FilePart:
-    """Consecutive row groups of one file.
+    """Consecutive row groups of a file.
 
     Attributes:
         place: Path or URL of the file.
         url: Names the file in the rows: a path as in Spark's `_metadata.file_path`, or the URL.
         file: Number of the file in the day.
-        groups: Number of the first row group, and of the first one after the part.
+        groups: Number of the first row group, and of the first row group after the part.
         row: Number of the part's first row in the file.
     """
 
@@ -47,7 +47,7 @@ class FilePart:
 
 
 def _opened(place: str) -> pq.ParquetFile:
-    """On a disk, pages are read as they are used; a store is asked for whole columns."""
+    """Open a file: pages are read as they are used on a disk, whole columns on a store."""
     return open_parquet(place) if is_url(place) else pq.ParquetFile(place, pre_buffer=False, buffer_size=READ_AT_ONCE)
 
 
@@ -61,11 +61,15 @@ class FileRows:
     row_bytes: float  # on average where rows are largest
 
     def of(self, task: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a task, some at a time. Raises TidegateError for a file that cannot be read."""
+        """Yield the rows of a task, some at a time.
+
+        Raises:
+            TidegateError: A file cannot be read.
+        """
         for part in self.parts[task]:
             try:
                 yield from self._read_part(part)
-            except MemoryError:  # Arrow's own is an ArrowException too, and the file is sound
+            except MemoryError:  # Arrow's is an ArrowException too, and the file is sound
                 raise
             except (pa.ArrowException, OSError) as error:
                 cause = one_line(str(error)).rstrip(".")
@@ -74,7 +78,7 @@ class FileRows:
     def _read_part(self, part: FilePart) -> Iterator[pa.RecordBatch]:
         url = pa.array([part.url] * ROWS_AT_ONCE, pa.string())
         with _opened(part.place) as file:
-            by_lower_name = {name.lower(): name for name in file.schema_arrow.names}  # Spark does not mind case
+            by_lower_name = {name.lower(): name for name in file.schema_arrow.names}  # as Spark
             own = [by_lower_name.get(name.lower()) for name in self.types.names]
             wanted = [name for name in own if name is not None]
             row = part.row
@@ -85,10 +89,13 @@ class FileRows:
                     row += batch.num_rows
 
     def _rows_at_once(self, read: Callable[[int], Iterator[pa.RecordBatch]], own: Sequence[str | None]) -> int:
-        """Of a row group; fewer where rows are long. The footer does not know the length of texts that repeat."""
+        """Return how many rows of a row group to read at once: fewer where rows are long.
+
+        It probes some rows, because the footer does not know the length of texts that repeat.
+        """
         row_bytes = self.row_bytes
         for few in islice(read(PROBED), 1):
-            columns = self._columns(few, own).values()  # in Spark's types: Arrow has all categories in each batch
+            columns = self._columns(few, own).values()  # in Spark's types, without categories
             row_bytes = max(row_bytes, sum(column.nbytes for column in columns) / few.num_rows)
         return max(1, min(ROWS_AT_ONCE, int(BYTES_AT_ONCE / max(row_bytes, 1))))
 

@@ -1,4 +1,4 @@
-"""A day of an Iceberg table that others write: the rows of its last snapshot, as pyiceberg reads them."""
+"""A day of an Iceberg table that others write: its last snapshot, as pyiceberg reads it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,12 @@ PARTED = {"day": (DayTransform,), "hour": (HourTransform,)}
 class IcebergInput:
     """The last snapshot of an Iceberg table, with the table's present columns.
 
-    root: its name, after that of its catalog. partition: a column of days or hours, or a partition field, the day or
-    the hour of a time; with a single name there need be none.
+    Attributes:
+        table: The opened table.
+        root: The table's name after its catalog's.
+        partition: A column of days or hours, or a partition field, the day or the hour of a time; a
+            single name needs none.
+        every: The declared days, hours or names.
     """
 
     table: Table
@@ -51,8 +55,10 @@ class IcebergInput:
     def at(cls, name: str, partition: str, every: Every) -> IcebergInput:
         """Open `catalog.namespace.table`.
 
-        Raises NoInput without a table or a snapshot of it, and DeclarationError for a catalog that is not configured or
-        does not answer, and for a table without a day.
+        Raises:
+            NoInput: The table does not exist, or has no snapshot.
+            DeclarationError: The catalog is not configured or does not answer, or the table cannot
+                be read.
         """
         configured = catalog_config("input", name)
         catalog, _, table = name.partition(".")
@@ -75,14 +81,16 @@ class IcebergInput:
 
     @property
     def last_day(self) -> str | None:
-        """The last day of a file, whose rows may be deleted since; None where no file names days."""
+        """The last day of a file, whose rows may be deleted since; None if no file names a day."""
         if self._is_whole:
             return only_name(self.every)
         return max(filter(None, (self._last_day_in(task.file) for task in self._planned())), default=None)
 
     def files(self, day: str) -> list[StoredFile]:
-        """The data files that may have rows of a day, by path. Raises DeclarationError where rows are deleted in a way
-        that pyiceberg does not read.
+        """Return the data files that may have rows of a day, by path.
+
+        Raises:
+            DeclarationError: Rows are deleted in a way that pyiceberg does not read.
         """
         wanted, columns = self._day_filter(day), self.columns()
         added = self._times_of_files()
@@ -98,7 +106,11 @@ class IcebergInput:
         return sorted(files, key=lambda file: file.place)
 
     def columns(self) -> tuple[InputColumn, ...]:
-        """The table's columns without the day's. Raises DeclarationError for one that cannot be enriched."""
+        """Return the table's columns without the day's.
+
+        Raises:
+            DeclarationError: A column cannot be enriched.
+        """
         empty = pa.BufferOutputStream()
         names = [field.name for field in self.table.schema().fields if field.name != self.partition]
         try:
@@ -109,12 +121,12 @@ class IcebergInput:
 
     @property
     def _parted(self) -> tuple[Any, ...]:
-        """What makes a partition of a time."""
+        """The transforms that make a partition of a time."""
         return PARTED.get(str(self.every), ())
 
     @functools.cached_property
     def _day_column(self) -> NestedField:
-        """The column that tells a row's day: a date, a text or a time."""
+        """The column of a row's day: a date, a text or a time."""
         table, by_days = self.table.schema(), self.every == "day"
         column = next((field for field in table.fields if field.name == self.partition), None)
         if column is not None:
@@ -134,7 +146,7 @@ class IcebergInput:
 
     @property
     def _is_whole(self) -> bool:
-        """Whether all its rows are of the one partition that is declared."""
+        """Whether all its rows are of the only partition that is declared."""
         return only_name(self.every) is not None and self.partition not in self.table.schema().column_names
 
     def _day_filter(self, day: str) -> BooleanExpression:
@@ -156,7 +168,7 @@ class IcebergInput:
             return list(scan.plan_files())
 
     def _live_rows(self, task: FileScanTask, wanted: BooleanExpression, types: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of a data file that are of the day and not deleted, with the table's columns."""
+        """Yield a data file's rows of the day that are not deleted, with the table's columns."""
         with _reading(f"{task.file.file_path} of {self.root}"):
             columns = self.table.schema().select(*types.names)
             # the column of a partition may be in no file, where its filter would find nothing
@@ -166,7 +178,7 @@ class IcebergInput:
                 yield batch.cast(types)
 
     def _times_of_files(self) -> dict[str, int]:
-        """When each live file was added, in ns since the epoch; without those whose snapshot has expired."""
+        """Return when each live file was added, in ns since the epoch, unless that expired."""
         snapshots = {one.snapshot_id: one.timestamp_ms * 1_000_000 for one in self.table.snapshots()}
         return {
             entry.data_file.file_path: snapshots[entry.snapshot_id]
@@ -176,15 +188,16 @@ class IcebergInput:
 
     @functools.cached_property
     def _entries(self) -> list[ManifestEntry]:
-        """The live files, with those of deletes."""
+        """The live files, including files of deletes."""
         last = self.table.current_snapshot()
         with _reading(self.root):
             manifests = last.manifests(self.table.io) if last else ()
             return [entry for manifest in manifests for entry in manifest.fetch_manifest_entry(self.table.io)]
 
     def rows_of_no_day(self) -> dict[str, int]:
-        """The rows whose day is null, or whose partition is no day, which no run reads: by their value. Deleted rows
-        of their files count too.
+        """Return the number of rows that no run reads, by the value that is no day, or null.
+
+        Deleted rows of their files count too.
         """
         found: Counter[str] = Counter()
         if not self._is_whole:
@@ -206,7 +219,7 @@ class IcebergInput:
         return "null", (file.null_value_counts or {}).get(column.field_id, 0)
 
     def _last_day_in(self, file: DataFile) -> str | None:
-        """By its partition, else by its statistics; None where neither names a day."""
+        """Return the day by its partition, else by its statistics; None if neither has a day."""
         column = self._day_column
         for place, field in enumerate(self.table.specs()[file.spec_id].fields):
             known = isinstance(field.transform, (IdentityTransform, *self._parted))
@@ -219,15 +232,22 @@ class IcebergInput:
         return self._day_in(IdentityTransform().to_human_string(column.field_type, value))
 
     def _day_in(self, text: str) -> str | None:
-        """text: a name, or a day, an hour or a time as Iceberg writes them: 2013-01-10, 2013-01-10-05,
-        2013-01-10T05:59:59.
+        """Return the day in a text, or None.
+
+        Args:
+            text: A name, or a day, an hour or a time as Iceberg writes them: 2013-01-10,
+                2013-01-10-05, 2013-01-10T05:59:59.
         """
         named = (text, text[:10], f"{text[:10]}T{text[11:13]}Z")
         return next((name for name in named if is_day(name, self.every)), None)
 
 
 def catalog_config(where: str, name: str) -> dict[str, Any]:
-    """What pyiceberg's configuration says of the catalog of `catalog.namespace.table`. Raises DeclarationError."""
+    """Return pyiceberg's configuration of the catalog of `catalog.namespace.table`.
+
+    Raises:
+        DeclarationError: The catalog is not configured.
+    """
     catalog = name.partition(".")[0]
     configured = Config().get_catalog_config(catalog)
     if configured is None:
@@ -240,7 +260,7 @@ def catalog_config(where: str, name: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _reading(what: str) -> Iterator[None]:
-    """Each store, catalog and table feature fails by an error of its own."""
+    """Turn errors into DeclarationError: stores, catalogs and table features each have others."""
     try:
         yield
     except TidegateError:

@@ -1,6 +1,6 @@
-"""Compares rows of Parquet files with rows of others, by the columns that identify them, in the driver and by Arrow.
+"""Compares rows of Parquet files with other rows by Arrow in the driver, by their ids.
 
-One column at a time is in memory, beside the columns that identify a row.
+A column at a time is in memory, in addition to the columns that identify a row.
 """
 
 from collections.abc import Iterator
@@ -26,12 +26,19 @@ _ONE, _OTHER = "__row_of_one", "__row_of_other"
 
 @dataclass(frozen=True)
 class ParquetRows:
-    """The rows of files, or places of files, one after the other. A column that a file lacks is null in its rows."""
+    """The rows of files, given by path or place, in their order.
+
+    A column that a file lacks is null in its rows.
+    """
 
     files: tuple[str, ...]
 
     def columns(self, types: pa.Schema) -> pa.Table:
-        """These columns, whatever their case in the files. Raises ArrowException for values that do not fit."""
+        """Return these columns, whatever their case in the files.
+
+        Raises:
+            ArrowException: Values do not fit.
+        """
         return pa.concat_tables([types.empty_table(), *(_read(file, types) for file in self.files)])
 
     def chosen(self, types: pa.Schema, wanted: Flags) -> Iterator[pa.Table]:
@@ -72,14 +79,17 @@ def _read(file: str, types: pa.Schema, wanted: Flags | None = None) -> pa.Table:
 
 
 def repeated(ids: pa.Table) -> dict[str, Any] | None:
-    """The first of the ids that stands in several rows; None if all differ."""
+    """Return the first id that several rows have; None if all ids differ."""
     counted = ids.group_by(ids.column_names).aggregate([([], "count_all")])
     several = counted.filter(pc.greater(counted["count_all"], 1))
     return several.select(ids.column_names).slice(0, 1).to_pylist()[0] if several.num_rows else None
 
 
 def matching(one: pa.Table, other: pa.Table) -> tuple[Places, Places]:
-    """The numbers of rows with equal ids in both tables, whose ids differ within each; in the order of `one`."""
+    """Return the numbers of rows with equal ids in both tables, in the order of `one`.
+
+    Ids must differ within each table.
+    """
     names = one.column_names
     numbered = one.append_column(_ONE, pa.array(np.arange(one.num_rows)))
     others = other.append_column(_OTHER, pa.array(np.arange(other.num_rows)))
@@ -88,7 +98,7 @@ def matching(one: pa.Table, other: pa.Table) -> tuple[Places, Places]:
 
 
 def differ(one: pa.ChunkedArray, places: Places, other: pa.ChunkedArray, others: Places) -> Flags:
-    """Where the values of two columns of one type differ, at these places."""
+    """Return where the values of two columns of the same type differ, at these places."""
     parts = [np.empty(0, np.bool_)]
     for start in range(0, len(places), ROWS_AT_ONCE):
         at, there = (pa.array(numbers[start : start + ROWS_AT_ONCE]) for numbers in (places, others))

@@ -36,7 +36,11 @@ def rows_of(input_day: InputDay) -> ParquetRows:
 
 
 def read_row_ids(enrichment: Enrichment, input_day: InputDay) -> pa.Table:
-    """The columns of `row_id`. Raises DeclarationError unless each row has an id, and no two the same."""
+    """Return the columns of `row_id`.
+
+    Raises:
+        DeclarationError: A row has no id, or two rows have the same.
+    """
     kinds = {column.name.lower(): column for column in input_day.columns}
     columns = [kinds[name.lower()] for name in enrichment.input.row_id]
     begin = f"{enrichment.name}: input: row_id: {', '.join(column.name for column in columns)}"
@@ -60,12 +64,14 @@ def read_row_ids(enrichment: Enrichment, input_day: InputDay) -> pa.Table:
 
 
 def chosen(input_day: InputDay, wanted: Flags, folder: str, run: Run) -> InputDay:
-    """Have tasks write the wanted rows of the input to files, unless they are all of it. Equal rows are written once.
+    """Have tasks write the wanted rows of the input to files, unless all rows are wanted.
+
+    Equal rows are written once.
 
     Args:
         input_day: The rows.
-        wanted: Which of them.
-        folder: For the files: one that driver and tasks share, or the URL of one.
+        wanted: A flag for each row.
+        folder: The folder of the files, which driver and tasks share, or its URL.
         run: Runs a task on each of several parts.
 
     Raises:
@@ -91,7 +97,7 @@ def chosen(input_day: InputDay, wanted: Flags, folder: str, run: Run) -> InputDa
 
 
 def _deal(wanted: Iterable[tuple[str, Flags]]) -> list[list[Chosen]]:
-    """Divide the wanted rows into files; at least one, and about as many rows to each."""
+    """Divide the wanted rows into at least one file, with about as many rows in each."""
     parts: list[list[Chosen]] = [[]]
     rows = 0
     for file, flags in wanted:

@@ -5,19 +5,22 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-ARROW_TYPES = b"ARROW:schema"  # metadata of Arrow's files: the types that it read, which are not always Parquet's
+# metadata of Arrow's files: the types that it reads, which are not always Parquet's
+ARROW_TYPES = b"ARROW:schema"
 SPARK_VERSION, OLD_CALENDAR = b"org.apache.spark.version", b"org.apache.spark.legacyDateTime"
 
 
 def reading_facts(footer: pq.FileMetaData) -> tuple[bool, bytes | None]:
-    """What `reads_same` depends on, but for Parquet's own types."""
+    """Return the facts that `reads_same` depends on, except Parquet's types."""
     return _has_old_calendar(footer), (footer.metadata or {}).get(ARROW_TYPES)
 
 
 def reads_same(footers: Iterable[pq.FileMetaData], types: Mapping[str, pa.DataType]) -> bool:
-    """Whether Arrow reads these columns of all files, and a cast gives what Spark reads.
+    """Return whether Arrow reads these columns of all files, and a cast gives what Spark reads.
 
-    types: by lower-case name, as Spark passes the column to Arrow.
+    Args:
+        footers: The footers of the files.
+        types: The types in which Spark passes columns to Arrow, by lower-case name.
     """
     return all(
         _same(field.type, types[field.name.lower()], old_calendar=_has_old_calendar(footer))
@@ -28,14 +31,20 @@ def reads_same(footers: Iterable[pq.FileMetaData], types: Mapping[str, pa.DataTy
 
 
 def _has_old_calendar(footer: pq.FileMetaData) -> bool:
-    """Whether dates and times before 1900 may be of the Julian calendar, as Spark wrote them before version 3."""
+    """Return whether dates and times before 1900 may be of the Julian calendar.
+
+    Spark wrote it before version 3.
+    """
     noted = footer.metadata or {}
     version = noted.get(SPARK_VERSION, b"").partition(b".")[0]
     return OLD_CALENDAR in noted or (version.isdigit() and int(version) < 3)
 
 
 def _same(stored: pa.DataType, read: pa.DataType, *, old_calendar: bool) -> bool:
-    """stored: as Arrow reads it. Nested types are left to Spark, which reads some of their layouts in its own way."""
+    """Return whether a cast of the type that Arrow reads gives what Spark reads.
+
+    Nested types are left to Spark, which reads some of their layouts differently.
+    """
     of = pa.types
     if of.is_nested(read) or (old_calendar and of.is_temporal(read)):
         return False

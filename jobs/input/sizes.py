@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 
 def measure_files(declared: Input, days: Iterable[str]) -> int | None:
-    """Of all files of these days. None where requests to a store or the log of a table would tell, and for a folder
-    that cannot be listed.
+    """Return the size of all files of these days, or None.
+
+    It is None where requests to a store or the log of a table would tell, and for a folder that
+    cannot be listed.
     """
     if is_url(declared.path) or declared.format in TABLES:
         return None

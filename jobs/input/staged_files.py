@@ -1,6 +1,7 @@
-"""Copies of a day's input files beside the output, where Spark and the checks read them: of CSV and JSON files, as
-Parquet with the declared types, row for row; of files on an object store, unless tasks read them there; and of the rows
-that are live in the files of an Iceberg table.
+"""Copies of a day's input files next to the output, where Spark and the checks read them.
+
+CSV and JSON files are copied to Parquet with the declared types, row for row; files on an object
+store are copied unless tasks read them there; of an Iceberg table the live rows are copied.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ class ScannedFile(StoredFile):
     """A file whose rows and columns are decided by its table.
 
     Attributes:
-        facts: What they depend on.
-        types: Of the columns.
-        rows: Reads those of the day, anew at each call.
+        facts: The facts that they depend on.
+        types: The types of the columns.
+        rows: Reads the rows of the day, anew at each call.
     """
 
     facts: Sequence[str]
@@ -62,24 +63,25 @@ class ScannedFile(StoredFile):
 
 
 def staged(files: Sequence[StoredFile], declared: Input, folder: str, *, hidden: bool) -> list[str]:
-    """The same files as Parquet, in their order. A file that did not change since it was staged is not read
-    again.
+    """Return the same files as Parquet, in their order.
+
+    A file that did not change since it was staged is not read again.
 
     Args:
-        files: Of one day.
+        files: The files of a day.
         declared: Their format and columns.
-        folder: For the copies: one that driver and executors share, or the URL of one.
+        folder: The folder of the copies, which driver and executors share, or its URL.
         hidden: Whether values of the files are personal, and stay out of messages.
 
     Raises:
-        DeclarationError: A file is not there any more or changes, does not hold the declared columns, or the folder
-            cannot be written.
+        DeclarationError: A file has gone or changes, does not hold the declared columns, or the
+            folder cannot be written.
     """
     try:
         if not is_url(folder):
             durable.make_folder(Path(folder))
         are_copies = all(_is_copied(file, declared) for file in files)
-        with ThreadPoolExecutor(AT_ONCE if are_copies else 1) as pool:  # a copy only waits, for the store and the disk
+        with ThreadPoolExecutor(AT_ONCE if are_copies else 1) as pool:  # copies only wait
             found = list(pool.map(partial(_staged, declared=declared, folder=folder, hidden=hidden), files))
         if not is_url(folder):
             durable.sync(Path(folder))
@@ -112,13 +114,13 @@ def _staged(file: StoredFile, declared: Input, folder: str, *, hidden: bool) -> 
 
 
 def _place(file: StoredFile, folder: str, facts: Sequence[Any]) -> str:
-    """The place of a copy, whose name changes with the facts that it depends on."""
+    """Return the place of a copy, whose name changes with the facts that it depends on."""
     digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
     return below(folder, f"{file.name}-{digest}.parquet")
 
 
 def is_kept(target: str) -> bool:
-    """Whether there is such a copy, which is in use from now on."""
+    """Return whether such a copy exists, and keep it, as it is in use from now on."""
     if is_url(target):
         return is_there(target)
     if kept := Path(target).exists():
@@ -158,7 +160,7 @@ def _write(file: StoredFile, declared: Input, target: Writable) -> None:
             for batch in file.rows():
                 writer.write_batch(batch)
         return
-    if isinstance(target, Path) and _is_copied(file, declared):  # those on a store are read where they are
+    if isinstance(target, Path) and _is_copied(file, declared):  # on a store they are read in place
         with file.open() as source, target.open("xb") as copy:
             shutil.copyfileobj(source, copy, BLOCK)
         return
@@ -171,7 +173,7 @@ def is_copy(file: str) -> bool:
 
 
 def typed_copy(file: str, types: Mapping[str, pa.DataType], folder: str) -> str:
-    """A copy of a Parquet file in which these columns have these types.
+    """Return a copy of a Parquet file in which these columns have these types.
 
     Raises:
         DeclarationError: The file changes, or the copy cannot be written.

@@ -11,8 +11,14 @@ CURES = {"a Delta": 'Input(format="delta")', "an Iceberg": 'Input(format="iceber
 
 
 def refuse_table_formats(folder: str, root: str) -> None:
-    """Raise DeclarationError if the files of a day belong to a Delta, Iceberg or Hudi table. folder: the day's, which
-    need not exist, in `root`.
+    """Refuse files of a day that belong to a Delta, Iceberg or Hudi table.
+
+    Args:
+        folder: The day's folder in `root`, which need not exist.
+        root: The folder of the input.
+
+    Raises:
+        DeclarationError: They belong to such a table.
     """
     places = [folder]
     if not is_url(folder):  # the walk up from a day passes its root, but not where a link leads
@@ -28,7 +34,10 @@ def refuse_table_formats(folder: str, root: str) -> None:
 
 
 def _logs_above(place: str, listed: set[str]) -> Iterator[tuple[str, str]]:
-    """The logs in a folder and in its parents up to a possible table root. listed: folders that need no second look."""
+    """Yield the logs in a folder and in its parents up to a possible table root.
+
+    Skips the folders that are in `listed` already, and adds to it.
+    """
     while True:
         real = os.path.realpath(place)
         folders = [] if real in listed else folders_in(place or ".")

@@ -1,5 +1,6 @@
-"""Spark's types of the columns of Parquet files, derived from their footers: before Spark starts, and without a Spark
-job.
+"""Spark's types of the columns of Parquet files, derived from footers.
+
+They are known before Spark starts, and without a Spark job.
 """
 
 import json
@@ -13,7 +14,8 @@ import pyarrow.parquet as pq
 
 from jobs.errors import DeclarationError
 
-SPARK_TYPES = "org.apache.spark.sql.parquet.row.metadata"  # metadata of Spark's files for types that Parquet lacks
+# metadata of Spark's files for types that Parquet lacks
+SPARK_TYPES = "org.apache.spark.sql.parquet.row.metadata"
 UTC, LOCAL = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 BY_STORAGE = {
     "BOOLEAN": pa.bool_(), "INT32": pa.int32(), "INT64": pa.int64(), "INT96": UTC, "FLOAT": pa.float32(),
@@ -36,8 +38,8 @@ REFUSED = {
 class InputColumn:
     name: str
     kind: pa.DataType  # the type that Spark passes to Arrow
-    file: Path | str  # one with this type, or the table
-    untyped: bool  # the column, or a part of it, is null in the whole file and was written without a type
+    file: Path | str  # a file with this type, or the table
+    untyped: bool  # it, or a part, is null in the whole file and has no type
     spark_field: dict[str, Any] | None  # for a file by Spark: the field in Spark's JSON
 
     @property
@@ -49,8 +51,10 @@ class InputColumn:
 
 
 def read_columns(file: Path | str, footer: pq.FileMetaData) -> Iterator[InputColumn]:
-    """The columns of one file in order. Raises DeclarationError for one that Spark cannot read or a Delta table cannot
-    store.
+    """Yield the columns of a file in order.
+
+    Raises:
+        DeclarationError: Spark cannot read a column, or a Delta table cannot store it.
     """
     leaves = (footer.schema.column(number) for number in range(len(footer.schema)))
     noted = json.loads((footer.metadata or {}).get(SPARK_TYPES.encode(), b'{"fields": []}'))["fields"]
@@ -64,7 +68,7 @@ def read_columns(file: Path | str, footer: pq.FileMetaData) -> Iterator[InputCol
 
 
 def _without_types(kind: pa.DataType, stored: pa.DataType) -> pa.DataType:
-    """The type with null for each part that was written without one. stored: Arrow's."""
+    """Return the type with null for each part that was stored, in Arrow's type, without a type."""
     if pa.types.is_null(stored):
         return stored
     if pa.types.is_struct(kind) and pa.types.is_struct(stored):
@@ -78,7 +82,7 @@ def _without_types(kind: pa.DataType, stored: pa.DataType) -> pa.DataType:
 
 
 def with_types(column: InputColumn) -> InputColumn:
-    """The column as Spark reads it: what has no type in any file is an integer."""
+    """Return the column as Spark reads it: what has no type in any file is an integer."""
     return replace(column, kind=_as_integers(column.kind)) if column.untyped else column
 
 
@@ -93,7 +97,7 @@ def _as_integers(kind: pa.DataType) -> pa.DataType:
 
 
 def in_table(column: InputColumn, kind: pa.DataType, table: str) -> InputColumn:
-    """The column with the type that the published table has, by the rule for two files of a day.
+    """Return the column with the published table's type, by the rule for two files of a day.
 
     Fields of structs may be new. Where the table's type cannot hold the values, the column stays.
     """
@@ -104,7 +108,7 @@ def in_table(column: InputColumn, kind: pa.DataType, table: str) -> InputColumn:
 
 
 def _adds_fields(kind: pa.DataType, wide: pa.DataType) -> bool:
-    """Whether `wide` has more fields in structs than `kind`, and otherwise its types."""
+    """Return whether `wide` has more fields in structs than `kind`, and otherwise its types."""
     if pa.types.is_struct(kind) and pa.types.is_struct(wide):
         fields = {field.name: field.type for field in wide}
         return all(field.name in fields and _adds_fields(field.type, fields[field.name]) for field in kind)
@@ -116,7 +120,7 @@ def _adds_fields(kind: pa.DataType, wide: pa.DataType) -> bool:
 
 
 def needs_types(stored: pa.DataType, read: pa.DataType) -> bool:
-    """Whether a part without a type is read as one that Spark does not take it for."""
+    """Return whether a part without a type is read as a type that Spark does not take it for."""
     if pa.types.is_null(stored):
         return not (pa.types.is_integer(read) or pa.types.is_null(read))
     if pa.types.is_struct(stored):
@@ -133,7 +137,10 @@ def _has_no_type(kind: pa.DataType) -> bool:
 
 
 def _as_read(kind: pa.DataType, leaves: Iterator[Any]) -> pa.DataType:
-    """kind: Arrow's type of the column. For its leaves, which come one by one, Spark uses only Parquet's types."""
+    """Return Spark's type of a column of this Arrow type.
+
+    For its leaves, which come in order, Spark uses only Parquet's types.
+    """
     if isinstance(kind, pa.BaseExtensionType):
         return _as_read(kind.storage_type, leaves)
     if pa.types.is_struct(kind):
@@ -147,7 +154,11 @@ def _as_read(kind: pa.DataType, leaves: Iterator[Any]) -> pa.DataType:
 
 
 def _leaf(column: Any) -> pa.DataType:
-    """Raises ValueError, with the type and a cure, for a type that cannot be published."""
+    """Return Spark's type of a leaf.
+
+    Raises:
+        ValueError: The type cannot be published; the text names it and a cure.
+    """
     name, logical = column.logical_type.type, json.loads(column.logical_type.to_json())
     untyped = name in ("NONE", "UNKNOWN")  # UNKNOWN: all null, and written without a type
     kind = BY_STORAGE.get(column.physical_type) if untyped else BY_NAME.get(name)
@@ -164,9 +175,10 @@ def _leaf(column: Any) -> pa.DataType:
 
 
 def in_both(one: InputColumn, other: InputColumn) -> InputColumn:
-    """A column of two files of a day, with the type in which Spark reads both.
+    """Return a column of two files of a day, with the type in which Spark reads both.
 
-    Raises DeclarationError without one.
+    Raises:
+        DeclarationError: No such type exists.
     """
     kind = _wider(one.kind, other.kind)
     if kind is not None:
@@ -179,7 +191,7 @@ def in_both(one: InputColumn, other: InputColumn) -> InputColumn:
 
 
 def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """The type in which Spark reads both without changing a value, or None."""
+    """Return the type in which Spark reads both without changing a value, or None."""
     if one == other or pa.types.is_null(other) or _fits(other, one):
         return one
     if pa.types.is_null(one) or _fits(one, other):
@@ -196,7 +208,7 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def _all_fields(one: pa.StructType, other: pa.StructType) -> pa.StructType | None:
-    """A struct with the fields of both; a field that a file lacks is null there."""
+    """Return a struct with the fields of both; a field that a file lacks is null in its rows."""
     fields = {field.name.lower(): field for field in one}
     for field in other:
         known = fields.get(field.name.lower(), field)
@@ -208,7 +220,7 @@ def _all_fields(one: pa.StructType, other: pa.StructType) -> pa.StructType | Non
 
 
 def _fits(narrow: pa.DataType, wide: pa.DataType) -> bool:
-    """Whether Spark 4 reads a file's `narrow` as `wide` without changing a value (SPARK-40876)."""
+    """Return whether Spark 4 reads `narrow` as `wide` with the same values (SPARK-40876)."""
     of = pa.types
     if of.is_integer(narrow):
         if of.is_decimal(wide):

@@ -1,9 +1,9 @@
 """Evaluates Spark SQL expressions of keys by Arrow, value for value as Spark does.
 
-It knows columns, literals, trim, lower, upper, coalesce, nullif, if, CASE, concat, substring, casts to a text or
-a wider integer, comparisons, BETWEEN, IN, IS NULL, AND, OR, NOT. Every other expression, and one
-whose operands Spark would convert first, needs Spark. A random search compares both engines:
-tests/jobs/input/keys/test_arrow_expressions.py.
+It knows columns, literals, trim, lower, upper, coalesce, nullif, if, CASE, concat, substring, casts
+to a text or a wider integer, comparisons, BETWEEN, IN, IS NULL, AND, OR, NOT. Other expressions,
+and expressions whose operands Spark would convert first, need Spark. A random search compares both
+engines: tests/jobs/input/keys/test_arrow_expressions.py.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def arrow_expression(text: str, types: pa.Schema) -> Values | None:
     """Find out whether Arrow can evaluate a Spark SQL expression.
 
     Args:
-        text: One expression, which `columns_in` accepts.
+        text: An expression, which `columns_in` accepts.
         types: The input's columns, in the types in which Spark passes them to Arrow.
 
     Returns:
@@ -115,13 +115,21 @@ def evaluate(text: str, rows: pa.Table) -> pa.Array | None:
 
 
 class _Compiler:
-    """Compiles the syntax tree of an expression. columns: by lower-case name, as Spark has it."""
+    """Compiles the syntax tree of an expression.
+
+    Args:
+        columns: The input's columns by lower-case name, as Spark has them.
+    """
 
     def __init__(self, columns: Mapping[str, pa.Field]) -> None:
         self._columns = columns
 
     def compile(self, node: Any) -> Values:
-        """Compile a node. Raises _NeedsSparkError where Arrow may differ from Spark."""
+        """Compile a node.
+
+        Raises:
+            _NeedsSparkError: Arrow may differ from Spark.
+        """
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if type(node) in COMPARISONS:
             return self._comparison(node)
@@ -313,12 +321,12 @@ def _apply(function: Callable[..., pa.Array], kind: pa.DataType, operands: Seque
 
 
 def _widened(value: Values, kind: pa.DataType) -> Values:
-    """The values in a type that holds all of them."""
+    """Return the values in a type that holds all of them."""
     return value if value.kind == kind else _apply(functools.partial(cast, kind), kind, [value])
 
 
 def _widest(kinds: Sequence[pa.DataType]) -> pa.DataType:
-    """The type that Spark gives to operands of these types without changing a value."""
+    """Return the type that Spark gives to operands of these types without changing a value."""
     known = [kind for kind in kinds if kind != pa.null()]
     if known and all(kind in INTEGERS for kind in known):
         return max(known, key=INTEGERS.index)
@@ -328,7 +336,7 @@ def _widest(kinds: Sequence[pa.DataType]) -> pa.DataType:
 
 
 def _count_in(node: Any) -> int | None:
-    """The value of a literal that is not negative; None for every other node."""
+    """Return the value of a literal that is not negative; None for every other node."""
     if not isinstance(node, exp.Literal) or node.is_string or not node.this.isdecimal():
         return None
     value = int(node.this)

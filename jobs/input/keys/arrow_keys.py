@@ -18,7 +18,7 @@ class UnreadKey(tuple[Any, ...]):
     __slots__ = ()
 
     def reason(self, names: Sequence[str]) -> str:
-        """Names the first such part, with its bytes."""
+        """Return a sentence that names the first such part, with its bytes."""
         for name, value in zip(names, self, strict=True):
             if not _is_utf8(value):
                 return f"key {name} is not UTF-8 text: {shown(value.encode('utf-8', 'surrogateescape'))}"
@@ -26,7 +26,7 @@ class UnreadKey(tuple[Any, ...]):
 
 
 def read_key_tuples(batch: pa.RecordBatch, names: Sequence[str], *, nulls: bool = False) -> list[Any]:
-    """A tuple per row, or None if a part is null (unless nulls are requested as values).
+    """Return a tuple per row, or None if a part is null and nulls are not requested as values.
 
     A key with a text that is not UTF-8 is an UnreadKey.
     """

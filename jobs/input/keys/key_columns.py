@@ -1,4 +1,4 @@
-"""Evaluates the keys of a day's rows by Arrow in the driver, which is faster than a Spark job for few rows."""
+"""Evaluates a day's keys by Arrow in the driver: faster than a Spark job for few rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jobs.input.day import InputDay
 
 FILE, ROW = "__key_file", "__key_row"  # place of the file in the day; place of the row in the file
-# equal values are equal to Arrow and to Spark; not so -0.0 and NaN, strings with a collation, and what holds them
+# equal in Arrow where equal in Spark; not so -0.0 and NaN, and strings with a collation
 COMPARABLE = {
     "boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp", "timestamp_ntz"
 }  # fmt: skip
@@ -34,7 +34,7 @@ def read_keys(day: InputDay, keys: Mapping[str, Values]) -> pa.Table | None:
 
     Returns:
         A column per part, FILE and ROW, without rows in which a part is null. None if Spark may
-        read other values than Arrow, or if one of them cannot read the files.
+            read other values than Arrow, or if either cannot read the files.
     """
     names = read_by(keys.values())
     types = pa.schema([day.schema.field(name) for name in day.schema.names if name in names])

@@ -42,7 +42,7 @@ class Values(Protocol):
         """Return a value for each row.
 
         Args:
-            columns: At least those that it reads.
+            columns: At least the columns that it reads.
             rows: Their length, which an expression without a column needs.
         """
 
@@ -76,7 +76,11 @@ class ConstantValues:
 
 @dataclass(frozen=True)
 class FunctionValues:
-    """The values of a function. function: of a module, or a partial of it, so that it can be sent."""
+    """The values of a function.
+
+    Attributes:
+        function: A function of a module, or a partial of it, so that it can be sent.
+    """
 
     function: Callable[..., pa.Array]
     kind: pa.DataType
@@ -91,7 +95,7 @@ class FunctionValues:
 
 
 def read_by(values: Iterable[Values]) -> frozenset[str]:
-    """The columns that any of these read."""
+    """Return the columns that any of these read."""
     return frozenset[str]().union(*(value.reads for value in values))
 
 
@@ -100,12 +104,12 @@ def cast(kind: pa.DataType, values: pa.Array) -> pa.Array:
 
 
 def lower(texts: pa.Array) -> pa.Array:
-    """Texts in lower case, by the full rules of Unicode, as ICU has them in Spark."""
+    """Return texts in lower case, by the full rules of Unicode, as ICU has them in Spark."""
     return _mapped(texts, pc.ascii_lower, lambda text: text.lower().translate(LOWER))
 
 
 def upper(texts: pa.Array) -> pa.Array:
-    """Texts in upper case, as `lower`."""
+    """Return texts in upper case, as `lower`."""
     return _mapped(texts, pc.ascii_upper, lambda text: text.upper().translate(UPPER))
 
 
@@ -127,7 +131,12 @@ def without(values: pa.Array, is_unwanted: pa.Array) -> pa.Array:
 
 
 def choose(count: int, *operands: pa.Array) -> pa.Array:
-    """The value of the first condition that holds. operands: `count` conditions, their values, the default."""
+    """Return the value of the first condition that holds.
+
+    Args:
+        count: The number of conditions.
+        operands: The conditions, their values, the default.
+    """
     conditions = pc.make_struct(*operands[:count], field_names=[str(n) for n in range(count)])
     return pc.case_when(conditions, *operands[count:])
 

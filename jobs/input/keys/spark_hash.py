@@ -1,4 +1,4 @@
-"""Spark's xxhash64 of Arrow columns, without Spark: what the driver hashes equals what a Spark job hashes."""
+"""Spark's xxhash64 of Arrow columns, without Spark: the driver's hashes equal a Spark job's."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,10 @@ P1, P2, P3, P4, P5 = (
 
 
 def xxhash64(columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
-    """Hash the rows of columns without nulls: booleans, whole numbers, dates, timestamps in µs, strings, bytes."""
+    """Hash the rows of columns without nulls.
+
+    Types may be booleans, whole numbers, dates, timestamps in µs, strings and bytes.
+    """
     hashes: Words = np.full(len(columns[0]), SEED, np.uint64)
     for column in columns:
         hashes = _with_column(column, hashes)
@@ -42,7 +45,7 @@ def _with_longs(values: Words, seeds: Words) -> Words:
 
 
 def _with_bytes(column: pa.Array, seeds: Words) -> Words:
-    """Values of one length are hashed together."""
+    """Hash values of the same length together."""
     _, offsets, data = column.buffers()
     starts = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
     octets = np.frombuffer(data or b"", np.uint8)

@@ -1,7 +1,8 @@
 """Reads CSV files with a header by the rules of RFC 4180, row for row, or refuses them.
 
-Arrow parses the fields. It is given whole rows only, because it loses a line feed inside a quoted value where its block
-ends between CR and LF. The rows are counted here, too, by the line ends outside quotes.
+Arrow parses the fields. It is given whole rows only, because it loses a line feed inside a quoted
+value where its block ends between CR and LF. This module counts the rows too, by the line ends
+outside quotes.
 """
 
 from __future__ import annotations
@@ -85,10 +86,10 @@ class _Rows:
         return _Rows(self.text, self.starts[1:], self.line_ends, self.first_line)
 
     def bytes_of(self, first: int, end: int) -> bytes:
-        """The text of the rows from `first` to before `end`."""
+        """Return the text of the rows from `first` to before `end`."""
         stop = len(self.text) if end == self.count else int(self.starts[end])
         text = self.text[int(self.starts[first]) : stop]
-        # without a line end Arrow takes an empty last value for a quoted one, if the value before is quoted
+        # without a line end Arrow takes an empty last value for quoted, if the value before is
         return text if text[-1] in b"\r\n" else text + b"\n"
 
     def line(self, row: int) -> int:
@@ -99,7 +100,7 @@ class _Rows:
 
 
 def _rows(source: Source, block: int) -> Iterator[_Rows]:
-    """The rows of the file, as many at a time as a block has."""
+    """Yield the rows of the file, as many at a time as a block has."""
     rest, line, begun = b"", 1, False
     while True:
         read = source.read(block)
@@ -127,7 +128,7 @@ def _too_long(rest: bytes, line: int) -> TextFault:
 
 
 def _split(text: bytes, line: int, *, at_end: bool) -> tuple[_Rows, int]:
-    """The whole rows of a text, and where they end."""
+    """Return the whole rows of a text, and where they end."""
     opens, closes = _quoted(text, line)
     letters = np.frombuffer(text, np.uint8)
     line_ends = _line_ends(letters)
@@ -151,7 +152,7 @@ def _split(text: bytes, line: int, *, at_end: bool) -> tuple[_Rows, int]:
 
 
 def _line_ends(letters: NDArray[np.uint8]) -> Places:
-    """The places after LF, CR and CR LF."""
+    """Return the places after LF, CR and CR LF."""
     is_end = letters == LF
     is_return = letters == CR
     if is_return.any():
@@ -161,9 +162,10 @@ def _line_ends(letters: NDArray[np.uint8]) -> Places:
 
 
 def _quoted(text: bytes, line: int) -> tuple[Places, Places]:
-    """Where quotes open and close values. The last value may be open at the end of the text.
+    """Return where quotes open and close values. The last value may be open at the end.
 
-    Raises TextFault for a quote that closes a value, and is not followed by the value's end.
+    Raises:
+        TextFault: A quote closes a value before the value's end.
     """
     if QUOTE not in text:
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -176,7 +178,7 @@ def _quoted(text: bytes, line: int) -> tuple[Places, Places]:
 
 
 def _walk(text: bytes, line: int) -> tuple[Places, Places]:
-    """As `_quoted`, for texts with quotes in the middle of values, where they mean themselves."""
+    """Do the same as `_quoted` for quotes in the middle of values, which mean themselves."""
     opens: list[int] = []
     closes: list[int] = []
     place = text.find(QUOTE)
@@ -217,7 +219,7 @@ def _header(rows: _Rows) -> list[str]:
 
 
 def _find_columns(names: Sequence[str], columns: Sequence[AnswerColumn]) -> list[int]:
-    """The places of the declared columns in the header."""
+    """Return the places of the declared columns in the header."""
     found: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         found.setdefault(name.lower(), []).append(place)
@@ -250,7 +252,11 @@ def _table(rows: _Rows, columns: Sequence[AnswerColumn], places: Sequence[int], 
 
 
 def _parse(text: bytes, places: Sequence[int], width: int) -> pa.Table:
-    """The columns at these places as bytes, named f and their place. Raises ArrowInvalid."""
+    """Return the columns at these places as bytes, named f and their place.
+
+    Raises:
+        ArrowInvalid: Arrow cannot parse the text.
+    """
     names = [f"f{place}" for place in range(width)]
     wanted = [names[place] for place in places]
     return arrow_csv.read_csv(
@@ -265,7 +271,7 @@ def _parse(text: bytes, places: Sequence[int], width: int) -> pa.Table:
 
 
 def _wrong_width(rows: _Rows, width: int) -> TextFault:
-    """The fault of the first row whose count of values is not that of the header."""
+    """Return the fault of the first row whose count of values differs from the header's."""
     right, wrong = 0, rows.count  # so many rows can be read, and so many cannot
     while wrong - right > 1:
         middle = (right + wrong) // 2

@@ -1,6 +1,6 @@
 """Reads files of JSON objects, each on a line, with the declared types.
 
-Values are cast by the rules of answers. A name matches without regard to case, as in the other formats.
+Values are cast by the rules of answers. Names match without regard to case, as in other formats.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Source(Protocol):
 
 
 def read_json(source: Source, columns: Sequence[AnswerColumn], *, at_once: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
-    """Read the declared columns of all objects, some rows at a time. An empty line, or `null`, is no row.
+    """Read the declared columns of all objects, some rows at a time.
+
+    An empty line, or `null`, is no row.
 
     Args:
         source: The bytes of the file, without compression.
@@ -42,8 +44,8 @@ def read_json(source: Source, columns: Sequence[AnswerColumn], *, at_once: int =
         at_once: Rows of a table.
 
     Raises:
-        TextFault: A line holds no object, a name stands twice, or a value is of another type; or no object of the file
-            has a declared column.
+        TextFault: A line holds no object, a name stands twice, or a value is of another type; or no
+            object of the file has a declared column.
     """
     objects = _Objects(columns)
     for number, line in enumerate(iter(lambda: source.readline(LONGEST_ROW + 1), b""), 1):
@@ -58,7 +60,7 @@ def read_json(source: Source, columns: Sequence[AnswerColumn], *, at_once: int =
 
 
 class _Objects:
-    """Decodes lines, collects the declared values of their objects, and notes which columns stand in them."""
+    """Decodes lines, collects the declared values of objects, and notes columns that occur."""
 
     def __init__(self, columns: Sequence[AnswerColumn]) -> None:
         self._columns = columns
@@ -79,7 +81,7 @@ class _Objects:
         return len(self._rows)
 
     def add(self, line: bytes, number: int) -> None:
-        """Collect the object of a line, if it has one."""
+        """Collect the object of a line, if any."""
         try:
             given = self._decode(text) if (text := line.decode().strip(" \t\r\n")) else None
         except RecursionError as error:
@@ -100,7 +102,10 @@ class _Objects:
         self._lines.append(number)
 
     def _pick_from(self, names: tuple[str, ...], number: int) -> Pick:
-        """What takes the declared values, and a null, from those of an object with these names and a null."""
+        """Return a function that picks the declared values of an object with these names.
+
+        It takes the object's values and a null, and returns the declared values and a null.
+        """
         places = [-1] * len(self._columns)
         declared = {column.name.lower(): place for place, column in enumerate(self._columns)}
         for at, name in enumerate(names):
@@ -116,7 +121,7 @@ class _Objects:
         return pick
 
     def take(self) -> pa.Table:
-        """The collected rows, which are then forgotten."""
+        """Return the collected rows, and forget them."""
         columns = list(zip(*self._rows, strict=True))[:-1]
         cast = [self._cast(place, values) for place, values in enumerate(columns)]
         self._rows, self._lines = [], []
@@ -135,7 +140,11 @@ class _Objects:
         return pa.array(found, column.arrow_type)
 
     def require_columns(self) -> None:
-        """Raise TextFault if objects were read, and none of them has a declared column."""
+        """Require each declared column in some object, if objects were read.
+
+        Raises:
+            TextFault: A declared column is in no object.
+        """
         if self._missing and self._pick:
             column = self._columns[min(self._missing)]
             names = dict.fromkeys(name for names in self._pick for name in names)
@@ -147,7 +156,11 @@ class _Objects:
 
 
 class _WrongValueError(ValueError):
-    """A value is of another type. path: the names of fields that lead to it."""
+    """A value is of another type.
+
+    Attributes:
+        path: The names of fields that lead to it.
+    """
 
     def __init__(self, reason: str, value: Any) -> None:
         super().__init__(reason)
@@ -156,12 +169,15 @@ class _WrongValueError(ValueError):
 
     @classmethod
     def of(cls, error: ValueError, value: Any) -> _WrongValueError:
-        """The same error, or that of a cast of this value."""
+        """Return the same error, or that of a cast of this value."""
         return error if isinstance(error, cls) else cls(str(error).partition(", got ")[0], value)
 
 
 def _reader(kind: pa.DataType) -> Read:
-    """Reads a decoded value, whose objects are tuples of pairs, as a type. Raises ValueError."""
+    """Return a function that reads decoded values as a type, or raises ValueError.
+
+    Objects of decoded values are tuples of pairs.
+    """
     if pa.types.is_struct(kind):
         return _struct_reader(kind)
     if pa.types.is_list(kind):
@@ -242,7 +258,7 @@ def _shown(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A decoded value with objects as dicts."""
+    """Return a decoded value with objects as dicts."""
     if isinstance(value, tuple):
         return {name: _plain(item) for name, item in value}
     return [_plain(item) for item in value] if isinstance(value, list) else value

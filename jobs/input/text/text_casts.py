@@ -1,4 +1,4 @@
-"""Casts columns of text to declared types by strict grammars: what does not fit is an error, never another value."""
+"""Casts columns of text to declared types by strict grammars: what does not fit is an error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ BLANKS = " \t"
 
 
 class WrongValueError(Exception):
-    """A value does not fit. row: the number of the first in its column."""
+    """A value does not fit.
+
+    Attributes:
+        row: The number of the first such value in its column.
+    """
 
     def __init__(self, row: int) -> None:
         super().__init__(row)
@@ -28,7 +32,11 @@ class WrongValueError(Exception):
 
 
 def cast_column(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast a column of UTF-8 bytes. Raises WrongValueError with the first row whose value is not of the type."""
+    """Cast a column of UTF-8 bytes.
+
+    Raises:
+        WrongValueError: A value is not of the type; the error has the first such row.
+    """
     cast = _cast_to(kind)
     try:
         return cast(texts)
@@ -37,13 +45,13 @@ def cast_column(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def expected(column: AnswerColumn) -> str:
-    """What stands in a column, for a message."""
+    """Describe what a column must hold, for a message."""
     forms = {pa.date32(): f" ({DATE_FORMS})", UTC: f" ({TIMESTAMP_FORMS})"}
     return f"expected {column.spark_type}{forms.get(column.arrow_type, '')}"
 
 
 def _first_wrong(cast: Cast, texts: pa.Array) -> int:
-    """The first row without which the rows before it can be cast."""
+    """Return the first row that cannot be cast."""
     right, wrong = 0, len(texts)  # so many rows can be cast, and so many cannot
     while wrong - right > 1:
         middle = (right + wrong) // 2
@@ -91,7 +99,7 @@ def _boolean(texts: pa.Array) -> pa.Array:
 
 
 def _number(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A number beyond the type's largest would become infinite; only a text that says so is."""
+    """Cast numbers. Refuse numbers beyond the largest, but not texts that say infinite."""
     named = pc.match_substring_regex(texts, NOT_FINITE)
     numbers = texts.cast(kind)
     known = pc.or_(named, pc.and_(pc.match_substring_regex(texts, DECIMAL), pc.is_finite(numbers)))

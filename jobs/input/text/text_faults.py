@@ -1,4 +1,4 @@
-"""Where a text file does not hold what is declared: the line, the column and the value."""
+"""The fault of a text file that does not hold what is declared: line, column and value."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class TextFault(Exception):  # noqa: N818  # a fault of the file
     Attributes:
         reason: What is wrong, without values of the file.
         line: The line where the row begins, from 1; None where the whole file is meant.
-        column: The declared column, if one is at fault.
-        value: The text that stands there, if it can be shown.
+        column: The declared column at fault, if any.
+        value: The text that stands in its place, if it can be shown.
         cure: What to do, in a sentence.
     """
 
