@@ -28,9 +28,9 @@ def durable_batches(
     at the end, or when large rows fill half of the window.
 
     Args:
-            finished: The batches with their positions in the ledger, then None or the error that
-            ended the rows.
-            window: The limit on the rows that were read but not written.
+        finished: The batches with their positions in the ledger, then None or the error that ended
+            the rows.
+        window: The limit on the rows that were read but not written.
     """
     held: deque[Finished] = deque()
     while True:

@@ -46,7 +46,7 @@ class Chain:
     """The operators of a task. The lists but `links` are in the order of the lookups.
 
     Attributes:
-            links: Each carries an operator's output into the next operator.
+        links: Each carries an operator's output into the next operator.
     """
 
     operators: list[AsyncWaitOperator]
@@ -64,7 +64,7 @@ class Chain:
         doubt its answers late.
 
         Returns:
-                The functions that did not end within the time of a call.
+            The functions that did not end within the time of a call.
         """
         unfinished = []
         for lookup, function in zip(lookups, self.functions, strict=True):
@@ -117,9 +117,8 @@ class Chain:
         A full operator hides how many rows wait, so its whole share is possible.
 
         Args:
-                shares: Calls in flight per lookup.
-                began: Recent calls per lookup, because calls that end at once are never seen in
-                flight.
+            shares: Calls in flight per lookup.
+            began: Recent calls per lookup, because calls that end at once are never seen in flight.
         """
         found: dict[str, int] = {}
         for place, (operator, lease, share) in enumerate(zip(self.operators, self.leases, shares, strict=True)):

@@ -73,13 +73,13 @@ class TaskFiles:
         """Write a task's batches. A failed attempt removes its file.
 
         Args:
-                batches: The rows.
-                task: The task's number in the stage.
-                token: Makes the file's name unique.
-                attempt: Number of the attempt among all attempts of all tasks.
+            batches: The rows.
+            task: The task's number in the stage.
+            token: Makes the file's name unique.
+            attempt: Number of the attempt among all attempts of all tasks.
 
         Raises:
-                TidegateError: The rows cannot be written, for example because the disk is full.
+            TidegateError: The rows cannot be written, for example because the disk is full.
         """
         place = below(self.folder, f"part-{task:05d}-{token(8)}.parquet")
         of_the_input: list[OSError] = []

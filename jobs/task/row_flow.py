@@ -31,8 +31,8 @@ class RowInput:
     """The rows of Spark's input.
 
     Attributes:
-            arrived: The batches that the reader has read.
-            failed: Whether the input broke, so that another attempt of the task may succeed.
+        arrived: The batches that the reader has read.
+        failed: Whether the input broke, so that another attempt of the task may succeed.
     """
 
     def __init__(
@@ -124,8 +124,8 @@ class RowOutput:
     """The rows that leave the last operator, as batches.
 
     Attributes:
-            batches: The finished batches with their positions in the ledgers.
-            rows: The number of rows that have left so far.
+        batches: The finished batches with their positions in the ledgers.
+        rows: The number of rows that have left so far.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class RowOutput:
         """Make a batch of the rows that have left.
 
         Args:
-                last: Whether no more rows come; then the ledgers store their answers at once.
+            last: Whether no more rows come; then the ledgers store their answers at once.
         """
         if self._ready:
             self.rows += self._rows_ready

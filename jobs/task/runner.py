@@ -53,9 +53,9 @@ def run_partition(
     """Yield every input row once, in the order of the mode: the function for mapInArrow.
 
     Args:
-            plan: The plan of the job's tasks.
-            batches: The partition's input.
-            task: Identifies the task; by default Spark's TaskContext.
+        plan: The plan of the job's tasks.
+        batches: The partition's input.
+        task: Identifies the task; by default Spark's TaskContext.
     """
     from pyspark import TaskContext
 
@@ -72,7 +72,7 @@ class PartitionRun:
     """An attempt of a task. A failure of any thread ends all three and is raised to Spark.
 
     Attributes:
-            driver: Receives the task's messages.
+        driver: Receives the task's messages.
     """
 
     def __init__(
@@ -147,9 +147,9 @@ class PartitionRun:
         """Use the limits that the driver sends in answer to a heartbeat.
 
         Args:
-                number: The heartbeat's number.
-                share: Calls in flight per lookup.
-                services: The leases by service.
+            number: The heartbeat's number.
+            share: Calls in flight per lookup.
+            services: The leases by service.
         """
         self._call_soon(self._limits.take, number, share, services)
 
@@ -246,8 +246,8 @@ class PartitionRun:
         """End the task without the loop, which a function blocks for good.
 
         Args:
-                error: Fails the task. None if only a `close` blocks, which fails it unless all rows
-                are written.
+            error: Fails the task. None if only a `close` blocks, which fails it unless all rows are
+                written.
         """
         self._is_left_behind = True
         if error is None and not self._all_written:

@@ -30,16 +30,16 @@ class TaskLimits:
     may give it more.
 
     Args:
-            plan: The task's plan.
-            partition: The task's number.
-            driver: Receives heartbeats and pauses.
-            now_us: The task's clock.
-            on_share: Called with each new share.
+        plan: The task's plan.
+        partition: The task's number.
+        driver: Receives heartbeats and pauses.
+        now_us: The task's clock.
+        on_share: Called with each new share.
 
     Attributes:
-            share: Calls in flight per lookup.
-            given: Set once the task has a share.
-            all_rows_came: To be set once no more rows come.
+        share: Calls in flight per lookup.
+        given: Set once the task has a share.
+        all_rows_came: To be set once no more rows come.
     """
 
     def __init__(
@@ -141,9 +141,9 @@ class TaskLimits:
         """Use the driver's answer to a heartbeat.
 
         Args:
-                number: The heartbeat's number; 0 at the task's beginning.
-                share: Calls in flight per lookup; empty where tasks do not divide them.
-                services: The leases by service.
+            number: The heartbeat's number; 0 at the task's beginning.
+            share: Calls in flight per lookup; empty where tasks do not divide them.
+            services: The leases by service.
         """
         if number < self._heartbeats:
             return  # a later heartbeat has reported the use

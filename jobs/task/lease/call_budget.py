@@ -26,9 +26,9 @@ class CallBudget:
         """Take the task's part of the cap.
 
         Args:
-                cap: The run's cap; None where only budgets over runs bound what it spends
+            cap: The run's cap; None where only budgets over runs bound what it spends
                 (service_lease.py).
-                partition: The task's number.
+            partition: The task's number.
         """
         self._cap = cap
         self._left = math.inf if cap is None else cap.parts[partition % len(cap.parts)]
@@ -45,7 +45,7 @@ class CallBudget:
         """Spend an attempt, to be followed by `ended`.
 
         Raises:
-                BudgetExhausted: The budget is used up, and no call is in flight any more.
+            BudgetExhausted: The budget is used up, and no call is in flight any more.
         """
         weight = 0.0 if self._cap is None else self._cap.weights[place]
         if weight > self._left + ROUNDING:
@@ -58,10 +58,10 @@ class CallBudget:
         """Stop new attempts.
 
         Args:
-                subject: What is used up, if it is not the cap.
+            subject: What is used up, if it is not the cap.
 
         Raises:
-                BudgetExhausted: Always, once no call is in flight.
+            BudgetExhausted: Always, once no call is in flight.
         """
         self._left = -math.inf
         await self._idle.wait()

@@ -31,15 +31,14 @@ class CountedCalls:
     reserved before its first call, and counts as if all its requests had left at its end.
 
     Args:
-            running: Returns the calls that the operator runs, including those that wait for the
-            lease.
-            end: Ends the running calls.
-            windows: The limits on requests in a window, by name.
-            holder: The task's parts of its limits.
-            ask_soon: Requests a share from the driver before the next regular heartbeat.
+        running: Returns the calls that the operator runs, including those that wait for the lease.
+        end: Ends the running calls.
+        windows: The limits on requests in a window, by name.
+        holder: The task's parts of its limits.
+        ask_soon: Requests a share from the driver before the next regular heartbeat.
 
     Attributes:
-            last_start: The loop's time after which no call starts without asking the lease.
+        last_start: The loop's time after which no call starts without asking the lease.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ def parse_claims(message: Mapping[str, Any], limits: ServiceLimits) -> dict[str,
     """Parse a task's claims for the driver's book.
 
     Raises:
-            KeyError, TypeError, ValueError: The data is invalid.
+        KeyError, TypeError, ValueError: The data is invalid.
     """
     claims = {name: [*map(int, claim)] for name, claim in message["claims"].items() if name in limits.limits}
     return {
@@ -24,7 +24,7 @@ def parse_seen(message: Mapping[str, Any]) -> Seen | None:
     """Parse what a task's calls tell of the service; None where that is not asked.
 
     Raises:
-            KeyError, TypeError, ValueError: The data is invalid.
+        KeyError, TypeError, ValueError: The data is invalid.
     """
     seen = message.get("seen")
     if seen is None:
@@ -48,7 +48,7 @@ def parse_answer(message: Mapping[str, Any]) -> Answer:
     """Parse the driver's answer.
 
     Raises:
-            KeyError, TypeError, ValueError: The data is invalid.
+        KeyError, TypeError, ValueError: The data is invalid.
     """
     shares = {str(name): Share(*map(int, share)) for name, share in message["shares"].items()}
     gate, reason, adapted = str(message["gate"]), str(message["reason"]), bool(message["adapted"])

@@ -39,14 +39,14 @@ class LeasedCall:
     timer per call took several times as long.
 
     Args:
-            lease: Decides when the call starts.
+        lease: Decides when the call starts.
 
     Attributes:
-            began, until: Its start and the latest end, by the lease's clock.
-            probes: Whether it finds out if a pause has ended.
-            use: What it uses of limits with a window.
-            task: Its task, once it has started.
-            tells: Whether its end tells anything of the service.
+        began, until: Its start and the latest end, by the lease's clock.
+        probes: Whether it finds out if a pause has ended.
+        use: What it uses of limits with a window.
+        task: Its task, once it has started.
+        tells: Whether its end tells anything of the service.
     """
 
     __slots__ = ("_cancelling", "_is_late", "_lease", "began", "probes", "task", "tells", "until", "use")
@@ -92,7 +92,7 @@ class LeasedCall:
         """Note that a request is about to leave, like CallUse.
 
         Raises:
-                TimeoutError: The call's time has ended.
+            TimeoutError: The call's time has ended.
         """
         if self._lease.has_ended(self):
             raise TimeoutError

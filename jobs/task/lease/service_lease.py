@@ -40,14 +40,14 @@ class ServiceLease:
     """A lease, bound to the event loop of a task.
 
     Args:
-            limits: The declared limits of the service.
-            gate: The gate of the service in this task.
-            ask_soon: Requests a share from the driver before the next regular heartbeat.
+        limits: The declared limits of the service.
+        gate: The gate of the service in this task.
+        ask_soon: Requests a share from the driver before the next regular heartbeat.
 
     Attributes:
-            loop: The task's loop.
-            clock: The loop's time.
-            adapted_s: Seconds for which calls waited because the service bears no more.
+        loop: The task's loop.
+        clock: The loop's time.
+        adapted_s: Seconds for which calls waited because the service bears no more.
     """
 
     def __init__(self, limits: ServiceLimits, gate: Gate, ask_soon: Callable[[], None]) -> None:
@@ -126,7 +126,7 @@ class ServiceLease:
         """Wait until another call may start.
 
         Raises:
-                UsedUp: A budget is used up.
+            UsedUp: A budget is used up.
         """
         while not self.may_start(asking=1):
             if self._used_up:
@@ -172,9 +172,9 @@ class ServiceLease:
         """Unregister a call that has ended.
 
         Args:
-                call: The call.
-                answered: Whether the service answered.
-                known: Whether the call has reported all that it used.
+            call: The call.
+            answered: Whether the service answered.
+            known: Whether the call has reported all that it used.
         """
         del self._calls[call]
         IN_CALL.set(None)  # its worker goes on, with calls that may not ask
@@ -218,7 +218,7 @@ class ServiceLease:
         """Return whether a call may start now.
 
         Args:
-                asking: The number of the operator's running calls that only ask to start.
+            asking: The number of the operator's running calls that only ask to start.
         """
         now, holder = self.clock(), self._holder
         if now + self._longest_call > holder.until or holder.gate == CLOSED or now < self._others_close_until:

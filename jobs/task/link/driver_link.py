@@ -88,9 +88,9 @@ class Controlled(Protocol):
         """Use the limits that the driver sends in answer to a heartbeat.
 
         Args:
-                number: The heartbeat's number; 0 at the task's beginning.
-                share: Calls in flight per lookup.
-                services: The leases by service.
+            number: The heartbeat's number; 0 at the task's beginning.
+            share: Calls in flight per lookup.
+            services: The leases by service.
         """
 
     def begin_alone(self) -> None:
@@ -112,8 +112,8 @@ class DriverLink:
     `close` ends it.
 
     Args:
-            deadlines: For silence.
-            clock: Seconds, monotonic.
+        deadlines: For silence.
+        clock: Seconds, monotonic.
     """
 
     def __init__(self, deadlines: Deadlines = DEADLINES, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -145,16 +145,16 @@ class DriverLink:
         """Register at the driver. Returns whether it is reached.
 
         Args:
-                address: The driver's address.
-                run: Receives its limits and the order to stop.
-                partition: The task's number.
-                stage: The number of its stage.
-                attempt: Number of the attempt among all attempts of all tasks.
-                sleep: Waits between tries.
+            address: The driver's address.
+            run: Receives its limits and the order to stop.
+            partition: The task's number.
+            stage: The number of its stage.
+            attempt: Number of the attempt among all attempts of all tasks.
+            sleep: Waits between tries.
 
         Raises:
-                TaskFailed: The task's job has ended.
-                TidegateError: As another task, or an earlier attempt of this task, failed.
+            TaskFailed: The task's job has ended.
+            TidegateError: As another task, or an earlier attempt of this task, failed.
         """
         hello = {"frame": address.frame, "partition": partition, "stage": stage, "attempt": attempt}
         why = "it closes the connection"
@@ -182,7 +182,7 @@ class DriverLink:
         """Handle the messages received already, then listen.
 
         Raises:
-                TidegateError: The driver refuses the task.
+            TidegateError: The driver refuses the task.
         """
         lines.socket.settimeout(None)
         if messages[0]["kind"] in (FAILED, OVER):
@@ -285,7 +285,7 @@ class DriverLink:
         """Handle the driver's messages. Return whether the link ends.
 
         Args:
-                messages: None if the connection has ended.
+            messages: None if the connection has ended.
         """
         run = self._run
         for message in messages or ():

@@ -53,10 +53,10 @@ class Deadlines:
     """What ends after how many seconds of silence. They are shorter than Spark's 60 and 120 s.
 
     Attributes:
-            say_every: A task says that it is alive, and the driver answers.
-            start_none: The task starts no call, and fails once the calls in flight have ended.
-            end_calls: The task cancels calls that are still in flight.
-            lost: The driver gives the task's share to others.
+        say_every: A task says that it is alive, and the driver answers.
+        start_none: The task starts no call, and fails once the calls in flight have ended.
+        end_calls: The task cancels calls that are still in flight.
+        lost: The driver gives the task's share to others.
     """
 
     say_every: float = 5.0

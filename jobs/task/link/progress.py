@@ -18,7 +18,7 @@ class AttemptCounts:
     """Counts finished or timed-out attempts. Plain fields, as a method call per row costs 1 %.
 
     Attributes:
-            answered_us: Latencies of answered attempts in µs, until `take`.
+        answered_us: Latencies of answered attempts in µs, until `take`.
     """
 
     answered_us: list[int] = field(default_factory=list)
@@ -32,7 +32,7 @@ class TaskProgress:
     """The progress of a task attempt.
 
     Attributes:
-            latencies: Answered calls by bucket number.
+        latencies: Answered calls by bucket number.
     """
 
     partition: int

@@ -33,13 +33,13 @@ class CircuitBreaker:
         """Start without failures.
 
         Args:
-                rule: The declared limits on failures and waiting.
-                service: Its name and address, for messages.
-                gate: Closed while the service is down or throttles.
-                now_us: The task's clock.
-                batch_size: Keys in a request.
-                on_pause: Called for each closure of the gate with its seconds, its reason, and
-                whether it is an outage.
+            rule: The declared limits on failures and waiting.
+            service: Its name and address, for messages.
+            gate: Closed while the service is down or throttles.
+            now_us: The task's clock.
+            batch_size: Keys in a request.
+            on_pause: Called for each closure of the gate with its seconds, its reason, and whether
+                it is an outage.
         """
         self._rule = rule
         # a failed batch counts as its rows, but a batch alone is not an outage
@@ -108,7 +108,7 @@ class CircuitBreaker:
         """Record throttling: no call for this many seconds.
 
         Raises:
-                RunStopped: The pause, or the continuous throttling, exceeds the longest wait.
+            RunStopped: The pause, or the continuous throttling, exceeds the longest wait.
         """
         self.is_degraded = True
         now = self._now_us()
@@ -128,7 +128,7 @@ class CircuitBreaker:
         """Record a redirect.
 
         Raises:
-                AccessRefused: As many in a row as make an outage. Each row would cost a call, and
+            AccessRefused: As many in a row as make an outage. Each row would cost a call, and
                 waiting does not renew a login.
         """
         self.is_degraded = True
@@ -143,13 +143,13 @@ class CircuitBreaker:
         """Record an attempt without an answer.
 
         Args:
-                reason: The failure, for messages.
-                repeated: Whether the row failed before; such failures do not count while the
-                service is up. Otherwise a few rows that always fail would look like an outage at
-                the end of a partition, where no other rows succeed.
+            reason: The failure, for messages.
+            repeated: Whether the row failed before; such failures do not count while the service is
+                up. Otherwise a few rows that always fail would look like an outage at the end of a
+                partition, where no other rows succeed.
 
         Raises:
-                RunStopped: The service stayed down for the declared wait.
+            RunStopped: The service stayed down for the declared wait.
         """
         if repeated and not self.is_down:
             return

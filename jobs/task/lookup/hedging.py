@@ -20,13 +20,13 @@ class Hedging:
     """A lookup's calls in a task.
 
     Args:
-            ask: Makes a call.
-            after: Seconds without an answer until the second call, or "p95" of this task's latest
+        ask: Makes a call.
+        after: Seconds without an answer until the second call, or "p95" of this task's latest
             answers.
-            has_slot: Returns whether another call may run, besides this many second calls.
-            on_second: Called when a second call begins.
-            on_throttled: Called when the service throttles a second call.
-            on_overtaken: Called with a call's task before it is cancelled because the other was
+        has_slot: Returns whether another call may run, besides this many second calls.
+        on_second: Called when a second call begins.
+        on_throttled: Called when the service throttles a second call.
+        on_overtaken: Called with a call's task before it is cancelled because the other was
             quicker.
     """
 

@@ -311,7 +311,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         """Mark the keys in the ledger before their call.
 
         Raises:
-                Throttled: The service wants no call any more.
+            Throttled: The service wants no call any more.
         """
         assert self._ledger is not None
         await self._ledger.mark(keys)

@@ -67,8 +67,8 @@ class LookupState:
         """Set the error as the outcome, or have the row come again.
 
         Args:
-                reply: The error.
-                retries: The most retries; None where the call must not be repeated. Retries at a
+            reply: The error.
+            retries: The most retries; None where the call must not be repeated. Retries at a
                 service that is down do not count.
         """
         self.status, self.error = "error", reply.error

@@ -70,9 +70,9 @@ class AnswerCache(OrderedDict[Any, T]):
         """Store an entry, with the recency of an older entry of its key.
 
         Args:
-                key: The key.
-                kept: The entry.
-                answer: The answer's columns.
+            key: The key.
+            kept: The entry.
+            answer: The answer's columns.
         """
         self[key] = kept
         self._unweighed -= 1
@@ -120,7 +120,7 @@ class SharedCall:
         """Wait until the call ended, and return its reply.
 
         Raises:
-                Exception: The error of the call, if it ends the run.
+            Exception: The error of the call, if it ends the run.
         """
         return await asyncio.shield(self._result)
 

@@ -39,7 +39,7 @@ class Stored:
         """Flush up to it and wait.
 
         Raises:
-                LedgerError: The answers cannot be stored.
+            LedgerError: The answers cannot be stored.
         """
         self.writer.wait(self.ticket)
 
@@ -50,7 +50,7 @@ class TaskLedger:
     Only open, read_earlier_attempts and close may block; everything else runs on the event loop.
 
     Raises:
-            LedgerError: The ledger cannot be read or written, so that no call is made whose answer
+        LedgerError: The ledger cannot be read or written, so that no call is made whose answer
             cannot be stored.
     """
 
@@ -93,7 +93,7 @@ class TaskLedger:
         """Store remaining answers.
 
         Raises:
-                LedgerError: They cannot be stored.
+            LedgerError: They cannot be stored.
         """
         with ExitStack() as stack:
             if self._waiter is not None:
@@ -135,9 +135,9 @@ class TaskLedger:
         Answers of the same turn of the loop go to the writer together, at its end.
 
         Args:
-                key: The key.
-                answer: The raw answer; None for a miss.
-                answered_at: µs since the epoch.
+            key: The key.
+            answer: The raw answer; None for a miss.
+            answered_at: µs since the epoch.
         """
         if answer is None:
             self._put(key, "miss", None, answered_at)
@@ -156,9 +156,9 @@ class TaskLedger:
         """Store a key's error.
 
         Args:
-                key: The key.
-                reason: The error's text.
-                final: Whether the service refused the key, which settles its mark.
+            key: The key.
+            reason: The error's text.
+            final: Whether the service refused the key, which settles its mark.
         """
         if self._plan.ttl.keeps_errors or (final and not self._plan.idempotent):
             self._put(key, "error", dump(reason), self._now_us())
@@ -193,7 +193,7 @@ class TaskLedger:
         """Pass new answers to the writer.
 
         Raises:
-                LedgerError: The ledger cannot be written; every time after a failure.
+            LedgerError: The ledger cannot be written; every time after a failure.
         """
         assert self._writer is not None
         if self._keys:

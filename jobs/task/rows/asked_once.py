@@ -44,7 +44,7 @@ class AskedOnce:
         """Map the file.
 
         Raises:
-                LedgerError: It is missing or torn.
+            LedgerError: It is missing or torn.
         """
         return cls(KeyedFile.open(file.path), hidden=file.hidden)
 
@@ -56,9 +56,9 @@ class AskedOnce:
         A row of each key has the audit of its call; its other rows have source "shared".
 
         Args:
-                texts: The keys' texts.
-                batch: The batch of their rows.
-                rows: Each key's row in the batch.
+            texts: The keys' texts.
+            batch: The batch of their rows.
+            rows: Each key's row in the batch.
         """
         lines = self._file.lines(texts)
         known = lines >= 0

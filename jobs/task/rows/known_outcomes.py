@@ -22,10 +22,10 @@ class KnownOutcomes:
     """The rows of a batch that need no call at a lookup, with their outcomes.
 
     Args:
-            answers: The answer's columns.
-            sources: The first source with a key counts.
-            names: The names of the key's parts.
-            may_call: If False, a key in no source is not_asked.
+        answers: The answer's columns.
+        sources: The first source with a key counts.
+        names: The names of the key's parts.
+        may_call: If False, a key in no source is not_asked.
     """
 
     def __init__(

@@ -46,12 +46,12 @@ class LedgerHits:
         """Start without mapped answers.
 
         Args:
-                index: The stored answers.
-                caller: Maps them to columns.
-                answers: The answer's columns.
-                name: The lookup's name.
-                hidden: Whether key texts are hashed.
-                idempotent: Whether a call may be repeated, so that the mark of a call is not an
+            index: The stored answers.
+            caller: Maps them to columns.
+            answers: The answer's columns.
+            name: The lookup's name.
+            hidden: Whether key texts are hashed.
+            idempotent: Whether a call may be repeated, so that the mark of a call is not an
                 outcome.
         """
         self._name = name
@@ -141,7 +141,7 @@ def map_stored_answer(caller: Client, stored: StoredAnswer) -> Reply:
     """Return the outcome of a stored answer, with the columns declared now.
 
     Raises:
-            UnreadableAnswer: The response cannot be read.
+        UnreadableAnswer: The response cannot be read.
     """
     if stored.outcome == "miss":
         return Reply("miss", None, stored.answered_at)

@@ -22,9 +22,9 @@ class LoopWatch:
     """Watches the loop of a task from a separate thread.
 
     Args:
-            limits: Each lookup's timeout; a call that blocks the loop for longer fails the task.
-            give_up: Called with the error of such a call, or with None where only a `close` blocks.
-            clock: Seconds, monotonic.
+        limits: Each lookup's timeout; a call that blocks the loop for longer fails the task.
+        give_up: Called with the error of such a call, or with None where only a `close` blocks.
+        clock: Seconds, monotonic.
     """
 
     def __init__(

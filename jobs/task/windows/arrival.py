@@ -34,12 +34,12 @@ class WrittenRuns:
     """The runs of consecutive input rows in a written file, by input file and row.
 
     Attributes:
-            files: URIs of the input files.
-            codes: The input file of each run, as an index into `files`.
-            firsts: The number of its first row in the input file.
-            latest: Its latest event time in ms, or NEVER.
-            rows: The number of rows in the written file.
-            untimed: The number of rows without an event time.
+        files: URIs of the input files.
+        codes: The input file of each run, as an index into `files`.
+        firsts: The number of its first row in the input file.
+        latest: Its latest event time in ms, or NEVER.
+        rows: The number of rows in the written file.
+        untimed: The number of rows without an event time.
     """
 
     files: tuple[str, ...]
@@ -55,12 +55,12 @@ class Arrival:
     """The arrival of the rows of a written file.
 
     Attributes:
-            file: Path or URL of the written file.
-            event_time: The column of the event time.
-            bound_ms: How far events are out of order at most.
-            places: The number of each input file in the order of arrival, in the order of
+        file: Path or URL of the written file.
+        event_time: The column of the event time.
+        bound_ms: How far events are out of order at most.
+        places: The number of each input file in the order of arrival, in the order of
             `WrittenRuns.files`.
-            before: The latest event time before each run, or NEVER.
+        before: The latest event time before each run, or NEVER.
     """
 
     file: str
@@ -98,11 +98,11 @@ def arrivals(
     """Put the runs of all written files in the order of arrival.
 
     Args:
-            written: The files.
-            runs: Their runs.
-            input_files: The input files in the order of arrival.
-            event_time: The column of the event time.
-            bound_ms: How far events are out of order at most.
+        written: The files.
+        runs: Their runs.
+        input_files: The input files in the order of arrival.
+        event_time: The column of the event time.
+        bound_ms: How far events are out of order at most.
     """
     numbers = {file: number for number, file in enumerate(input_files)}
     places = [np.array([numbers[path_of(uri)] for uri in one.files], np.int64) for one in runs]
@@ -139,9 +139,9 @@ def rows_with_arrival(
     The numbers are in the column `id`. Rows without an event time are left out.
 
     Args:
-            given: The written files.
-            columns: Columns to read, in addition to TIME, WATERMARK, PLACE and the row's number in
-            the input file.
+        given: The written files.
+        columns: Columns to read, in addition to TIME, WATERMARK, PLACE and the row's number in the
+            input file.
     """
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -44,10 +44,10 @@ class SessionWindows:
     """The sessions of a key. Times are in ms.
 
     Args:
-            gap: The time without a row that ends a session.
-            lateness: The allowed lateness.
-            each: Called for all firings; without all_panes when a window is closed.
-            all_panes: Whether every firing counts.
+        gap: The time without a row that ends a session.
+        lateness: The allowed lateness.
+        each: Called for all firings; without all_panes when a window is closed.
+        all_panes: Whether every firing counts.
     """
 
     def __init__(self, gap: int, lateness: int, each: Callable[[Firing], None], *, all_panes: bool) -> None:

@@ -36,15 +36,15 @@ def write_windowless(
     """Write the rows to a file, with their identity and the reason why they are in no window.
 
     Args:
-            arrival: The arrival of the written file's rows.
-            columns: The columns to write.
-            window: The declared window.
-            target: The new file's path or URL.
-            dropped: Names of the rows that sessions dropped, by `name_rows`; None where the windows
-            are not sessions.
+        arrival: The arrival of the written file's rows.
+        columns: The columns to write.
+        window: The declared window.
+        target: The new file's path or URL.
+        dropped: Names of the rows that sessions dropped, by `name_rows`; None where the windows are
+            not sessions.
 
     Returns:
-            The new file and its number of rows; None if no row is without a window.
+        The new file and its number of rows; None if no row is without a window.
     """
     arrived = read_arrived(arrival)
     is_dropped = (
