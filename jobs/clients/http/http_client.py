@@ -107,15 +107,17 @@ class HttpClient(SessionClient, BatchingClient):
             response.connection.brought([key])
 
     def _refuse_nameless(self, response: Response, key: Key) -> None:
-        """Raise CallFailed for an answer without its declared key (echo)."""
-        if not self._echo or self._misses.hold_for(response.content):
+        """Raise CallFailed for an answer without its declared key (echo).
+
+        A miss or an error needs no key; with another one it is not this key's either.
+        """
+        if not self._echo:
             return
-        if self._errors.hold_for(response.content):
-            self._missed(response, key)
-            return
+        is_error = self._errors.hold_for(response.content)
+        needs_none = is_error or self._misses.hold_for(response.content)
         for place, path in self._echo.items():
             found = id_text(path.value(response.content))
-            if found == (id_text(key[place]) or as_text(key[place])):
+            if (found is None and needs_none) or found == (id_text(key[place]) or as_text(key[place])):
                 continue
             if response.connection is not None:
                 response.connection.distrust()
@@ -124,6 +126,8 @@ class HttpClient(SessionClient, BatchingClient):
                 reason = f"the answer does not name its {name} at {self._lookup.echo[name]} (echo)"
                 raise Unclear(reason)
             raise CallFailed(f"the answer names another {name} (echo)", passing=True)
+        if is_error:
+            self._missed(response, key)
 
     def has_sent(self, key: Key) -> bool:
         return self._batching is None or self._batching.has_sent(key)

@@ -170,6 +170,14 @@ def test_every_kind_of_key_has_one_way_to_be_written(value, written):
     assert escaped(value) == written
 
 
+@pytest.mark.parametrize("condition", ["error_when", "miss_when"])
+def test_an_error_or_a_miss_that_names_another_key_is_no_answer_to_this_one(service, condition):
+    replies(service, lambda: web.json_response({"origin": "LAX", "refused": True}))
+    declared = lookup(service.url, echo={"origin": "$.origin"}, **{condition: ["$.refused == true"]})
+    (message,) = ask(declared, ("JFK",))
+    assert str(message) == "the answer names another origin (echo)"
+
+
 def test_a_status_that_means_no_such_key_is_a_miss(service):
     replies(service, status(404))
     assert ask(lookup(service.url), ("JFK",)) == [None]
