@@ -90,13 +90,15 @@ def _watch() -> None:
     write_part, append, write = LedgerFolder.write_part, Journal.append, TaskFiles.write
 
     def watched_write(self: LedgerFolder, run_id: str, name: str, answers: Any, *, lasting: bool = False) -> str:
+        scheduler().rules.are_stored_now(self.lookup, answers)
         part = write_part(self, run_id, name, answers, lasting=lasting)
         scheduler().rules.stored(self.lookup, answers)
         return part
 
     def watched_append(self: Journal, records: pa.Table) -> None:
-        append(self, records)
         lookup = str(self._path).removeprefix(f"{ROOT}ledger/").split("/")[0]
+        scheduler().rules.are_stored_now(lookup, records)
+        append(self, records)
         scheduler().rules.stored(lookup, records)
 
     def watched_rows(self: TaskFiles, batches: Iterator[pa.RecordBatch], task: int, *, attempt: int = 0) -> TaskResult:

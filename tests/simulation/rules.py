@@ -90,21 +90,20 @@ class Rules:
     def task_begins(self, worker: Process) -> None:
         self._began[worker] = scheduler().now
 
+    def are_stored_now(self, lookup: str, answers: Sequence[StoredAnswer] | pa.Table) -> None:
+        """These records are about to be stored; a process that is killed meanwhile tells nothing of it."""
+        for key, outcome in _outcomes(answers):
+            if outcome == "expired":  # refreshed, or in doubt after an answer that came twice
+                self.unwanted(lookup, *json.loads(key))
+
     def stored(self, lookup: str, answers: Sequence[StoredAnswer] | pa.Table) -> None:
         """The product was told that these records are stored."""
-        pairs = (
-            zip(answers["key"].to_pylist(), answers["outcome"].to_pylist(), strict=True)
-            if isinstance(answers, pa.Table)
-            else ((answer.key, answer.outcome) for answer in answers)
-        )
         run = run_of(scheduler().me().process)
-        for key, outcome in pairs:
+        for key, outcome in _outcomes(answers):
             if outcome in ANSWERED:
                 self._stored_by.add((run, lookup, key))
                 if self._vendor.charges(lookup, tuple(json.loads(key))):  # else refreshed or forgotten on its way
                     self._stored_at[lookup, key] = scheduler().now
-            elif outcome == "expired":  # refreshed, or in doubt after an answer that came twice
-                self.unwanted(lookup, *json.loads(key))
             elif outcome == "asked":
                 self._marked.add((lookup, key))
 
@@ -334,6 +333,14 @@ class Rules:
         if not parts or _is_whole(data) or not path.endswith(".parquet"):
             return False
         return any(one.startswith(f"{folder}/runs/{run}/") for one in self._storage.files)
+
+
+def _outcomes(answers: Sequence[StoredAnswer] | pa.Table) -> Iterator[tuple[str, str]]:
+    """Keys with their outcomes."""
+    if isinstance(answers, pa.Table):
+        yield from zip(answers["key"].to_pylist(), answers["outcome"].to_pylist(), strict=True)
+    else:
+        yield from ((answer.key, answer.outcome) for answer in answers)
 
 
 def _called(batch: pa.RecordBatch, place: int, lookup: str) -> Iterator[str]:
