@@ -1,4 +1,4 @@
-"""The function of benchmarks/everyday.py. Its module imports nothing else, because every task loads the module."""
+"""The function of benchmarks/everyday.py, in a module that imports nothing, as tasks load it."""
 
 from typing import Any
 

@@ -1,10 +1,11 @@
-"""What Dagster costs: a backfill of the demo's days through daemon and queue, beside days by the bare command.
+"""What Dagster costs: a backfill of the demo's days, compared with days by the bare command.
 
-    python benchmarks/backfill.py              30 days through Dagster, 6 of them bare: 20 to 40 minutes
+    python benchmarks/backfill.py              30 days through Dagster, 6 bare: 20 to 40 minutes
     python benchmarks/backfill.py --days 3 --bare 3
 
-The weather answers at once and every way has a ledger of its own, so that the days cost what the machinery costs. Both
-ways run the same Spark program, checks, publishing and summaries, one day after the other.
+The backfill goes through daemon and queue. The weather answers at once and each way has a separate
+ledger, so that the days cost what the machinery costs. Both ways run the same Spark program,
+checks, publishing and summaries, day after day.
 """
 
 import argparse
@@ -70,7 +71,10 @@ def forget_what_was_made() -> None:
 
 
 def through_dagster(days: list[str]) -> tuple[float, list[tuple[float, float, float]]]:
-    """Seconds of the whole backfill, and of each run: launched to ended, the Spark step, the gap before it."""
+    """Return the seconds of the whole backfill, and of each run.
+
+    A run has the seconds from launch to end, of the Spark step, and of the gap before it.
+    """
     os.environ["DAGSTER_HOME"] = str(dagster_home())
     daemon = subprocess.Popen(
         command_under_guard([str(BIN / "dagster-daemon"), "run", "-w", WORKSPACE], grace=30),

@@ -1,18 +1,18 @@
-"""The Spark bridge beside what one would write by hand: the same work, the same service, one run.
+"""The Spark bridge compared with code by hand: the same work, the same service, the same run.
 
-    python benchmarks/bridge.py                    all works below, the median of 5 runs (about 25 minutes)
-    python benchmarks/bridge.py --work W1          one of them; --runs 1 --share 0.1 for a first look
-    python benchmarks/bridge.py --limits           tidegate alone, with and without a limit over runs and a rate
+    python benchmarks/bridge.py             all works below, the median of 5 runs (about 25 minutes)
+    python benchmarks/bridge.py --work W1   a single work; --runs 1 --share 0.1 for a first look
+    python benchmarks/bridge.py --limits    tidegate, with and without a limit over runs and a rate
 
     W1           20,000 distinct keys over HTTP, latencies lognormal with mean 50 ms and p99 200 ms
     W3           the same 20,000 rows with 2,000 distinct keys
     slow-parent  10,000 rows of 4 KB that arrive 500 at a time, 0.4 s apart; calls take 50 ms
-    tail         10,000 distinct keys, of which 2 % take 1 s and the others 50 ms; "hedged" with hedge_after="p95"
+    tail         10,000 distinct keys; 2 % take 1 s, others 50 ms; "hedged" with hedge_after="p95"
 
-100 calls in flight in all, two tasks. limit = the sum of the calls' latencies / calls in flight: no program can be
-faster. act is the time from the first call to the last as the service logged it, work that from submitting the job to
-the end of its output without the start of the JVM; both as a ratio to the limit. "ledger" is the whole of a run's work
-with answers kept; the other lines keep none.
+100 calls in flight in all, two tasks. limit = the sum of the calls' latencies / calls in flight: no
+program can be faster. act is the time from the first call to the last as the service logged it,
+work the time from submitting the job to the end of its output without the start of the JVM; both as
+a ratio to the limit. "ledger" is the whole work of a run that keeps answers; other lines keep none.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def keys_of(folder: Path, rows: int) -> list[tuple[str, str]]:
 
 
 def write_input(folder: Path, keys: list[tuple[str, str]], payload: int = 0) -> None:
-    """One file per task, as a day of raw input; rows are dealt out in turn."""
+    """Write a file per task, as a day of raw input; rows are dealt out in turn."""
     folder.mkdir(parents=True)
     for task in range(TASKS):
         own = keys[task::TASKS]
@@ -115,7 +115,7 @@ class Bench:
         self.spark = session("bench")
         self.number = 0
 
-    # -- works ---------------------------------------------------------------------------------------------------------
+    # -- works -------------------------------------------------------------------------------------
     def workload(self, name: str) -> Workload:
         folder = self.root / f"in-{name}"
         rows = int(self.share * (20_000 if name in ("W1", "W3") else 10_000))
@@ -205,9 +205,12 @@ class Bench:
 
         return run
 
-    # -- measuring -----------------------------------------------------------------------------------------------------
+    # -- measuring ---------------------------------------------------------------------------------
     def measure(self, work: Workload, contender: Work) -> tuple[float, float, int]:
-        """act and work of one contender as ratios to the limit, and its calls; with a service of its own."""
+        """Return act and work of a contender as ratios to the limit, and its calls.
+
+        It gets a separate service.
+        """
         self.number += 1
         with work.service(self.number) as (url, calls_of):
             started = time.monotonic()

@@ -1,9 +1,10 @@
-"""A table without days of which little changed: the calls and the CPU of its run beside those of the first run.
+"""A table without days of which little changed: its calls and CPU compared with the first run.
 
     python benchmarks/changed_rows.py --rows 1000000
 
-Each row has its own key, which an HTTP service on loopback answers at once. Some rows are published before the others,
-so that their answers are past the `ttl` in the end; then some others change their key. The runs are `tidegate run`:
+Each row has a distinct key, which an HTTP service on loopback answers at once. Some rows are
+published before the others, so that their answers are past the `ttl` in the end; then some others
+change their key. The runs are `tidegate run`:
 
 first      all rows but those that are published already
 changed    0.1 % changed, 0.5 % past their ttl
@@ -84,7 +85,7 @@ def asked(url: str) -> int:
 
 
 def customers(rows: int, changed: int = 0) -> pa.Table:
-    """The first rows of the table. changed: rows before the last ones that have another key."""
+    """Return the first rows of the table; `changed` rows before the last have another key."""
     ids = np.arange(rows)
     keys = np.where((ids >= rows - changed), ids + 10**9, ids)
     return pa.table(

@@ -1,4 +1,4 @@
-"""What one would write by hand in place of Tidegate: each asks the same service for the same keys."""
+"""Code by hand in place of Tidegate: each asks the same service for the same keys."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ RETURNED = "origin STRING, hour TIMESTAMP, temp_c DOUBLE"
 
 
 def bare_asyncio(keys: list[tuple[str, str]], url: str, in_flight: int) -> None:
-    """The fewest moving parts: as many workers as calls in flight, one list of keys, no Spark."""
+    """The fewest moving parts: as many workers as calls in flight, a list of keys, no Spark."""
 
     async def main() -> None:
         waiting = iter(keys)
@@ -32,7 +32,7 @@ def bare_asyncio(keys: list[tuple[str, str]], url: str, in_flight: int) -> None:
 
 
 def gather_per_batch(url: str, share: int) -> Batches:
-    """What is usually written: asyncio.gather over each Arrow batch, a semaphore, one session per task."""
+    """The usual code: asyncio.gather over each Arrow batch, a semaphore, a session per task."""
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         loop = asyncio.new_event_loop()
@@ -83,7 +83,7 @@ def threads_per_batch(url: str, share: int) -> Callable[[Iterator[Any]], Iterato
 
 
 def row_udf(url: str) -> Any:
-    """A plain Python UDF that asks with requests, one row after another."""
+    """A plain Python UDF that asks with requests, row after row."""
     from pyspark.sql.functions import udf
 
     def ask(origin: str, hour: datetime) -> float:

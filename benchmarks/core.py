@@ -1,10 +1,11 @@
-"""What asyncio_core costs, beside bare asyncio and two packages, all in one run.
+"""What asyncio_core costs, compared with bare asyncio and two packages in the same run.
 
-    python benchmarks/core.py [--records 500000] [--repeat 3] [--only cost,order,flat,memory] [--json FILE]
+    python benchmarks/core.py [--records 500000] [--repeat 3] [--json FILE]
+                             [--only cost,order,flat,memory]
 
-cost    CPU time per record (process_time, the best of the repeats, contenders taking turns), 100 in flight
-order   how long ordered takes against unordered: lognormal latencies, mean 50 ms, p99 200 ms, concurrency 50, capacity
-        800; 20 seeds in virtual time, then once in real time
+cost    CPU time per record (process_time, best of the repeats, contenders in turns), 100 in flight
+order   how long ordered takes against unordered: lognormal latencies, mean 50 ms, p99 200 ms,
+        concurrency 50, capacity 800; 20 seeds in virtual time, then once in real time
 flat    CPU time per record as capacity, segments and keys grow
 memory  peak memory of a process that puts 100,000 and 10,000,000 records through
 """
@@ -33,7 +34,7 @@ CAPACITIES = (100, 1600)
 
 
 def prepare(count: int) -> list[StreamRecord]:
-    """The records, made before any clock starts and hidden from the collector, alike for all contenders."""
+    """Make the records before any clock starts, hidden from the collector, for all contenders."""
     records = [StreamRecord(number, number) for number in range(count)]
     gc.collect()
     gc.freeze()
@@ -41,7 +42,7 @@ def prepare(count: int) -> list[StreamRecord]:
 
 
 def price_units(contender, function, records) -> float:
-    """Microseconds of CPU per record, in a loop of its own."""
+    """Return microseconds of CPU per record, in a separate loop."""
     take = Count()
     spent = asyncio.run(contender(function(), records, take))
     assert take.count >= len(records), f"{contender} gave {take.count} results for {len(records)} records"

@@ -1,4 +1,4 @@
-"""The same work done by the core and by what one would write or install instead. Each returns CPU seconds."""
+"""The same work by the core, by code by hand, and by packages. Each returns CPU seconds."""
 
 import asyncio
 import time
@@ -36,7 +36,7 @@ class Sleeps:
 
 
 class Count:
-    """Where the results go: counted, and the last one kept."""
+    """Counts the results and keeps the last."""
 
     def __init__(self):
         self.count = 0
@@ -82,7 +82,7 @@ async def operator(function, records, take, *, mode, capacity, concurrency=IN_FL
 
 
 async def bare_workers(function, records, take):
-    """100 long-lived tasks that share an iterator: no order, limit, retry, error handling or back-pressure."""
+    """Run 100 tasks that share an iterator: no order, limit, retry, errors or back-pressure."""
     waiting = iter(records)
     invoke = function.async_invoke
 
@@ -97,7 +97,10 @@ async def bare_workers(function, records, take):
 
 
 async def task_per_record_in_batches(function, records, take):
-    """A Task per record and nothing else: 100 are made, all are awaited, and so on. The cheapest Task per record."""
+    """Run a Task per record and nothing else: make 100, await all, and so on.
+
+    This is the cheapest Task per record.
+    """
     create_task = asyncio.get_running_loop().create_task
     invoke = function.async_invoke
     started = time.process_time()

@@ -1,19 +1,20 @@
-"""The everyday night: keys repeat and most answers are stored, beside Spark's broadcast join of the same answers.
+"""The everyday night, with repeated and mostly stored keys, against Spark's broadcast join.
 
-    python benchmarks/everyday.py                      1,000,000 rows over 50,000 keys, medians of 5 in turns
+    python benchmarks/everyday.py                 1,000,000 rows over 50,000 keys, medians of 5 in turns
     python benchmarks/everyday.py --rows 300000 --runs 3
     python benchmarks/everyday.py --modes ordered unordered key_ordered
-    python benchmarks/everyday.py --only stored        or: first-night, few-unknown
+    python benchmarks/everyday.py --only stored   or: first-night, few-unknown
 
-    join                Spark's broadcast join of the rows with the answers in a Parquet file, written to Parquet
-    join, same columns  the same, and beside the answer the columns that we write, as constants where it can be
+    join                Spark's broadcast join of the rows with the answers, from and to Parquet
+    join, same columns  the same, and the other columns that we write, constants if possible
     stored              ours, every answer in the ledger
-    first-night         ours, an empty ledger and a function that returns at once; its calls are counted
-    few-unknown         ours over HTTP at 50 ms, 100 calls in flight: the key of every hundredth row is new
-    calls alone         the calls of few-unknown by bare aiohttp, in as many processes, without a row
+    first-night         ours, an empty ledger and a function that returns at once
+    few-unknown         ours over HTTP at 50 ms, 100 in flight: every hundredth row has a new key
+    calls alone         the calls of few-unknown by bare aiohttp, in as many processes
 
-The wall is from planning to the end of the files, with looking for hits. 2 tasks; the audit columns are written. CPU is
-that of the driver, Spark's JVM and its workers together; on a machine with other work trust it and not the wall.
+The wall is from planning to the end of the files, with looking for hits. 2 tasks; the audit columns
+are written. CPU is the sum of the driver, Spark's JVM and its workers; on a machine with other work
+trust it and not the wall.
 """
 
 from __future__ import annotations
@@ -79,7 +80,10 @@ def key_texts(keys: int) -> pa.Array:
 
 
 def write_rows(folder: Path, rows: int, keys: int, *, new_keys: bool) -> None:
-    """Nine columns, about 200 bytes a row, a file for each task. new_keys: every hundredth row has one of its own."""
+    """Write nine columns, about 200 bytes a row, a file for each task.
+
+    With new_keys every hundredth row has a new key.
+    """
     folder.mkdir()
     drawn = np.random.default_rng(SEED).integers(0, keys, rows)
     repeated = pa.array([f"{number % 1000:050d}" for number in range(1000)])

@@ -1,9 +1,9 @@
-"""How long until Dagster's page is there: loading the definitions, and `make ui` from its start to the first page.
+"""The time until Dagster's page loads: of the definitions, and of `make ui` up to the first page.
 
     python benchmarks/first_page.py            three times each
 
-Every start is a new process; Dagster's folder is new each time, as on the first day. CPU is that of all its processes:
-on a machine with other work trust it and not the wall.
+Every start is a new process; Dagster's folder is new each time, as on the first day. CPU is the
+sum of its processes: on a machine with other work trust it and not the wall.
 """
 
 import argparse
@@ -60,13 +60,16 @@ def tell(what: str, times: list[tuple]) -> None:
 
 
 def load() -> tuple[str, ...]:
-    """Wall and CPU of loading Dagster, then of our definitions, in a process of its own; what heavy came along."""
+    """Return wall and CPU of loading Dagster, then of our definitions, and heavy modules.
+
+    They load in a separate process.
+    """
     done = subprocess.run([sys.executable, "-c", LOADING], cwd=ROOT, check=True, capture_output=True, text=True)
     return tuple(done.stdout.split())
 
 
 def start() -> tuple[float, float, float]:
-    """From the start of `make ui`'s program to the HTML of its page, and to its jobs over GraphQL; CPU until then."""
+    """Return seconds from the start of `make ui` to its page and its jobs, and CPU until then."""
     ports = {f"TIDEGATE_{name}_PORT": free_port() for name in ("UI", "REPORTS")}
     address = f"http://127.0.0.1:{ports['TIDEGATE_UI_PORT']}"
     with tempfile.TemporaryDirectory(prefix="tidegate-first-page-") as folder:

@@ -1,13 +1,15 @@
-"""Flink 2.3 itself on the work of benchmarks/bridge.py: its Java Async I/O in a mini cluster, from the jars on PyPI.
+"""Flink 2.3 on the work of benchmarks/bridge.py: its Java Async I/O in a mini cluster, from PyPI.
 
-    make bench-flink                                  fetches the jars into .flink (330 MB) and needs a JDK (javac)
+    make bench-flink   fetches the jars into .flink (330 MB) and needs a JDK (javac)
     python benchmarks/flink_beside.py --rows 2000 --at-once 50000 --runs 1
     python benchmarks/flink_beside.py --work W2 --runs 3
 
-W1: distinct keys over HTTP, 100 in flight, two tasks, so a capacity of 50 each; act and work as in bridge.py.
-W2: the work of throughput.py, which measures our side: the same two Parquet files, a function that completes at once,
-Parquet files with the same columns, the audit ones as constants like those of its identity. In rows/s from submitting
-the job to its end, without the JVM's start and three whole runs before it. What was written is read and checked.
+W1: distinct keys over HTTP, 100 in flight, two tasks, so a capacity of 50 each; act and work as in
+bridge.py.
+W2: the work of throughput.py, which measures our side: the same two Parquet files, a function that
+completes at once, Parquet files with the same columns, the audit columns as constants as in its
+identity. In rows/s from submitting the job to its end, without the JVM's start and three whole runs
+before it. What was written is read and checked.
 """
 
 import argparse
@@ -95,7 +97,7 @@ def at_once(path: str, root: Path, rows: int, runs: int) -> None:
 
 
 def check(written: Path, rows: int, mode: str) -> None:
-    """Fails unless all columns are there and every row once, in "ordered" those of an input file in its order."""
+    """Fail unless all columns exist and every row once, in "ordered" in its file's order."""
     names = [
         *table(0).column_names, "x", schema.published_status("f"), schema.published_answered_at("f"),
         *schema.ROW_COLUMNS, *schema.audit_columns("f"), schema.key("f"),

@@ -1,12 +1,12 @@
 """Looking for hits: what a run spends before it asks, to find out which of a day's keys are stored.
 
-python benchmarks/hits.py                                     1,000 keys of 1,000 rows among 2,000,000 stored
-python benchmarks/hits.py --rows 1000000 --keys 50000         and other sizes
+python benchmarks/hits.py                               1,000 keys of 1,000 rows among 2,000,000 stored
+python benchmarks/hits.py --rows 1000000 --keys 50000   and other sizes
 python benchmarks/hits.py --stored 50000000 --rows 10000000 --keys 5000000
 
-Half of the keys are stored, at random. Each line is a way to the same keys: Arrow in the driver, for keys that are
-plain columns; one job of Spark that collects them, for other expressions; a shuffle of Spark, for many rows. All read
-the same ledger after that, compacted and not.
+Half of the keys are stored, at random. Each line is a way to the same keys: Arrow in the driver,
+for keys that are plain columns; a Spark job that collects them, for other expressions; a shuffle of
+Spark, for many rows. All read the same ledger after that, compacted and not.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""What the ledger costs: keeping an answer, finding one, and finding a day's keys among many stored.
+"""What the ledger costs: keeping and finding an answer, and finding a day's keys among many.
 
-python benchmarks/ledger.py                         500,000 answers kept and found; a day among 2,000,000
-python benchmarks/ledger.py --stored 50000000       a day among 50 million (about 4 GB in a temporary folder)
+python benchmarks/ledger.py                     500,000 answers kept and found; a day among 2,000,000
+python benchmarks/ledger.py --stored 50000000   a day among 50 million (about 4 GB in a temporary folder)
 """
 
 import argparse
@@ -40,7 +40,7 @@ def peak_mb():
     return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024
 
 
-# -- keeping -----------------------------------------------------------------------------------------------------------
+# -- keeping ---------------------------------------------------------------------------------------
 def keep(rows, root):
     """As a task does it: raw answer to bytes, put; wait before each output batch."""
     folder = LedgerFolder(root, "scores", "f")
@@ -81,7 +81,7 @@ def putting():
         writer.close()
 
 
-# -- finding -----------------------------------------------------------------------------------------------------------
+# -- finding ---------------------------------------------------------------------------------------
 def finding():
     with tempfile.TemporaryDirectory() as root:
         _, _, _, folder = keep(ROWS, root)
@@ -99,9 +99,9 @@ def finding():
         print(f"find      {(time.process_time() - began) / ROWS * 1e6:.2f} µs each, {BATCH:,} at once")
 
 
-# -- a day among many --------------------------------------------------------------------------------------------------
+# -- a day among many ------------------------------------------------------------------------------
 def store(folder, stored, kind, per_part=250_000):
-    """Answers in parts, as runs leave them; keys at random, or those of one day after another."""
+    """Store answers in parts, as runs leave them; keys at random, or by days."""
     rng = np.random.default_rng(7)
     for start in range(0, stored, per_part):
         numbers = np.arange(start, min(start + per_part, stored))

@@ -1,10 +1,11 @@
-"""What the ledger adds to a run whose function returns at once: the rows of W2 with and without it, in turns.
+"""What the ledger adds to a run whose function returns at once: W2 with and without it, in turns.
 
-python benchmarks/ledger_in_run.py                      500,000 rows, three turns, with a cache and without
-python benchmarks/ledger_in_run.py --turns 20           a single turn says little: the medians of twenty
+python benchmarks/ledger_in_run.py              500,000 rows, three turns, with a cache and without
+python benchmarks/ledger_in_run.py --turns 20   a single turn says little: the medians of twenty
 python benchmarks/ledger_in_run.py --rows 100000 --turns 1
 
-CPU is that of the driver, Spark's JVM and its workers together; on a machine with other work trust it and not the wall.
+CPU is the sum of the driver, Spark's JVM and its workers; on a machine with other work trust it and
+not the wall.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from tidegate import Ledger
 
 
 def run(spark, folder, *, cache, ledger):
-    """One run over all rows: CPU s, wall s."""
+    """Run over all rows; return CPU s, wall s."""
     declared = enrichment(ledger=Ledger(str(folder / "ledger")) if ledger else None, shared=cache)
     for left in ("written", "ledger"):
         shutil.rmtree(folder / left, ignore_errors=True)

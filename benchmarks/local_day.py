@@ -1,4 +1,4 @@
-"""A small day on the local engine: 932 flights by `tidegate run --engine local`, and six rows by `tidegate try`.
+"""A small day on the local engine: 932 flights by `tidegate run`, and six rows by `tidegate try`.
 
 python benchmarks/local_day.py --runs 5
 

@@ -1,8 +1,8 @@
-"""How long until a day of many wide files on a store is known: listed, copied beside the output, and its footers read.
+"""The time to list, copy and read the footers of a day of many wide files on a store.
 
-    python benchmarks/many_files.py                        1,000 files of 200 columns, 20 ms a request
+    python benchmarks/many_files.py   1,000 files of 200 columns, 20 ms a request
 
-The store is a server on loopback that answers listings and reads after that time, in a process of its own.
+The store is a server on loopback, in a separate process, that answers after that time.
 """
 
 import argparse
@@ -29,7 +29,7 @@ PREFIX = f"raw/date={DAY}/"
 
 
 def serve(port: int, body: bytes, files: int, latency: float) -> None:
-    """One file under many names."""
+    """Serve a file under many names."""
     moment = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(CHANGED))
     entry = (
         f"<Contents><Key>{PREFIX}{{:05}}.parquet</Key><LastModified>{moment}</LastModified><ETag>&quot;e&quot;</ETag>"

@@ -1,13 +1,12 @@
-"""The memory of a Python worker, for 100,000 rows, for 10,000,000, and for five jobs one after another: it must be the
-same.
+"""A Python worker's memory, which must be the same for 100,000 and 10,000,000 rows and five jobs.
 
     python benchmarks/memory.py                      all of them, two services (about 9 minutes)
     python benchmarks/memory.py --small 20000 --large 200000
 
-A function that returns at once, and one that is slower than Spark (1 ms a call, 100 in flight: 100,000 rows a second at
-most, and Spark reads faster). The peak is the high-water mark of the resident memory (VmHWM) of the largest Python
-worker, of a Spark of its own for each line, and the rows are written as a day's are: a gigabyte of files for the
-10,000,000, gone at the end. Spark makes the rows as they are wanted.
+A function returns at once, another is slower than Spark (1 ms a call, 100 in flight: 100,000 rows a
+second at most, and Spark reads faster). The peak is the high-water mark of the resident memory
+(VmHWM) of the largest Python worker of a separate Spark for each line. The rows are written like a
+day's: a gigabyte of files for the 10,000,000, gone at the end. Spark makes the rows on demand.
 """
 
 import argparse
@@ -44,7 +43,7 @@ FUNCTIONS = {"at once": AtOnce, "slower than Spark": Slow}
 
 
 def one_line(name: str, rows: int, jobs: int) -> None:
-    """Runs in a process of its own: rows through the bridge, and what its largest worker needed in any of the jobs."""
+    """Send rows through the bridge in this process; return the need of its largest worker."""
     spark = session("bench")
     lookup = AsyncFunctionLookup(
         name="f", function=FUNCTIONS[name], keys={"id": "id"}, returns="x DOUBLE", timeout=60.0, max_concurrency=100

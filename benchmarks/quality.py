@@ -1,10 +1,11 @@
-"""What judging a day costs: the suite on N rows against one lag-window query plus one aggregation, in one session.
+"""What judging a day costs: the suite against a lag-window query plus an aggregation in a session.
 
     .venv/bin/python benchmarks/quality.py [--rows 1000000] [--rounds 5] [--heap 1g]
 
-Both read the same columns of the same files. The suite is measured with and without stored answers to compare. Wall
-time, CPU time of the JVM and of Python, best of the rounds after the first; the number of Spark jobs; the largest heap
-in use and the largest memory of Python. Imports and making the day are left out.
+Both read the same columns of the same files. The suite is measured with and without
+stored answers to compare. Wall time, CPU time of the JVM and of Python, best of the rounds after
+the first; the number of Spark jobs; the largest heap in use and the largest memory of Python.
+Imports and making the day are left out.
 """
 
 import argparse

@@ -1,10 +1,11 @@
-"""Records what Flink 2.3's WindowOperator does with scripts of rows, for tests/jobs/run/test_flink_window_traces.py.
+"""Records what Flink 2.3's WindowOperator does, for tests/jobs/run/test_flink_window_traces.py.
 
-    make bench-flink ARGS="--work W1 --rows 100 --runs 1"    fetches Flink's jars into .flink; needs a JDK (javac)
-    python benchmarks/record_windows.py                      writes tests/jobs/run/flink/window_traces.jsonl
+    make bench-flink ARGS="--work W1 --rows 100 --runs 1"   fetches Flink's jars into .flink; needs a JDK (javac)
+    python benchmarks/record_windows.py                     writes tests/jobs/run/flink/window_traces.jsonl
 
-Each script is a job of its own in a mini cluster: a watermark follows each row, windows with Flink's assigners, its
-event-time trigger, allowed lateness, and the side output for late data (benchmarks/flink/WindowTraces.java).
+Each script of rows is a job in a mini cluster: a watermark follows each row, windows with Flink's
+assigners, its event-time trigger, allowed lateness, and the side output for late data
+(benchmarks/flink/WindowTraces.java).
 """
 
 import json
@@ -26,7 +27,7 @@ WORKED = [
 
 
 def scripts() -> Iterator[dict[str, Any]]:
-    """Cases that have a name, then drawn ones."""
+    """Return named cases, then drawn cases."""
     for lateness in (0, 1000, 3000, 4999, 5000):
         yield script(f"worked example, lateness {lateness}", "tumbling", (5000, 5000, lateness, 0), WORKED)
     unkeyed = [("all", time) for _, time in WORKED]

@@ -1,11 +1,12 @@
-"""A large day whole, with its checks: how long each part takes, and the peak memory of each process.
+"""A large day with its checks: the time of each part, and the peak memory of each process.
 
-python benchmarks/scale.py                      10,000,000 rows over 500,000 keys, 5,000,000 stored answers
-python benchmarks/scale.py --rows 1000000       and other sizes: keys are a twentieth of the rows, answers half of them
-python benchmarks/scale.py --rows 100000000     about 30 GB in a temporary folder
+python benchmarks/scale.py                    10,000,000 rows over 500,000 keys, 5,000,000 stored answers
+python benchmarks/scale.py --rows 1000000     20 rows for each key, two for each answer
+python benchmarks/scale.py --rows 100000000   about 30 GB in a temporary folder
 
-All keys of the day but one of 100 are stored; the others are asked of a function that returns at once. The driver's
-Java has 4 GB. Memory: the high-water mark of the resident memory of a process (VmHWM), the mapped index in it.
+99 of 100 keys of the day are stored; the others are asked of a function that returns at once. The
+driver's Java has 4 GB. Memory: the high-water mark of the resident memory of a process (VmHWM),
+with the mapped index.
 """
 
 import argparse

@@ -1,14 +1,14 @@
-"""Where the seconds of a small day go: 932 flights by `tidegate run`, stage by stage, with the CPU of each process.
+"""Where the seconds of a small day go: 932 flights by `tidegate run`, by stage and process.
 
-python benchmarks/small_day.py                  the first night: all keys are asked
-python benchmarks/small_day.py --again          and the same day once more: all answers are known
-python benchmarks/small_day.py --plain          without the demo's options for Java
-python benchmarks/small_day.py --days 30        a month of such days in one command: each beside what the service takes
-python benchmarks/small_day.py --days 30 --faults        and one call in a hundred of the weather fails, as in the demo
-python benchmarks/small_day.py --dagster        the same by a run of Dagster, as the nightly schedule starts it
+python benchmarks/small_day.py                      the first night: all keys are asked
+python benchmarks/small_day.py --again              and the same day once more: all answers are known
+python benchmarks/small_day.py --plain              without the demo's options for Java
+python benchmarks/small_day.py --days 30            a month in a single command, and what the service takes
+python benchmarks/small_day.py --days 30 --faults   1 % of the weather calls fail, as in the demo
+python benchmarks/small_day.py --dagster            the same by a run of Dagster, as the nightly schedule starts it
 
-The services are the demo's, and a stage that is indented is part of the one above. "before" is what the process did up
-to its first stage: interpreter, imports, Java.
+The services are the demo's, and an indented stage is part of the stage above. "before" is what the
+process did up to its first stage: interpreter, imports, Java.
 """
 
 import argparse

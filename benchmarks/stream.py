@@ -1,17 +1,17 @@
-"""A stream: the time of a micro-batch beside one that only goes through Python, and the way of a file to its readers.
+"""A stream: the time of a micro-batch, compared with plain batches, and of a file to its readers.
 
     python benchmarks/stream.py                         batches of 400 rows, 5 turns of 10
     python benchmarks/stream.py --follow 600            a file of 400 rows every 2 s for ten minutes
 
 write      foreachBatch that writes its rows to Parquet
 identity   the same through mapInArrow, which is what any call from Python needs
-gather     identity that asks for each key by aiohttp and asyncio.gather: nothing stored, checked or published
+gather     identity that asks by aiohttp and asyncio.gather: nothing stored, checked or published
 new        ours: each key is asked, over HTTP at once, stored, checked, published
 known      ours: the ledger has each answer
 
-The time is Spark's own of a trigger; beside it the CPU time of this process, Spark's JVM and its workers, which other
-work on the machine changes little. With --follow: from the rename of a file to the Delta commit with its rows, and
-the memory of the driver, Spark's JVM and its workers on the way.
+The time is Spark's of a trigger, with the CPU time of this process, Spark's JVM and its workers,
+which other work on the machine changes little. With --follow: from the rename of a file to the
+Delta commit with its rows, and the memory of the driver, Spark's JVM and its workers on the way.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class Gather:
-    """What a hand-written job does with its rows: a session for the rows of a task, 50 calls in flight."""
+    """A hand-written job: a session for the rows of a task, 50 calls in flight."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -107,7 +107,7 @@ class Bench:
         self.spark = session("stream bench")
 
     def times(self, name: str, batches: int, turn: int) -> list[float]:
-        """Seconds of each micro-batch of one turn."""
+        """Return the seconds of each micro-batch of a turn."""
         folder = self.root / f"turn-{turn}-{'ours' if name in ('new', 'known') else name}"
         if name != "known":
             for number in range(batches):

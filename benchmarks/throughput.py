@@ -1,12 +1,13 @@
 """W2: what the bridge itself costs, when the function returns at once and nothing is waited for.
 
-    python benchmarks/throughput.py                     500,000 rows to Parquet, ordered, audit columns written
+    python benchmarks/throughput.py             500,000 rows to Parquet, ordered, audit columns written
     python benchmarks/throughput.py --rows 100000 --runs 3
-    python benchmarks/throughput.py --limits          also with a limit over runs, and with a rate
-    python benchmarks/throughput.py --profile           where a worker's event loop spends its time (no Spark)
+    python benchmarks/throughput.py --limits    also with a limit over runs, and with a rate
+    python benchmarks/throughput.py --profile   where a worker's event loop spends its time (no Spark)
 
-Beside an identity mapInArrow that writes the same columns, the audit ones as constants: all that Spark, Arrow and
-Parquet cost without us. The ledger is off but for the last line, which has a new folder for it each time.
+It is compared with an identity mapInArrow that writes the same columns, the audit columns as
+constants: all that Spark, Arrow and Parquet cost without us. The ledger is off except for the last
+line, which has a new folder for it each time.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def write_input(folder: Path, rows: int) -> None:
 
 
 def constants(schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The identity: each batch as it came, and beside it the columns that the bridge adds, all the same value."""
+    """The identity: each batch with the columns that the bridge adds, all the same value."""
 
     def value(kind: pa.DataType) -> Any:
         if pa.types.is_list(kind):
@@ -149,7 +150,7 @@ class Bench:
 
 
 def profile(rows: int, *, shared: bool) -> None:
-    """One partition in this process, its input in memory: the loop's thread under cProfile."""
+    """Run a partition in this process, from memory, with the loop's thread under cProfile."""
     from jobs.task.rows.arrow_batches import BatchLayout
 
     declared = enrichment(shared=shared)

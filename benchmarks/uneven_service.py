@@ -1,8 +1,9 @@
-"""A service for benchmarks whose latencies are not those of the demo: GET /v1/{origin}/{hour}, and /_log of all calls.
+"""A service for benchmarks with uneven latencies: GET /v1/{origin}/{hour}, and /_log of all calls.
 
     python benchmarks/uneven_service.py MEAN_S SLOW_SHARE SLOW_S
 
-Every request takes MEAN_S, and the first one of that share of the keys SLOW_S. Ends when its standard input closes.
+Every request takes MEAN_S, and the first request of that share of the keys SLOW_S. Ends when its
+standard input closes.
 """
 
 import asyncio
@@ -47,7 +48,7 @@ def application(mean: float, slow_share: float, slow: float) -> web.Application:
 
 
 async def until_closed(port: int) -> None:
-    """Tell the process that started this one the port, and wait until it closes our standard input."""
+    """Tell the parent process the port, and wait until it closes our standard input."""
     ended = asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), ended.set)
     print(port, flush=True)
@@ -64,7 +65,7 @@ async def main(mean: float, slow_share: float, slow: float) -> None:
 
 @contextlib.contextmanager
 def running(*arguments: object, program: str = __file__) -> Iterator[str]:
-    """Its address, while it runs as a process of its own. program: of a service that ends until_closed."""
+    """Yield its address while it runs as a separate process, which ends by `until_closed`."""
     command = [sys.executable, program, *map(str, arguments)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -22,7 +22,7 @@ KINDS = {
 
 
 def cpu_s(pid: int | None = None) -> float:
-    """CPU seconds, also of processes that ended before their parent did. Without pid, of this process."""
+    """CPU seconds, also of processes that ended before their parent; by default of this process."""
     total = 0.0
     for process in _family(psutil.Process(pid)):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -37,7 +37,7 @@ def _family(root: psutil.Process) -> list[psutil.Process]:
 
 
 class _Watch:
-    """Looks at the processes every so many seconds of the block. Without pid, at this one and all below it."""
+    """Looks at processes repeatedly; without pid, at this process and all below it."""
 
     def __init__(self, pid: int | None = None, every: float = 0.5) -> None:
         self._root, self._every = psutil.Process(pid), every

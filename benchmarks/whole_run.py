@@ -1,4 +1,4 @@
-"""What a run does between reading its input and its files being there: ledger, keys asked first, the pass itself."""
+"""The parts of a run from its input to its files: ledger, keys asked first, the pass."""
 
 from __future__ import annotations
 

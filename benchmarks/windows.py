@@ -1,10 +1,11 @@
-"""Windows of a day's rows beside Spark's own window() with the same aggregates: 1,000,000 rows, 8 files.
+"""Windows of a day's rows compared with Spark's window(): the same aggregates of 1,000,000 rows.
 
     python benchmarks/windows.py
     python benchmarks/windows.py --rows 200000 --rounds 3 --kind session
 
-Ours: reading the event times to know the watermarks, the windows to Parquet, and the dropped rows to Parquet. Spark's:
-its window() or session_window(), whose result has the late rows too. Rounds alternate; the ratio of each is printed.
+Ours: reading the event times to know the watermarks, the windows to Parquet, and the dropped rows to
+Parquet. Spark's: its window() or session_window(), whose result has the late rows too. Rounds
+alternate; the ratio of each is printed.
 """
 
 import argparse
@@ -33,7 +34,7 @@ SECONDS = 86_400
 
 
 def write_rows(folder: Path, rows: int, late: float) -> tuple[list[str], dict[str, int]]:
-    """Files as a run writes them, and the rows of each file of the input: event times rise, a share is behind."""
+    """Write files as a run does, with rising event times, a share behind; return rows per file."""
     drawn = np.random.default_rng(1)
     at = np.sort(drawn.integers(0, SECONDS * 1_000_000, rows))
     behind = drawn.random(rows) < late

@@ -1,9 +1,9 @@
-"""Spark's classes, read and verified once and kept in one file: a Spark program starts with a third less CPU.
+"""Keeps Spark's verified classes in a file: a Spark program starts with a third less CPU.
 
-    python -m tools.class_archive            make the file, `spark.jsa` beside this Python (180 MB, a minute)
+    python -m tools.class_archive            make `spark.jsa` next to this Python (180 MB, a minute)
 
 For a day of a thousand rows Java spends most of its time on loading and compiling 20,000 classes. Out of the archive it
-maps them as they are (Java's class data sharing). Java looks by itself whether the file fits its own version and
+maps them as they are (Java's class data sharing). Java looks by itself whether the file fits its version and
 Spark's jars, and goes on without it when not; nothing but time is lost.
 """
 

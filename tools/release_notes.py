@@ -12,7 +12,7 @@ def notes(version: str, changelog: str, declared: str) -> str:
     """The section of a version.
 
     Raises:
-        ValueError: The version is not the one of pyproject.toml, or the changelog says nothing of it.
+        ValueError: The version differs from pyproject.toml's, or the changelog says nothing of it.
     """
     if version != declared:
         raise ValueError(f"the tag says {version}, and pyproject.toml {declared}. Set one to the other.")

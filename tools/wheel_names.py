@@ -1,7 +1,7 @@
 """The names inside the wheel: it takes none from a project but `tidegate` and `asyncio_core`.
 
 setuptools builds the wheel by this class (pyproject.toml). The checkout, and an editable install of it, keep the names
-of the folders: there `jobs` is `jobs`; in the wheel it is `tidegate._jobs`, so that a project's own `jobs` is another
+of the folders: there `jobs` is `jobs`; in the wheel it is `tidegate._jobs`, so that a project's `jobs` is another
 module (docs/adr/0009-names-in-the-wheel.md).
 """
 
@@ -17,7 +17,7 @@ LEFT_OUT = ("demo", "enrichments")
 
 
 class BuildWithOwnNames(build_py):  # type: ignore[misc]
-    """Copies the packages as setuptools does, then moves the inner ones into OUTER."""
+    """Copies the packages as setuptools does, then moves the inner packages into OUTER."""
 
     def finalize_options(self) -> None:
         super().finalize_options()
