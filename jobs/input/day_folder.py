@@ -127,7 +127,7 @@ def _folders_of_no_day(declared: Input) -> Iterator[str]:
 
 
 def _is_left_out(name: str, declared: Input) -> bool:
-    """Return whether a partition is a name that the declaration leaves out."""
+    """Return whether a partition has a name that the declaration does not list."""
     return not isinstance(declared.every, str) and bool(re.fullmatch(r"[A-Za-z][\w.-]*", name, re.ASCII))
 
 

@@ -75,6 +75,6 @@ def find_tasks(
 
 
 def spark_url(file: str) -> str:
-    """Return the file as in Spark's `_metadata.file_path`, with a slash; a URL unchanged."""
+    """Name the file as Spark's `_metadata.file_path` does, with one slash; keep a URL as it is."""
     path = absolute(file)
     return path if is_url(path) else f"file:{QUOTED.sub(lambda found: quote(found[0], safe=''), path)}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jobs.input.day import InputDay
 
 FILE, ROW = "__key_file", "__key_row"  # place of the file in the day; place of the row in the file
-# equal in Arrow where equal in Spark; not so -0.0 and NaN, and strings with a collation
+# equal in Arrow where equal in Spark; not so -0.0, NaN, strings with a collation, what holds them
 COMPARABLE = {
     "boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp", "timestamp_ntz"
 }  # fmt: skip

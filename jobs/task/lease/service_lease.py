@@ -30,7 +30,7 @@ CLOSED_FOR = 0.6  # s; renewed with each heartbeat, four times a second, while n
 # a task asks at once for 1/FIRST of a limit in a window, as growing to a high limit takes time
 FIRST = 1000
 WAKE_EVERY = 0.02  # s, at least, between looks at whether a window has room again
-# s after an answer without enough, where more is free: the driver asks the store meanwhile
+# s after an answer without enough, if more is free: the driver asks the store. The last stays
 ASK_AGAIN = (0.01, 0.03, 0.1)
 GIVEN_BACK_WITHIN = 2.5  # s for others to give back money that they reserved and do not use
 UNLIMITED = 1 << 30  # calls in flight
@@ -119,7 +119,9 @@ class ServiceLease:
     # -- calls -------------------------------------------------------------------------------------
 
     def call(self) -> LeasedCall:
-        """Return the context of a call, which waits for its start and bounds its time."""
+        """Return a call's context: wait until it may start, and end it before the lease could
+        end.
+        """
         return LeasedCall(self)
 
     async def turn(self) -> None:
@@ -194,7 +196,7 @@ class ServiceLease:
             self._wake_later()  # its use may end sooner than was known
 
     def overtaken(self, task: asyncio.Task[Any]) -> None:
-        """Ignore the end of this task's call, because another call for its key was quicker."""
+        """Do not count how this task's call ends, as another call for its key was quicker."""
         for call in self._calls:
             call.tells = call.tells and call.task is not task
 
@@ -331,7 +333,7 @@ class ServiceLease:
         return message
 
     def take(self, answer: Answer, *, asked_at: float) -> None:
-        """Use the driver's answer, for which the task asked at this time of its clock."""
+        """Use the driver's answer; `asked_at` is this task's clock before it asked."""
         self._holder.take(answer, asked_at=asked_at)
         if answer.gate == PROBE and asked_at <= self._probe_ended:
             self._holder.gate = CLOSED

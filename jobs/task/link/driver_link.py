@@ -154,7 +154,7 @@ class DriverLink:
 
         Raises:
             TaskFailed: The task's job has ended.
-            TidegateError: As another task, or an earlier attempt of this task, failed.
+            TidegateError: Another task, or an earlier attempt of this task, failed with it.
         """
         hello = {"frame": address.frame, "partition": partition, "stage": stage, "attempt": attempt}
         why = "it closes the connection"
