@@ -17,7 +17,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 unexport PYTHONDONTWRITEBYTECODE # each of the many Pythons would compile every module anew
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: java lock wheel help setup demo ui airflow quick short test proof hosts simulate test-ui bench bench-flink check format reference clean
+.PHONY: java lock promises wheel help setup demo ui airflow quick short test proof hosts simulate test-ui bench bench-flink check format reference clean
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -78,6 +78,9 @@ format: $(READY) ## let ruff lay out the code
 
 reference: $(READY) ## write docs/reference.md anew, from the declarations
 	@$(BIN)/python -m tools.reference
+
+promises: $(READY) ## write docs/promises.md anew, from the names of the tests
+	@$(BIN)/python -m tools.promises
 
 wheel: $(READY) ## build dist/*.whl, and test it in environments of its own
 	@rm -rf dist
