@@ -28,7 +28,7 @@ from throughput import table, write_input
 
 from demo import data, weather_service
 from demo.draws import latency
-from jobs import schema
+from jobs.schema import columns as schema
 
 ROOT = Path(__file__).parent.parent
 JARS = ROOT / ".flink" / "pyflink" / "lib"

@@ -23,10 +23,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 from whole_run import session
 
-from jobs import schema
 from jobs.run.engines.engine import SparkEngine
 from jobs.run.windows.window_rows import WindowedDay
-from jobs.schema import DeclaredFacts, EventTimeFacts, WindowFacts
+from jobs.schema import columns as schema
+from jobs.schema.records import DeclaredFacts, EventTimeFacts, WindowFacts
 
 FILES = 8
 BOUND_S, SIZE_S, GAP_S = 5, 60, 2

@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from data_quality.run_output import Flags, Places, as_array, flags
-from jobs import schema
 from jobs.arrow_values import Numbers, digest
-from jobs.schema import BY_RUN, GONE, LookupFacts
+from jobs.schema import columns as schema
+from jobs.schema.columns import BY_RUN, GONE
+from jobs.schema.records import LookupFacts
 
 
 def number_places(table: pa.Table, lookup: LookupFacts) -> Numbers:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from data_quality.check import Check, Cure, LookupCheck
 from data_quality.checks import OF_A_LOOKUP, OF_A_WINDOW, OF_THE_ROW
-from jobs.schema import DeclaredFacts, ExpectationFacts, Severity
+from jobs.schema.columns import Severity
+from jobs.schema.records import DeclaredFacts, ExpectationFacts
 
 
 @dataclass(frozen=True)

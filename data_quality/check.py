@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 from data_quality.findings import Finding, identity_columns
 from data_quality.run_output import Faults, Flags, More, TaskRows, nothing_more
 from data_quality.written_day import WrittenDay
-from jobs import schema
-from jobs.schema import SOURCE_IDENTITY, DeclaredFacts, LookupFacts, Severity
+from jobs.schema import columns as schema
+from jobs.schema.columns import SOURCE_IDENTITY, Severity
+from jobs.schema.records import DeclaredFacts, LookupFacts
 
 
 class Cure(Enum):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from jobs import schema
-from jobs.schema import DeclaredFacts
+from jobs.schema import columns as schema
+from jobs.schema.records import DeclaredFacts
 
 STRUCT = "a struct"  # the type of a key's column, with parts of any type
 

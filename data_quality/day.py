@@ -10,8 +10,8 @@ from data_quality.findings import Finding, plain
 from data_quality.judging import LONGEST, Judging, QualityResult, Tasks, make_verdict
 from data_quality.slow_imports import NOT_FOR_CHECKS, OF_GREAT_EXPECTATIONS, import_when_used, quiet, without
 from data_quality.written_day import Evaluate, Stored, WrittenDay
-from jobs import schema
-from jobs.schema import DayFacts, DayMetrics, Verdict
+from jobs.schema import columns as schema
+from jobs.schema.records import DayFacts, DayMetrics, Verdict
 from jobs.storage.parquet_files import rows_of_files
 from jobs.storage.urls import is_url
 from jobs.wording import one_line

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.schema import DayRecord, UnwrittenRun
+from jobs.schema.records import DayRecord, UnwrittenRun
 
 CHECKS = f"{__package__}.day:check"  # the package has another name in the wheel
 LOCAL_CHECKS = f"{__package__}.local_day:check"  # of the local engine

@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
-from jobs.schema import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_IDENTITY, DeclaredFacts
+from jobs.schema.columns import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_IDENTITY
+from jobs.schema.records import DeclaredFacts
 
 ROWS_OF_EVIDENCE = 10
 _WORDS = 9  # columns of the first row in a sentence; the evidence table has all of them

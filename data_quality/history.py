@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from data_quality.day_names import DayName
-from jobs.schema import DayMetrics
+from jobs.schema.records import DayMetrics
 
 RUNS = Path("data/runs")
 _log = logging.getLogger("tidegate.records")

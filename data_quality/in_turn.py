@@ -6,7 +6,7 @@ import numpy as np
 
 from data_quality.check import Check
 from data_quality.run_output import Faults, Flags, Floats, Places, TaskRows, whole_number
-from jobs.schema import SEGMENT
+from jobs.schema.columns import SEGMENT
 
 
 def gone_back(values: Floats, among: Places | None = None) -> Flags:

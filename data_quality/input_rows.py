@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 
 from data_quality.run_output import Places, TaskRows, as_array
 from jobs.arrow_values import conform
-from jobs.schema import SOURCE_FILE, SOURCE_ROW, DayFacts, arrow_schema
+from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW, arrow_schema
+from jobs.schema.records import DayFacts
 from jobs.storage.parquet_files import open_parquet, read_footer
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from data_quality.findings import Finding
 from data_quality.report.pictures import Pictures
 from data_quality.run_output import TaskRows
 from data_quality.written_day import WrittenDay
-from jobs.schema import Verdict
+from jobs.schema.records import Verdict
 from jobs.wording import one_line
 
 LONGEST = 300  # characters of an error

@@ -8,7 +8,7 @@ import pyarrow as pa
 from data_quality.input_rows import beside
 from data_quality.run_output import Places, TaskRows, as_array
 from data_quality.written_day import WrittenDay
-from jobs.schema import LookupFacts
+from jobs.schema.records import LookupFacts
 
 Key = dict[str, pa.Array]  # part -> its values
 Expression = tuple[str, str, str]  # lookup, part of its key, Spark SQL

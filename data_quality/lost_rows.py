@@ -12,7 +12,8 @@ import numpy as np
 from data_quality.input_rows import InputRows, by_file, path_of
 from data_quality.run_output import Places, RunOutput
 from data_quality.watermarks import Lost, event_times_ms
-from jobs.schema import INPUT_SEQ, PARTITION, SOURCE_ROW, EventTimeFacts
+from jobs.schema.columns import INPUT_SEQ, PARTITION, SOURCE_ROW
+from jobs.schema.records import EventTimeFacts
 
 _ROW, _TASK, _SEQ = range(3)
 

@@ -2,7 +2,7 @@
 
 from data_quality import catalogue
 from data_quality.check import Cure
-from jobs.schema import DayRecord, DeclaredFacts
+from jobs.schema.records import DayRecord, DeclaredFacts
 
 
 def cure(record: DayRecord, declared: DeclaredFacts) -> Cure:

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from data_quality.column_types import STRUCT, spark_name, unified, written_types
 from data_quality.findings import ROWS_OF_EVIDENCE, plain
-from jobs import schema
-from jobs.schema import INPUT_SEQ, PARTITION, DeclaredFacts
+from jobs.schema import columns as schema
+from jobs.schema.columns import INPUT_SEQ, PARTITION
+from jobs.schema.records import DeclaredFacts
 from jobs.storage.parquet_files import open_parquet, read_footer
 
 Floats = NDArray[np.float64]

@@ -23,7 +23,7 @@ from great_expectations.render.renderer.renderer import renderer
 from data_quality.catalogue import CheckSpec
 from data_quality.findings import Finding, share
 from data_quality.judging import LONGEST
-from jobs.schema import ExpectationFacts
+from jobs.schema.records import ExpectationFacts
 from jobs.wording import one_line
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from jobs.schema import DayRecord
+from jobs.schema.records import DayRecord
 
 URL = "TIDEGATE_QUALITY_URL"  # environment variable
 DEFAULT_URL = "sqlite:///data/quality.db"

@@ -8,7 +8,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from data_quality.run_output import Flags, Places, TaskRows, as_array
-from jobs.schema import INPUT_SEQ, EventTimeFacts
+from jobs.schema.columns import INPUT_SEQ
+from jobs.schema.records import EventTimeFacts
 
 NO_TIME = np.iinfo(np.int64).min // 2
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from data_quality.run_output import Flags, Places
 from data_quality.watermarks import NO_TIME
-from jobs.schema import FIRED_LATE, ON_TIME, WindowFacts
+from jobs.schema.columns import FIRED_LATE, ON_TIME
+from jobs.schema.records import WindowFacts
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from data_quality.history import earlier_days
 from data_quality.input_rows import InputRows
 from data_quality.run_output import RunOutput
 from data_quality.watermarks import Lost
-from jobs.schema import DayFacts, DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics
+from jobs.schema.records import DayFacts, DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics
 from jobs.storage.parquet_files import open_parquet
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 
 from demo.killing import kill_tree
 from jobs.process.process_guard import command_under_guard
-from jobs.schema import DayRecord
+from jobs.schema.records import DayRecord
 from jobs.tables.records import run_records
 from orchestration.dagster.home import dagster_home
 from orchestration.dagster.outcome import Outcome

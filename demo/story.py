@@ -12,7 +12,7 @@ from demo.table import agreement, asked_twice, counted_by_us, day_table, request
 from demo.watching import Watch
 from demo.weather_service import WeatherService
 from enrichments.flights import flights
-from jobs.schema import DayRecord
+from jobs.schema.records import DayRecord
 from orchestration.dagster.outcome import Outcome
 
 REPORTS = DATA / "reports" / flights.name

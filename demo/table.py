@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 import pyarrow.parquet as pq
 
 from demo.calls import Call, Tally
-from jobs import schema
-from jobs.schema import OUTCOMES, DayRecord, LookupMetrics
+from jobs.schema import columns as schema
+from jobs.schema.columns import OUTCOMES
+from jobs.schema.records import DayRecord, LookupMetrics
 
 ALWAYS = ("ok", "miss", "skipped", "timeout", "error")  # outcomes with a column even when no row has them
 LEFT = ("day", "lookup", "checks", "published")

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs import schema
 from jobs.process.quiet_spark import quiet_session
-from jobs.schema import DeclaredFacts, EventTimeFacts
+from jobs.schema import columns as schema
+from jobs.schema.records import DeclaredFacts, EventTimeFacts
 from jobs.task.windows.arrival import NEVER, ArrivedRows, read_arrived
 from tidegate import Tumbling, Window
 

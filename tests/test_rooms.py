@@ -15,7 +15,7 @@ FLOORS = (
     {"commands"},
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-LOOSE_FILES = {"__init__", "schema", "errors", "wording", "arrow_values"}
+LOOSE_FILES = {"__init__", "errors", "wording", "arrow_values"}
 
 
 def room_of(name):

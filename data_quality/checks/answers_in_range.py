@@ -13,7 +13,7 @@ from data_quality.column_types import declared_name, spark_name
 from data_quality.findings import Finding, rows, share
 from data_quality.run_output import Faults, Flags, TaskRows, flags
 from data_quality.written_day import WrittenDay
-from jobs.schema import OUTCOMES
+from jobs.schema.columns import OUTCOMES
 
 ANSWERED = ("ok", "fallback")  # outcomes of rows that may have an answer
 

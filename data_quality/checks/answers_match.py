@@ -15,9 +15,10 @@ from data_quality.findings import ROWS_OF_EVIDENCE, Finding, rows
 from data_quality.key_expressions import declared_keys, lasting
 from data_quality.run_output import Faults, Flags, TaskRows
 from data_quality.written_day import WrittenDay
-from jobs import schema
 from jobs.arrow_values import Numbers, digest
-from jobs.schema import OUTCOMES, SOURCE_IDENTITY, DayFacts
+from jobs.schema import columns as schema
+from jobs.schema.columns import OUTCOMES, SOURCE_IDENTITY
+from jobs.schema.records import DayFacts
 
 TICK_US = 1_000 * TICK_MS
 CLOCKS = dt.timedelta(minutes=5)  # by which the clocks of a cluster's hosts may differ

@@ -22,7 +22,8 @@ from data_quality.check import LookupCheck
 from data_quality.findings import Finding
 from data_quality.run_output import Calls, Faults, Floats, Places, TaskRows
 from data_quality.written_day import WrittenDay
-from jobs.schema import PARTITION, SOURCE_FILE, SOURCE_IDENTITY, SOURCE_ROW, DayFacts, ShareGiven
+from jobs.schema.columns import PARTITION, SOURCE_FILE, SOURCE_IDENTITY, SOURCE_ROW
+from jobs.schema.records import DayFacts, ShareGiven
 
 
 @dataclass(frozen=True)

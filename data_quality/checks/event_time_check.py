@@ -9,7 +9,8 @@ from data_quality.check import Check
 from data_quality.run_output import TaskRows
 from data_quality.watermarks import NONE_LOST, TrueMarks, true_marks
 from data_quality.written_day import WrittenDay
-from jobs.schema import INPUT_SEQ, LATE, OUTPUT_SEQ, PARTITION, SEGMENT, EventTimeFacts
+from jobs.schema.columns import INPUT_SEQ, LATE, OUTPUT_SEQ, PARTITION, SEGMENT
+from jobs.schema.records import EventTimeFacts
 
 
 class Marked(Protocol):

@@ -13,7 +13,7 @@ from data_quality.input_rows import beside
 from data_quality.run_output import Faults, Flags, TaskRows, as_array
 from data_quality.written_day import WrittenDay
 from jobs.arrow_values import differ
-from jobs.schema import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_IDENTITY
+from jobs.schema.columns import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_IDENTITY
 
 
 class InputUnchanged(Check):

@@ -8,7 +8,7 @@ from data_quality.findings import Finding, rows
 from data_quality.run_output import Faults, TaskRows, flags
 from data_quality.watermarks import TrueMarks
 from data_quality.written_day import WrittenDay
-from jobs.schema import LATE
+from jobs.schema.columns import LATE
 
 
 @dataclass(frozen=True)

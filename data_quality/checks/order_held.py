@@ -10,7 +10,7 @@ from data_quality.in_turn import gone_back, out_of_place
 from data_quality.run_output import Faults, Places, TaskRows
 from data_quality.written_day import WrittenDay
 from jobs.arrow_values import digest
-from jobs.schema import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SEGMENT
+from jobs.schema.columns import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SEGMENT
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from data_quality.check import Check, outcomes, total
 from data_quality.findings import Finding, rows
 from data_quality.run_output import Faults, Flags, TaskRows, flags
 from data_quality.written_day import WrittenDay
-from jobs import schema
-from jobs.schema import FAILED, NOT_REPEATED, OUTCOMES, SOURCES, LookupFacts
+from jobs.schema import columns as schema
+from jobs.schema.columns import FAILED, NOT_REPEATED, OUTCOMES, SOURCES
+from jobs.schema.records import LookupFacts
 
 # the form of a timeout's text, with any limit and number of attempts
 TIMED_OUT = r"^no answer within [^ ]+ s, (\d+ attempts|waiting for an equal request)"

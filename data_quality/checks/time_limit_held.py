@@ -8,7 +8,7 @@ from data_quality.check import LookupCheck
 from data_quality.findings import Finding, rows
 from data_quality.run_output import Faults, Flags, Floats, TaskRows
 from data_quality.written_day import WrittenDay
-from jobs import schema
+from jobs.schema import columns as schema
 
 WITHOUT_FALLBACK = ("http", "sql")  # kinds of lookups
 TICK_MS = 1.0  # tolerance for two rounded readings of the same clock

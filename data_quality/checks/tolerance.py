@@ -9,7 +9,7 @@ from data_quality.check import LookupCheck, outcomes, total
 from data_quality.findings import Finding, rows, share
 from data_quality.run_output import Faults, TaskRows
 from data_quality.written_day import WrittenDay
-from jobs import schema
+from jobs.schema import columns as schema
 
 _VARYING = re.compile(r"(?<![A-Z] )\b\d[\d.:-]{3,}|\b(?=[\w-]*\d)[\w-]{16,}\b", re.ASCII)
 

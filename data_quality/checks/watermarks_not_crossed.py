@@ -11,7 +11,7 @@ from data_quality.in_turn import gone_back, out_of_place
 from data_quality.run_output import Faults, TaskRows
 from data_quality.watermarks import TrueMarks
 from data_quality.written_day import WrittenDay
-from jobs.schema import OUTPUT_SEQ, SEGMENT
+from jobs.schema.columns import OUTPUT_SEQ, SEGMENT
 
 
 @dataclass(frozen=True)

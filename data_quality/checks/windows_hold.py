@@ -20,7 +20,7 @@ from data_quality.run_output import Places, TaskRows
 from data_quality.watermarks import NO_TIME, event_times_ms
 from data_quality.window_rules import Arrived, dropped_rows, find_windows
 from data_quality.written_day import WrittenDay
-from jobs.schema import (
+from jobs.schema.columns import (
     FIRED,
     PANE,
     SOURCE_FILE,
@@ -29,10 +29,8 @@ from jobs.schema import (
     WINDOW_END,
     WINDOW_ROWS,
     WINDOW_START,
-    DeclaredFacts,
-    WindowFacts,
-    WrittenWindows,
 )
+from jobs.schema.records import DeclaredFacts, WindowFacts, WrittenWindows
 from jobs.storage.parquet_files import open_parquet
 
 MILLIS = pa.timestamp("ms", "UTC")

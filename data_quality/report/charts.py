@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from data_quality.day_names import DayName
-from jobs.schema import OUTCOMES, DayMetrics, DayRecord, LookupMetrics
+from jobs.schema.columns import OUTCOMES
+from jobs.schema.records import DayMetrics, DayRecord, LookupMetrics
 
 LABELLED_DAYS = 5  # dates that fit side by side on a phone
 FEWEST_BARS = 12  # a chart has room for at least this many bars

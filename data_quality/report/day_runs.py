@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from jobs.schema import DayRecord, UnwrittenRun
+from jobs.schema.records import DayRecord, UnwrittenRun
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from data_quality.day_names import DayName
 from data_quality.next_step import next_step
 from data_quality.report import charts
 from data_quality.report.day_runs import RunLine, list_day_runs
-from jobs.schema import OUTCOMES, DayRecord, LookupMetrics, UnwrittenRun, Verdict
+from jobs.schema.columns import OUTCOMES
+from jobs.schema.records import DayRecord, LookupMetrics, UnwrittenRun, Verdict
 
 PLOTLY = "plotly.min.js"  # a single copy beside the pages
 DAYS_SHOWN = 60

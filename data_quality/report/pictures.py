@@ -10,8 +10,9 @@ import numpy as np
 
 from data_quality.run_output import Floats, Places, TaskRows
 from data_quality.written_day import WrittenDay
-from jobs import schema
-from jobs.schema import OUTCOMES, DayFacts, LookupFacts
+from jobs.schema import columns as schema
+from jobs.schema.columns import OUTCOMES
+from jobs.schema.records import DayFacts, LookupFacts
 
 SLOTS = 60  # the highest number of time slots in a chart
 _WIDTHS_S = (1, 5, 15, 60, 300, 900, 3600, 14_400)

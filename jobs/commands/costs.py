@@ -10,7 +10,7 @@ from typing import Any
 
 from jobs.errors import DeclarationError
 from jobs.run.settling import settle_killed_runs
-from jobs.schema import Billed, DayRecord, RunBill
+from jobs.schema.records import Billed, DayRecord, RunBill
 from jobs.streams.day_so_far import billed_together
 from jobs.tables.records import run_bills, run_records
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from jobs.commands.replay import held_back_letters, last_run
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
-from jobs.schema import RUN_ID
+from jobs.schema.columns import RUN_ID
 from jobs.tables import dead_letters
 from jobs.tables.records import run_records
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs import schema
 from jobs.commands.day_range import day_end
 from jobs.declare.values.calendar import day_begin
 from jobs.errors import DeclarationError
 from jobs.process.day_options import DayOptions
+from jobs.schema import columns as schema
 from jobs.storage.parquet_files import parquet_source
 from jobs.storage.stored_files import is_there
 from jobs.tables.delta.delta_log import table_at
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.process.day_events import DayEvent
     from jobs.process.day_pipeline import DayPipeline
-    from jobs.schema import DayRecord
+    from jobs.schema.records import DayRecord
 
 OPTIONS = ("--no-calls", "--ignore-ttl")  # of the Spark program
 ANSWERED = ("ok", "miss", "fallback")

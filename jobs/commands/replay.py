@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs import schema
 from jobs.clients.client import Client
 from jobs.clients.registry import client_for
 from jobs.commands.condition import stored_columns
@@ -27,7 +26,8 @@ from jobs.ledger.selection import select
 from jobs.process.day_events import DayEvent
 from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline
-from jobs.schema import DayRecord
+from jobs.schema import columns as schema
+from jobs.schema.records import DayRecord
 from jobs.storage.parquet_files import parquet_source
 from jobs.storage.stored_files import is_there
 from jobs.tables import dead_letters

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jobs import schema
 from jobs.declare.budgets import Budget, check_budgets
 from jobs.declare.inputs import Input
 from jobs.declare.ledger_settings import Ledger
@@ -21,7 +20,9 @@ from jobs.declare.values.table_conflicts import TablePath, find_own_conflict, ta
 from jobs.declare.values.type_checks import require_type, require_types
 from jobs.declare.windows import Window
 from jobs.errors import DeclarationError, TidegateError
-from jobs.schema import DeclaredFacts, EventTimeFacts, ExpectationFacts, Mode, Severity
+from jobs.schema import columns as schema
+from jobs.schema.columns import Mode, Severity
+from jobs.schema.records import DeclaredFacts, EventTimeFacts, ExpectationFacts
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from jobs.declare.services import Cache, Outage, Retry, Service
 from jobs.declare.values.prices import SENT
 from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError
-from jobs.schema import LookupFacts, PriceFacts
+from jobs.schema.records import LookupFacts, PriceFacts
 
 if TYPE_CHECKING:
     from jobs.declare.answers.answer_casts import AnswerColumn

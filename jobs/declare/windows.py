@@ -8,7 +8,8 @@ from typing import Literal
 
 from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError
-from jobs.schema import PANES, WindowFacts
+from jobs.schema.columns import PANES
+from jobs.schema.records import WindowFacts
 
 MILLISECOND = dt.timedelta(milliseconds=1)
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from jobs.arrow_values import conform
 from jobs.errors import TidegateError
 from jobs.input.keys.key_values import Values
-from jobs.schema import SOURCE_FILE, SOURCE_ROW
+from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
 from jobs.storage.parquet_files import open_parquet
 from jobs.storage.urls import is_url
 from jobs.wording import one_line

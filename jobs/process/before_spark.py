@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from jobs.errors import TidegateError
 from jobs.input.sizes import measure_files
-from jobs.schema import DayRecord
+from jobs.schema.records import DayRecord
 from jobs.storage.locked_folders import temporary_folder
 from jobs.storage.urls import is_url
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.schema import DayRecord
+from jobs.schema.records import DayRecord
 
 PUBLISHED, FAILED, NOT_STARTED = "published", "failed", "not started"
 

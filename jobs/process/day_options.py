@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from jobs.schema import DayRecord
+from jobs.schema.records import DayRecord
 
 Accept = Callable[[DayRecord], str]  # why the day must not be published; empty if it may be
 

@@ -26,7 +26,7 @@ from jobs.process.publish_decision import Quality, kept, or_warning, publish_or_
 from jobs.process.spark_submit import ProgramResult, SparkSubmit, ended
 from jobs.run.enrich_day import FAILED as FAILED_STATUS
 from jobs.run.enrich_day import WRONG, day_run_id
-from jobs.schema import DayRecord, UnwrittenRun
+from jobs.schema.records import DayRecord, UnwrittenRun
 from jobs.tables.leases.day_leases import WAIT, Lease, leased
 from jobs.tables.records import run_records
 from jobs.tables.records.killed_runs import remove_files_of_killed

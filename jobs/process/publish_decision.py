@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from jobs.errors import PublishConflict
-from jobs.schema import DayRecord, UnwrittenRun
+from jobs.schema.records import DayRecord, UnwrittenRun
 from jobs.tables.leases.day_leases import Lease
 from jobs.tables.records import run_records
 from jobs.tables.records.killed_runs import killed_runs, with_costs

@@ -22,7 +22,7 @@ from jobs.run.metrics.limiting_factor import with_limits
 from jobs.run.metrics.progress import RunProgress
 from jobs.run.plan.options import RunOptions
 from jobs.run.plan.preflight import preflight, require_new_run
-from jobs.schema import DayFacts, DayRecord
+from jobs.schema.records import DayFacts, DayRecord
 from jobs.storage.urls import is_url
 from jobs.tables.records import run_bills, run_records
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812
 
-from jobs import schema
 from jobs.input.file_rows import ROWS_AT_ONCE
 from jobs.run.coordinator.run_leases import build_keepers, leased_limits
 from jobs.run.engines.engine import Engine
 from jobs.run.rows.keyed_rows import written_schema
 from jobs.run.rows.local_rows import LocalRows, engine_for
+from jobs.schema import columns as schema
 from jobs.storage.parquet_files import open_parquet
 from jobs.task.lookup.answers_in_doubt import without_doubt
 from jobs.task.output_files import TaskFiles, TaskResult
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from jobs.run.request_metrics import RequestMetricsCollector
-    from jobs.schema import ShareGiven, WrittenFile
+    from jobs.schema.records import ShareGiven, WrittenFile
     from jobs.task.link.driver_link import TaskFacts
 
     RunOfKeys = Callable[

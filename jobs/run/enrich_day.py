@@ -32,7 +32,7 @@ from jobs.run.day import Report, run_day
 from jobs.run.engines.spark_failures import explain_error
 from jobs.run.plan.options import RunOptions
 from jobs.run.terminal import terminal
-from jobs.schema import DayRecord
+from jobs.schema.records import DayRecord
 from jobs.tables.records import run_records
 from jobs.task.worker_daemon import prefer_compiled_spark
 

@@ -26,7 +26,7 @@ from jobs.run.keys.key_texts import ROWS, TEXT
 from jobs.run.plan.options import RunOptions, plan_ledger
 from jobs.run.plan.preflight import check_columns, check_event_time, find_day
 from jobs.run.planned_keys import CALLS, PlannedKeys
-from jobs.schema import Facts
+from jobs.schema.facts import Facts
 from jobs.tables.records import run_records
 from jobs.wording import counted
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.declare.lookup import Lookup
     from jobs.ledger.plan import LedgerPlan
-    from jobs.schema import LookupMetrics, PriceFacts
+    from jobs.schema.records import LookupMetrics, PriceFacts
 
 NEVER_ASKED, OUTLIVED, REFRESHED = "never asked", "ttl run out", "declared expired"
 FAILED = "answered with an error"  # by error_when or required

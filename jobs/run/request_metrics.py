@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from jobs.clients.request_counter import RequestCounts
-from jobs.schema import Billed, DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics, RequestMetrics
+from jobs.schema.records import Billed, DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics, RequestMetrics
 from jobs.tables.records import run_bills
 from jobs.task.output_files import TaskResult
 

@@ -8,7 +8,7 @@ from jobs.errors import TidegateError
 from jobs.limits.lease_book import LeaseBook
 from jobs.limits.store import LimitStore
 from jobs.limits.store_url import limits_url, open_store
-from jobs.schema import RunBill
+from jobs.schema.records import RunBill
 from jobs.tables.records import run_bills, run_records
 
 

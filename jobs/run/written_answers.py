@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs import schema
 from jobs.clients.registry import client_for
 from jobs.declare.lookup import Lookup
 from jobs.errors import LedgerError
@@ -32,7 +31,9 @@ from jobs.ledger.selection import VANISHED_AT_MOST
 from jobs.ledger.store import LedgerFolder
 from jobs.run.keys.hits import open_folder, run_of_keys
 from jobs.run.keys.key_texts import TEXT, key_texts
-from jobs.schema import BY_RUN, GONE, NONE, DayFacts
+from jobs.schema import columns as schema
+from jobs.schema.columns import BY_RUN, GONE, NONE
+from jobs.schema.records import DayFacts
 from jobs.storage.locked_folders import temporary_folder
 from jobs.storage.parquet_files import open_parquet, read_footer, read_schema
 from jobs.storage.urls import is_url

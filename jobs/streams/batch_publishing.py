@@ -15,7 +15,7 @@ from deltalake.exceptions import CommitFailedError
 
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import PublishConflict
-from jobs.schema import DayRecord
+from jobs.schema.records import DayRecord
 from jobs.streams.day_so_far import after_run, together
 from jobs.tables import audit, dead_letters
 from jobs.tables.delivery import deliver

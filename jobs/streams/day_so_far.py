@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from decimal import Decimal
 from typing import Any
 
-from jobs.schema import Billed, DayMetrics, DayRecord, LookupMetrics, RequestMetrics
+from jobs.schema.records import Billed, DayMetrics, DayRecord, LookupMetrics, RequestMetrics
 
 
 def after_run(run: DayRecord, now: DayMetrics) -> DayMetrics:

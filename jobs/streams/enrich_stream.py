@@ -24,7 +24,7 @@ from jobs.run.day import named
 from jobs.run.engines.spark_failures import explain_error
 from jobs.run.engines.spark_session import session
 from jobs.run.enrich_day import FAILED, STOPPED, WRONG, WROTE, tidy_path, with_log
-from jobs.schema import DayRecord
+from jobs.schema.records import DayRecord
 from jobs.streams import stream_state
 from jobs.streams.micro_batches import BatchHeldBack, MicroBatches
 from jobs.streams.stream_files import query_id

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from jobs.declare.enrichment import Enrichment
     from jobs.input.day import InputDay
-    from jobs.schema import DayRecord
+    from jobs.schema.records import DayRecord
 
 Published = Callable[[int, Sequence["DayRecord"], int], object]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from jobs.schema import SOURCE_FILE
+from jobs.schema.columns import SOURCE_FILE
 from jobs.storage.parquet_files import open_parquet
 from jobs.tables.delta.asked_keys import files_of_days
 from jobs.task.windows.arrival import path_of

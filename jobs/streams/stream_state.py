@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from jobs.schema import DayRecord, Facts
+from jobs.schema.facts import Facts
+from jobs.schema.records import DayRecord
 from jobs.tables.records import run_records
 from jobs.wording import counted
 

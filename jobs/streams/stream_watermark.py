@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.parquet as pq
 
-from jobs import schema
+from jobs.schema import columns as schema
 from jobs.storage import durable
 from jobs.task.windows.arrival import NEVER, Millis, event_times_ms
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import EventTime
-    from jobs.schema import DayRecord
+    from jobs.schema.records import DayRecord
 
 FILE = "watermark.json"
 

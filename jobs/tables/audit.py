@@ -5,7 +5,7 @@ It is made from the run's files, without calls.
 
 from collections.abc import Callable
 
-from jobs.schema import DayFacts
+from jobs.schema.records import DayFacts
 from jobs.tables.delivery import with_rows
 from jobs.tables.delta import by_run
 from jobs.tables.rows_beside import audit_rows

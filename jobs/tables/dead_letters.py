@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from jobs.declare.values.calendar import column_value
-from jobs.schema import DayFacts
+from jobs.schema.records import DayFacts
 from jobs.storage.stored_files import open_filesystem
 from jobs.tables.delivery import with_rows
 from jobs.tables.delta import by_run

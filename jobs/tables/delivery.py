@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from jobs.schema import DayFacts
+from jobs.schema.records import DayFacts
 from jobs.storage import objects
 from jobs.storage.parquet_files import read_footer
 from jobs.storage.removal import remove_folder

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.schema import DayRecord
+from jobs.schema.records import DayRecord
 from jobs.storage.parquet_files import parquet_source
 from jobs.storage.work_folders import work_folder
 from jobs.tables import publishing

@@ -15,7 +15,7 @@ from jobs.tables.records.published_runs import publications
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
-    from jobs.schema import DayRecord
+    from jobs.schema.records import DayRecord
 
 
 def delete_what_crashes_left(enrichment: Enrichment) -> None:

@@ -16,10 +16,10 @@ from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
-from jobs import schema
 from jobs.declare.values.calendar import is_day
 from jobs.errors import PublishConflict
-from jobs.schema import DayFacts, DayRecord
+from jobs.schema import columns as schema
+from jobs.schema.records import DayFacts, DayRecord
 from jobs.storage.parquet_files import read_schema
 from jobs.storage.urls import is_url
 from jobs.storage.work_folders import work_folder

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from jobs import schema
 from jobs.declare.values.calendar import column_value
 from jobs.ledger.keys import asked_texts
-from jobs.schema import RUN_ID, DayFacts, LookupFacts, WrittenFile
+from jobs.schema import columns as schema
+from jobs.schema.columns import RUN_ID
+from jobs.schema.records import DayFacts, LookupFacts, WrittenFile
 from jobs.storage.new_files import new_file, size_of
 from jobs.storage.parquet_files import parquet_dataset
 from jobs.storage.urls import below

@@ -26,7 +26,8 @@ from jobs.clients.billing_meter import Meters
 from jobs.clients.request_counter import RequestCounts
 from jobs.errors import TidegateError
 from jobs.input.types import SPARK_TYPES
-from jobs.schema import WrittenFile, arrow_schema
+from jobs.schema.columns import arrow_schema
+from jobs.schema.records import WrittenFile
 from jobs.storage.new_files import new_file, size_of
 from jobs.storage.removal import remove_others
 from jobs.storage.urls import below

@@ -7,7 +7,7 @@ from typing import Any
 from jobs.errors import AccessRefused, BudgetExhausted, RunStopped
 from jobs.process.day_events import DayOutcome
 from jobs.run.enrich_day import WRONG as WRONG_STATUS
-from jobs.schema import DayRecord
+from jobs.schema.records import DayRecord
 from orchestration.common.report_server import served
 from orchestration.common.states import CRASHED, FAILED, HELD_BACK, NO_INPUT, NOT_STARTED, PUBLISHED, UNCHANGED, WRONG
 

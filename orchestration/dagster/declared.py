@@ -13,7 +13,7 @@ from jobs.declare.finding.discovery import Discovered, discover
 from jobs.declare.values.calendar import HOUR, day_begin
 from jobs.declare.values.table_conflicts import find_conflict
 from jobs.errors import DeclarationError
-from jobs.schema import DeclaredFacts
+from jobs.schema.records import DeclaredFacts
 from orchestration.dagster.names import Names
 
 

@@ -18,8 +18,8 @@ import venv_pack
 from packaging.requirements import Requirement
 
 from demo import weather_service as weather
-from jobs import schema
 from jobs.process.packing import NEEDED, package
+from jobs.schema import columns as schema
 from jobs.tables.records import run_records
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
 
-from jobs import schema
 from jobs.ledger.store import LedgerFolder
 from jobs.process.packing import package
 from jobs.run.keys.hits import run_of_keys
 from jobs.run.plan.options import RunOptions, plan_ledger
+from jobs.schema import columns as schema
 from jobs.tables.records import run_records
 from tests.cluster.conftest import bare_python
 from tests.cluster.test_cluster import Output

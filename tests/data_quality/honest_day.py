@@ -18,15 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs.schema import (
-    OUTCOMES,
-    DayFacts,
-    DayMetrics,
-    DeclaredFacts,
-    EventTimeFacts,
-    LookupFacts,
-    LookupMetrics,
-)
+from jobs.schema.columns import OUTCOMES
+from jobs.schema.records import DayFacts, DayMetrics, DeclaredFacts, EventTimeFacts, LookupFacts, LookupMetrics
 
 DAY = "2013-01-10"
 START_MS = 1_357_776_000_000  # 2013-01-10T00:00:00Z

@@ -7,7 +7,7 @@ from data_quality.catalogue import checks
 from data_quality.checks import OF_A_LOOKUP, OF_A_WINDOW, OF_THE_ROW
 from data_quality.checks.calls_reconciled import CallsReconciled
 from data_quality.written_day import WrittenDay
-from jobs.schema import DayFacts, DayMetrics, ExpectationFacts, LookupFacts, LookupMetrics, RequestMetrics
+from jobs.schema.records import DayFacts, DayMetrics, ExpectationFacts, LookupFacts, LookupMetrics, RequestMetrics
 
 RULES = [
     "time_limit_held", "timeouts_tolerated", "errors_tolerated", "retries_held", "concurrency_held", "answers_in_range",

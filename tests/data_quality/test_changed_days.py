@@ -22,7 +22,7 @@ from jobs.ledger.keys import key_text
 from jobs.run.keys.hits import open_folder
 from jobs.run.plan.options import RunOptions, plan_ledger
 from jobs.run.written_answers import stored_answers
-from jobs.schema import DayFacts, DeclaredFacts, LookupFacts
+from jobs.schema.records import DayFacts, DeclaredFacts, LookupFacts
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Retry, Service, Tolerance
 
 pytestmark = pytest.mark.spark

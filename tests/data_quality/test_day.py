@@ -13,7 +13,7 @@ from data_quality.day import check
 from data_quality.day import judge as judge_day
 from data_quality.run_output import _in_order_of_writing
 from data_quality.written_day import WrittenDay
-from jobs.schema import DayMetrics, DayRecord, ExpectationFacts, LookupMetrics, RequestMetrics
+from jobs.schema.records import DayMetrics, DayRecord, ExpectationFacts, LookupMetrics, RequestMetrics
 
 pytestmark = pytest.mark.spark
 

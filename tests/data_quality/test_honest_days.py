@@ -9,7 +9,7 @@ from honest_day import ATTEMPT, DAY, WEATHER, Day, declare, honest_day, input_ta
 from operator_day import operator_day
 
 from data_quality.day import check
-from jobs.schema import LookupFacts, RequestMetrics
+from jobs.schema.records import LookupFacts, RequestMetrics
 
 pytestmark = pytest.mark.spark
 

@@ -7,7 +7,7 @@ from honest_day import honest_day
 from planted_faults import FAULTS, PLACES, Day, Fault, Planted
 
 from data_quality.day import check
-from jobs.schema import Verdict
+from jobs.schema.records import Verdict
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,8 @@ from honest_day import Day, declare
 
 from data_quality.report import render
 from data_quality.report.pages import PLOTLY
-from jobs.schema import OUTCOMES, DayMetrics, DayRecord, LookupMetrics, UnwrittenRun, Verdict
+from jobs.schema.columns import OUTCOMES
+from jobs.schema.records import DayMetrics, DayRecord, LookupMetrics, UnwrittenRun, Verdict
 
 PICTURE = {
     "width_s": 5,

@@ -8,7 +8,7 @@ import pytest
 from test_report import DOUBLED, PICTURE, days, record
 
 from data_quality.report import charts, render
-from jobs.schema import Verdict
+from jobs.schema.records import Verdict
 
 pytestmark = pytest.mark.ui
 TELEPHONE, WIDE = 390, 1280

@@ -12,7 +12,7 @@ from jobs.declare.services import Retry
 from jobs.run.enrich import write_out
 from jobs.run.metrics.run_metrics import count
 from jobs.run.plan.planner import plan_tasks
-from jobs.schema import DayFacts
+from jobs.schema.records import DayFacts
 from tidegate import AsyncFunctionLookup, Enrichment, EventTime, Input, Output, Tolerance
 
 pytestmark = pytest.mark.spark

@@ -2,7 +2,7 @@ import sqlalchemy as sa
 from honest_day import Day, declare
 
 from data_quality.verdict_store import VERDICTS, save
-from jobs.schema import DayMetrics, DayRecord, Verdict
+from jobs.schema.records import DayMetrics, DayRecord, Verdict
 
 RED = Verdict("every_row_once", "failed", "error", "1 row lost", 1, 10, "each once", ({"flight": 3},))
 GREEN = Verdict("order_held", "passed", "error", "10 rows in order", 0, 10)

@@ -8,8 +8,8 @@ import pytest
 
 from data_quality.checks.windows_hold import WindowsHold
 from data_quality.written_day import WrittenDay
-from jobs import schema
-from jobs.schema import DayFacts, DeclaredFacts, EventTimeFacts, WindowFacts, WrittenWindows
+from jobs.schema import columns as schema
+from jobs.schema.records import DayFacts, DeclaredFacts, EventTimeFacts, WindowFacts, WrittenWindows
 
 START = dt.datetime(2020, 5, 24, tzinfo=dt.UTC)
 ROWS = [("pv", 0), ("buy", 1), ("pv", 7), ("pv", 3), (None, 6), ("buy", None), ("buy", 12)]  # key, s; 3 is late

@@ -4,7 +4,8 @@ from collections import Counter
 
 from demo.calls import Call
 from demo.table import agreement, day_table, requests_at_service
-from jobs.schema import OUTCOMES, DayFacts, DayMetrics, DayRecord, DeclaredFacts, LookupMetrics, Verdict
+from jobs.schema.columns import OUTCOMES
+from jobs.schema.records import DayFacts, DayMetrics, DayRecord, DeclaredFacts, LookupMetrics, Verdict
 
 
 def figures(name, **outcomes):

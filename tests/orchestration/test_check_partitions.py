@@ -9,7 +9,7 @@ import pytest
 
 from data_quality import catalogue
 from jobs.run.enrich_day import WRONG
-from jobs.schema import DayRecord, Verdict
+from jobs.schema.records import DayRecord, Verdict
 from orchestration.dagster.assets.day_status import latest_status
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import build_definitions

@@ -11,7 +11,7 @@ from dagster._core.test_utils import create_run_for_test
 from deltalake import DeltaTable
 
 from enrichments.flights import flights
-from jobs.schema import Verdict
+from jobs.schema.records import Verdict
 from jobs.streams.batch_publishing import MicroBatch, publish_batch
 from jobs.tables.derived.summaries import summarize
 from jobs.tables.leases.day_leases import leased

@@ -11,7 +11,7 @@ from dagster import DagsterRunStatus
 from dagster._core.test_utils import create_run_for_test
 
 from enrichments.flights import flights
-from jobs.schema import DayFacts, DayMetrics, DayRecord, UnwrittenRun
+from jobs.schema.records import DayFacts, DayMetrics, DayRecord, UnwrittenRun
 from jobs.tables.records import run_records
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import build_definitions

@@ -8,8 +8,8 @@ from data_quality.catalogue import further
 from data_quality.next_step import next_step
 from enrichments.flights import flights
 from jobs.declare.enrichment import Expectation
-from jobs.schema import (
-    OUTCOMES,
+from jobs.schema.columns import OUTCOMES
+from jobs.schema.records import (
     Billed,
     DayFacts,
     DayMetrics,

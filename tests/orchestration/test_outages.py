@@ -14,7 +14,7 @@ from dagster._core.events import AssetObservationData
 from dagster._core.test_utils import create_run_for_test
 
 from enrichments.flights import flights
-from jobs.schema import DayFacts, DayMetrics, DayRecord, Verdict
+from jobs.schema.records import DayFacts, DayMetrics, DayRecord, Verdict
 from jobs.tables.records import run_records
 from orchestration.common.webhook import WEBHOOK
 from orchestration.dagster.declared import Declared

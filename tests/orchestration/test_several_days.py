@@ -21,7 +21,7 @@ from demo.weather_service import running
 from enrichments.flights import flights
 from jobs.declare.enrichment import load
 from jobs.run.enrich_day import FAILED, STOPPED
-from jobs.schema import DayFacts, DayMetrics, DayRecord
+from jobs.schema.records import DayFacts, DayMetrics, DayRecord
 from jobs.tables.leases.day_leases import leased
 from jobs.tables.records import run_records
 from orchestration.dagster.assets.day_status import unfinished_runs

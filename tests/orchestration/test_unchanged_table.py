@@ -5,7 +5,7 @@ import dataclasses
 import dagster as dg
 
 from data_quality.catalogue import checks
-from jobs.schema import Verdict
+from jobs.schema.records import Verdict
 from jobs.tables.records import run_records
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import build_definitions

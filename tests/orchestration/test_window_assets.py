@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from jobs.schema import WINDOW_START, WrittenWindows
+from jobs.schema.columns import WINDOW_START
+from jobs.schema.records import WrittenWindows
 from orchestration.dagster.assets.enriched import window_asset
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.definitions import build_definitions

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812  # Spark's own name for it
 
-from jobs import schema
 from jobs.clients.billing_meter import Meters
 from jobs.declare.ledger_settings import FOR_EVER, Ttl
 from jobs.declare.lookup import Lookup, service_identity
@@ -23,7 +22,8 @@ from jobs.declare.services import Outage, Retry, Service
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.store import LedgerFolder
 from jobs.run.keys.key_texts import TASK
-from jobs.schema import RunBill
+from jobs.schema import columns as schema
+from jobs.schema.records import RunBill
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.arrow_batches import BatchLayout
 from tests.simulation import clock

@@ -29,7 +29,7 @@ from jobs.ledger.journal import Journal
 from jobs.ledger.store import LedgerFolder
 from jobs.limits.store_url import limits_url, open_store
 from jobs.run.coordinator.run_leases import RunLeases, leased_limits
-from jobs.schema import RunBill
+from jobs.schema.records import RunBill
 from jobs.task.output_files import TaskFiles, TaskResult
 from tests.simulation import clock, installation, spark
 from tests.simulation.file_access import ROOT

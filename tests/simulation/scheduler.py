@@ -23,7 +23,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jobs.schema import RunBill
+    from jobs.schema.records import RunBill
     from tests.simulation.sockets import Network
 
 EPOCH = 1_700_000_000.0  # s; the time of day at which every night begins

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812  # Spark's own name for it
 
-from jobs import schema
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
 from jobs.run.keys import day_keys, driver_keys
 from jobs.run.keys.key_texts import TASK
+from jobs.schema import columns as schema
 from jobs.task import stage_tasks
 from tests.simulation.faults import Faults
 from tests.simulation.night_at_work import scheduler

@@ -9,7 +9,7 @@ from typing import Any
 from jobs.declare.enrichment import Enrichment
 from jobs.process.spark_submit import SparkSubmit, WaitForEnd
 from jobs.run.enrich_day import day_run_id
-from jobs.schema import DayRecord
+from jobs.schema.records import DayRecord
 from jobs.tables.records import run_records
 from orchestration.dagster.resources import SparkProgram
 

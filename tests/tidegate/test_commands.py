@@ -10,7 +10,7 @@ from enrichments.flights import flights
 from jobs.errors import DeclarationError
 from jobs.process.day_events import DayStage
 from jobs.process.day_pipeline import DayOutcome
-from jobs.schema import DayFacts, DayMetrics, DayRecord, LookupMetrics
+from jobs.schema.records import DayFacts, DayMetrics, DayRecord, LookupMetrics
 from tidegate.__main__ import main
 from tidegate.commands import COMMANDS
 from tidegate.commands.command import Command, add_days, add_enrichment, days_of, named

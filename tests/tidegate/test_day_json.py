@@ -5,7 +5,7 @@ import json
 import pytest
 
 from jobs.errors import AccessRefused, BudgetExhausted, RunStopped
-from jobs.schema import Verdict
+from jobs.schema.records import Verdict
 from jobs.tables.leases.day_leases import leased
 from orchestration.common.day_results import EXIT_CODES
 from tests.jobs.commands.conftest import towns_in

@@ -19,7 +19,7 @@ from jobs.process.spark_submit import spark_submit_from_environment
 from jobs.run.engines.engine import ENGINE, LOCAL, SPARK
 from jobs.run.enrich_day import STOPPED as STOPPED_BY_SERVICE
 from jobs.run.enrich_day import WRONG as WRONG_DECLARATION
-from jobs.schema import DayRecord
+from jobs.schema.records import DayRecord
 from jobs.tables.leases.day_leases import WAIT
 from jobs.wording import counted, listed
 from tidegate.commands.command import FAILED, RIGHT, STOPPED, WRONG, named

@@ -16,7 +16,7 @@ from jobs.tables.records.published_runs import last_published
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.process.publish_decision import Quality
-    from jobs.schema import DayRecord
+    from jobs.schema.records import DayRecord
     from jobs.tables.delta.asked_keys import KeysOf
 
 FORGOTTEN = "Removed: rows of this day were forgotten, and this may have named one."

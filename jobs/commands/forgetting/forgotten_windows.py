@@ -4,7 +4,7 @@ import dataclasses
 
 from jobs.declare.enrichment import Enrichment
 from jobs.process.quiet_spark import quiet_session
-from jobs.schema import DayFacts
+from jobs.schema.records import DayFacts
 from jobs.streams.published_sources import sources
 from jobs.tables.derived.window_tables import publish_windows
 from jobs.tables.records import run_records

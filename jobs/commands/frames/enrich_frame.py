@@ -25,7 +25,8 @@ from jobs.run.engines.engine import LocalEngine, SparkEngine
 from jobs.run.metrics.progress import RunProgress
 from jobs.run.plan.options import RunOptions
 from jobs.run.plan.preflight import check_frame, run_folder, steps
-from jobs.schema import SOURCE_ROW, DayFacts
+from jobs.schema.columns import SOURCE_ROW
+from jobs.schema.records import DayFacts
 from jobs.storage.locked_folders import temporary_folder
 from jobs.tables.old_files import KEYS
 from jobs.tables.records import run_bills, run_records

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs import schema
 from jobs.arrow_values import conform
 from jobs.clients.exchanges import EXCHANGES, Exchange
 from jobs.clients.registry import client_for
 from jobs.input.keys.arrow_keys import to_values
+from jobs.schema import columns as schema
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.arrow_batches import BatchLayout
 from jobs.task.runner import PartitionRun

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from jobs.schema import Facts
+from jobs.schema.facts import Facts
 
 # metadata of a field
 NOT_IN_FINGERPRINT = {"fingerprint": False}  # it does not affect calls or output

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from jobs.declare.values.calendar import is_day
 from jobs.errors import DeclarationError
-from jobs.schema import PriceFacts
+from jobs.schema.records import PriceFacts
 
 MONEY = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ([A-Z]{3})")
 PER = re.compile(r"(?:([1-9]\d{0,8}) )?([a-z]+?)(?:(?<!s)s)?")

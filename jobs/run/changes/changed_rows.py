@@ -24,7 +24,8 @@ from jobs.input.staged_files import FOLDER as STAGED
 from jobs.run.changes.published_rows import PublishedRows
 from jobs.run.engines.stages import Stage, ThreadStage
 from jobs.run.plan.preflight import check_columns, find_day
-from jobs.schema import OUTCOMES, DayFacts, DayMetrics, DayRecord, LookupMetrics, RowChanges
+from jobs.schema.columns import OUTCOMES
+from jobs.schema.records import DayFacts, DayMetrics, DayRecord, LookupMetrics, RowChanges
 from jobs.storage.urls import below, is_url
 from jobs.storage.work_folders import work_place
 from jobs.tables.delta.copied_rows import keep_rows

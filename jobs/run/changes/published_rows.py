@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs import schema
 from jobs.declare.enrichment import Enrichment, written_columns
 from jobs.declare.lookup import Lookup
 from jobs.declare.values.fingerprint import fields
@@ -20,7 +19,8 @@ from jobs.ledger.answers import ANSWERS
 from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.expired_marks import expired_marks
 from jobs.run.keys.key_texts import key_texts
-from jobs.schema import DayRecord
+from jobs.schema import columns as schema
+from jobs.schema.records import DayRecord
 from jobs.storage.parquet_files import parquet_source
 from jobs.tables.delta.asked_keys import ROWS_AT_ONCE, files_of_days
 from jobs.tables.records import run_records

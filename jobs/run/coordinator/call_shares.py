@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jobs.limits.fair_shares import even_shares, fair_shares
-from jobs.schema import ShareGiven
+from jobs.schema.records import ShareGiven
 
 
 @dataclass(eq=False)

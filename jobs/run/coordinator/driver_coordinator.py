@@ -20,7 +20,7 @@ from jobs.errors import BudgetExhausted, RunStopped
 from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.run.coordinator.call_shares import CallShares
 from jobs.run.coordinator.link_server import ANY_PORT, Connection, LinkServer
-from jobs.schema import ShareGiven
+from jobs.schema.records import ShareGiven
 from jobs.task.lease.lease_messages import parse_claims, parse_seen, write_message
 from jobs.task.link.link_protocol import (
     ALIVE,

@@ -23,7 +23,7 @@ from jobs.limits.limits_plan import CALLS, Reserved, ServiceLimits
 from jobs.limits.store import BookCorrupt, LimitStore, StoreLost
 from jobs.limits.store_url import LIMITS_URL, limits_url, open_store
 from jobs.run.settling import owner_of_run, settle
-from jobs.schema import RunBill
+from jobs.schema.records import RunBill
 from jobs.tables.records import run_bills
 
 TOKEN_BYTES = 8

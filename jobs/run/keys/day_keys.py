@@ -25,7 +25,7 @@ from jobs.input.keys.key_values import read_by
 from jobs.run.keys.driver_keys import DriverKeys, KeyRows, collect_rows, read_rows
 from jobs.run.keys.key_texts import HASH, ROWS, TASK, TEXT, is_whole, with_texts
 from jobs.run.rows.local_rows import CURE, MOST_ROWS, LocalRows
-from jobs.schema import SOURCE_FILE, SOURCE_ROW
+from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -17,7 +17,7 @@ from jobs.input.keys.key_values import Values
 from jobs.input.keys.spark_hash import xxhash64
 from jobs.run.keys.key_texts import HASH, ROWS, TASK, TEXT, is_whole, key_texts
 from jobs.run.rows.local_rows import LocalRows
-from jobs.schema import SOURCE_FILE, SOURCE_ROW, arrow_schema
+from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW, arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from jobs import schema
 from jobs.declare.lookup import Lookup
 from jobs.ledger.keyed_file import write_keyed
 from jobs.ledger.plan import CallCap, LedgerPlan
@@ -27,7 +26,8 @@ from jobs.run.keys.hits import Hits, run_of_keys, with_index, with_own_answers
 from jobs.run.keys.key_texts import HASH, ROWS, TASK, TEXT
 from jobs.run.keys.prefetch_task import PLACE, SharedKeys, run_prefetch
 from jobs.run.request_metrics import RequestMetricsCollector
-from jobs.schema import arrow_schema
+from jobs.schema import columns as schema
+from jobs.schema.columns import arrow_schema
 from jobs.storage.urls import below
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.asked_once import AskedFile

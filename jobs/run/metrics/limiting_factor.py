@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jobs.schema import DayMetrics, LookupMetrics
+from jobs.schema.records import DayMetrics, LookupMetrics
 
 SHARE_OF_GATE = 0.2  # of the time: a gate that was closed for longer is the first thing to fix
 SHARE_OF_WAITS = 0.5  # of the time: calls waited because the service cannot take more at once

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
-from jobs import schema
 from jobs.declare.values.prices import SENT, in_force, price_units
 from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.ledger.answers import ANSWERS, ENCODED
@@ -24,7 +23,8 @@ from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.scan import read_parts
 from jobs.run.engines.stages import Stage, ThreadStage
 from jobs.run.keys.hits import open_folder, run_of_keys
-from jobs.schema import Billed, DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics
+from jobs.schema import columns as schema
+from jobs.schema.records import Billed, DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics
 from jobs.storage.parquet_files import open_parquet
 from jobs.task.plan import PartitionPlan
 

@@ -20,7 +20,7 @@ from jobs.run.rows.arrow_input import file_rows, rows_of_day
 from jobs.run.rows.keyed_rows import with_identity, with_keys
 from jobs.run.rows.local_rows import LocalRows
 from jobs.run.windows.window_sql import check_windows
-from jobs.schema import DayFacts
+from jobs.schema.records import DayFacts
 from jobs.storage.urls import absolute
 from jobs.task.plan import PartitionPlan
 

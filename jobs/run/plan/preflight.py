@@ -25,7 +25,7 @@ from jobs.errors import DeclarationError, RunStopped
 from jobs.input.day import InputDay, find_input
 from jobs.run.coordinator.run_leases import check_limits
 from jobs.run.engines.engine import LOCAL, LocalEngine, chosen_engine
-from jobs.schema import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns, key
+from jobs.schema.columns import ROW_COLUMNS, SOURCE_IDENTITY, audit_columns, key
 from jobs.storage.stored_files import has_files
 from jobs.storage.urls import absolute, below, is_url
 from jobs.storage.work_folders import RUNS, work_folder, work_place

@@ -14,7 +14,7 @@ from jobs.input.file_rows import FileRows
 from jobs.input.keys.arrow_expressions import arrow_keys
 from jobs.input.keys.key_values import Values
 from jobs.run.engines.spark_facts import count_slots, is_remote
-from jobs.schema import SOURCE_FILE, SOURCE_ROW, arrow_schema
+from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW, arrow_schema
 from jobs.storage.urls import is_url
 from jobs.task.input_files import rows_in_tasks
 

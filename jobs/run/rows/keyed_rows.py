@@ -9,10 +9,10 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type
 
-from jobs import schema
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.values.key_expressions import named_column
 from jobs.errors import DeclarationError
+from jobs.schema import columns as schema
 from jobs.task.rows.arrow_batches import BatchLayout
 
 KEY_TYPES = (

@@ -16,7 +16,7 @@ from jobs.input.keys.key_columns import COMPARABLE
 from jobs.input.keys.key_values import Values
 from jobs.run.engines.engine import Engine, LocalEngine, SparkEngine
 from jobs.run.rows.keyed_rows import check_key_types, lay_out_batch
-from jobs.schema import SOURCE_FILE, SOURCE_ROW
+from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

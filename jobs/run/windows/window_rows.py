@@ -21,12 +21,12 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from jobs import schema
 from jobs.errors import TidegateError
 from jobs.run.engines.engine import SparkEngine
 from jobs.run.engines.spark_failures import explain_error
 from jobs.run.engines.stages import Stage
-from jobs.schema import DayFacts, DeclaredFacts, WindowFacts, WrittenFile, WrittenWindows
+from jobs.schema import columns as schema
+from jobs.schema.records import DayFacts, DeclaredFacts, WindowFacts, WrittenFile, WrittenWindows
 from jobs.storage.parquet_files import read_schema, rows_of_files
 from jobs.storage.removal import remove_folder, remove_others
 from jobs.storage.stored_files import files_in

@@ -6,12 +6,12 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812  # Spark's usual alias
 
-from jobs import schema
 from jobs.declare.enrichment import Enrichment, written_columns
 from jobs.errors import DeclarationError
 from jobs.run.rows.keyed_rows import written_schema
 from jobs.run.windows.window_rows import END, FIRED, RANK, START, aggregated
-from jobs.schema import WindowFacts
+from jobs.schema import columns as schema
+from jobs.schema.records import WindowFacts
 from jobs.task.rows.arrow_batches import BatchLayout
 
 

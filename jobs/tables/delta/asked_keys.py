@@ -10,8 +10,8 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
-from jobs import schema
 from jobs.ledger.keys import asked_texts
+from jobs.schema import columns as schema
 from jobs.storage.parquet_files import parquet_source
 from jobs.storage.urls import below
 from jobs.tables.delta.delta_log import table_at

@@ -16,7 +16,8 @@ from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from jobs.declare.values.calendar import is_day
-from jobs.schema import RUN_ID, DayFacts, WrittenFile
+from jobs.schema.columns import RUN_ID
+from jobs.schema.records import DayFacts, WrittenFile
 from jobs.storage import objects
 from jobs.storage.parquet_files import read_schema
 from jobs.storage.urls import below

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.schema import WrittenFile
+from jobs.schema.records import WrittenFile
 from jobs.storage import objects
 from jobs.storage.new_files import Writable, new_file, size_of
 from jobs.storage.parquet_files import open_parquet, read_footer, read_schema

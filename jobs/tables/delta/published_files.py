@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from jobs.schema import DeclaredFacts
+from jobs.schema.records import DeclaredFacts
 from jobs.storage.urls import below, is_url
 
 

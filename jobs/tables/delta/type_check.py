@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
-from jobs import schema
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError, TidegateError
 from jobs.input.day import InputDay
 from jobs.input.delta import nullable
+from jobs.schema import columns as schema
 from jobs.tables.delta.column_types import extends, type_name
 from jobs.tables.delta.delta_log import day_type, log_at
 

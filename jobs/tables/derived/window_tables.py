@@ -12,7 +12,8 @@ from jobs.declare.enrichment import Enrichment
 from jobs.declare.values.table_conflicts import DROPPED
 from jobs.declare.windows import Window
 from jobs.errors import TidegateError
-from jobs.schema import INPUT_DAY, DayRecord
+from jobs.schema.columns import INPUT_DAY
+from jobs.schema.records import DayRecord
 from jobs.storage.parquet_files import parquet_dataset, parquet_source
 from jobs.storage.stored_files import is_there
 from jobs.storage.urls import beside

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from jobs.errors import TidegateError
-from jobs.schema import UnwrittenRun
+from jobs.schema.records import UnwrittenRun
 from jobs.tables.leases.day_leases import Lease, at_work
 from jobs.tables.records import run_bills, run_records
 

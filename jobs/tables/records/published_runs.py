@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from deltalake import DeltaTable
 
-from jobs.schema import DayRecord
+from jobs.schema.records import DayRecord
 from jobs.storage.urls import plain
 from jobs.tables.delta.delta_log import table_at
 from jobs.tables.delta.published_files import facts_by_day

@@ -18,7 +18,7 @@ from jobs.clients.request_counter import DAY
 from jobs.declare.budgets import parts_of
 from jobs.declare.lookup import Lookup, service_identity
 from jobs.declare.values.prices import SENT, in_force, price_units
-from jobs.schema import Billed, DayFacts, DayMetrics, DayRecord, LookupFacts, RunBill
+from jobs.schema.records import Billed, DayFacts, DayMetrics, DayRecord, LookupFacts, RunBill
 from jobs.storage import durable
 from jobs.storage.urls import is_url
 from jobs.storage.work_folders import work_folder

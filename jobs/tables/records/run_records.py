@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from jobs.errors import TidegateError
-from jobs.schema import DayRecord, RunBill, UnwrittenRun
+from jobs.schema.records import DayRecord, RunBill, UnwrittenRun
 from jobs.storage import durable
 from jobs.tables.records import record_copies
 

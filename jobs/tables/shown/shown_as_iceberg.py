@@ -30,7 +30,7 @@ from pyiceberg.typedef import Record
 
 from jobs.errors import DeclarationError, TidegateError
 from jobs.input.iceberg import catalog_config
-from jobs.schema import DeclaredFacts
+from jobs.schema.records import DeclaredFacts
 from jobs.storage.parquet_files import parquet_source
 from jobs.storage.stored_files import error_text
 from jobs.storage.urls import is_url

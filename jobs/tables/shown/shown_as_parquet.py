@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from jobs.declare.enrichment import Enrichment
 from jobs.errors import DeclarationError
-from jobs.schema import DeclaredFacts
+from jobs.schema.records import DeclaredFacts
 from jobs.storage import durable
 from jobs.storage.exchange import exchange
 from jobs.storage.parquet_files import parquet_source

@@ -15,7 +15,7 @@ from jobs.tables.records import run_records
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
-    from jobs.schema import DayRecord
+    from jobs.schema.records import DayRecord
 
 
 def lost_days(enrichment: Enrichment) -> Iterator[str]:

@@ -9,7 +9,7 @@ from deltalake import Field, Schema
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.extras import require_extra
 from jobs.input.day import InputDay
-from jobs.schema import DeclaredFacts
+from jobs.schema.records import DeclaredFacts
 from jobs.tables.delta.delta_log import day_type, table_at
 from jobs.tables.delta.published_files import changed_since
 from jobs.tables.delta.publishers import alone_with

@@ -18,7 +18,7 @@ from jobs.clients.request_counter import counts_of
 from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.lookup import Key
 from jobs.errors import RowFailed
-from jobs.schema import NOT_REPEATED
+from jobs.schema.columns import NOT_REPEATED
 from jobs.task.lease.leased_call import within_lease
 from jobs.task.lookup.call_table import CallTable
 from jobs.task.lookup.hedging import Hedging

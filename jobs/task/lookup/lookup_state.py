@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jobs.declare.lookup import Key
-from jobs.schema import timed_out_text
+from jobs.schema.columns import timed_out_text
 from jobs.task.lookup.replies import Reply
 from jobs.task.lookup.shared_calls import SharedCall
 

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs import schema
 from jobs.declare.answers.answer_casts import AnswerColumn
 from jobs.input.keys.arrow_keys import read_key_tuples
+from jobs.schema import columns as schema
 from jobs.task.lookup.lookup_state import KnownRows, LookupState, Row
 from jobs.task.rows.outcome_columns import TIMESTAMP, answer_columns, audit_columns, build_outcomes
 

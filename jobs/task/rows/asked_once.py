@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs import schema
 from jobs.ledger.keyed_file import KeyedFile
+from jobs.schema import columns as schema
 from jobs.task.rows.outcome_columns import ANSWER, ATTEMPT, FIELDS, TIMESTAMP, list_attempts, offsets_from
 
 NO_TEXT, NO_NUMBER = pa.scalar(None, pa.string()), pa.scalar(None, pa.float64())

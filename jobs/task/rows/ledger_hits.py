@@ -12,7 +12,7 @@ from jobs.declare.answers.answer_casts import AnswerColumn
 from jobs.declare.answers.answer_json import load
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.index import AnswerIndex
-from jobs.schema import FAILED, NOT_REPEATED
+from jobs.schema.columns import FAILED, NOT_REPEATED
 from jobs.task.lookup.replies import Reply
 from jobs.task.rows.outcome_columns import OF_CALLS, TIMESTAMP, outcome_schema, without_attempts
 from jobs.wording import one_line

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs import schema
 from jobs.declare.answers.answer_casts import AnswerColumn
+from jobs.schema import columns as schema
 from jobs.task.lookup.lookup_state import LookupState
 
 TIMESTAMP = schema.PUBLISHED_TABLE[1].arrow_type

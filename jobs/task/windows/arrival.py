@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jobs import schema
+from jobs.schema import columns as schema
 from jobs.storage.parquet_files import ROWS_FOR_SPARK, open_parquet
 
 Numbers = NDArray[np.int64]

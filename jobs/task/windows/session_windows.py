@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from jobs.schema import FIRED_LATE, ON_TIME, SOURCE_ROW, WindowFacts
+from jobs.schema.columns import FIRED_LATE, ON_TIME, SOURCE_ROW
+from jobs.schema.records import WindowFacts
 from jobs.storage.parquet_files import open_parquet
 from jobs.task.windows.arrival import PLACE, TIME, WATERMARK, Numbers, name_rows
 

@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from jobs import schema
-from jobs.schema import WindowFacts
+from jobs.schema import columns as schema
+from jobs.schema.records import WindowFacts
 from jobs.storage.new_files import new_file
 from jobs.storage.parquet_files import open_parquet
 from jobs.task.windows.arrival import NEVER, ROWS_AT_ONCE, Arrival, ArrivedRows, Numbers, name_rows, read_arrived

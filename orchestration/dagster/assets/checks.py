@@ -15,7 +15,7 @@ from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from sqlalchemy import ColumnElement, select
 
 from data_quality import catalogue
-from jobs.schema import DayRecord, Verdict
+from jobs.schema.records import DayRecord, Verdict
 from orchestration.dagster.declared import Declared
 
 SEVERITIES = {"error": dg.AssetCheckSeverity.ERROR, "warn": dg.AssetCheckSeverity.WARN}

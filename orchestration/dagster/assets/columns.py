@@ -7,7 +7,7 @@ import dagster as dg
 from jobs.declare.enrichment import written_columns
 from jobs.declare.lookup import Lookup
 from jobs.declare.values.key_expressions import columns_in
-from jobs.schema import published_columns
+from jobs.schema.columns import published_columns
 from orchestration.dagster.declared import Declared
 
 DAY = "The day, as the input's folders name it."

@@ -10,7 +10,7 @@ import dagster as dg
 from data_quality.day_quality import REPORTS
 from data_quality.next_step import next_step
 from jobs.errors import LOG_SAYS_MORE
-from jobs.schema import DayRecord
+from jobs.schema.records import DayRecord
 from jobs.wording import counted
 from orchestration.common.states import PUBLISHED, RUNNING, in_words
 from orchestration.dagster.assets import metadata

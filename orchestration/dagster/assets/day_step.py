@@ -18,7 +18,7 @@ from jobs.process.day_events import DayEvent, DayOutcome, DayStage, DaysWarning
 from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline, now, run_ids
 from jobs.run.terminal import progress_line
-from jobs.schema import DayRecord
+from jobs.schema.records import DayRecord
 from jobs.tables.records import run_records
 from jobs.wording import counted
 from orchestration.common import modes

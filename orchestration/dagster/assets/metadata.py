@@ -7,7 +7,8 @@ from typing import Any
 import dagster as dg
 
 from jobs.errors import TidegateError
-from jobs.schema import OUTCOMES, DayRecord, DeclaredFacts, LookupMetrics
+from jobs.schema.columns import OUTCOMES
+from jobs.schema.records import DayRecord, DeclaredFacts, LookupMetrics
 from jobs.tables.records import run_records
 from jobs.wording import listed
 from orchestration.common.report_server import served

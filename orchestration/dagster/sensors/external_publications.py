@@ -13,7 +13,8 @@ from typing import Any
 
 import dagster as dg
 
-from jobs.schema import INPUT_DAY, DayRecord
+from jobs.schema.columns import INPUT_DAY
+from jobs.schema.records import DayRecord
 from jobs.tables.leases.day_leases import at_work
 from jobs.tables.records import run_records
 from orchestration.dagster.assets import metadata

@@ -13,7 +13,7 @@ from data_quality.day_quality import DayQuality
 from jobs.errors import TidegateError
 from jobs.process.day_pipeline import now
 from jobs.process.publish_decision import or_warning, render_report
-from jobs.schema import UnwrittenRun
+from jobs.schema.records import UnwrittenRun
 from jobs.tables.records import run_records
 from orchestration.common.next_steps import KILLED_RUN, run_again
 from orchestration.common.states import CANCELLED, CRASHED, FAILED, RUNNING

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs import schema
 from jobs.declare.answers.answer_json import dump
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.keys import key_text
 from jobs.ledger.store import LedgerFolder
-from jobs.schema import DayFacts, DayMetrics, DayRecord, LookupMetrics, Verdict
+from jobs.schema import columns as schema
+from jobs.schema.records import DayFacts, DayMetrics, DayRecord, LookupMetrics, Verdict
 from jobs.storage.urls import is_url
 from jobs.storage.work_folders import work_folder
 from jobs.tables import publishing

@@ -10,7 +10,7 @@ import pytest
 from enrichments.flights import flights
 from jobs.commands.costs import FOCUS, list_costs
 from jobs.errors import DeclarationError
-from jobs.schema import Billed, DayFacts, DayMetrics, DayRecord, LookupMetrics, PriceFacts
+from jobs.schema.records import Billed, DayFacts, DayMetrics, DayRecord, LookupMetrics, PriceFacts
 from jobs.tables.records import run_bills, run_records
 from tidegate.__main__ import main
 

@@ -12,7 +12,7 @@ from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline
 from jobs.process.spark_submit import SparkSubmit
 from jobs.run.engines.engine import ENGINE, LOCAL
-from jobs.schema import Verdict
+from jobs.schema.records import Verdict
 from jobs.tables.records import run_records
 from tests.support.program_here import in_this_session
 

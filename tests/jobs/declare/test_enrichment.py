@@ -12,8 +12,9 @@ from datetime import timedelta
 import pytest
 
 from enrichments.flights import flights
-from jobs import schema
 from jobs.declare.enrichment import load
+from jobs.schema import columns as schema
+from jobs.schema.records import DeclaredFacts
 from jobs.tables import audit, dead_letters
 from tidegate import (
     AsyncFunctionLookup,
@@ -453,7 +454,7 @@ def test_a_worker_that_gets_a_lookup_loads_no_sql_parser(tmp_path):
 
 
 def test_the_facts_go_through_json_unchanged():
-    assert schema.DeclaredFacts.from_json(flights.facts().to_json()) == flights.facts()
+    assert DeclaredFacts.from_json(flights.facts().to_json()) == flights.facts()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from jobs.input import dealing
 from jobs.input.day import of_files
 from jobs.input.dealing import deal, find_tasks
 from jobs.input.file_rows import FileRows
-from jobs.schema import SOURCE_FILE, SOURCE_ROW
+from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
 
 
 def random_day(folder, draw):

@@ -15,7 +15,7 @@ from jobs.process.day_options import DayOptions
 from jobs.process.day_pipeline import DayPipeline
 from jobs.process.publish_decision import publish_or_hold_back
 from jobs.run.enrich_day import progress_to
-from jobs.schema import Verdict
+from jobs.schema.records import Verdict
 from jobs.tables.leases.day_leases import leased
 from jobs.tables.records import run_records
 from tests.jobs.commands.conftest import towns_in, verdict

@@ -14,13 +14,13 @@ import pytest
 from aiohttp import web
 from deltalake import DeltaTable
 
-from jobs import schema
 from jobs.errors import DeclarationError
 from jobs.process.before_spark import BeforeSpark
 from jobs.run.day import run_day
 from jobs.run.engines import engine as engines
 from jobs.run.engines.engine import SparkEngine
 from jobs.run.plan import shared_places
+from jobs.schema import columns as schema
 from jobs.storage import objects
 from jobs.storage.parquet_files import open_parquet
 from jobs.tables.delta import copied_rows

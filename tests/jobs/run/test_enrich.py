@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 
-from jobs import schema
 from jobs.errors import AccessRefused, TidegateError
 from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.ledger.keys import key_text
@@ -21,6 +20,7 @@ from jobs.run.engines.spark_session import PARALLELISM, keep_tasks
 from jobs.run.enrich import write_out
 from jobs.run.metrics.run_metrics import count
 from jobs.run.plan.planner import concurrencies, plan_tasks
+from jobs.schema import columns as schema
 from tidegate import (
     AsyncFunctionLookup,
     Batch,

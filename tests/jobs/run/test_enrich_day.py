@@ -13,8 +13,8 @@ import pytest
 from deltalake import DeltaTable
 
 from demo import weather_service as weather
-from jobs import schema
 from jobs.run.enrich_day import main
+from jobs.schema import columns as schema
 from jobs.tables import publishing
 from jobs.tables.records import run_records
 

@@ -18,11 +18,11 @@ import pytest
 from aiohttp import web
 
 from demo.killing import kill_tree
-from jobs import schema
 from jobs.errors import AccessRefused, BudgetExhausted
 from jobs.ledger.store import LedgerFolder
 from jobs.run.day import run_day
 from jobs.run.plan.options import RunOptions, plan_ledger
+from jobs.schema import columns as schema
 from jobs.tables.records import run_records
 from tests.support.places import everywhere, place_of
 from tidegate import Ttl

@@ -12,11 +12,11 @@ import pytest
 from aiohttp import web
 from deltalake import DeltaTable
 
-from jobs import schema
 from jobs.errors import DeclarationError
 from jobs.input.dealing import spark_url
 from jobs.run.day import run_day
 from jobs.run.engines.engine import ENGINE
+from jobs.schema import columns as schema
 from tidegate import (
     Enrichment,
     EventTime,

@@ -13,9 +13,9 @@ import pytest
 from aiohttp import web
 from deltalake import DeltaTable
 
-from jobs import schema
 from jobs.run.day import run_day
 from jobs.run.engines.engine import ENGINE
+from jobs.schema import columns as schema
 from jobs.tables import audit, dead_letters
 from jobs.tables.publishing import publish
 from tidegate import Enrichment, EventTime, HttpLookup, Input, Ledger, Output, Retry, Service, Tolerance

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs import schema
 from jobs.run.metrics.run_metrics import count
+from jobs.schema import columns as schema
 from jobs.task.rows.outcome_columns import ATTEMPT
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 

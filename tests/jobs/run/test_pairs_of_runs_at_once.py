@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 from aiohttp import web
 
-from jobs import schema
 from jobs.declare.http_lookup import HttpLookup
 from jobs.declare.ledger_settings import Ttl
 from jobs.declare.services import Service
@@ -26,6 +25,7 @@ from jobs.run.keys.kept_keys import keep_keys, release_prefetched
 from jobs.run.keys.key_texts import HASH, TEXT
 from jobs.run.keys.prefetch_task import PLACE, SharedKeys, run_prefetch
 from jobs.run.keys.registration import look_around, registered
+from jobs.schema import columns as schema
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.arrow_batches import BatchLayout
 from jobs.task.runner import run_partition

@@ -15,7 +15,7 @@ from jobs.clients.request_counter import DAY as SECONDS
 from jobs.clients.request_counter import RequestCounts
 from jobs.run.day import run_day
 from jobs.run.request_metrics import RequestMetricsCollector
-from jobs.schema import Billed, DayMetrics, LookupMetrics
+from jobs.schema.records import Billed, DayMetrics, LookupMetrics
 from jobs.tables.records import run_records
 from jobs.task.output_files import TaskResult
 from tidegate import Batch, Enrichment, HttpLookup, Input, Output, Price, Retry, Service

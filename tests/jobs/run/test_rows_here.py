@@ -15,7 +15,6 @@ import pytest
 from aiohttp import web
 
 from asyncio_core import AsyncFunction
-from jobs import schema
 from jobs.errors import AccessRefused, BudgetExhausted, LedgerError, RowFailed
 from jobs.run import day
 from jobs.run.day import run_day
@@ -26,6 +25,7 @@ from jobs.run.engines.spark_coordinator import open_coordinator
 from jobs.run.enrich_day import FAILED, main
 from jobs.run.plan.options import RunOptions
 from jobs.run.plan.preflight import preflight
+from jobs.schema import columns as schema
 from jobs.task.row_flow import RowOutput
 from tidegate import (
     AsyncFunctionLookup,

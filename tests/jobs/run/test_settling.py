@@ -12,7 +12,7 @@ from jobs.limits.file_store import FileStore
 from jobs.limits.lease_book import Claim, Limit
 from jobs.limits.store_url import LIMITS_URL
 from jobs.run.coordinator.run_leases import RunLeases, leased_limits
-from jobs.schema import DayFacts
+from jobs.schema.records import DayFacts
 from jobs.tables.records import run_bills, run_records
 from tidegate import Budget, Enrichment, HttpLookup, Input, Output, Price, Service
 

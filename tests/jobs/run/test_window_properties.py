@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from data_quality.watermarks import NO_TIME
 from data_quality.window_rules import Arrived, dropped_rows, find_windows
-from jobs import schema
-from jobs.schema import WindowFacts
+from jobs.schema import columns as schema
+from jobs.schema.records import WindowFacts
 from jobs.task.windows.arrival import arrivals, find_runs, read_arrived
 from jobs.task.windows.session_windows import SessionWindows
 from jobs.task.windows.windowless_rows import write_windowless

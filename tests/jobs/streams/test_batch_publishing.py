@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from jobs import schema
 from jobs.ledger.keys import key_text
-from jobs.schema import RowChanges
+from jobs.schema import columns as schema
+from jobs.schema.records import RowChanges
 from jobs.streams.batch_publishing import MicroBatch, publish_batch
 from jobs.tables import publishing
 from jobs.tables.delta.asked_keys import KeysOf

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from jobs.errors import DeclarationError
 from jobs.input.delta import DeltaInput
-from jobs.schema import DayFacts, DayMetrics, DayRecord
+from jobs.schema.records import DayFacts, DayMetrics, DayRecord
 from jobs.streams.delta_source import DeltaSource
 from jobs.streams.stream_files import check_streamable
 from jobs.tables.records import run_records

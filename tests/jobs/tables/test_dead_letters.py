@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from jobs import schema
 from jobs.errors import PublishConflict
 from jobs.ledger.keys import key_text
-from jobs.schema import DayFacts, DayMetrics, DayRecord, DeclaredFacts, LookupFacts, LookupMetrics, Verdict
+from jobs.schema import columns as schema
+from jobs.schema.records import DayFacts, DayMetrics, DayRecord, DeclaredFacts, LookupFacts, LookupMetrics, Verdict
 from jobs.storage.work_folders import work_folder
 from jobs.tables import dead_letters, publishing
 from jobs.tables.delivery import with_rows

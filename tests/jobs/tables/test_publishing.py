@@ -17,9 +17,9 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.table import TableAlterer
 
-from jobs import schema
 from jobs.errors import PublishConflict, TidegateError
-from jobs.schema import DayFacts, DayMetrics, DayRecord, DeclaredFacts, LookupFacts, Verdict
+from jobs.schema import columns as schema
+from jobs.schema.records import DayFacts, DayMetrics, DayRecord, DeclaredFacts, LookupFacts, Verdict
 from jobs.storage.work_folders import work_folder
 from jobs.tables import audit, publishing
 from jobs.tables.delivery import deliver

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncio_core import WatermarkStrategy
-from jobs import schema
 from jobs.declare.answers.answer_json import dump
 from jobs.declare.ledger_settings import Ttl
 from jobs.errors import RowFailed
@@ -20,6 +19,7 @@ from jobs.ledger.index import write_index
 from jobs.ledger.keyed_file import write_keyed
 from jobs.ledger.keys import key_text
 from jobs.ledger.plan import LedgerPlan
+from jobs.schema import columns as schema
 from jobs.task.rows.asked_once import AskedFile
 from jobs.task.rows.outcome_columns import ATTEMPT
 from jobs.task.rows.row_elements import RowElements

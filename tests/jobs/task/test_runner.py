@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncio_core import AsyncFunction
-from jobs import schema
 from jobs.errors import RowFailed, RunStopped, TidegateError
+from jobs.schema import columns as schema
 from jobs.task import row_flow, runner
 from jobs.task.chain import Link
 from jobs.task.operators import CAPACITY_PER_CALL

@@ -10,8 +10,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs import schema
-from jobs.schema import OUTCOMES, DayFacts, DayMetrics, DayRecord, LookupMetrics, Verdict
+from jobs.schema import columns as schema
+from jobs.schema.columns import OUTCOMES
+from jobs.schema.records import DayFacts, DayMetrics, DayRecord, LookupMetrics, Verdict
 from tidegate import Enrichment, HttpLookup, Input, Output, Service, Summary
 
 NAME = "orders"

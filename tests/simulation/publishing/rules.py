@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.schema import DayRecord
+from jobs.schema.records import DayRecord
 from jobs.tables import audit, dead_letters
 from jobs.tables.records import run_records
 from jobs.tables.shown.shown_as_parquet import STATE

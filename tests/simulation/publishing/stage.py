@@ -26,7 +26,7 @@ from jobs.input.day import InputDay
 from jobs.ledger.keys import key_text
 from jobs.process.publish_decision import publish_or_hold_back
 from jobs.run.changes.changed_rows import ChangedRows, with_kept_rows
-from jobs.schema import DayRecord, RowChanges
+from jobs.schema.records import DayRecord, RowChanges
 from jobs.streams.micro_batches import BatchHeldBack, MicroBatches
 from jobs.tables.delta.asked_keys import KeysOf, files_of_days
 from jobs.tables.delta.delta_log import table_at

@@ -22,7 +22,7 @@ from jobs.ledger.changes.compaction import compact
 from jobs.ledger.keys import key_text
 from jobs.ledger.selection import select
 from jobs.ledger.stored_request import write_request
-from jobs.schema import UnwrittenRun, Verdict
+from jobs.schema.records import UnwrittenRun, Verdict
 from jobs.storage import durable, objects
 from jobs.storage.stored_files import is_there
 from jobs.storage.urls import is_url

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.input.keys.arrow_expressions import arrow_expression
-from jobs.schema import arrow_schema
+from jobs.schema.columns import arrow_schema
 
 TYPES = pa.schema(
     [

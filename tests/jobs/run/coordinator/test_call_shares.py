@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.run.coordinator.call_shares import CallShares
-from jobs.schema import ShareGiven
+from jobs.schema.records import ShareGiven
 
 
 def held(shares):

@@ -17,7 +17,7 @@ from jobs.errors import BudgetExhausted, DeclarationError, RowFailed, RunStopped
 from jobs.run.coordinator import driver_coordinator as coordinating
 from jobs.run.coordinator import link_server
 from jobs.run.coordinator.driver_coordinator import DriverCoordinator
-from jobs.schema import ShareGiven
+from jobs.schema.records import ShareGiven
 from jobs.task.link.driver_link import DriverLink
 from jobs.task.link.link_protocol import DEADLINES, Lines
 from jobs.task.link.progress import TaskProgress

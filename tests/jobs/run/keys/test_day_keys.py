@@ -16,7 +16,7 @@ from jobs.run.keys.driver_keys import DriverKeys
 from jobs.run.keys.key_texts import HASH, ROWS, TASK, TEXT
 from jobs.run.keys.ledger_session import prepare_ledger
 from jobs.run.plan.planner import plan_tasks
-from jobs.schema import SOURCE_FILE, SOURCE_ROW
+from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
 pytestmark = pytest.mark.spark

@@ -8,7 +8,7 @@ import pytest
 from asyncio_core import Gate
 from asyncio_core.testing import run_virtual
 from jobs.run.metrics.limiting_factor import TaskLoad, limited_by, with_limits
-from jobs.schema import DayMetrics, LookupMetrics
+from jobs.schema.records import DayMetrics, LookupMetrics
 from jobs.task.lookup.circuit_breaker import CircuitBreaker
 from tidegate import Outage
 

@@ -23,7 +23,7 @@ from jobs.run.enrich import write_out
 from jobs.run.keys.day_keys import task_column
 from jobs.run.plan.planner import plan_tasks
 from jobs.run.rows.arrow_input import CALENDAR
-from jobs.schema import SOURCE_IDENTITY
+from jobs.schema.columns import SOURCE_IDENTITY
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
 pytestmark = pytest.mark.spark

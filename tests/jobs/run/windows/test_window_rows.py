@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs import schema
 from jobs.run.engines.engine import SparkEngine
 from jobs.run.windows.window_rows import END, START, WindowedDay, aggregated
-from jobs.schema import DeclaredFacts, EventTimeFacts, WindowFacts
+from jobs.schema import columns as schema
+from jobs.schema.records import DeclaredFacts, EventTimeFacts, WindowFacts
 from tests.support.window_model import Model
 from tidegate import Session, Sliding, Tumbling, Window
 

@@ -11,7 +11,7 @@ from data_quality.day_quality import DayQuality
 from data_quality.report.day_runs import list_day_runs
 from jobs.process.day_pipeline import DayPipeline
 from jobs.process.publish_decision import render_report
-from jobs.schema import DayFacts, PriceFacts
+from jobs.schema.records import DayFacts, PriceFacts
 from jobs.tables.leases.day_leases import leased
 from jobs.tables.records import run_bills, run_records
 from jobs.tables.records.killed_runs import killed_runs

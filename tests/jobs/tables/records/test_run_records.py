@@ -8,7 +8,7 @@ import pytest
 from data_quality.history import earlier_days
 from jobs.commands.check import Finding, check_package
 from jobs.errors import TidegateError
-from jobs.schema import DayMetrics
+from jobs.schema.records import DayMetrics
 from jobs.tables.records import run_records
 from jobs.tables.records.published_runs import last_published
 from tests.jobs.commands.conftest import towns_in

@@ -18,7 +18,7 @@ from jobs.errors import DeclarationError, PublishConflict, TidegateError
 from jobs.input.day import find_input
 from jobs.run.day import run_day
 from jobs.run.plan.preflight import preflight
-from jobs.schema import Verdict
+from jobs.schema.records import Verdict
 from jobs.streams.batch_publishing import MicroBatch, complete_records, publish_batch
 from jobs.tables import publishing
 from jobs.tables.records import run_records

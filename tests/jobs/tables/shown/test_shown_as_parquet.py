@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from jobs.declare.values.table_conflicts import find_conflict
 from jobs.errors import DeclarationError, PublishConflict, TidegateError
 from jobs.run.plan.preflight import preflight
-from jobs.schema import Verdict
+from jobs.schema.records import Verdict
 from jobs.storage import exchange
 from jobs.tables import publishing
 from jobs.tables.shown import shown_as_parquet

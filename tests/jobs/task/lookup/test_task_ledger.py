@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 from aiohttp import web
 
-from jobs import schema
 from jobs.clients import request_counter
 from jobs.clients.function import FunctionClient
 from jobs.declare.answers.answer_json import dump
@@ -25,6 +24,7 @@ from jobs.ledger.index import write_index
 from jobs.ledger.keys import key_text
 from jobs.ledger.plan import CallCap, LedgerPlan
 from jobs.ledger.store import LedgerFolder
+from jobs.schema import columns as schema
 from jobs.task.runner import PartitionRun
 from tests.jobs.task.test_runner import Function, batch, batches, collected, in_time, lookup, plan
 from tests.support.places import everywhere, place_of

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncio_core import WatermarkStrategy
-from jobs import schema
 from jobs.declare.answers.answer_types import read_ddl
 from jobs.input.keys.arrow_keys import read_key_tuples, to_values
+from jobs.schema import columns as schema
 from jobs.task.lookup.lookup_state import LookupState, Row
 from jobs.task.rows.arrow_batches import Assembler, BatchLayout, EventTimes, InputBatch
 
