@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from data_quality.catalogue import CheckSpec, checks
 from data_quality.judging import Judging, QualityResult, make_verdict
-from data_quality.written_day import Evaluate, Stored, WrittenDay
+from data_quality.rows.written_day import Evaluate, Stored, WrittenDay
 from jobs.schema.records import DayFacts, DayMetrics
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from data_quality.findings import Finding, identity_columns
-from data_quality.run_output import Faults, Flags, More, TaskRows, nothing_more
-from data_quality.written_day import WrittenDay
+from data_quality.rows.run_output import Faults, Flags, More, TaskRows, nothing_more
+from data_quality.rows.written_day import WrittenDay
 from jobs.schema import columns as schema
 from jobs.schema.columns import SOURCE_IDENTITY, Severity
 from jobs.schema.records import DeclaredFacts, LookupFacts

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from data_quality.catalogue import CheckSpec, checks
 from data_quality.findings import Finding, plain
 from data_quality.judging import LONGEST, Judging, QualityResult, Tasks, make_verdict
+from data_quality.rows.written_day import Evaluate, Stored, WrittenDay
 from data_quality.slow_imports import NOT_FOR_CHECKS, OF_GREAT_EXPECTATIONS, import_when_used, quiet, without
-from data_quality.written_day import Evaluate, Stored, WrittenDay
 from jobs.schema import columns as schema
 from jobs.schema.records import DayFacts, DayMetrics, Verdict
 from jobs.storage.parquet_files import rows_of_files

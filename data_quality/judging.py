@@ -12,8 +12,8 @@ from data_quality.catalogue import CheckSpec
 from data_quality.check import Check
 from data_quality.findings import Finding
 from data_quality.report.pictures import Pictures
-from data_quality.run_output import TaskRows
-from data_quality.written_day import WrittenDay
+from data_quality.rows.run_output import TaskRows
+from data_quality.rows.written_day import WrittenDay
 from jobs.schema.records import Verdict
 from jobs.wording import one_line
 

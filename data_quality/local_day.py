@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from data_quality.catalogue import checks
 from data_quality.judging import Judging, QualityResult, make_verdict
-from data_quality.written_day import Evaluate, Stored, WrittenDay
+from data_quality.rows.written_day import Evaluate, Stored, WrittenDay
 from jobs.schema.records import DayFacts, DayMetrics
 
 

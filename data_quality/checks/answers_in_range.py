@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from data_quality.check import Cure, LookupCheck, outcomes, total
-from data_quality.column_types import declared_name, spark_name
 from data_quality.findings import Finding, rows, share
-from data_quality.run_output import Faults, Flags, TaskRows, flags
-from data_quality.written_day import WrittenDay
+from data_quality.rows.column_types import declared_name, spark_name
+from data_quality.rows.run_output import Faults, Flags, TaskRows, flags
+from data_quality.rows.written_day import WrittenDay
 from jobs.schema.columns import OUTCOMES
 
 ANSWERED = ("ok", "fallback")  # outcomes of rows that may have an answer

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from data_quality.answer_groups import AnswerGroups, StoredAnswers, number_answers, number_places
 from data_quality.check import LookupCheck, total
 from data_quality.checks.answers_in_range import ANSWERED
 from data_quality.checks.time_limit_held import TICK_MS
 from data_quality.findings import ROWS_OF_EVIDENCE, Finding, rows
-from data_quality.key_expressions import declared_keys, lasting
-from data_quality.run_output import Faults, Flags, TaskRows
-from data_quality.written_day import WrittenDay
+from data_quality.rows.answer_groups import AnswerGroups, StoredAnswers, number_answers, number_places
+from data_quality.rows.key_expressions import declared_keys, lasting
+from data_quality.rows.run_output import Faults, Flags, TaskRows
+from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import Numbers, digest
 from jobs.schema import columns as schema
 from jobs.schema.columns import OUTCOMES, SOURCE_IDENTITY

@@ -2,8 +2,8 @@
 
 from data_quality.check import LookupCheck
 from data_quality.findings import Finding
-from data_quality.run_output import TaskRows
-from data_quality.written_day import WrittenDay
+from data_quality.rows.run_output import TaskRows
+from data_quality.rows.written_day import WrittenDay
 
 
 class CallsReconciled(LookupCheck):

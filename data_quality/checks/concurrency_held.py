@@ -20,8 +20,8 @@ import numpy as np
 
 from data_quality.check import LookupCheck
 from data_quality.findings import Finding
-from data_quality.run_output import Calls, Faults, Floats, Places, TaskRows
-from data_quality.written_day import WrittenDay
+from data_quality.rows.run_output import Calls, Faults, Floats, Places, TaskRows
+from data_quality.rows.written_day import WrittenDay
 from jobs.schema.columns import PARTITION, SOURCE_FILE, SOURCE_IDENTITY, SOURCE_ROW
 from jobs.schema.records import DayFacts, ShareGiven
 

@@ -2,7 +2,7 @@
 
 from data_quality.check import Cure
 from data_quality.checks.tolerance import ToleranceCheck, commonest_errors
-from data_quality.written_day import WrittenDay
+from data_quality.rows.written_day import WrittenDay
 
 
 class ErrorsTolerated(ToleranceCheck):

@@ -10,9 +10,9 @@ import numpy as np
 
 from data_quality.check import Check
 from data_quality.findings import ROWS_OF_EVIDENCE, Finding, plain, rows
-from data_quality.input_rows import by_file, path_of
-from data_quality.run_output import Floats, Places, TaskRows, whole_number
-from data_quality.written_day import WrittenDay
+from data_quality.rows.input_rows import by_file, path_of
+from data_quality.rows.run_output import Floats, Places, TaskRows, whole_number
+from data_quality.rows.written_day import WrittenDay
 from jobs.schema.columns import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_FILE, SOURCE_IDENTITY, SOURCE_ROW
 
 

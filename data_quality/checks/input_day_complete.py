@@ -6,7 +6,7 @@ from typing import Any
 from data_quality.check import Check
 from data_quality.day_names import DayName
 from data_quality.findings import Finding, rows
-from data_quality.written_day import WrittenDay
+from data_quality.rows.written_day import WrittenDay
 
 WEEKS_OF_HISTORY = 4
 FEWEST, MOST = 0.6, 1.6  # rows of a complete day, relative to the usual number

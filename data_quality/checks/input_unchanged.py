@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 
 from data_quality.check import Check, total
-from data_quality.column_types import spark_name
 from data_quality.findings import Finding, rows
-from data_quality.input_rows import beside
-from data_quality.run_output import Faults, Flags, TaskRows, as_array
-from data_quality.written_day import WrittenDay
+from data_quality.rows.column_types import spark_name
+from data_quality.rows.input_rows import beside
+from data_quality.rows.run_output import Faults, Flags, TaskRows, as_array
+from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import differ
 from jobs.schema.columns import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_IDENTITY
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from data_quality.check import LookupCheck
 from data_quality.findings import Finding
-from data_quality.written_day import WrittenDay
+from data_quality.rows.written_day import WrittenDay
 
 OVER_HTTP = ("http", "coroutine")  # lookups whose answers are matched to requests by their order alone
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from data_quality.check import LookupCheck
 from data_quality.findings import Finding, rows
-from data_quality.run_output import Faults, Flags, Floats, TaskRows
-from data_quality.written_day import WrittenDay
+from data_quality.rows.run_output import Faults, Flags, Floats, TaskRows
+from data_quality.rows.written_day import WrittenDay
 from jobs.schema import columns as schema
 
 WITHOUT_FALLBACK = ("http", "sql")  # kinds of lookups

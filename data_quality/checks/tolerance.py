@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from data_quality.check import LookupCheck, outcomes, total
 from data_quality.findings import Finding, rows, share
-from data_quality.run_output import Faults, TaskRows
-from data_quality.written_day import WrittenDay
+from data_quality.rows.run_output import Faults, TaskRows
+from data_quality.rows.written_day import WrittenDay
 from jobs.schema import columns as schema
 
 _VARYING = re.compile(r"(?<![A-Z] )\b\d[\d.:-]{3,}|\b(?=[\w-]*\d)[\w-]{16,}\b", re.ASCII)

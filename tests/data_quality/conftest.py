@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from data_quality import run_output
+from data_quality.rows import run_output
 
 sys.path.insert(0, str(Path(__file__).parent))  # honest_day and planted_faults stand beside the tests that use them
 

@@ -6,7 +6,7 @@ from honest_day import PLANE, WEATHER, declare
 from data_quality.catalogue import checks
 from data_quality.checks import OF_A_LOOKUP, OF_A_WINDOW, OF_THE_ROW
 from data_quality.checks.calls_reconciled import CallsReconciled
-from data_quality.written_day import WrittenDay
+from data_quality.rows.written_day import WrittenDay
 from jobs.schema.records import DayFacts, DayMetrics, ExpectationFacts, LookupFacts, LookupMetrics, RequestMetrics
 
 RULES = [

@@ -13,9 +13,9 @@ from odd_days import DAY, KINDS, NOON, Moody, run
 
 from data_quality.checks.input_unchanged import InputUnchanged
 from data_quality.day import check
-from data_quality.input_rows import InputRows
 from data_quality.judging import Judging
-from data_quality.written_day import WrittenDay
+from data_quality.rows.input_rows import InputRows
+from data_quality.rows.written_day import WrittenDay
 from jobs.declare.answers.answer_json import dump
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.keys import key_text

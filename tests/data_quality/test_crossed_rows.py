@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from data_quality.catalogue import checks
 from data_quality.judging import Judging
-from data_quality.written_day import WrittenDay
+from data_quality.rows.written_day import WrittenDay
 from jobs.schema import columns as schema
 
 AUDIT = list(schema.audit_columns("weather"))

@@ -11,8 +11,8 @@ from honest_day import DAY, PLANE, WEATHER, honest_day
 from data_quality.checks.order_held import OrderHeld
 from data_quality.day import check
 from data_quality.day import judge as judge_day
-from data_quality.run_output import _in_order_of_writing
-from data_quality.written_day import WrittenDay
+from data_quality.rows.run_output import _in_order_of_writing
+from data_quality.rows.written_day import WrittenDay
 from jobs.schema.records import DayMetrics, DayRecord, ExpectationFacts, LookupMetrics, RequestMetrics
 
 pytestmark = pytest.mark.spark

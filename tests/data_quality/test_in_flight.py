@@ -8,7 +8,7 @@ from honest_day import ATTEMPT, WEATHER, declare, honest_day
 
 from data_quality.checks.concurrency_held import ConcurrencyHeld
 from data_quality.judging import Judging
-from data_quality.written_day import WrittenDay
+from data_quality.rows.written_day import WrittenDay
 from jobs.schema.records import ShareGiven
 
 AHEAD = 1_000_000  # µs, of the clock of task 0

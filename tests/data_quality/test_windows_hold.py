@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from data_quality.checks.windows_hold import WindowsHold
-from data_quality.written_day import WrittenDay
+from data_quality.rows.written_day import WrittenDay
 from jobs.schema import columns as schema
 from jobs.schema.records import DayFacts, DeclaredFacts, EventTimeFacts, WindowFacts, WrittenWindows
 

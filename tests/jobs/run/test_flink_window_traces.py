@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_quality.window_rules import Arrived, dropped_rows, find_windows
+from data_quality.rows.window_rules import Arrived, dropped_rows, find_windows
 from jobs.schema.records import WindowFacts
 from jobs.task.windows.session_windows import SessionWindows
 from tests.jobs.run.windows.test_window_rows import EPOCH, day_of, made, reasons_of, table_of

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_quality.watermarks import NO_TIME
-from data_quality.window_rules import Arrived, dropped_rows, find_windows
+from data_quality.rows.watermarks import NO_TIME
+from data_quality.rows.window_rules import Arrived, dropped_rows, find_windows
 from jobs.schema import columns as schema
 from jobs.schema.records import WindowFacts
 from jobs.task.windows.arrival import arrivals, find_runs, read_arrived

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from data_quality.input_rows import InputRows, by_file, path_of
-from data_quality.run_output import Places, RunOutput
-from data_quality.watermarks import Lost, event_times_ms
+from data_quality.rows.input_rows import InputRows, by_file, path_of
+from data_quality.rows.run_output import Places, RunOutput
+from data_quality.rows.watermarks import Lost, event_times_ms
 from jobs.schema.columns import INPUT_SEQ, PARTITION, SOURCE_ROW
 from jobs.schema.records import EventTimeFacts
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from data_quality.input_rows import beside
-from data_quality.run_output import Places, TaskRows, as_array
-from data_quality.written_day import WrittenDay
+from data_quality.rows.input_rows import beside
+from data_quality.rows.run_output import Places, TaskRows, as_array
+from data_quality.rows.written_day import WrittenDay
 from jobs.schema.records import LookupFacts
 
 Key = dict[str, pa.Array]  # part -> its values

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from data_quality.run_output import Flags, Places, as_array, flags
+from data_quality.rows.run_output import Flags, Places, as_array, flags
 from jobs.arrow_values import Numbers, digest
 from jobs.schema import columns as schema
 from jobs.schema.columns import BY_RUN, GONE

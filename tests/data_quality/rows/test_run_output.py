@@ -5,8 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 from honest_day import honest_day
 
-from data_quality import run_output
-from data_quality.run_output import RunOutput
+from data_quality.rows import run_output
+from data_quality.rows.run_output import RunOutput
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from data_quality import lost_rows
 from data_quality.history import earlier_days
-from data_quality.input_rows import InputRows
-from data_quality.run_output import RunOutput
-from data_quality.watermarks import Lost
+from data_quality.rows import lost_rows
+from data_quality.rows.input_rows import InputRows
+from data_quality.rows.run_output import RunOutput
+from data_quality.rows.watermarks import Lost
 from jobs.schema.records import DayFacts, DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics
 from jobs.storage.parquet_files import open_parquet
 

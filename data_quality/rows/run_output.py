@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from data_quality.column_types import STRUCT, spark_name, unified, written_types
 from data_quality.findings import ROWS_OF_EVIDENCE, plain
+from data_quality.rows.column_types import STRUCT, spark_name, unified, written_types
 from jobs.schema import columns as schema
 from jobs.schema.columns import INPUT_SEQ, PARTITION
 from jobs.schema.records import DeclaredFacts
