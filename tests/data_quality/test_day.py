@@ -92,7 +92,7 @@ def test_an_answer_of_another_type_than_declared_is_red(spark, tmp_path):
     assert (verdict.status, verdict.sentence) == ("failed", "seats is string, declared int")
 
 
-def test_an_answer_out_of_range_is_told_with_its_bounds_and_its_value(spark, tmp_path):
+def test_an_answer_out_of_range_is_reported_with_its_bounds_and_its_value(spark, tmp_path):
     facts, _ = honest_day(tmp_path, event_time=False, sizes=(30,), lookups=(WEATHER,)).write()
     table = written(facts)
     hot = with_values(table, "temp_c", pc.if_else(pc.equal(table["_weather_status"], "ok"), 99.5, table["temp_c"]))
@@ -154,7 +154,7 @@ def test_a_day_is_compared_with_the_published_days_before_it(spark, tmp_path, mo
     assert found["plane__miss_share_usual"].sentence == "not run: no earlier days to compare with"
 
 
-def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_told(spark, tmp_path):
+def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_reported(spark, tmp_path):
     facts, figures = honest_day(tmp_path, event_time=False, sizes=(100,), ledger="data/ledger").write()
     rows = written(facts).to_pylist()
     answered = {

@@ -61,7 +61,7 @@ def test_a_row_that_was_throttled_and_then_joined_the_call_of_an_equal_row_is_wi
     assert not_passed(check(spark, facts).verdicts)["weather__time_limit_held"].startswith("1 row over 2 s")
 
 
-def test_the_slowest_row_is_told_by_both_clocks_where_they_differ(spark, tmp_path):
+def test_the_slowest_row_is_reported_by_both_clocks_where_they_differ(spark, tmp_path):
     """A time limit stands still while the gate is closed; the charts count that time."""
     day = honest_day(tmp_path, event_time=False, lookups=(WEATHER,))
     facts, _ = day.write()

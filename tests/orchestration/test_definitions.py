@@ -210,7 +210,7 @@ def test_inputs_of_two_paths_are_two_assets(paths, keys):
     assert found == keys
 
 
-def test_iceberg_tables_of_one_name_are_told_apart_by_their_namespace():
+def test_iceberg_tables_of_one_name_are_distinguished_by_their_namespace():
     tables = [Input(format="iceberg", table=f"lake.{namespace}.orders") for namespace in ("shop", "web")]
     both = [reading(f"of_{table.table.split('.')[1]}", "replaced") for table in tables]
     both = [

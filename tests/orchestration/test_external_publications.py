@@ -121,7 +121,7 @@ def test_dead_letters_are_materialized_once_there_is_a_table_of_them(towns, sens
     assert sensor.materialized(sensor.declared.dead_letters_key) == {NEXT, "2013-01-12"}
 
 
-def test_each_version_is_told_once(towns, sensor):
+def test_each_version_is_reported_once(towns, sensor):
     assert sensor.look() == []  # there is no table yet
     towns.publish(DAY, range(5))
     towns.publish(NEXT, range(3))
@@ -158,7 +158,7 @@ def test_a_look_that_was_killed_before_it_reported_the_checks_reports_them_the_n
     assert sensor.checks("SUCCEEDED") == {ran.check: {DAY}}
 
 
-def test_so_many_days_that_one_look_would_take_too_long_are_told_in_several(towns, sensor, monkeypatch):
+def test_so_many_days_that_one_look_would_take_too_long_are_reported_in_several(towns, sensor, monkeypatch):
     monkeypatch.setattr("orchestration.dagster.sensors.external_publications.AT_ONCE", 2)
     days = [DAY, NEXT, "2013-01-12"]
     for day in days:
@@ -188,7 +188,7 @@ def test_a_summary_that_was_not_made_of_what_is_published_now_is_not_told(towns,
     assert sensor.materialized(dg.AssetKey("by_town")) == set()
 
 
-def test_a_run_at_work_is_waited_for_and_one_that_was_killed_after_its_commit_is_told(towns, sensor):
+def test_a_run_at_work_is_waited_for_and_one_that_was_killed_after_its_commit_is_reported(towns, sensor):
     run = create_run_for_test(sensor.instance, "towns_nightly", status=DagsterRunStatus.STARTED)
     record = towns.publish(DAY, range(5), run_id=run.run_id)
     run_records.save(towns.written(DAY, range(5), f"{run.run_id}-1", {}))  # its second try, not published
@@ -203,7 +203,7 @@ def test_a_run_at_work_is_waited_for_and_one_that_was_killed_after_its_commit_is
 
 @pytest.mark.spark
 @pytest.mark.proof
-def test_a_day_of_tidegate_run_is_told_and_one_that_dagster_published_itself_is_not(dagster_project):
+def test_a_day_of_tidegate_run_is_reported_and_one_that_dagster_published_itself_is_not(dagster_project):
     declared = Declared("enrichments.flights:flights", flights)
     outcome = dagster_project.run(build_definitions([declared], spark_program()), DAY)
     assert outcome.success, outcome

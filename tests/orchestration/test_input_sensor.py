@@ -157,7 +157,7 @@ def test_files_that_may_still_be_written_and_days_that_are_being_run_wait(sensor
     assert sensor.look(later) == [("flights_enriched_nightly", "2026-11-18")]
 
 
-def test_every_reader_of_an_input_is_run_and_the_input_is_told_once(sensor):
+def test_every_reader_of_an_input_is_run_and_the_input_is_reported_once(sensor):
     other = Declared("b:other", dataclasses.replace(DECLARED.enrichment, name="other_flights", summaries=()))
     was_run(LONG_AGO, of=other)
     sensor.readers = (DECLARED, other)

@@ -88,7 +88,7 @@ def test_a_lookup_that_was_never_called_has_no_times_and_no_costs():
     assert {"ledger_bytes", "published_version"} & set(reported) == set()
 
 
-def test_a_changed_declaration_is_told_at_the_first_run_that_has_it():
+def test_a_changed_declaration_is_reported_at_the_first_run_that_has_it():
     assert figures_metadata(record())["declaration_changed"] == "first run"
     run_records.save(record("before", "2026-11-19T02:15:00+00:00"))
     assert figures_metadata(record())["declaration_changed"] == "no"

@@ -1,4 +1,4 @@
-"""The night of an outage: the day is started again until its deadline, and people are told once per cause."""
+"""The night of an outage: the day is started again until its deadline, and people are alerted once per cause."""
 
 import dataclasses
 import datetime as dt
@@ -208,7 +208,7 @@ class Looking:
         return result.skip_reason.skip_message
 
 
-def test_an_outage_is_told_once_a_night_whatever_the_number_of_days_and_enrichments_and_once_when_it_is_over(
+def test_an_outage_is_reported_once_a_night_whatever_the_number_of_days_and_enrichments_and_once_when_it_is_over(
     instance, webhook
 ):
     looking = Looking(instance, DECLARED, OTHER)
@@ -242,7 +242,7 @@ def test_an_outage_is_told_once_a_night_whatever_the_number_of_days_and_enrichme
     assert webhook.take() == []
 
 
-def test_a_day_that_comes_late_is_told_with_the_minutes_after_its_deadline(instance, webhook):
+def test_a_day_that_comes_late_is_reported_with_the_minutes_after_its_deadline(instance, webhook):
     looking = Looking(instance)
     looking.at("02:00")
     tell(instance, "held back", "02:50", cause="flights_enriched held back: every_row_once")
@@ -277,7 +277,7 @@ def test_sentences_of_a_message_end_with_one_full_stop(instance, webhook):
     assert over.endswith("Over: flights_enriched failed: there is none.")
 
 
-def test_a_cause_that_lasts_is_told_again_the_next_night(instance, webhook):
+def test_a_cause_that_lasts_is_reported_again_the_next_night(instance, webhook):
     looking = Looking(instance)
     looking.at("02:00")
     tell(instance, "stopped: credentials", "02:50", cause="weather_api stopped: credentials")
@@ -288,7 +288,7 @@ def test_a_cause_that_lasts_is_told_again_the_next_night(instance, webhook):
     assert len(webhook.take()) == 1
 
 
-def test_a_deadline_that_passes_without_a_run_is_told(instance, webhook):
+def test_a_deadline_that_passes_without_a_run_is_reported(instance, webhook):
     looking = Looking(instance)
     looking.at("02:00")
     looking.at("06:29")
@@ -322,7 +322,7 @@ def test_nobody_is_woken_for_what_goes_on_went_well_or_was_done_by_a_person(inst
     assert webhook.take() == []
 
 
-def test_a_message_that_the_webhook_does_not_take_comes_again_and_its_address_is_told_nobody(instance, webhook):
+def test_a_message_that_the_webhook_does_not_take_comes_again_and_its_address_is_shown_to_nobody(instance, webhook):
     looking = Looking(instance)
     looking.at("02:00")
     tell(instance, "stopped: service", "02:50")
@@ -365,7 +365,7 @@ def test_a_webhook_that_is_no_address_is_said_without_what_it_holds(instance, mo
     assert "SECRET" not in message
 
 
-def test_without_a_webhook_the_sensor_says_that_nobody_is_told(instance, monkeypatch):
+def test_without_a_webhook_the_sensor_says_that_nobody_is_alerted(instance, monkeypatch):
     monkeypatch.delenv(WEBHOOK, raising=False)
     assert Looking(instance).at("02:00") == f"{WEBHOOK} is not set: nobody is told."
 

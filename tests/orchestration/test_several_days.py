@@ -118,7 +118,7 @@ def others_have(stack, days):
 
 
 @pytest.mark.process
-def test_days_that_are_all_taken_are_told_after_the_wait_of_one(project):
+def test_days_that_are_all_taken_are_reported_after_the_wait_of_one(project):
     script = Script(None, None, None)
     with ExitStack() as others:
         others_have(others, DAYS)
@@ -173,7 +173,7 @@ def test_a_retry_of_several_days_leaves_out_those_that_its_first_try_published(p
 
 
 @pytest.mark.process
-def test_the_one_day_that_a_retry_runs_is_told_with_the_log_that_it_has(project, monkeypatch):
+def test_the_one_day_that_a_retry_runs_is_reported_with_the_log_that_it_has(project, monkeypatch):
     monkeypatch.setattr("orchestration.dagster.assets.enriched.CRASH", dg.RetryPolicy(max_retries=1))
     monkeypatch.setattr("jobs.tables.publishing.publish", lambda record, _: published(record))
     monkeypatch.setattr("orchestration.dagster.assets.metadata.published_metadata", lambda *_: {})

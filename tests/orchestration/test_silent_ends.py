@@ -56,7 +56,7 @@ def look(instance) -> list[str]:
 
 
 @pytest.mark.process
-def test_a_day_whose_run_was_killed_is_told_as_failed_and_the_alert_names_it(instance):
+def test_a_day_whose_run_was_killed_is_reported_as_failed_and_the_alert_names_it(instance):
     reported = AlertCursor({DECLARED.name: 0}, missed={DECLARED.name: "2026-11-18"})
     process = subprocess.Popen(["sleep", "600"])
     run = a_run(instance, **{STARTED_BY: identity(process.pid)})
@@ -82,7 +82,7 @@ def test_a_day_whose_run_was_killed_is_told_as_failed_and_the_alert_names_it(ins
     assert look(instance) == []  # once
 
 
-def test_a_run_that_never_spoke_is_told_too(instance):
+def test_a_run_that_never_spoke_is_reported_too(instance):
     run = a_run(instance, DagsterRunStatus.STARTING)
     instance.report_run_failed(run, "Could not load the declarations.")
     assert look(instance) == [f"flights_enriched {DAY}"]
@@ -169,7 +169,7 @@ def test_a_run_withdraws_what_ended_runs_had_planned_and_nothing_of_a_run_at_wor
     assert checks_of_days(instance, DECLARED, "IN_PROGRESS")["every_row_once"] == {"2026-11-18"}
 
 
-def test_the_day_at_which_a_run_of_several_was_killed_is_told_and_the_others_are_not(instance):
+def test_the_day_at_which_a_run_of_several_was_killed_is_reported_and_the_others_are_not(instance):
     run = a_run_of_several(instance)
     speak(instance, run, "published", "2026-11-17")
     speak(instance, run, "running", "2026-11-18")
@@ -177,7 +177,7 @@ def test_the_day_at_which_a_run_of_several_was_killed_is_told_and_the_others_are
     assert look(instance) == ["flights_enriched 2026-11-18"]
 
 
-def test_a_run_of_several_days_that_never_spoke_is_told_at_its_first_day(instance):
+def test_a_run_of_several_days_that_never_spoke_is_reported_at_its_first_day(instance):
     instance.report_run_failed(a_run_of_several(instance), "Could not load the declarations.")
     assert look(instance) == ["flights_enriched 2026-11-17"]
     assert look(instance) == []

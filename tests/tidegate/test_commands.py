@@ -54,7 +54,7 @@ def test_the_name_of_an_enrichment_holds_over_that_of_another_ones_file(package)
     assert named(options)[0] == f"{declared}.ratings:X"
 
 
-def test_an_unknown_enrichment_is_told_with_those_that_there_are():
+def test_an_unknown_enrichment_is_reported_with_those_that_there_are():
     with pytest.raises(DeclarationError, match=r"no enrichment is named 'fligths'\. There are: .*flights_enriched"):
         named(parsed("of", "fligths"))
 
@@ -91,7 +91,7 @@ def test_a_cap_that_is_none_is_refused_before_spark_starts(capsys, cap, message)
     assert printed.out == ""
 
 
-def test_an_argument_that_a_command_does_not_know_is_told_with_those_that_it_does(capsys):
+def test_an_argument_that_a_command_does_not_know_is_reported_with_those_that_it_does(capsys):
     with pytest.raises(SystemExit):
         main(["run", "flights", "--date", "2013-01-10"])
     message = capsys.readouterr().err
@@ -115,7 +115,7 @@ def test_help_names_every_command_and_no_two_are_called_the_same(capsys):
     assert all(name in message for name in names)
 
 
-def test_what_the_disk_refuses_is_told_in_one_sentence_and_anything_else_as_it_is(monkeypatch, capsys):
+def test_what_the_disk_refuses_is_reported_in_one_sentence_and_anything_else_as_it_is(monkeypatch, capsys):
     def fails(options):
         raise OSError(options.number, "No space left on device", "data/reports")
 
@@ -131,7 +131,7 @@ def test_what_the_disk_refuses_is_told_in_one_sentence_and_anything_else_as_it_i
         main(["draw", str(errno.EBADF)])
 
 
-def test_a_published_day_is_told_with_what_was_not_read():
+def test_a_published_day_is_reported_with_what_was_not_read():
     facts = DayFacts(
         flights.facts(), "2013-01-10", "r", (), (), "", (), (), "2026-11-20T02:15Z", "2026-11-20T02:16Z",
         unread=("e.parq", "late/"),
@@ -140,7 +140,7 @@ def test_a_published_day_is_told_with_what_was_not_read():
     assert line(DayOutcome("2013-01-10", "r", "published", "", record)).endswith("version 3; not read: e.parq, late/")
 
 
-def test_a_day_of_which_a_lookup_skipped_all_rows_is_told_with_a_warning():
+def test_a_day_of_which_a_lookup_skipped_all_rows_is_reported_with_a_warning():
     facts = DayFacts(flights.facts(), "2013-01-10", "r", (), (), "", (), (), "2026-11-20T02:15Z", "2026-11-20T02:16Z")
     for skipped in (10, 9):
         weather = LookupMetrics("weather", {"skipped": skipped, "ok": 10 - skipped}, 0, 0, 0.0, 0.0, None, None)
@@ -149,7 +149,7 @@ def test_a_day_of_which_a_lookup_skipped_all_rows_is_told_with_a_warning():
         assert ("; warning: weather skipped all rows, a key of each is null" in told) == (skipped == 10)
 
 
-def test_a_day_held_back_is_told_with_its_check_its_report_and_what_asks_again():
+def test_a_day_held_back_is_reported_with_its_check_its_report_and_what_asks_again():
     weather = LookupMetrics("weather", {"ok": 1, "error": 9}, 10, 0, 1.0, 1.0, None, None)
     facts = DayFacts(flights.facts(), "2013-01-10", "r", (), (), "", (), (), "2026-11-20T02:15Z", "2026-11-20T02:16Z")
     record = DayRecord(facts, DayMetrics(10, 10, 0, (weather,)), state="held back", reason="weather: 9 errors.")

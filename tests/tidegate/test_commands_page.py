@@ -27,7 +27,7 @@ def test_the_page_has_every_command_in_the_order_of_help():
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_each_command_is_told_as_its_help_tells_it_with_every_option(command):
+def test_each_command_is_documented_as_its_help_says_it_with_every_option(command):
     assert SECTIONS[command.name].splitlines()[0] == command.help
     assert {option for option in options_of(command) if option not in SECTIONS[command.name]} == set()
 

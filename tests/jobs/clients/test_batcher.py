@@ -111,7 +111,7 @@ def test_a_batch_that_is_too_large_is_halved_until_it_is_not():
 
 
 @pytest.mark.parametrize("error", [CallFailed("500", passing=True), RunStopped("refused"), Throttled("429", 0.0)])
-def test_what_befalls_the_whole_request_befalls_each_of_its_items(error):
+def test_a_failure_of_the_whole_request_fails_each_of_its_items(error):
     class Failing(Service):
         async def send(self, keys):
             await super().send(keys)
@@ -273,7 +273,7 @@ def test_the_next_request_is_on_its_way_before_those_who_waited_for_the_last_one
     assert events == ["request", "request", "row", "row", "row", "row", "row", "row"]
 
 
-def test_what_ends_the_run_is_told_before_another_request_leaves():
+def test_what_ends_the_run_is_reported_before_another_request_leaves():
     class Refusing(Service):
         async def send(self, keys):
             await super().send(keys)

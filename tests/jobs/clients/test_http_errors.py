@@ -54,7 +54,7 @@ def test_the_body_of_an_error_stands_in_its_reason(service):
 
 
 @pytest.mark.parametrize(("status", "kind"), [(503, Throttled), (403, AccessRefused), (500, CallFailed)])
-def test_what_the_service_says_of_not_now_and_of_us_is_told_too(service, status, kind):
+def test_what_the_service_says_when_it_throttles_or_refuses_is_reported(service, status, kind):
     replies(service, lambda: web.Response(text="quota of key 17 is used up", status=status))
     (failure,) = ask(lookup(service.url), ("JFK",))
     assert type(failure) is kind or isinstance(failure, kind)
@@ -81,7 +81,7 @@ def test_a_secret_in_an_error_body_is_masked_where_it_is_cut_too(service, monkey
 
 
 @pytest.mark.process
-def test_an_error_whose_body_never_ends_is_told_soon(raw):
+def test_an_error_whose_body_never_ends_is_reported_soon(raw):
     raw["answer"] = head("Content-Length: 500", status="400 Bad Request") + b"not that"
     (failure,) = ask(lookup(raw["url"]), ("JFK",))
     assert str(failure) == "400 Bad Request: not that"

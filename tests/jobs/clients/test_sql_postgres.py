@@ -327,7 +327,7 @@ def test_a_time_limit_of_the_servers_own_may_pass(lookup, postgres, database):
     assert str(failure) == "canceling statement due to statement timeout"
 
 
-def test_what_the_database_refuses_us_stops_the_run_in_one_sentence(lookup, postgres, database):
+def test_a_refusal_of_the_database_stops_the_run_in_one_sentence(lookup, postgres, database):
     postgres.execute("CREATE ROLE weak LOGIN PASSWORD 'w'")
     address = f"{postgres.host}:{postgres.port}/{database}"
     for url, message in (

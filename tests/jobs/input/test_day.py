@@ -68,7 +68,7 @@ def refusal(folder, *tables):
 
 @pytest.mark.spark
 @pytest.mark.parametrize("options", [{}, {"use_deprecated_int96_timestamps": True}, {"version": "1.0"}], ids=str)
-def test_spark_is_told_the_types_that_it_would_find(spark, tmp_path, options):
+def test_spark_is_given_the_types_that_it_would_find(spark, tmp_path, options):
     day = day_of(tmp_path, CARRIED, {"other": [1]}, **options)  # of files alike Spark finds those of nested columns
     found = spark.read.parquet(str(day.files[0]))
     read = day.read(spark).where("other IS NULL").drop("other")
@@ -83,7 +83,7 @@ def test_files_alike_with_a_nested_column_that_spark_did_not_write_are_left_to_s
 
 
 @pytest.mark.spark
-def test_spark_is_told_the_types_of_files_that_it_wrote_itself(spark, tmp_path):
+def test_spark_is_given_the_types_of_files_that_it_wrote_itself(spark, tmp_path):
     wide = "struct(id, array(id, null) AS ids, map('a', named_struct('b', id)) AS map, current_timestamp() AS at) AS s"
     flat = ("date '2013-01-10' AS day", "id / 2.0 AS half", "CAST('a' AS BINARY) AS bytes")
     rows = spark.range(3).selectExpr(
@@ -97,7 +97,7 @@ def test_spark_is_told_the_types_of_files_that_it_wrote_itself(spark, tmp_path):
 
 @pytest.mark.spark
 @pytest.mark.parametrize("options", [{}, {"use_deprecated_int96_timestamps": True}, {"version": "1.0"}], ids=str)
-def test_the_types_that_a_day_publishes_are_told_without_spark(spark, tmp_path, options):
+def test_the_types_that_a_day_publishes_are_reported_without_spark(spark, tmp_path, options):
     day = day_of(tmp_path, CARRIED, **options)
     read = day.read(spark)
     files = TaskFiles.of(str(tmp_path / "run"), read.schema, ())

@@ -242,7 +242,7 @@ def test_days_written_as_text_are_read(lake):
     assert find_input(dataclasses.replace(MOODS, input=Input(path="other", format="delta")), DAY).names == ["id", "k"]
 
 
-def test_what_is_no_table_and_a_version_that_is_not_there_are_refused(lake):
+def test_a_place_without_a_table_and_a_version_that_is_missing_are_refused(lake):
     Path("folder", f"date={DAY}").mkdir(parents=True)
     assert "folder is not a Delta table" in refusal(DeltaInput.at, "folder", "date")
     assert refusal(DeltaInput.at, "lake", "date", 9).startswith("input: version 9 of lake cannot be read: ")

@@ -50,7 +50,7 @@ def test_an_index_of_nothing_finds_nothing(index):
 
 
 @pytest.mark.parametrize("kinds", [1, 3])
-def test_keys_whose_hashes_are_equal_are_told_apart_by_their_text(index, monkeypatch, kinds):
+def test_keys_whose_hashes_are_equal_are_distinguished_by_their_text(index, monkeypatch, kinds):
     def collide(texts):
         return np.array([len(text) % kinds for text in texts], dtype=np.uint64)
 

@@ -60,7 +60,7 @@ def test_keys_that_differ_have_texts_that_differ():
     assert len({key_text(key) for key in keys}) == len(keys)
 
 
-def test_a_hidden_key_shows_nothing_and_is_told_from_others():
+def test_a_hidden_key_shows_nothing_and_differs_from_others():
     hidden = key_text(("Jane Doe",), hidden=True)
     assert hidden.startswith("blake2b:")
     assert "Jane" not in hidden

@@ -114,7 +114,7 @@ def test_keys_may_be_asked_for_in_any_order_and_twice_and_come_sorted(folder, le
 
 
 @everywhere("folder")
-def test_it_is_told_why_a_key_with_an_answer_is_asked_again(folder, ledgers):
+def test_the_plan_says_why_a_key_with_an_answer_is_asked_again(folder, ledgers):
     records = [ledgers.stored("old", "miss", 1), ledgers.stored("void"), ledgers.stored("void", "expired", 2)]
     folder.write_part("r", "0", [*records, ledgers.stored("fine")])
     selected = select(folder, pa.array(["old", "void", "fine", "new"]), now_us=NOW, ttl=EVERY_KIND)

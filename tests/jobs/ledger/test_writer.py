@@ -129,7 +129,7 @@ def test_two_writers_of_one_name_overwrite_nothing(folder, writer):
     assert len(folder.parts("run-1", "3-0-")) == 3
 
 
-def test_a_store_that_breaks_is_told_to_whoever_waits_puts_or_closes(remote, objects):
+def test_a_store_that_breaks_is_reported_to_whoever_waits_puts_or_closes(remote, objects):
     one = LedgerWriter(remote, "run-1", "3-0", flush_seconds=NEVER)
     one.wait(one.put(*given(1)))
     objects.changes_left = 0

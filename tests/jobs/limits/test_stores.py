@@ -228,7 +228,7 @@ def test_no_address_of_any_form_is_quoted_with_its_password(before, after):
 
 @pytest.mark.process
 @pytest.mark.parametrize("address", ["h:1,u:SECRET@i:2/x", "u:SECRET@127.0.0.1:9/x?sslmode=SECRET", "u:SECRET@h%zz/x"])
-def test_an_address_that_only_the_driver_refuses_is_told_without_its_password(address):
+def test_an_address_that_only_the_driver_refuses_is_reported_without_its_password(address):
     async def main():
         await open_store(f"postgresql://{address}", patience=2.0).step("geo", beat("a"))
 

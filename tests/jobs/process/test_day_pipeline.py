@@ -94,7 +94,7 @@ def open_pipeline(towns, script):
 
 
 # -- progress ----------------------------------------------------------------------------------------------------------
-def test_progress_is_told_though_a_later_event_replaced_it_before_the_file_was_read(towns):
+def test_progress_is_reported_though_a_later_event_replaced_it_before_the_file_was_read(towns):
     progress = {"kind": "progress", "rows": 2, "rows_total": 2, "unit": "rows"}
 
     def script(day, _run_id):

@@ -54,7 +54,7 @@ def test_no_hidden_file_no_key_and_no_link_out_of_the_package_travels(parcel, tm
     assert "parcel/.env" in packed.left_out
 
 
-def test_the_command_names_what_it_leaves_out_and_takes_what_it_is_told_to(parcel, capsys):
+def test_the_command_names_what_it_leaves_out_and_takes_what_it_is_asked_for(parcel, capsys):
     for name in ("prices.csv", ".env", "deep/prices.csv"):
         (parcel / name).parent.mkdir(exist_ok=True)
         (parcel / name).write_text("a,b\n")

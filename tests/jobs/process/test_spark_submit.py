@@ -41,7 +41,7 @@ def enrichment_with_a_key_for_spark(folder):
         ("/no/java", "Spark needs Java 17 or newer: JAVA_HOME is /no/java, which has no bin/java. Nothing was called."),
     ],
 )
-def test_a_machine_without_java_is_told_so_by_runs_and_by_plans(tmp_path, monkeypatch, home, message):
+def test_runs_and_plans_report_a_machine_without_java(tmp_path, monkeypatch, home, message):
     assert java_missing() == ""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -89,7 +89,7 @@ def test_a_short_run_starts_with_the_collector_that_spark_is_configured_with(tmp
 
 
 @pytest.mark.process
-def test_a_spark_that_cannot_start_is_told_by_its_cause(tmp_path):
+def test_a_spark_that_cannot_start_is_reported_by_its_cause(tmp_path):
     log = tmp_path / "spark.log"
     too_odd = SparkSubmit(conf={"spark.driver.memory": "1x"})
     code = too_odd.run("enrichments.flights:flights", days=[DAY], run_id="r1", log=log)
@@ -105,7 +105,7 @@ def test_a_spark_that_cannot_start_is_told_by_its_cause(tmp_path):
 
 
 @pytest.mark.parametrize(("version", "number"), [("1.8.0_392", 8), ("11.0.20", 11), ("17.0.9", None), ("21", None)])
-def test_a_java_that_is_too_old_is_told_with_where_it_was_found(tmp_path, monkeypatch, version, number):
+def test_a_java_that_is_too_old_is_reported_with_where_it_was_found(tmp_path, monkeypatch, version, number):
     (tmp_path / "bin").mkdir()
     java = tmp_path / "bin" / "java"
     java.touch(0o755)

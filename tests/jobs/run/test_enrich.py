@@ -378,7 +378,7 @@ def test_no_rows_give_no_rows_and_figures_of_nothing(things, service, tmp_path, 
 
 
 @pytest.mark.spark
-def test_a_run_that_is_stopped_in_a_task_is_told_in_its_own_words(things, service, tmp_path):
+def test_a_run_that_is_stopped_in_a_task_is_reported_in_its_own_words(things, service, tmp_path):
     from aiohttp import web
 
     async def refuses(request):
@@ -397,7 +397,7 @@ def test_a_run_that_is_stopped_in_a_task_is_told_in_its_own_words(things, servic
 
 
 @pytest.mark.spark
-def test_what_a_function_of_the_users_raises_in_a_task_is_told_and_not_that_python_did(things, enrich):
+def test_what_a_function_of_the_users_raises_in_a_task_is_reported_as_theirs(things, enrich):
     class Unconnected:
         async def close(self):
             raise ConnectionError("nobody listens\nat the door")

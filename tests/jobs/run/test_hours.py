@@ -108,7 +108,7 @@ def test_hours_are_enriched_checked_published_and_replaced_one_by_one(spark):
     assert earlier_days("moods", "2026-10-26T01Z", Path("data/runs")).keys() == {SECOND}  # the same hour of days before
 
 
-def test_a_table_of_days_takes_no_hours_and_a_folder_of_another_name_is_told(tmp_path):
+def test_a_table_of_days_takes_no_hours_and_a_folder_of_another_name_is_reported(tmp_path):
     write(FIRST, "a")
     write_deltalake("out", pa.table({"id": [1], "hour": [dt.date(2026, 10, 25)]}), partition_by=["hour"])
     with pytest.raises(DeclarationError, match="the partitions of out, hour, are date there, and string here"):

@@ -84,7 +84,7 @@ def test_named_partitions_are_enriched_checked_published_and_replaced_one_by_one
     assert Path("reports", "us", "index.html").is_file()
 
 
-def test_a_partition_without_a_folder_is_told_with_the_folder_that_is_there():
+def test_a_partition_without_a_folder_is_reported_with_the_folder_that_is_there():
     write("asia", "a")
     with pytest.raises(NoInput, match="There is raw/region=asia; the folder of a partition is named region=NAME"):
         find_input(MOODS, "eu")

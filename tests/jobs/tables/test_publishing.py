@@ -332,7 +332,7 @@ def race(jobs):
 
 @EVERYWHERE
 @pytest.mark.parametrize("attempt", range(3))
-def test_runs_that_publish_the_first_day_at_once_leave_it_once_and_each_is_told(attempt):
+def test_runs_that_publish_the_first_day_at_once_leave_it_once_and_each_is_reported(attempt):
     found = race([run("a", FIRST, [1, 2]), run("b", FIRST, [1, 2])])
     assert published() == [1, 2]
     assert set(found) == {"a", "b"}
@@ -399,7 +399,7 @@ def no_file_of_more_than(size):
 
 
 @pytest.mark.parametrize("size", [0, 1000])  # the audit's rows cannot be written; its commit cannot
-def test_what_the_disk_refuses_is_told_in_one_sentence_and_the_same_again_publishes(size):
+def test_what_the_disk_refuses_is_reported_in_one_sentence_and_the_same_again_publishes(size):
     publishing.publish(run("a", FIRST, [1, 2]))
     second = run("b", FIRST, [1, 9])
     with no_file_of_more_than(size), pytest.raises(TidegateError, match="flights or a table beside it") as reported:
@@ -463,7 +463,7 @@ def test_vacuum_finds_what_was_never_published_and_nothing_else():
     assert deltalake.__version__
 
 
-def test_a_vacuum_that_the_disk_refuses_is_told_in_one_sentence_and_the_same_again_does_it():
+def test_a_vacuum_that_the_disk_refuses_is_reported_in_one_sentence_and_the_same_again_does_it():
     publishing.publish(run("a", FIRST, [1]))
     publishing.publish(run("b", FIRST, [2]))
     with (

@@ -117,7 +117,7 @@ def test_rows_that_cannot_be_written_end_the_calls_for_the_next_ones_at_once(tmp
 
 
 @pytest.mark.process
-def test_a_full_disk_is_told_in_one_sentence(tmp_path):
+def test_a_full_disk_is_reported_in_one_sentence(tmp_path):
     mounted = tmp_path / "small"
     mounted.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", mounted], check=False).returncode:

@@ -529,7 +529,7 @@ class Unreadable(dict):
         raise KeyError(f"no {name} today")
 
 
-def test_a_bug_in_what_a_function_gives_is_told_by_itself_and_without_the_row():
+def test_a_bug_in_what_a_function_gives_is_reported_by_itself_and_without_the_row():
     with pytest.raises(KeyError, match="no first_x today"):
         in_time(
             lambda: list(

@@ -114,7 +114,7 @@ def test_a_value_that_the_driver_refuses_is_the_error_of_its_own_key(database):
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
-def test_a_timestamp_is_no_key_of_sqlite_rather_than_a_silent_miss(database, batch_size):
+def test_sqlite_refuses_a_timestamp_as_key_rather_than_a_silent_miss(database, batch_size):
     declared = lookup(database, table="every", keys={"at": "at"}, returns="n INT", batch_size=batch_size)
     (failure,) = ask(declared, (dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC),))
     assert "SQLite has no timestamps; give the key as the text that the table holds" in str(failure)
@@ -252,7 +252,7 @@ def test_a_password_is_not_in_the_address_that_people_see_wherever_it_stands(dat
     assert seen.endswith("/db")
 
 
-def test_a_port_that_is_no_number_is_a_useless_address(database, monkeypatch):
+def test_a_port_that_is_not_a_number_is_refused(database, monkeypatch):
     monkeypatch.setenv("PLANES_URL", "postgresql+asyncpg://me:Zq9@h:port/db")
     with pytest.raises(DeclarationError, match=r"url is not one that SQLAlchemy can use with asyncio \(ValueError\)"):
         ask(lookup(database, url=Env("PLANES_URL")), ("N1",))

@@ -327,7 +327,9 @@ def test_nothing_is_forgotten_while_a_run_is_at_work(stored, capsys):
 
 @everywhere("towns", on_store=pytest.mark.proof)
 @pytest.mark.parametrize("day", [FIRST, SECOND])  # one whose rows are taken out, a new one
-def test_a_run_that_began_meanwhile_is_told_and_the_same_again_forgets_what_it_wrote(towns, monkeypatch, capsys, day):
+def test_a_run_that_began_meanwhile_is_reported_and_the_same_again_forgets_what_it_wrote(
+    towns, monkeypatch, capsys, day
+):
     towns.store({NUMBER: {"temp_c": 1.0}})
     towns.publish(FIRST, [1, NUMBER])
     before = forget.clean_records

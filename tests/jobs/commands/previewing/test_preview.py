@@ -315,7 +315,7 @@ def test_calls_that_must_not_be_made_twice_are_not_made_here(project, service, c
     assert service.log == []
 
 
-def test_a_service_that_refuses_us_is_one_sentence_after_what_came_before(project, service, capsys):
+def test_a_refusal_of_the_service_is_one_sentence_after_what_came_before(project, service, capsys):
     async def refusing(request):
         return web.json_response({}, status=403)
 

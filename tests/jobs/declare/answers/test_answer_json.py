@@ -195,7 +195,7 @@ def _random_number(draw):
 @pytest.mark.parametrize(
     "text", ['{"$datetime": "NaT"}', '{"$decimal": "x"}', '{"$int": []}', '{"$object": 1}', "{", ""]
 )
-def test_a_stored_text_that_is_no_answer_is_a_value_error(text):
+def test_a_stored_text_that_is_not_an_answer_is_a_value_error(text):
     with pytest.raises(ValueError):  # of any sentence
         load(text.encode())
 

@@ -96,7 +96,7 @@ def test_what_a_task_that_died_had_is_reserved_for_its_next_attempt_and_released
     assert shares.begin("late", 1, 5) == [0]
 
 
-def test_the_shares_of_a_lost_attempt_are_told_apart_from_those_of_the_next():
+def test_the_shares_of_a_lost_attempt_are_distinguished_from_those_of_the_next():
     shares = CallShares((4,), 2)
     assert [shares.begin("first", 0, 10, attempt=7), shares.begin("dies", 1, 11, attempt=8)] == [[2], [2]]
     shares.end("first", 20)

@@ -81,7 +81,7 @@ def looks(stages, clock, wait_for):
     return look
 
 
-def test_the_tasks_of_a_stage_that_ended_are_told_to_stop_and_others_are_not(driver, stages, looks, wait_for):
+def test_the_tasks_of_a_stage_that_ended_are_stopped_and_others_are_not(driver, stages, looks, wait_for):
     stages.active.add(8)
     address = driver.register()
     ends, stays, not_seen_yet = runs = [Run() for _ in range(3)]

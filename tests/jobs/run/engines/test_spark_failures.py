@@ -68,7 +68,7 @@ def test_a_colon_in_the_name_of_a_file_is_refused_before_spark_starts(raw):
 
 
 @pytest.mark.spark
-def test_a_damaged_page_is_told_with_its_file_the_cause_the_cure_and_the_log(raw):
+def test_a_damaged_page_is_reported_with_its_file_the_cause_the_cure_and_the_log(raw):
     damaged = bytearray(raw.read_bytes())
     damaged[200:2000] = bytes(1800)
     raw.write_bytes(damaged)
@@ -81,7 +81,7 @@ def test_a_damaged_page_is_told_with_its_file_the_cause_the_cure_and_the_log(raw
 
 
 @pytest.mark.spark
-def test_a_worker_killed_in_every_attempt_is_told_with_the_cure_and_the_log(raw, service, wait_for):
+def test_a_worker_killed_in_every_attempt_is_reported_with_the_cure_and_the_log(raw, service, wait_for):
     async def never(request):
         await asyncio.sleep(600)
 
@@ -102,5 +102,5 @@ def test_a_worker_killed_in_every_attempt_is_told_with_the_cure_and_the_log(raw,
     )
 
 
-def test_an_error_that_is_not_known_is_told_by_its_innermost_cause():
+def test_an_error_that_is_not_known_is_reported_by_its_innermost_cause():
     assert explain_error(ValueError("no\nsuch thing")) == "ValueError: no"

@@ -172,7 +172,7 @@ def test_files_that_hold_the_partition_column_too_are_refused(project, listener,
     assert "input: the files hold a column 'date', and so do their folders' names" in sentence(wrong)
 
 
-def test_an_input_that_the_table_cannot_take_is_refused_before_a_service_hears_of_it(project, listener, tmp_path):
+def test_an_input_that_the_table_cannot_take_is_refused_before_any_request(project, listener, tmp_path):
     folder = tmp_path / "raw" / f"date={DAY}"
     folder.mkdir(parents=True)
     table = pq.ParquetFile(f"data/raw/flights/date={DAY}/part-00000.parquet").read()
@@ -209,7 +209,7 @@ def test_a_secret_that_is_no_address_is_named(project, monkeypatch):
     assert "weather:8088" not in message
 
 
-def test_a_secret_that_no_header_can_hold_is_named_before_a_service_hears_of_it(project, listener, monkeypatch):
+def test_a_secret_that_no_header_can_hold_is_named_before_any_request(project, listener, monkeypatch):
     monkeypatch.setenv("WEATHER_KEY", "key-of-a-file\n")
     known = dataclasses.replace(weather.service, auth=Bearer(Env("WEATHER_KEY")))
     message = sentence(of(dataclasses.replace(weather, service=known)))
@@ -414,7 +414,7 @@ def test_an_output_that_delta_would_write_elsewhere_is_refused(towns, tmp_path):
 
 
 @pytest.mark.parametrize("folder", ["date=20130110", "date=2013-1-10", "dt=2013-01-10", "date=2013-01-10T00"])
-def test_a_day_whose_folder_is_named_otherwise_is_told_with_that_folder_and_the_name_it_needs(towns, folder):
+def test_a_day_whose_folder_is_named_otherwise_is_reported_with_that_folder_and_the_name_it_needs(towns, folder):
     assert sentence(towns(folder=folder)) == (
         f"flights_enriched: input: there is no raw/date={DAY} for {DAY}; nothing can be enriched. "
         f"There is raw/{folder}; the folder of a day is named date=YYYY-MM-DD (Input.partition)."

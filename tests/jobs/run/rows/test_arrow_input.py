@@ -146,7 +146,7 @@ def test_spark_reads_times_of_an_old_calendar(spark, tmp_path, noted):
     assert planned(spark, of_files([tmp_path / "timeless.parquet"]), ["k"])[1].reads is not None
 
 
-def test_spark_reads_times_where_it_is_told_another_calendar(spark, tmp_path):
+def test_spark_reads_times_where_another_calendar_is_set(spark, tmp_path):
     spark.conf.set(CALENDAR, "LEGACY")
     assert planned(spark, day_of(tmp_path, WRITTEN), ["k"])[1].reads is None
     spark.conf.unset(CALENDAR)

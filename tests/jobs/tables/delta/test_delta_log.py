@@ -65,7 +65,7 @@ def test_a_table_that_somebody_deleted_is_named_and_a_day_without_a_row_is_not(t
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: b"\0" * len(data)])
-def test_a_damaged_log_is_told_in_one_sentence_with_table_file_and_cure(towns, damage):
+def test_a_damaged_log_is_reported_in_one_sentence_with_table_file_and_cure(towns, damage):
     entry = last_entry()
     entry.write_bytes(damage(entry.read_bytes()))
     for work in (

@@ -1,4 +1,4 @@
-"""The SQL of a summary: what it may be, and that a wrong one is told of in one sentence, before calls where it can."""
+"""The SQL of a summary: what it may be, refused in one sentence where it is wrong, before calls where possible."""
 
 import datetime as dt
 from pathlib import Path

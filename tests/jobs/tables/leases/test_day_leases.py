@@ -36,7 +36,7 @@ def table(tmp_path, request):
 
 
 @everywhere("table")
-def test_a_second_run_of_a_day_is_told_who_has_it_and_other_days_are_free(table):
+def test_a_second_run_of_a_day_learns_who_has_it_and_other_days_are_free(table):
     with leased(table, DAY, "first", wait=0):
         holder = rf"^{DAY} is being run by run first \(process \d+ on .+, since 20.+Z\); nothing was started"
         with pytest.raises(DayTaken, match=holder), leased(table, DAY, "second", wait=0):

@@ -1,4 +1,4 @@
-"""The task's side of the driver link, without Spark: a task that is told to stop stores what came back, and fails."""
+"""The task's side of the driver link, without Spark: a task that must stop stores what came back, and fails."""
 
 import dataclasses
 import json

@@ -127,7 +127,7 @@ def test_a_connection_whose_call_was_left_after_an_interim_response_is_judged_an
     assert [row["first_status"] for row in rows] == ["ok", "timeout"]
 
 
-def test_an_answer_that_comes_before_any_request_is_no_answer(folder):
+def test_an_answer_that_comes_before_any_request_is_dropped(folder):
     connections = itertools.count()  # only the first ones are greeted: else there is none to be had
     greeted = lambda number: GREETING if number == 0 and next(connections) < 4 else None  # noqa: E731
     with DisorderlyService(value, fault=greeted) as service:

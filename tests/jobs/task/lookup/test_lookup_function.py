@@ -186,7 +186,7 @@ def test_two_answers_are_an_error_that_says_so_and_are_not_asked_again():
 
 
 @pytest.mark.parametrize("answer", [None, {"score": 1.0}, [1.0], "x"])
-def test_what_is_no_list_of_dicts_is_an_error_that_says_so(answer):
+def test_a_result_that_is_not_a_list_of_dicts_is_an_error_that_says_so(answer):
     async def step():
         return answer
 
@@ -332,7 +332,7 @@ def test_throttled_calls_use_up_no_retry_and_the_clock_stands_while_the_gate_is_
     assert row.finished / 1e6 - row.paused < 10.0
 
 
-def test_nobody_is_asked_while_one_call_was_told_to_wait():
+def test_nothing_is_asked_while_one_call_has_to_wait():
     function = Scripted(
         {"a": [fail(Throttled("429", 20.0)), reply({"score": 1.0})]} | {k: [reply()] for k in "bcdefgh"}
     )
@@ -371,7 +371,7 @@ def test_a_service_that_stays_down_stops_the_run_in_its_own_words():
     )
 
 
-def test_rows_that_run_out_of_time_tell_of_an_outage_too_but_each_failure_is_told_once():
+def test_rows_that_run_out_of_time_report_an_outage_too_and_each_failure_once():
     function = Scripted({k: [hang] for k in "abc"})
     with pytest.raises(AsyncInvokeError) as stopped:
         ask(function, *"abc", timeout=5.0, outage=Outage(after=3, wait_at_most=timedelta(0)))

@@ -99,7 +99,7 @@ def test_times_become_the_objects_that_arrow_itself_makes_of_them(moments, kind)
     assert list(map(repr, to_values(column))) == list(map(repr, column.to_pylist()))
 
 
-def test_a_key_with_a_null_in_it_is_no_key_unless_nulls_are_wanted():
+def test_a_key_with_a_null_is_skipped_unless_nulls_are_wanted():
     batch = pa.record_batch({"a": [1, None, 3], "b": ["x", "y", None]})
     assert read_key_tuples(batch, ["a", "b"]) == [(1, "x"), None, None]
     assert read_key_tuples(batch, ["a", "b"], nulls=True) == [(1, "x"), (None, "y"), (3, None)]

@@ -65,7 +65,7 @@ def test_every_key_is_found_with_all_that_became_of_it(tmp_path):
     } | nothing  # fmt: skip
 
 
-def test_a_file_that_is_torn_or_gone_is_told_in_one_sentence(tmp_path):
+def test_a_file_that_is_torn_or_gone_is_reported_in_one_sentence(tmp_path):
     write_keyed(f"{tmp_path}/asked.arrow", asked(["a"]))
     (tmp_path / "torn.arrow").write_bytes((tmp_path / "asked.arrow").read_bytes()[:-20])
     for name in ("torn", "gone"):
