@@ -171,7 +171,7 @@ def test_every_kind_of_key_has_one_way_to_be_written(value, written):
 
 
 @pytest.mark.parametrize("condition", ["error_when", "miss_when"])
-def test_an_error_or_a_miss_that_names_another_key_is_no_answer_to_this_one(service, condition):
+def test_an_error_or_a_miss_that_names_another_key_is_refused(service, condition):
     replies(service, lambda: web.json_response({"origin": "LAX", "refused": True}))
     declared = lookup(service.url, echo={"origin": "$.origin"}, **{condition: ["$.refused == true"]})
     (message,) = ask(declared, ("JFK",))
