@@ -26,6 +26,7 @@ from jobs.input.day import InputDay
 from jobs.ledger.keys import key_text
 from jobs.process.publish_decision import publish_or_hold_back
 from jobs.run.changes.changed_rows import ChangedRows, with_kept_rows
+from jobs.run.engines.stages import ProcessStage
 from jobs.schema.records import DayRecord, RowChanges
 from jobs.streams.micro_batches import BatchHeldBack, MicroBatches
 from jobs.tables.delta.asked_keys import KeysOf, files_of_days
@@ -55,6 +56,7 @@ LONGEST = 3600.0  # s; of whatever is done in a round
 ORPHANS_LIVE = 5.0  # s at most
 AHEAD = 600.0  # s by which the night's clock is ahead of that of the real files, so that none is of the future
 WAITS = (0.0, 0.3, 30.0)  # s; of a run for another of its day
+ONE_BY_ONE = ProcessStage(1, lambda: False)
 
 
 class ProgramEnded(TidegateError):  # noqa: N818  # what happened
@@ -203,7 +205,7 @@ class Stage:
         record = project.find_record(self._enrichment_of(written), written, sources, self._today())
         record = project.with_figures(record, rows)
         if changed is not None:
-            record = replace(record, facts=with_kept_rows(record.facts, changed))
+            record = replace(record, facts=with_kept_rows(record.facts, changed, ONE_BY_ONE))
         return run_records.save(record)
 
     def _today(self) -> dt.datetime:
