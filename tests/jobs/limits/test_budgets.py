@@ -85,7 +85,7 @@ class Run(TaskThreads):
         self.leases = RunLeases(open_store(url), name)
         limits = leased_limits([declared], budgets, now=now)
         driver = DriverCoordinator("127.0.0.1", "127.0.0.1", lambda _: True)
-        address = driver.register(once=False, keepers=self.leases.keepers(limits))
+        address = driver.register(keepers=self.leases.keepers(limits))
         super().__init__(dataclasses.replace(plan(declared, share=3), driver=address, limits=limits), tasks)
 
     def join(self):
