@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,6 +14,8 @@ from jobs.storage.urls import is_url
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
+
+MapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 SMALL = 1 << 20  # bytes of a file that is read whole from a store
 ROWS_FOR_SPARK = 10_000  # rows of a batch
@@ -37,16 +39,25 @@ def open_parquet(place: str, **options: Any) -> pq.ParquetFile:
     return pq.ParquetFile(parquet_source(place), pre_buffer=is_url(place), **options)
 
 
-def rows_of_files(places: Sequence[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function for Spark's mapInArrow that reads these files' rows by numbers in `id`."""
+def rows_by_number(read: Callable[[int], Iterable[pa.RecordBatch]]) -> MapInArrow:
+    """Return a function for Spark's mapInArrow that reads the rows of each number in `id`."""
 
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch["id"].to_pylist():
-                with open_parquet(places[number]) as file:
-                    yield from file.iter_batches(ROWS_FOR_SPARK)
+                yield from read(number)
 
-    return read
+    return read_all
+
+
+def rows_of_files(places: Sequence[str]) -> MapInArrow:
+    """Return a function for Spark's mapInArrow that reads these files' rows by numbers in `id`."""
+
+    def read(number: int) -> Iterator[pa.RecordBatch]:
+        with open_parquet(places[number]) as file:
+            yield from file.iter_batches(ROWS_FOR_SPARK)
+
+    return rows_by_number(read)
 
 
 def read_footer(place: str) -> pq.FileMetaData:

@@ -193,7 +193,7 @@ class Cluster:
         used = [node for node, _ in self._pods.values()]
         node = min(self._nodes, key=used.count)
         host, volumes = self._nodes[node], f"/tmp/pods/{name}"
-        variables = self._image | {item["name"]: self._value(item, host) for item in container.get("env", [])}
+        variables = self._image | {item["name"]: self._value(item, name, host) for item in container.get("env", [])}
         for mount in container.get("volumeMounts", []):
             host.path(place := f"{volumes}/{mount['name']}").mkdir(parents=True)
             variables = {key: value.replace(mount["mountPath"], place) for key, value in variables.items()}
@@ -203,13 +203,13 @@ class Cluster:
         self._tell(pod, host, {"phase": "Running"}, running)
         threading.Thread(target=self._await_end, args=(pod, host, process), daemon=True).start()
 
-    def _value(self, item, host):
+    def _value(self, item, pod, host):
         if "value" in item or "valueFrom" not in item:
             return item.get("value", "")
         source = item["valueFrom"]
         if "secretKeyRef" in source:
             return self.secrets[source["secretKeyRef"]["name"]][source["secretKeyRef"]["key"]]
-        return {"status.podIP": host.address, "metadata.name": item["name"]}[source["fieldRef"]["fieldPath"]]
+        return {"status.podIP": host.address, "metadata.name": pod}[source["fieldRef"]["fieldPath"]]
 
     def _await_end(self, pod, host, process):
         code = process.wait()

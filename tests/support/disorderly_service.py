@@ -45,8 +45,7 @@ class DisorderlyService:
         return await asyncio.start_server(self._connected, "127.0.0.1", 0, backlog=1000)
 
     def __exit__(self, *_):
-        self._loop.loop.call_soon_threadsafe(self._server.close)
-        self._loop.stop()
+        self._loop.stop(self._server)
 
     def a_moment(self):
         return self._random.random() ** 3 * 0.015

@@ -20,7 +20,10 @@ class LoopThread:
     def run(self, coroutine):
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(30)
 
-    def stop(self):
+    def stop(self, *servers):
+        """End these servers of asyncio, what still runs, and the thread."""
+        for server in servers:
+            self.loop.call_soon_threadsafe(server.close)
         self.run(_cancel_others())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(30)

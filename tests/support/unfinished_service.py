@@ -70,8 +70,7 @@ class UnfinishedService:
         return await asyncio.start_server(self._connected, "127.0.0.1", 0, backlog=1000, ssl=self._tls)
 
     def __exit__(self, *_):
-        self._loop.loop.call_soon_threadsafe(self._server.close)
-        self._loop.stop()
+        self._loop.stop(self._server)
 
     async def _connected(self, reader, writer):
         try:

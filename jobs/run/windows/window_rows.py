@@ -7,7 +7,7 @@ Sessions depend on the order of arrival, key by key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from jobs.run.engines.spark_failures import explain_error
 from jobs.run.engines.stages import Stage
 from jobs.schema import columns as schema
 from jobs.schema.records import DayFacts, DeclaredFacts, WindowFacts, WrittenFile, WrittenWindows
-from jobs.storage.parquet_files import read_schema, rows_of_files
+from jobs.storage.parquet_files import MapInArrow, read_schema, rows_of_files
 from jobs.storage.removal import remove_folder, remove_others
 from jobs.storage.stored_files import files_in
 from jobs.storage.urls import below
@@ -171,9 +171,7 @@ class WindowedDay:
         read = rows_with_arrival(self.arrivals, [field.name for field in wanted])
         return self._over_files(len(self.arrivals), read, T.StructType([*ARRIVED, *wanted]))
 
-    def _over_files(
-        self, count: int, read: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], types: T.StructType
-    ) -> DataFrame:
+    def _over_files(self, count: int, read: MapInArrow, types: T.StructType) -> DataFrame:
         return self.engine.spark.range(0, count, 1, count).mapInArrow(read, types)
 
     def _write_frame(self, frame: DataFrame, folder: str) -> list[WrittenFile]:

@@ -9,7 +9,7 @@ files in order, and tasks then read the rows with their watermarks.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jobs.schema import columns as schema
-from jobs.storage.parquet_files import ROWS_FOR_SPARK, open_parquet
+from jobs.storage.parquet_files import ROWS_FOR_SPARK, MapInArrow, open_parquet, rows_by_number
 
 Numbers = NDArray[np.int64]
 Millis = NDArray[np.int64]
@@ -131,9 +131,7 @@ def read_arrived(arrival: Arrival) -> ArrivedRows:
     return ArrivedRows(arrival.places[codes], rows, times, watermarks)
 
 
-def rows_with_arrival(
-    given: Sequence[Arrival], columns: Sequence[str]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def rows_with_arrival(given: Sequence[Arrival], columns: Sequence[str]) -> MapInArrow:
     """Return a function for mapInArrow that maps numbers of written files to their rows.
 
     The numbers are in the column `id`. Rows without an event time are left out.
@@ -143,13 +141,7 @@ def rows_with_arrival(
         columns: Columns to read, in addition to TIME, WATERMARK, PLACE and the row's number in the
             input file.
     """
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch["id"].to_pylist():
-                yield from _read_timed(given[number], columns)
-
-    return read
+    return rows_by_number(lambda number: _read_timed(given[number], columns))
 
 
 def _read_timed(arrival: Arrival, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -83,8 +83,7 @@ class Vendor:
         return (500, "{}") if self.draw.random() < self.failing else (200, '{"x": 1, "y": 2}')
 
     def close(self):
-        self.loop.loop.call_soon_threadsafe(self.server.close)
-        self.loop.stop()
+        self.loop.stop(self.server)
 
 
 @pytest.fixture
