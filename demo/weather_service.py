@@ -244,7 +244,7 @@ def running(
 ) -> Iterator[WeatherService]:
     """Runs the service for the block.
 
-    `data` is the folder of weather.parquet; faults and scale are those of the command line, except
+    `data` is the folder of weather.parquet; faults and scale are as on the command line, except
     that faults are off.
     """
     service = WeatherService(data, log, port=port, faults=faults, scale=scale, seed=seed)

@@ -1,7 +1,6 @@
-"""Write docs/promises.md from the names of the tests: python -m tools.promises [--check]."""
+"""Writes docs/promises.md from the names of the tests: python -m tools.promises."""
 
 import ast
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -42,16 +41,5 @@ def _sentence(name: str) -> str:
     return words[0].upper() + words[1:]
 
 
-def main(arguments: list[str]) -> int:
-    """Write the page, or with `--check` say whether it is current. Returns the exit status."""
-    page = render()
-    if "--check" not in arguments:
-        PAGE.write_text(page)
-    elif PAGE.read_text() != page:
-        print("docs/promises.md is not current: run `make promises`.")
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    PAGE.write_text(render())

@@ -203,7 +203,7 @@ def test_a_worker_cancelled_in_a_call_fails_the_record(opened):
     assert run_virtual(main) is asyncio.CancelledError
 
 
-def test_a_keyboard_interrupt_in_a_call_reaches_whoever_runs_the_loop():
+def test_a_keyboard_interrupt_in_a_call_reaches_the_caller_of_the_loop():
     async def interrupt():
         raise KeyboardInterrupt
 

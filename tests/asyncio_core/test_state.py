@@ -86,7 +86,7 @@ def test_at_every_turn_of_a_restore_each_element_is_in_exactly_one_place(opened,
     assert run_virtual(main) == 12
 
 
-def test_a_cancelled_restore_keeps_what_it_has_not_taken_and_takes_it_before_new_input(opened):
+def test_a_cancelled_restore_keeps_the_rest_and_restores_it_before_new_input(opened):
     async def main():
         script = {value: Reply([value], 1.0) for value in range(4)}
         async with opened(script, capacity=1) as run:

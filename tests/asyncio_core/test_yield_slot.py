@@ -111,7 +111,7 @@ def test_the_time_limit_of_one_that_waits_runs_on_and_its_part_is_not_lost():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whoever_waits_for_whom_every_record_leaves_once_and_the_concurrency_is_kept(seed):
+def test_calls_that_wait_for_each_other_lose_no_record_and_keep_the_concurrency(seed):
     draw = random.Random(seed)
     values = [(draw.randrange(6), draw.choice([0.0, 0.1, 0.4, 1.5])) for _ in range(100)]
     concurrency = draw.choice([1, 2, 5])

@@ -19,7 +19,7 @@ def names(declared) -> list[str]:
     return [spec.name for spec in checks(declared)]
 
 
-def test_every_lookup_gets_its_checks_after_those_of_the_row():
+def test_the_checks_of_each_lookup_follow_the_checks_of_the_row():
     assert names(declare("ordered")) == [
         "every_row_once",
         "input_unchanged",

@@ -1,4 +1,4 @@
-"""Calls in flight where tasks that ended left their share to others; each task has a clock of its own."""
+"""Calls in flight after ended tasks gave up their share; each task has a separate clock."""
 
 from dataclasses import replace
 

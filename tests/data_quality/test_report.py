@@ -276,7 +276,7 @@ def test_offline_the_pages_are_drawn_and_ask_nobody(tmp_path, count):
         (9, "9 days ago, checked 2026-11-20 02:20 UTC, 8 days ago. No run has written a later day.", False),
     ],
 )
-def test_whoever_opens_the_page_of_all_days_sees_how_old_the_newest_one_is(tmp_path, days_old, message, is_green):
+def test_the_page_of_all_days_shows_how_old_the_newest_day_is(tmp_path, days_old, message, is_green):
     from playwright.sync_api import sync_playwright
 
     made = record(dt.date(2026, 11, 19))
