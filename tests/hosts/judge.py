@@ -37,8 +37,8 @@ def see(lab, *faults, latency=0.0):
         if call["customer"] in asked:
             again.append(asked[call["customer"]])
         asked[call["customer"]] = call["began"]
-    begins, ends = [0.0, *faults[:-1]], [*faults[1:], calls[-1]["began"]]
-    repeated = tuple(sum(begin < at <= fault for at in again) for begin, fault in zip(begins, faults, strict=False))
+    begins, ends = [0.0, *faults][:-1], [*faults, calls[-1]["began"]][1:]
+    repeated = tuple(sum(begin < at <= fault for at in again) for begin, fault in zip(begins, faults, strict=True))
     idle = tuple(_idle(calls, fault, end, latency) for fault, end in zip(faults, ends, strict=True))
     return Seen(len(calls), len(again), max(call["in_flight"] for call in calls), repeated, idle)
 

@@ -80,7 +80,7 @@ def test_an_evicted_pod_repeats_only_calls_in_flight(kubernetes):
     cluster.evict(evicted)
     assert run.wait(ENDS_WITHIN) == 0, lab.log()[-4000:]
     check_rows(lab, rows)
-    seen = see(lab, fault_at=fault_at, latency=latency)
+    seen = see(lab, fault_at, latency=latency)
     print(f"\n{rows} rows, {seen}")
     assert seen.most <= LIMIT
     assert seen.repeated <= repeats_allowed(latency)
