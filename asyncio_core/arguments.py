@@ -22,7 +22,9 @@ class OutputMode(enum.Enum):
     KEY_ORDERED = "key_ordered"  # the order of the input among records of the same key
 
 
-def queue_for(mode: OutputMode, capacity: int, key: Callable[[Any], Hashable] | None) -> StreamElementQueue:
+def queue_for(
+    mode: OutputMode, capacity: int, key: Callable[[Any], Hashable] | None
+) -> StreamElementQueue:
     if mode is OutputMode.KEY_ORDERED:
         if key is None:
             raise ValueError("KEY_ORDERED needs key, a function that gives the key of a value")
@@ -39,19 +41,29 @@ def queue_for(mode: OutputMode, capacity: int, key: Callable[[Any], Hashable] | 
 def check_concurrency(concurrency: int | None, capacity: int) -> int:
     if concurrency is None:
         return capacity
-    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or not 1 <= concurrency <= capacity:
+    if (
+        isinstance(concurrency, bool)
+        or not isinstance(concurrency, int)
+        or not 1 <= concurrency <= capacity
+    ):
         raise ValueError(
-            f"concurrency is the number of calls that run at once, from 1 to capacity ({capacity}), got {concurrency!r}"
+            "concurrency is the number of calls that run at once, from 1 to capacity "
+            f"({capacity}), got {concurrency!r}"
         )
     return concurrency
 
 
 def check_timeout(timeout: float | None) -> None:
     if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
-        raise ValueError(f"timeout must be a finite number of seconds above 0, or None for no limit, got {timeout!r}")
+        raise ValueError(
+            "timeout must be a finite number of seconds above 0, or None for no "
+            f"limit, got {timeout!r}"
+        )
 
 
 def check_strategy(strategy: RetryStrategy) -> None:
     for name in ("can_retry", "delay", "on_result", "on_exception"):
         if not hasattr(strategy, name):
-            raise TypeError(f"a retry strategy needs {name}; {strategy!r} has none. For no retry use NO_RETRY")
+            raise TypeError(
+                f"a retry strategy needs {name}; {strategy!r} has none. For no retry use NO_RETRY"
+            )

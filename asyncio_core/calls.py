@@ -138,7 +138,9 @@ class Calls:
 
     def outstanding(self) -> int:
         """Return the number of undecided records, plus calls that outlive their record."""
-        return len(self.backlog) + len(self._undecided) + sum(worker.decided for worker in self._pool)
+        return (
+            len(self.backlog) + len(self._undecided) + sum(worker.decided for worker in self._pool)
+        )
 
     async def close(self) -> asyncio.CancelledError | None:
         """Cancel everything and wait for the calls to end; returns as WorkerPool.close."""
@@ -213,7 +215,8 @@ class Calls:
                 self._attempt_raised(worker, entry, error)
             except asyncio.CancelledError as error:
                 self._attempt_cancelled(worker, entry, error)
-            except BaseException as error:  # KeyboardInterrupt, SystemExit: for the runner of the loop
+            # KeyboardInterrupt, SystemExit: for the runner of the loop
+            except BaseException as error:
                 self._fail(worker, entry, error)
                 raise
             else:
@@ -259,7 +262,11 @@ class Calls:
         self.failures += 1
         wants_retry = None if isinstance(error, ResultTypeError) else self._strategy.on_exception
         try:
-            if wants_retry is not None and wants_retry(error) and self._strategy.can_retry(worker.attempts):
+            if (
+                wants_retry is not None
+                and wants_retry(error)
+                and self._strategy.can_retry(worker.attempts)
+            ):
                 self._back_off(worker, entry)
                 return
         except Exception as broken:  # noqa: BLE001 - a bug of the strategy; its context shows the judged error
@@ -280,7 +287,9 @@ class Calls:
         entry.complete(results)
         self._on_completed()
 
-    def _attempt_cancelled(self, worker: Worker, entry: Entry, error: asyncio.CancelledError) -> None:
+    def _attempt_cancelled(
+        self, worker: Worker, entry: Entry, error: asyncio.CancelledError
+    ) -> None:
         if worker.decided:
             self._drop_outcome(worker)
         else:
@@ -289,7 +298,8 @@ class Calls:
     def _drop_outcome(self, worker: Worker) -> None:
         """Handle the end of an abandoned call: its cancellation must not reach the next call."""
         worker.decided = False
-        if worker.cancelled:  # by the operator; other cancellations must stay, or the loop never ends
+        # by the operator; other cancellations must stay, or the loop never ends
+        if worker.cancelled:
             worker.cancelled = False
             worker.task.uncancel()
 

@@ -46,7 +46,9 @@ class AsyncFunction(Generic[IN, OUT]):
         Raises:
             Exception: Fails the operator unless the retry strategy allows another attempt.
         """
-        raise NotImplementedError(f"{type(self).__name__} must define `async def async_invoke(self, value)`")
+        raise NotImplementedError(
+            f"{type(self).__name__} must define `async def async_invoke(self, value)`"
+        )
 
     def timeout(self, value: IN) -> list[OUT]:
         """Return the final results for a value whose time limit has expired.
@@ -74,28 +76,45 @@ def check_function(function: Any) -> None:
     name = type(function).__name__
     invoke = getattr(function, "async_invoke", None)
     if not callable(invoke):
-        raise TypeError(f"an async function needs a method `async def async_invoke(self, value)`; {name} has none")
+        raise TypeError(
+            "an async function needs a method `async def async_invoke(self, value)`; "
+            f"{name} has none"
+        )
     if _returns_something_else(invoke):
-        raise TypeError(f"{name}.async_invoke must be a coroutine function; define it with `async def`")
+        raise TypeError(
+            f"{name}.async_invoke must be a coroutine function; define it with `async def`"
+        )
     if inspect.isasyncgenfunction(invoke):
-        raise TypeError(f"{name}.async_invoke must return a list; an async generator (`yield`) cannot be awaited")
+        raise TypeError(
+            f"{name}.async_invoke must return a list; an async generator (`yield`) "
+            "cannot be awaited"
+        )
     timeout = getattr(function, "timeout", None)
     if timeout is not None and not callable(timeout):
         raise TypeError(f"{name}.timeout must be a method that takes the value, got {timeout!r}")
     if timeout is not None and _is_coroutine_function(timeout):
-        raise TypeError(f"{name}.timeout must be a plain `def`: it is called when the time is up and cannot wait")
+        raise TypeError(
+            f"{name}.timeout must be a plain `def`: it is called when the time is up "
+            "and cannot wait"
+        )
 
 
 def _is_coroutine_function(method: Any) -> bool:
-    called = type(method).__call__ if callable(method) else None  # the method may be a callable object
-    return any(inspect.iscoroutinefunction(candidate) for candidate in (method, inspect.unwrap(method), called))
+    # the method may be a callable object
+    called = type(method).__call__ if callable(method) else None
+    return any(
+        inspect.iscoroutinefunction(candidate)
+        for candidate in (method, inspect.unwrap(method), called)
+    )
 
 
 def _returns_something_else(method: Any) -> bool:
     """Return whether this is certainly no coroutine function; False if it cannot be inspected."""
     if _is_coroutine_function(method) or inspect.isasyncgenfunction(method):
         return False
-    return inspect.isroutine(inspect.unwrap(method)) or inspect.isroutine(getattr(method, "func", None))
+    return inspect.isroutine(inspect.unwrap(method)) or inspect.isroutine(
+        getattr(method, "func", None)
+    )
 
 
 def timeout_handler(function: Any) -> Callable[[Any], Any]:
@@ -116,10 +135,17 @@ def as_results(method: str, returned: Any) -> list[Any]:
         return returned
     if inspect.iscoroutine(returned):
         returned.close()  # otherwise its "was never awaited" warning hides the real message
-        raise ResultTypeError(f"{method} must return a list of results, got a coroutine: an `await` is missing")
-    if returned is None or isinstance(returned, (str, bytes, bytearray, Mapping)) or not isinstance(returned, Iterable):
         raise ResultTypeError(
-            f"{method} must return a list of results ([] for none, [result] for one), got {type(returned).__name__}"
+            f"{method} must return a list of results, got a coroutine: an `await` is missing"
+        )
+    if (
+        returned is None
+        or isinstance(returned, (str, bytes, bytearray, Mapping))
+        or not isinstance(returned, Iterable)
+    ):
+        raise ResultTypeError(
+            f"{method} must return a list of results ([] for none, [result] for one), got "
+            f"{type(returned).__name__}"
         )
     return list(returned)
 

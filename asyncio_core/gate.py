@@ -104,7 +104,8 @@ class Gate:
         if self._loop is not loop:
             if self._loop is not None and (self._listeners or not self.is_open):
                 raise RuntimeError(
-                    "a gate belongs to one event loop, and this one is in use on another; make a new Gate"
+                    "a gate belongs to one event loop, and this one is in use on another; make a "
+                    "new Gate"
                 )
             self._loop = loop
         return loop

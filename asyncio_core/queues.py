@@ -82,7 +82,9 @@ class _RecordEntry:
         self.results = results
 
     def complete_exceptionally(self, error: BaseException) -> NoReturn:
-        raise NotImplementedError("a queue entry takes results only; errors fail the operator") from error
+        raise NotImplementedError(
+            "a queue entry takes results only; errors fail the operator"
+        ) from error
 
 
 class _WatermarkEntry:
@@ -93,15 +95,21 @@ class _WatermarkEntry:
         self.results: tuple[()] = ()  # always complete
 
     def complete(self, results: list[Any]) -> NoReturn:
-        raise RuntimeError(f"{self.element!r} is complete from birth and takes no results, got {results!r}")
+        raise RuntimeError(
+            f"{self.element!r} is complete from birth and takes no results, got {results!r}"
+        )
 
     def complete_exceptionally(self, error: BaseException) -> NoReturn:
-        raise NotImplementedError(f"{self.element!r} is complete from birth and cannot fail") from error
+        raise NotImplementedError(
+            f"{self.element!r} is complete from birth and cannot fail"
+        ) from error
 
 
 def check_capacity(capacity: int) -> int:
     if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
-        raise ValueError(f"capacity is the number of places in the queue, at least 1, got {capacity!r}")
+        raise ValueError(
+            f"capacity is the number of places in the queue, at least 1, got {capacity!r}"
+        )
     return capacity
 
 
@@ -188,7 +196,8 @@ class _Segment:
     def __init__(self) -> None:
         self.ready: deque[_SegmentEntry] = deque()  # may leave, in this order
         self.blocked: dict[_SegmentEntry, None] = {}  # may not leave yet, in input order
-        self.tails: dict[Hashable, _KeyedEntry] = {}  # KEY_ORDERED: the latest blocked entry of each key
+        # KEY_ORDERED: the latest blocked entry of each key
+        self.tails: dict[Hashable, _KeyedEntry] = {}
         self.watermark: _WatermarkEntry | None = None
 
 
@@ -318,7 +327,8 @@ class _KeyedEntry(_SegmentEntry):
             if following is None:
                 del segment.tails[entry.key]
                 return
-            entry.next = None  # otherwise a reference to an entry would keep all later entries of its key alive
+            # otherwise a reference to an entry would keep all later entries of its key alive
+            entry.next = None
             following.behind = False
             if following.results is None:
                 return

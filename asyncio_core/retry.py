@@ -76,7 +76,9 @@ class _ExponentialBackoff:
         seconds = self.initial_delay  # Flink caps only the delays after the first
         if attempts > 1:
             try:
-                seconds = min(self.initial_delay * self.multiplier ** (attempts - 1), self.max_delay)
+                seconds = min(
+                    self.initial_delay * self.multiplier ** (attempts - 1), self.max_delay
+                )
             except OverflowError:
                 seconds = self.max_delay
         return seconds * self.random.uniform(1.0, 1.0 + self.jitter) if self.jitter else seconds
@@ -87,7 +89,11 @@ NO_RETRY: Final[RetryStrategy] = _FixedDelay(0, 0.0, None, None)
 
 
 def fixed_delay(
-    *, max_retries: int, delay: float, on_result: OnResult | None = None, on_exception: OnException | None = None
+    *,
+    max_retries: int,
+    delay: float,
+    on_result: OnResult | None = None,
+    on_exception: OnException | None = None,
 ) -> RetryStrategy:
     """Wait equally long before each further call.
 
@@ -146,20 +152,27 @@ def exponential_backoff(
     _check_positive("max_delay", max_delay)
     _check_positive("multiplier", multiplier)
     if not (math.isfinite(jitter) and jitter >= 0):
-        raise ValueError(f"jitter is the largest relative lengthening of a delay, 0 or more, got {jitter!r}")
+        raise ValueError(
+            f"jitter is the largest relative lengthening of a delay, 0 or more, got {jitter!r}"
+        )
     chance = random_module if random is None else random
     return _ExponentialBackoff(
         max_retries, initial_delay, max_delay, multiplier, jitter, chance, on_result, on_exception
     )
 
 
-def _check_retries(max_retries: int, on_result: OnResult | None, on_exception: OnException | None) -> None:
+def _check_retries(
+    max_retries: int, on_result: OnResult | None, on_exception: OnException | None
+) -> None:
     if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 1:
         raise ValueError(
-            f"max_retries counts the calls after the first, at least 1, got {max_retries!r}; for none use NO_RETRY"
+            f"max_retries counts the calls after the first, at least 1, got {max_retries!r}; for "
+            "none use NO_RETRY"
         )
     if on_result is None and on_exception is None:
-        raise ValueError("a retry strategy needs on_result or on_exception, else it never retries; use NO_RETRY")
+        raise ValueError(
+            "a retry strategy needs on_result or on_exception, else it never retries; use NO_RETRY"
+        )
 
 
 def _check_positive(name: str, value: float) -> None:

@@ -44,7 +44,16 @@ def ordered_wait(
         ValueError: At the call: an argument is wrong.
         TypeError: At the call: the elements cannot be iterated, or the function lacks a method.
     """
-    return _waited(elements, function, OutputMode.ORDERED, timeout, capacity, concurrency, retry_strategy, key=None)
+    return _waited(
+        elements,
+        function,
+        OutputMode.ORDERED,
+        timeout,
+        capacity,
+        concurrency,
+        retry_strategy,
+        key=None,
+    )
 
 
 def unordered_wait(
@@ -66,7 +75,16 @@ def unordered_wait(
         concurrency: The highest number of concurrent calls; None: `capacity`.
         retry_strategy: Which outcomes of a call are retried, and when.
     """
-    return _waited(elements, function, OutputMode.UNORDERED, timeout, capacity, concurrency, retry_strategy, key=None)
+    return _waited(
+        elements,
+        function,
+        OutputMode.UNORDERED,
+        timeout,
+        capacity,
+        concurrency,
+        retry_strategy,
+        key=None,
+    )
 
 
 def key_ordered_wait(
@@ -90,7 +108,16 @@ def key_ordered_wait(
         retry_strategy: Which outcomes of a call are retried, and when.
         key: Gives the key of a value.
     """
-    return _waited(elements, function, OutputMode.KEY_ORDERED, timeout, capacity, concurrency, retry_strategy, key=key)
+    return _waited(
+        elements,
+        function,
+        OutputMode.KEY_ORDERED,
+        timeout,
+        capacity,
+        concurrency,
+        retry_strategy,
+        key=key,
+    )
 
 
 def _waited(  # noqa: PLR0917 - called only from the three functions above
@@ -105,7 +132,9 @@ def _waited(  # noqa: PLR0917 - called only from the three functions above
     key: Callable[[Any], Hashable] | None,
 ) -> AsyncGenerator[StreamElement, None]:
     if not isinstance(elements, (Iterable, AsyncIterable)):
-        raise TypeError(f"elements must be an iterable or async iterable, got {type(elements).__name__}")
+        raise TypeError(
+            f"elements must be an iterable or async iterable, got {type(elements).__name__}"
+        )
     results = _Results()
     operator = AsyncWaitOperator(
         function,
@@ -185,4 +214,5 @@ async def _run(
         try:
             await asyncio.wait([feeder])
         finally:
-            await operator.close()  # raises the operator's error, if the feeder was cancelled before it raised it
+            # raises the operator's error, if the feeder was cancelled before it raised it
+            await operator.close()

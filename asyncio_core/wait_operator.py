@@ -7,7 +7,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NoReturn
 
-from asyncio_core.arguments import OutputMode, check_concurrency, check_strategy, check_timeout, queue_for
+from asyncio_core.arguments import (
+    OutputMode,
+    check_concurrency,
+    check_strategy,
+    check_timeout,
+    queue_for,
+)
 from asyncio_core.calls import Calls
 from asyncio_core.elements import StreamElement, StreamRecord
 from asyncio_core.function import call_hook, check_function
@@ -91,12 +97,14 @@ class AsyncWaitOperator:
         self._backlog = self._calls.backlog
         self._stage = _Stage.NEW
         self._closed = asyncio.Event()
-        self._accepting = False  # process_element may put at once: open, no error, no end, no waiting element
+        # process_element may put at once: open, no error, no end, no waiting element
+        self._accepting = False
         self._producing = False  # a process_element, restore_state or end_input is running
         self._ended = False
         self._unrestored: deque[StreamElement] = deque()
         self._waiting: StreamElement | None = None  # waits for a place in the full queue
-        self._size_awaited = -1  # wakes the producer when the queue holds at most this number; -1: no producer waits
+        # wakes the producer when the queue holds at most this number; -1: no producer waits
+        self._size_awaited = -1
         self._producer: asyncio.Future[None] | None = None
         self._error: BaseException | None = None
         self._error_raised = False
@@ -162,9 +170,14 @@ class AsyncWaitOperator:
                 of the function's `close`.
         """
         if self._calls.runs_in(asyncio.current_task()):
-            raise RuntimeError("close() cannot be called from within the function: it waits for the call to end")
+            raise RuntimeError(
+                "close() cannot be called from within the function: it waits for the call to end"
+            )
         if self._stage is _Stage.OPENING:
-            raise RuntimeError("close() while open() is under way: cancel open() instead, it cleans up after itself")
+            raise RuntimeError(
+                "close() while open() is under way: cancel open() instead, it "
+                "cleans up after itself"
+            )
         if self._stage is _Stage.NEW:
             self._stage = _Stage.CLOSED
             self._closed.set()
@@ -309,13 +322,18 @@ class AsyncWaitOperator:
             self._waiting = None
             self._producing = False
             self._accepting = (
-                self._stage is _Stage.OPEN and self._error is None and not self._ended and not self._unrestored
+                self._stage is _Stage.OPEN
+                and self._error is None
+                and not self._ended
+                and not self._unrestored
             )
 
     def _check_producer(self, method: str) -> None:
         self._check_usable()
         if self._producing:
-            raise RuntimeError(f"{method}() while another call is waiting: an operator has one producer at a time")
+            raise RuntimeError(
+                f"{method}() while another call is waiting: an operator has one producer at a time"
+            )
 
     def _check_takes(self, method: str) -> None:
         self._check_producer(method)
@@ -324,7 +342,9 @@ class AsyncWaitOperator:
 
     def _check_usable(self) -> None:
         if self._stage is not _Stage.OPEN:
-            raise RuntimeError(f"the operator is {self._stage.value}; it takes elements between open() and close()")
+            raise RuntimeError(
+                f"the operator is {self._stage.value}; it takes elements between open() and close()"
+            )
         if self._error is not None:
             self._raise_error()
 
@@ -384,7 +404,9 @@ class AsyncWaitOperator:
             RuntimeError: The operator is not open.
         """
         if self._stage is not _Stage.OPEN:
-            raise RuntimeError(f"the operator is {self._stage.value}; it has a state between open() and close()")
+            raise RuntimeError(
+                f"the operator is {self._stage.value}; it has a state between open() and close()"
+            )
         state = [*self._queue.values(), *self._unrestored]
         return state if self._waiting is None else [*state, self._waiting]
 
@@ -408,7 +430,9 @@ class AsyncWaitOperator:
         restored = list(elements)
         for element in restored:
             if not isinstance(element, StreamElement):
-                raise TypeError(f"a state holds StreamRecord and Watermark, got {type(element).__name__}")
+                raise TypeError(
+                    f"a state holds StreamRecord and Watermark, got {type(element).__name__}"
+                )
         self._unrestored.extend(restored)
         with self._as_the_producer():
             await self._put_unrestored()

@@ -85,7 +85,9 @@ class WatermarkStrategy:
             ValueError: A number is wrong.
         """
         if not (math.isfinite(seconds) and seconds >= 0):
-            raise ValueError(f"the out-of-orderness is a finite number of seconds, 0 or more, got {seconds!r}")
+            raise ValueError(
+                f"the out-of-orderness is a finite number of seconds, 0 or more, got {seconds!r}"
+            )
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ValueError(f"every is a number of records, at least 1, got {every!r}")
         return cls(round(seconds * 1000), every)

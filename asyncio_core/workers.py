@@ -24,7 +24,8 @@ class Worker:
         self.arrived = False  # its task has started
         self.attempts = 0
         self.started = 0.0  # when the record's first call started, on the record's clock
-        self.decided = False  # the record's outcome is known; the operator does not wait for this attempt
+        # the record's outcome is known; the operator does not wait for this attempt
+        self.decided = False
         self.cancelled = False  # the operator has cancelled this attempt
 
 
@@ -41,12 +42,14 @@ class WorkerPool:
         work: Callable[[Worker], Coroutine[Any, Any, None]],
         on_left: Callable[[BaseException | None], None],
     ) -> None:
-        self.spare = size  # parked or not yet created workers; negative: the number of workers that must park
+        # parked or not yet created workers; negative: the number of workers that must park
+        self.spare = size
         self.looking = 0  # woken workers that have not looked for work yet
         self._size = size
         self._work = work
         self._on_left = on_left
-        self._loop: asyncio.AbstractEventLoop  # cached: get_running_loop() costs a system call in Python 3.11
+        # cached: get_running_loop() costs a system call in Python 3.11
+        self._loop: asyncio.AbstractEventLoop
         self._workers: dict[asyncio.Task[None], Worker] = {}
         self._parked: dict[asyncio.Future[None], None] = {}
 

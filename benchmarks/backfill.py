@@ -39,10 +39,15 @@ ENDED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CA
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--days", type=int, default=30)
-    parser.add_argument("--bare", type=int, default=6, help="how many of them also bare, spread over all")
+    parser.add_argument(
+        "--bare", type=int, default=6, help=("how many of them also bare, spread over all")
+    )
     options = parser.parse_args()
     days = [dt.date(2013, 1, 1) + dt.timedelta(days=number) for number in range(options.days)]
-    with tempfile.TemporaryDirectory(prefix="tidegate-backfill-") as folder, contextlib.chdir(folder):
+    with (
+        tempfile.TemporaryDirectory(prefix="tidegate-backfill-") as folder,
+        contextlib.chdir(folder),
+    ):
         data.prepare(Path("data"), days)
         with running(Path("data/demo"), Path("calls.jsonl"), scale=0.0) as service:
             os.environ.update(environment(service.url))
@@ -83,8 +88,23 @@ def through_dagster(days: list[str]) -> tuple[float, list[tuple[float, float, fl
     try:
         with dg.DagsterInstance.get() as instance:
             started = time.monotonic()
-            asked = ["job", "backfill", "-w", WORKSPACE, "-j", JOB, "--partitions", ",".join(days), "--noprompt"]
-            subprocess.run([BIN / "dagster", *asked], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            asked = [
+                "job",
+                "backfill",
+                "-w",
+                WORKSPACE,
+                "-j",
+                JOB,
+                "--partitions",
+                ",".join(days),
+                "--noprompt",
+            ]
+            subprocess.run(
+                [BIN / "dagster", *asked],
+                check=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
             while len(instance.get_runs(RunsFilter(statuses=ENDED))) < len(days):
                 time.sleep(1)
             return time.monotonic() - started, list_day_runs(instance)
@@ -95,7 +115,11 @@ def through_dagster(days: list[str]) -> tuple[float, list[tuple[float, float, fl
 
 def list_day_runs(instance: dg.DagsterInstance) -> list[tuple[float, float, float]]:
     records = instance.get_run_records(RunsFilter(statuses=ENDED))
-    red = [record.dagster_run.tags["dagster/partition"] for record in records if not record.dagster_run.is_success]
+    red = [
+        record.dagster_run.tags["dagster/partition"]
+        for record in records
+        if not record.dagster_run.is_success
+    ]
     if red:
         sys.exit(f"days that were not published: {', '.join(sorted(red))}")
     steps = []
@@ -105,18 +129,28 @@ def list_day_runs(instance: dg.DagsterInstance) -> list[tuple[float, float, floa
         steps.append((step.start_time, step.end_time, record.end_time - record.start_time))
     steps.sort()
     ends = [steps[0][0], *(end for _, end, _ in steps)]
-    return [(run, end - start, start - before) for (start, end, run), before in zip(steps, ends, strict=False)]
+    return [
+        (run, end - start, start - before)
+        for (start, end, run), before in zip(steps, ends, strict=False)
+    ]
 
 
 def tell(bare: list[float], total: float, runs: list[tuple[float, float, float]]) -> None:
     days, of_bare = len(runs), statistics.median(bare)
     of_run, of_step, gap = (statistics.median(column) for column in zip(*runs, strict=True))
     print(f"{days} days, one after the other, {os.cpu_count()} cores; medians, s")
-    print(f"  bare: a process per day, tidegate run         {of_bare:7.1f} per day, of {len(bare)} days")
+    print(
+        f"  bare: a process per day, tidegate run         {of_bare:7.1f} per day, of "
+        f"{len(bare)} "
+        "days"
+    )
     print(f"  Dagster: the Spark step                       {of_step:7.1f} per day")
     print(f"  Dagster: the run, summary included            {of_run:7.1f} per day")
     print(f"  Dagster: from one Spark step to the next      {gap:7.1f}")
-    print(f"  Dagster: the backfill, asked for to done      {total / days:7.1f} per day, {total:.0f} s in all")
+    print(
+        f"  Dagster: the backfill, asked for to done      {total / days:7.1f} per day, "
+        f"{total:.0f} s in all"
+    )
     print(f"  Dagster / bare                                {total / days / of_bare:7.2f}")
 
 

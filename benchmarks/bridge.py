@@ -66,7 +66,10 @@ def write_input(folder: Path, keys: list[tuple[str, str]], payload: int = 0) -> 
     for task in range(TASKS):
         own = keys[task::TASKS]
         hours = [datetime.fromisoformat(hour).astimezone(UTC) for _, hour in own]
-        columns = {"origin": [origin for origin, _ in own], "hour": pa.array(hours, pa.timestamp("us", tz="UTC"))}
+        columns = {
+            "origin": [origin for origin, _ in own],
+            "hour": pa.array(hours, pa.timestamp("us", tz="UTC")),
+        }
         if payload:
             columns["payload"] = [f"{number:0{payload}d}" for number in range(len(own))]
         pq.write_table(pa.table(columns), folder / f"part-{task}.parquet")
@@ -81,16 +84,22 @@ def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def enrichment(
-    url: str, mode: str, ledger: Ledger | None = None, rate: Sequence[Rate] = (), *, hedged: bool = False
+    url: str,
+    mode: str,
+    ledger: Ledger | None = None,
+    rate: Sequence[Rate] = (),
+    *,
+    hedged: bool = False,
 ) -> Enrichment:
     service = Service(name="weather", url=url, max_concurrency=IN_FLIGHT, rate=rate)
     weather = HttpLookup(
-        name="weather", service=service, request="GET /v1/{origin}/{when}", keys={"origin": "origin", "when": "hour"},
-        returns="temp_c DOUBLE", timeout=30.0, hedge_after="p95" if hedged else None,
+        name="weather", service=service, request="GET /v1/{origin}/{when}",
+        keys={"origin": "origin", "when": "hour"}, returns="temp_c DOUBLE", timeout=30.0,
+        hedge_after="p95" if hedged else None,
     )  # fmt: skip
     return Enrichment(
-        name="bench", input=Input(path="in", row_id=["origin", "hour"]), lookups=[weather], output=Output(path="out"),
-        mode=mode, ledger=ledger,
+        name="bench", input=Input(path="in", row_id=["origin", "hour"]), lookups=[weather],
+        output=Output(path="out"), mode=mode, ledger=ledger,
     )  # fmt: skip
 
 
@@ -98,7 +107,8 @@ def enrichment(
 class Workload:
     rows: list[tuple[str, str]]
     limit: float  # s, when every distinct key is asked once
-    service: Callable[[int], Any]  # number of the run -> a context that gives the address and what reads its log
+    # number of the run -> a context that gives the address and what reads its log
+    service: Callable[[int], Any]
     folder: Path
     slow_parent: bool = False
     slow_calls: bool = False
@@ -128,14 +138,25 @@ class Bench:
             drawn = sum(latency(SEED, f"{origin}/{hour}") for origin, hour in set(keys))
             return Workload(keys, drawn / IN_FLIGHT, self._weather, folder)
         settings = (0.05, 0.02, 1.0) if name == "tail" else (0.05, 0.0, 0.0)
-        drawn = sum(uneven_service.latency(f"/v1/{origin}/{hour}", *settings) for origin, hour in keys)
+        drawn = sum(
+            uneven_service.latency(f"/v1/{origin}/{hour}", *settings) for origin, hour in keys
+        )
         return Workload(
-            keys, drawn / IN_FLIGHT, partial(uneven, settings), folder, name == "slow-parent", name == "tail"
+            keys,
+            drawn / IN_FLIGHT,
+            partial(uneven, settings),
+            folder,
+            name == "slow-parent",
+            name == "tail",
         )
 
     @contextmanager
-    def _weather(self, number: int) -> Iterator[tuple[str, Callable[[], list[tuple[float, float]]]]]:
-        with weather_service.running(self.root / "demo", self.root / f"calls-{number}.jsonl", seed=SEED) as service:
+    def _weather(
+        self, number: int
+    ) -> Iterator[tuple[str, Callable[[], list[tuple[float, float]]]]]:
+        with weather_service.running(
+            self.root / "demo", self.root / f"calls-{number}.jsonl", seed=SEED
+        ) as service:
             yield service.url, lambda: [(call.t_start, call.t_end) for call in service.calls()]
 
     def contenders(self, work: Workload) -> dict[str, Work]:
@@ -144,18 +165,26 @@ class Bench:
             return {
                 "tidegate, unordered": self.tidegate(work, "unordered"),
                 "tidegate, unordered, limits": self.limited(self.tidegate(work, "unordered")),
-                "tidegate, unordered, a rate": self.limited(self.tidegate(work, "unordered", rate=[NEVER_REACHED])),
+                "tidegate, unordered, a rate": self.limited(
+                    self.tidegate(work, "unordered", rate=[NEVER_REACHED])
+                ),
             }
         found: dict[str, Work] = {
             "tidegate, ordered": self.tidegate(work, "ordered"),
             "tidegate, unordered": self.tidegate(work, "unordered"),
             "tidegate, unordered, ledger": self.tidegate(work, "unordered", ledger=True),
-            "gather per 1,000 rows": self.in_arrow(work, partial(contenders.gather_per_batch, share=share), 1000),
-            "gather per 10,000 rows": self.in_arrow(work, partial(contenders.gather_per_batch, share=share), 10_000),
+            "gather per 1,000 rows": self.in_arrow(
+                work, partial(contenders.gather_per_batch, share=share), 1000
+            ),
+            "gather per 10,000 rows": self.in_arrow(
+                work, partial(contenders.gather_per_batch, share=share), 10_000
+            ),
             "threads in mapInPandas": self.threads(work, share),
         }
-        bare: Work = lambda url, _out: contenders.bare_asyncio(list(dict.fromkeys(work.rows)), url, IN_FLIGHT)  # noqa: E731
-        if work.slow_parent:  # without a ledger: a day's input is files, and may be read more than once
+        distinct = list(dict.fromkeys(work.rows))
+        bare: Work = lambda url, _out: contenders.bare_asyncio(distinct, url, IN_FLIGHT)  # noqa: E731
+        # without a ledger: a day's input is files, and may be read more than once
+        if work.slow_parent:
             del found["tidegate, unordered, ledger"]
             return found
         if work.slow_calls:
@@ -180,7 +209,13 @@ class Bench:
         return run
 
     def tidegate(
-        self, work: Workload, mode: str, *, ledger: bool = False, rate: Sequence[Rate] = (), hedged: bool = False
+        self,
+        work: Workload,
+        mode: str,
+        *,
+        ledger: bool = False,
+        rate: Sequence[Rate] = (),
+        hedged: bool = False,
     ) -> Work:
         def run(url: str, out: Path) -> None:
             kept = Ledger(str(self.root / f"ledger-{uuid.uuid4().hex}")) if ledger else None
@@ -192,9 +227,13 @@ class Bench:
 
         return run
 
-    def in_arrow(self, work: Workload, contender: Callable[[str], contenders.Batches], records: int) -> Work:
+    def in_arrow(
+        self, work: Workload, contender: Callable[[str], contenders.Batches], records: int
+    ) -> Work:
         def run(url: str, out: Path) -> None:
-            self.frame(work, records).mapInArrow(contender(url), contenders.RETURNED).write.parquet(str(out))
+            self.frame(work, records).mapInArrow(contender(url), contenders.RETURNED).write.parquet(
+                str(out)
+            )
 
         return run
 
@@ -236,23 +275,32 @@ class Bench:
     def run(self, name: str, runs: int) -> None:
         work = self.workload(name)
         distinct = len(set(work.rows))
-        print(f"\n{name}: {len(work.rows):,} rows, {distinct:,} keys; limit {work.limit:.2f} s", flush=True)
+        print(
+            (f"\n{name}: {len(work.rows):,} rows, {distinct:,} keys; limit {work.limit:.2f} s"),
+            flush=True,
+        )
         chosen = self.contenders(work)
-        self.measure(work, chosen["tidegate, unordered"])  # warms the JVM and Spark's Python workers
+        # warms the JVM and Spark's Python workers
+        self.measure(work, chosen["tidegate, unordered"])
         figures: dict[str, list[tuple[float, float, int]]] = {contender: [] for contender in chosen}
         for _ in range(runs):
             for contender, asking in chosen.items():
                 figures[contender].append(self.measure(work, asking))
         print(f"{'':28} act / limit   work / limit   calls")
         for contender, measured in figures.items():
-            act, whole, calls = (statistics.median(column) for column in zip(*measured, strict=True))
+            act, whole, calls = (
+                statistics.median(column) for column in zip(*measured, strict=True)
+            )
             print(f"{contender:28} {act:11.3f} {whole:14.3f} {calls:7,.0f}", flush=True)
         self._ratios(figures)
         if name == "W1" and not self.limits:
             print(f"{'plain UDF, a subset':28} {'':11} {self.row_udf(work):14.3f}", flush=True)
 
     def _ratios(self, figures: dict[str, list[tuple[float, float, int]]]) -> None:
-        median = {name: [statistics.median(column) for column in zip(*of, strict=True)] for name, of in figures.items()}
+        median = {
+            name: [statistics.median(column) for column in zip(*of, strict=True)]
+            for name, of in figures.items()
+        }
         if "bare asyncio + aiohttp" in median:
             bare = median["bare asyncio + aiohttp"][0]
             both = (median[f"tidegate, {mode}"][0] / bare for mode in ("ordered", "unordered"))
@@ -261,14 +309,19 @@ class Bench:
             off = median["tidegate, unordered"]
             for name in ("limits", "a rate"):
                 on = median[f"tidegate, unordered, {name}"]
-                print(f"with {name} / without: act {on[0] / off[0]:.3f}, work {on[1] / off[1]:.3f}", flush=True)
+                print(
+                    (f"with {name} / without: act {on[0] / off[0]:.3f}, work {on[1] / off[1]:.3f}"),
+                    flush=True,
+                )
             return
         on, off = median["tidegate, unordered, ledger"][1], median["tidegate, unordered"][1]
         print(f"work with the ledger / without: {on / off:.3f}", flush=True)
 
 
 @contextmanager
-def uneven(settings: tuple[float, float, float], _number: int) -> Iterator[tuple[str, Callable[[], Any]]]:
+def uneven(
+    settings: tuple[float, float, float], _number: int
+) -> Iterator[tuple[str, Callable[[], Any]]]:
     with uneven_service.running(*settings) as url:
         yield url, lambda: uneven_service.calls_of(url)
 
@@ -277,17 +330,29 @@ WORKS = ("W1", "W3", "slow-parent", "tail")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", choices=WORKS, action="append", help="more than once for several; all without it")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--work",
+        choices=WORKS,
+        action="append",
+        help=("more than once for several; all without it"),
+    )
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--limits", action="store_true", help="tidegate alone, with limits and without")
+    parser.add_argument(
+        "--limits", action="store_true", help=("tidegate alone, with limits and without")
+    )
     parser.add_argument("--share", type=float, default=1.0, help="of the rows")
     options = parser.parse_args()
     if options.limits:
         os.environ[LIMITS_URL] = "off"
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
         bench = Bench(Path(folder), options.share, limits=options.limits)
-        print(f"{IN_FLIGHT} calls in flight, {TASKS} tasks, the median of {options.runs}", flush=True)
+        print(
+            (f"{IN_FLIGHT} calls in flight, {TASKS} tasks, the median of {options.runs}"),
+            flush=True,
+        )
         for name in options.work or WORKS:
             bench.run(name, options.runs)
         bench.spark.stop()

@@ -41,13 +41,16 @@ from datetime import timedelta
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service, Ttl
 
 score = HttpLookup(
-    name="score", service=Service(name="s", url="{url}", max_concurrency=200), request="GET /{{key}}",
+    name="score", request="GET /{{key}}",
+    service=Service(name="s", url="{url}", max_concurrency=200),
     keys={{"key": "key"}}, returns="temp_c DOUBLE", timeout=60.0,
     ttl=Ttl(ok=timedelta(seconds=float(os.environ["TTL"]))),
 )
 customers = Enrichment(
-    name="customers", lookups=[score], output=Output(path="data/customers"), ledger=Ledger("data/ledger"),
-    input=Input(path="raw", partition="part", every=["all"], row_id=["customer_id"], rows="changed"),
+    name="customers", lookups=[score],
+    output=Output(path="data/customers"), ledger=Ledger("data/ledger"),
+    input=Input(path="raw", partition="part", every=["all"],
+                row_id=["customer_id"], rows="changed"),
 )
 """
 ANSWER = b'{"temp_c": 1.5}'
@@ -55,7 +58,9 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d
 
 
 class Service(asyncio.Protocol):
-    """Answers each request of a connection at once, and counts them; GET /_asked gives the count."""
+    """Answers each request of a connection at once, and counts them; GET /_asked gives the
+    count.
+    """
 
     asked = 0
 
@@ -109,14 +114,17 @@ class Bench:
 
     def give(self, table: pa.Table) -> None:
         (self.folder / "raw" / "part=all").mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, self.folder / "raw" / "part=all" / "part-0.parquet", row_group_size=100_000)
+        pq.write_table(
+            table, self.folder / "raw" / "part=all" / "part-0.parquet", row_group_size=100_000
+        )
 
     def run(self, name: str, ttl: float = FOR_EVER) -> float:
         """Run the table and print what it took. Returns the CPU seconds."""
         before, began = asked(self.url), time.monotonic()
         process = subprocess.Popen(
             [sys.executable, "-m", "tidegate", "run", "customers", "--package", "declared"],
-            cwd=self.folder, env=os.environ | {"PYTHONPATH": f"{ROOT}:{self.folder}", "TTL": str(ttl)} | JAVA,
+            cwd=self.folder,
+            env=os.environ | {"PYTHONPATH": f"{ROOT}:{self.folder}", "TTL": str(ttl)} | JAVA,
         )  # fmt: skip
         with CpuWatch(process.pid, every=0.2) as watch:
             status = process.wait()
@@ -125,22 +133,34 @@ class Bench:
         cpu = watch.by_kind()
         spent = sum(cpu.values())
         calls = asked(self.url) - before
-        print(f"{name:<10}{calls:>10,} calls {time.monotonic() - began:8.1f} s {spent:8.1f} s CPU", flush=True)
+        print(
+            (f"{name:<10}{calls:>10,} calls {time.monotonic() - began:8.1f} s {spent:8.1f} s CPU"),
+            flush=True,
+        )
         for kind, seconds in cpu.items():
             print(f"{'':<10}{seconds:8.1f} s CPU  {kind}", flush=True)
         return spent
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         asyncio.run(serve())
         return
-    rows, changed, expired = options.rows, round(options.rows * CHANGED), round(options.rows * EXPIRED)
-    with tempfile.TemporaryDirectory() as temporary, uneven_service.running("--serve", program=__file__) as url:
+    rows, changed, expired = (
+        options.rows,
+        round(options.rows * CHANGED),
+        round(options.rows * EXPIRED),
+    )
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        uneven_service.running("--serve", program=__file__) as url,
+    ):
         bench = Bench(Path(temporary), url)
         bench.give(customers(expired))
         bench.run("before")

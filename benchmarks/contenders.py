@@ -19,7 +19,9 @@ def bare_asyncio(keys: list[tuple[str, str]], url: str, in_flight: int) -> None:
 
     async def main() -> None:
         waiting = iter(keys)
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=in_flight)) as session:
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=in_flight)
+        ) as session:
 
             async def worker() -> None:
                 for origin, hour in waiting:
@@ -47,12 +49,16 @@ def gather_per_batch(url: str, share: int) -> Batches:
             nonlocal session
             session = session or aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=share))
             allowed = asyncio.Semaphore(share)
-            pairs = zip(batch.column("origin").to_pylist(), batch.column("hour").to_pylist(), strict=True)
+            pairs = zip(
+                batch.column("origin").to_pylist(), batch.column("hour").to_pylist(), strict=True
+            )
             return await asyncio.gather(*(ask(allowed, *pair) for pair in pairs))
 
         for batch in batches:
             temperatures = loop.run_until_complete(ask_all(batch))
-            out = batch.select(["origin", "hour"]).append_column("temp_c", pa.array(temperatures, pa.float64()))
+            out = batch.select(["origin", "hour"]).append_column(
+                "temp_c", pa.array(temperatures, pa.float64())
+            )
             yield out
         if session is not None:
             loop.run_until_complete(session.close())

@@ -45,14 +45,17 @@ def price_units(contender, function, records) -> float:
     """Return microseconds of CPU per record, in a separate loop."""
     take = Count()
     spent = asyncio.run(contender(function(), records, take))
-    assert take.count >= len(records), f"{contender} gave {take.count} results for {len(records)} records"
+    assert take.count >= len(records), (
+        f"{contender} gave {take.count} results for {len(records)} records"
+    )
     return spent / len(records) * 1e6
 
 
 def cost(arguments, report) -> None:
     records = prepare(arguments.records)
     contenders = {
-        name: (contender, records[: int(len(records) * share)]) for name, (contender, share) in OTHERS.items()
+        name: (contender, records[: int(len(records) * share)])
+        for name, (contender, share) in OTHERS.items()
     }
     for name, options in MODES.items():
         for capacity in CAPACITIES:
@@ -79,7 +82,11 @@ def cost(arguments, report) -> None:
 def judge_cost(best) -> None:
     """Our figures against the bare workers and against both ways to make a Task per record."""
     bare, batches, sliding = (best[name] for name in list(OTHERS)[:3])
-    print("  asyncio_core: over the bare workers, share of a Task per record in batches, share of a sliding one")
+    print(
+        "  asyncio_core: over the bare workers, share of a Task per record in batches, share "
+        "of "
+        "a sliding one"
+    )
     for name, value in best.items():
         if name not in OTHERS:
             print(f"  {name:46}{value - bare:8.2f}{value / batches:8.2f}{value / sliding:8.2f}")
@@ -95,7 +102,9 @@ async def wait_for_all(latencies, mode) -> float:
             return [value]
 
     take = Count()
-    waiting = AsyncWaitOperator(Waits(), take, mode=mode, timeout=60.0, capacity=800, concurrency=50)
+    waiting = AsyncWaitOperator(
+        Waits(), take, mode=mode, timeout=60.0, capacity=800, concurrency=50
+    )
     await waiting.open()
     started = loop.time()
     for number in range(len(latencies)):
@@ -109,7 +118,8 @@ async def wait_for_all(latencies, mode) -> float:
 
 def lognormal(count, seed):
     chance = random.Random(seed)
-    return [chance.lognormvariate(-3.2420, 0.7018) for _ in range(count)]  # mean 0.050 s, p99 0.200 s
+    # mean 0.050 s, p99 0.200 s
+    return [chance.lognormvariate(-3.2420, 0.7018) for _ in range(count)]
 
 
 def order(_, report) -> None:
@@ -121,11 +131,19 @@ def order(_, report) -> None:
         ratios.append(ordered / unordered)
         above_limit.append(ordered / (sum(latencies) / 50))
     print("\nOrdered against unordered, 20,000 records, concurrency 50, capacity 800")
-    print(f"  virtual time, 20 seeds: mean {statistics.mean(ratios):.4f}, worst {max(ratios):.4f}", end="")
+    print(
+        (f"  virtual time, 20 seeds: mean {statistics.mean(ratios):.4f}, worst {max(ratios):.4f}"),
+        end="",
+    )
     print(f"; ordered / (sum of latencies / 50): worst {max(above_limit):.4f}")
     latencies = lognormal(10_000, 0)
-    real = [asyncio.run(wait_for_all(latencies, mode)) for mode in (OutputMode.ORDERED, OutputMode.UNORDERED)]
-    print(f"  real time, 10,000 records: {real[0]:.2f} s / {real[1]:.2f} s = {real[0] / real[1]:.4f}")
+    real = [
+        asyncio.run(wait_for_all(latencies, mode))
+        for mode in (OutputMode.ORDERED, OutputMode.UNORDERED)
+    ]
+    print(
+        f"  real time, 10,000 records: {real[0]:.2f} s / {real[1]:.2f} s = {real[0] / real[1]:.4f}"
+    )
     report["order"] = {"virtual": ratios, "real": real, "limit": sum(latencies) / 50}
 
 
@@ -134,23 +152,33 @@ def flat(arguments, report) -> None:
     unordered, keyed = OutputMode.UNORDERED, OutputMode.KEY_ORDERED
     series = {
         "capacity, ordered": {
-            size: {"mode": OutputMode.ORDERED, "capacity": size, "concurrency": 16} for size in (16, 100, 1600, 10_000)
+            size: {"mode": OutputMode.ORDERED, "capacity": size, "concurrency": 16}
+            for size in (16, 100, 1600, 10_000)
         },
         "capacity, unordered": {
-            size: {"mode": unordered, "capacity": size, "concurrency": 16} for size in (16, 100, 1600, 10_000)
+            size: {"mode": unordered, "capacity": size, "concurrency": 16}
+            for size in (16, 100, 1600, 10_000)
         },
         "records per segment": {
-            size: {"mode": unordered, "capacity": 1600, "watermark_every": size} for size in (1, 10, 100, 10_000)
+            size: {"mode": unordered, "capacity": 1600, "watermark_every": size}
+            for size in (1, 10, 100, 10_000)
         },
-        "keys": {size: {"mode": keyed, "capacity": 1600, "keys": size} for size in (1, 10, 1000, 100_000)},
+        "keys": {
+            size: {"mode": keyed, "capacity": 1600, "keys": size} for size in (1, 10, 1000, 100_000)
+        },
     }
     print(f"\nCPU µs per record, suspends once, {len(records):,} records")
     for title, sizes in series.items():
         best = dict.fromkeys(sizes, float("inf"))
         for _ in range(arguments.repeat):
             for size, options in sizes.items():
-                best[size] = min(best[size], price_units(functools.partial(operator, **options), SuspendsOnce, records))
-        print(f"  {title:24}" + "   ".join(f"{size:,}: {value:.2f}" for size, value in best.items()))
+                best[size] = min(
+                    best[size],
+                    price_units(functools.partial(operator, **options), SuspendsOnce, records),
+                )
+        print(
+            f"  {title:24}" + "   ".join(f"{size:,}: {value:.2f}" for size, value in best.items())
+        )
         report["flat"][title] = best
 
 
@@ -158,7 +186,10 @@ def memory(_, report) -> None:
     print("\nPeak memory of a process of its own, ordered, suspends once, capacity 1,600")
     for count in (100_000, 10_000_000):
         run = subprocess.run(
-            [sys.executable, __file__, "--one-memory", str(count)], capture_output=True, text=True, check=True
+            [sys.executable, __file__, "--one-memory", str(count)],
+            capture_output=True,
+            text=True,
+            check=True,
         )
         peak, seconds = map(float, run.stdout.split())
         print(f"  {count:12,} records: {peak:.1f} MB, {seconds / count * 1e6:.2f} µs per record")
@@ -178,7 +209,9 @@ SECTIONS = {"cost": cost, "order": order, "flat": flat, "memory": memory}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--records", type=int, default=500_000)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--only", default=",".join(SECTIONS), help="sections, separated by commas")
@@ -188,7 +221,13 @@ def main() -> None:
     if arguments.one_memory:
         one_memory(arguments.one_memory)
         return
-    report = {"python": platform.python_version(), "cost": {}, "order": {}, "flat": {}, "memory": {}}
+    report = {
+        "python": platform.python_version(),
+        "cost": {},
+        "order": {},
+        "flat": {},
+        "memory": {},
+    }
     print(f"Python {report['python']}, {platform.platform()}")
     for section in arguments.only.split(","):
         SECTIONS[section](arguments, report)

@@ -57,7 +57,9 @@ def with_watermarks(records, every):
     return elements
 
 
-async def operator(function, records, take, *, mode, capacity, concurrency=IN_FLIGHT, watermark_every=0, keys=1000):
+async def operator(
+    function, records, take, *, mode, capacity, concurrency=IN_FLIGHT, watermark_every=0, keys=1000
+):
     """Our operator through its public methods, with a time limit and a retry strategy on."""
     operator = AsyncWaitOperator(
         function,
@@ -105,7 +107,9 @@ async def task_per_record_in_batches(function, records, take):
     invoke = function.async_invoke
     started = time.process_time()
     for start in range(0, len(records), IN_FLIGHT):
-        for task in [create_task(invoke(record.value)) for record in records[start : start + IN_FLIGHT]]:
+        for task in [
+            create_task(invoke(record.value)) for record in records[start : start + IN_FLIGHT]
+        ]:
             for result in await task:
                 take(result)
     return time.process_time() - started
@@ -166,7 +170,9 @@ async def aiostream_map(function, records, take):
         return await invoke(record.value)
 
     started = time.process_time()
-    mapped = aiostream.stream.map(aiostream.stream.iterate(records), one, ordered=False, task_limit=IN_FLIGHT)
+    mapped = aiostream.stream.map(
+        aiostream.stream.iterate(records), one, ordered=False, task_limit=IN_FLIGHT
+    )
     async with mapped.stream() as results:
         async for result in results:
             take(result[0])

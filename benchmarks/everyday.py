@@ -1,6 +1,6 @@
 """The everyday night, with repeated and mostly stored keys, against Spark's broadcast join.
 
-    python benchmarks/everyday.py                 1,000,000 rows over 50,000 keys, medians of 5 in turns
+    python benchmarks/everyday.py             1,000,000 rows over 50,000 keys, medians of 5 in turns
     python benchmarks/everyday.py --rows 300000 --runs 3
     python benchmarks/everyday.py --modes ordered unordered key_ordered
     python benchmarks/everyday.py --only stored   or: first-night, few-unknown
@@ -47,7 +47,16 @@ from jobs.input.day import InputDay, of_files
 from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.writer import LedgerWriter
-from tidegate import AsyncFunctionLookup, Enrichment, EventTime, HttpLookup, Input, Ledger, Output, Service
+from tidegate import (
+    AsyncFunctionLookup,
+    Enrichment,
+    EventTime,
+    HttpLookup,
+    Input,
+    Ledger,
+    Output,
+    Service,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -63,15 +72,15 @@ SEED = 0
 
 def function_lookup() -> Lookup:
     return AsyncFunctionLookup(
-        name="f", function=AtOnce, keys={"key": "key"}, returns="temp_c DOUBLE, station STRING", timeout=60.0,
-        max_concurrency=IN_FLIGHT,
+        name="f", function=AtOnce, keys={"key": "key"}, returns="temp_c DOUBLE, station STRING",
+        timeout=60.0, max_concurrency=IN_FLIGHT,
     )  # fmt: skip
 
 
 def http_lookup(url: str) -> Lookup:
     return HttpLookup(
-        name="f", service=Service(name="s", url=url, max_concurrency=IN_FLIGHT), request="GET /v1/{key}/now",
-        keys={"key": "key"}, returns="temp_c DOUBLE", timeout=30.0,
+        name="f", service=Service(name="s", url=url, max_concurrency=IN_FLIGHT),
+        request="GET /v1/{key}/now", keys={"key": "key"}, returns="temp_c DOUBLE", timeout=30.0,
     )  # fmt: skip
 
 
@@ -91,19 +100,38 @@ def write_rows(folder: Path, rows: int, keys: int, *, new_keys: bool) -> None:
     key = key_texts(keys).take(pa.array(drawn))
     if new_keys:
         is_new = pa.array(ids % UNKNOWN_EACH == 0)
-        key = pc.if_else(is_new, pc.binary_join_element_wise("NEW", pc.cast(pa.array(ids), pa.string()), "-"), key)
+        key = pc.if_else(
+            is_new,
+            pc.binary_join_element_wise("NEW", pc.cast(pa.array(ids), pa.string()), "-"),
+            key,
+        )
     text = repeated.take(pa.array(ids % 1000))
-    columns = {"id": pa.array(ids), "key": key, "a": ids * 3, "b": ids / 7, "c": text, "d": text, "e": text}
-    columns |= {"f": ids % 2 == 0, "g": pa.array(ids * 1_000_000 // 50, pa.timestamp("us", tz="UTC"))}
+    columns = {
+        "id": pa.array(ids),
+        "key": key,
+        "a": ids * 3,
+        "b": ids / 7,
+        "c": text,
+        "d": text,
+        "e": text,
+    }
+    columns |= {
+        "f": ids % 2 == 0,
+        "g": pa.array(ids * 1_000_000 // 50, pa.timestamp("us", tz="UTC")),
+    }
     table = pa.table(columns)
     for task in range(TASKS):
         start = task * rows // TASKS
-        pq.write_table(table.slice(start, (task + 1) * rows // TASKS - start), folder / f"part-{task}.parquet")
+        pq.write_table(
+            table.slice(start, (task + 1) * rows // TASKS - start), folder / f"part-{task}.parquet"
+        )
 
 
 def store_answers(root: Path, lookup: Lookup, keys: int) -> None:
     """A ledger that holds an answer for each key."""
-    writer = LedgerWriter(LedgerFolder(str(root), lookup.name, request_fingerprint(lookup)), "before", "0-0")
+    writer = LedgerWriter(
+        LedgerFolder(str(root), lookup.name, request_fingerprint(lookup)), "before", "0-0"
+    )
     now = time.time_ns() // 1000
     for key in key_texts(keys).to_pylist():
         writer.put((key,), "ok", dump(parse_answer(key)), now)
@@ -113,7 +141,11 @@ def store_answers(root: Path, lookup: Lookup, keys: int) -> None:
 class Bench:
     def __init__(self, root: Path, options: argparse.Namespace) -> None:
         self.root, self.rows, self.keys = root, options.rows, options.keys
-        self.event_time = EventTime("g", max_out_of_orderness=dt.timedelta(seconds=10)) if options.event_time else None
+        self.event_time = (
+            EventTime("g", max_out_of_orderness=dt.timedelta(seconds=10))
+            if options.event_time
+            else None
+        )
         for name in ("rows", "rows-few-unknown"):
             write_rows(root / name, self.rows, self.keys, new_keys=name != "rows")
         answers = [parse_answer(key) for key in key_texts(self.keys).to_pylist()]
@@ -155,13 +187,18 @@ class Bench:
         written = written_schema(prepared.schema, plan.layout)
         number = F.monotonically_increasing_id()
         made = {
-            "_partition": F.spark_partition_id(), "_input_seq": number, "_output_seq": number, "f_status": F.lit("ok"),
-            "_segment": F.lit(0).cast("bigint"), "_late": F.lit(False), "_f_status": F.lit("ok"),
-            "_f_source": F.lit("ledger"), "_f_attempts": F.array(), "_f_key": F.struct("key"),
+            "_partition": F.spark_partition_id(), "_input_seq": number, "_output_seq": number,
+            "f_status": F.lit("ok"), "_segment": F.lit(0).cast("bigint"), "_late": F.lit(False),
+            "_f_status": F.lit("ok"), "_f_source": F.lit("ledger"), "_f_attempts": F.array(),
+            "_f_key": F.struct("key"),
         }  # fmt: skip
         joined = self._joined(prepared)
         columns = [
-            (made.get(field.name, F.col(field.name) if field.name in joined.columns else F.lit(None)))
+            (
+                made.get(
+                    field.name, F.col(field.name) if field.name in joined.columns else F.lit(None)
+                )
+            )
             .cast(field.dataType)
             .alias(field.name)
             for field in written
@@ -171,8 +208,10 @@ class Bench:
     def enrichment(self, lookup: Lookup, mode: str, ledger: Path | None = None) -> Enrichment:
         key = {"key": ["a"]} if mode == "key_ordered" else {}
         return Enrichment(
-            name="bench", input=Input(path="in", row_id=["id"]), lookups=[lookup], output=Output(path="out"), mode=mode,
-            ledger=None if ledger is None else Ledger(str(ledger)), event_time=self.event_time, **key,
+            name="bench", input=Input(path="in", row_id=["id"]), lookups=[lookup],
+            output=Output(path="out"), mode=mode,
+            ledger=None if ledger is None else Ledger(str(ledger)), event_time=self.event_time,
+            **key,
         )  # fmt: skip
 
     def stored(self, mode: str) -> None:
@@ -184,10 +223,14 @@ class Bench:
         declared = self.enrichment(function_lookup(), mode, empty)
         self.enrich(declared, out)
         calls = sum(
-            pc.sum(pc.list_value_length(pq.read_table(file, columns=["_f_attempts"])["_f_attempts"])).as_py()
+            pc.sum(
+                pc.list_value_length(pq.read_table(file, columns=["_f_attempts"])["_f_attempts"])
+            ).as_py()
             for file in out.glob("*.parquet")
         )
-        assert calls == len(pc.unique(pq.read_table(self.root / "rows", columns=["key"])["key"])), calls
+        assert calls == len(pc.unique(pq.read_table(self.root / "rows", columns=["key"])["key"])), (
+            calls
+        )
 
     def few_unknown(self, mode: str, lookup: Lookup) -> None:
         fresh = self.root / f"ledger-{uuid.uuid4().hex}"
@@ -198,7 +241,9 @@ class Bench:
 
     def calls_alone(self, url: str, processes: ProcessPoolExecutor) -> None:
         calls = range(self.rows // UNKNOWN_EACH)
-        keys = [[(f"NEW-{number}", "now") for number in calls[task::TASKS]] for task in range(TASKS)]
+        keys = [
+            [(f"NEW-{number}", "now") for number in calls[task::TASKS]] for task in range(TASKS)
+        ]
         list(processes.map(bare_asyncio, keys, [url] * TASKS, [IN_FLIGHT // TASKS] * TASKS))
 
     def measure(self, work: Callable[[], None]) -> tuple[float, float]:
@@ -211,7 +256,10 @@ class Bench:
 def contenders(
     bench: Bench, options: argparse.Namespace, url: str, processes: ProcessPoolExecutor
 ) -> dict[str, Callable[[], None]]:
-    found: dict[str, Callable[[], None]] = {"join": bench.join, "join, same columns": bench.join_same_columns}
+    found: dict[str, Callable[[], None]] = {
+        "join": bench.join,
+        "join, same columns": bench.join_same_columns,
+    }
     lookup = http_lookup(url)
     ours: dict[str, Callable[[str], None]] = {
         "stored": bench.stored,
@@ -220,20 +268,28 @@ def contenders(
     }
     for name, work in ours.items():
         if not options.only or name in options.only:
-            found |= {f"{name}, {mode}": lambda work=work, mode=mode: work(mode) for mode in options.modes}
+            found |= {
+                f"{name}, {mode}": lambda work=work, mode=mode: work(mode) for mode in options.modes
+            }
     if not options.only or "few-unknown" in options.only:
         found["calls alone"] = partial(bench.calls_alone, url, processes)
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=50_000)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--modes", nargs="+", default=["ordered"], choices=["ordered", "unordered", "key_ordered"])
+    parser.add_argument(
+        "--modes", nargs="+", default=["ordered"], choices=["ordered", "unordered", "key_ordered"]
+    )
     parser.add_argument("--only", nargs="+", choices=["stored", "first-night", "few-unknown"])
-    parser.add_argument("--event-time", action="store_true", help="with watermarks: one after nearly every row")
+    parser.add_argument(
+        "--event-time", action="store_true", help=("with watermarks: one after nearly every row")
+    )
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder,
@@ -242,7 +298,13 @@ def main() -> None:
     ):
         bench = Bench(Path(folder), options)
         chosen = contenders(bench, options, url, processes)
-        print(f"{options.rows:,} rows, {options.keys:,} keys, {TASKS} tasks, medians of {options.runs}", flush=True)
+        print(
+            (
+                f"{options.rows:,} rows, {options.keys:,} keys, {TASKS} tasks, medians of "
+                f"{options.runs}"
+            ),
+            flush=True,
+        )
         for work in chosen.values():  # warms the JVM and Spark's Python workers
             work()
         figures: dict[str, list[tuple[float, float]]] = {name: [] for name in chosen}
@@ -260,14 +322,27 @@ def main() -> None:
 
 
 def report(figures: dict[str, list[tuple[float, float]]], rows: int) -> None:
-    medians = {name: [statistics.median(of) for of in zip(*turns, strict=True)] for name, turns in figures.items()}
+    medians = {
+        name: [statistics.median(of) for of in zip(*turns, strict=True)]
+        for name, turns in figures.items()
+    }
     print(
-        f"{'':26}{'wall s':>8}{'rows/s':>12}{'/ join':>8}{'/ same columns':>16}{'CPU s':>8}{'/ join':>8}   wall, each"
+        f"{'':26}{'wall s':>8}{'rows/s':>12}{'/ join':>8}{'/ same columns':>16}"
+        f"{'CPU s':>8}{'/ join':>8}   wall, each"
     )
     join, same = medians["join"], medians["join, same columns"]
     for name, (wall, cpu) in medians.items():
-        print(f"{name:26}{wall:8.2f}{rows / wall:12,.0f}{wall / join[0]:8.2f}{wall / same[0]:16.2f}", end="")
-        print(f"{cpu:8.2f}{cpu / join[1]:8.2f}   {' '.join(f'{turn:.2f}' for turn, _ in figures[name])}", flush=True)
+        print(
+            f"{name:26}{wall:8.2f}{rows / wall:12,.0f}{wall / join[0]:8.2f}{wall / same[0]:16.2f}",
+            end="",
+        )
+        print(
+            (
+                f"{cpu:8.2f}{cpu / join[1]:8.2f}   "
+                f"{' '.join(f'{turn:.2f}' for turn, _ in figures[name])}"
+            ),
+            flush=True,
+        )
     if any(name.startswith("few-unknown") for name in medians):
         print(f"limit of few-unknown's calls: {rows / UNKNOWN_EACH * CALL_S / IN_FLIGHT:.2f} s")
 

@@ -33,7 +33,8 @@ import dagster
 times += [time.perf_counter(), time.process_time()]
 import orchestration.definitions
 times += [time.perf_counter(), time.process_time()]
-print(*(after - before for before, after in zip(times, times[2:])), *sorted({set(HEAVY)} & set(sys.modules)))
+spent = [after - before for before, after in zip(times, times[2:])]
+print(*spent, *sorted({set(HEAVY)} & set(sys.modules)))
 """
 LOADED = "{ repositoriesOrError { ... on RepositoryConnection { nodes { jobs { name } } } } }"
 
@@ -44,19 +45,29 @@ def main() -> int:
     options = parser.parse_args()
     loads = [load() for _ in range(options.times)]
     starts = [start() for _ in range(options.times)]
-    print(f"s, each of {options.times} times, {os.cpu_count()} cores; medians, then the times of the wall one by one")
+    print(
+        f"s, each of {options.times} times, {os.cpu_count()} cores; medians, then the times of "
+        "the wall one by one"
+    )
     print(f"  {'':<44}{'wall':>6}{'CPU':>7}")
     tell("import dagster", [load[:2] for load in loads])
     tell("import orchestration.definitions, after it", [load[2:4] for load in loads])
     print(f"  of {', '.join(HEAVY)} it loads: {', '.join(loads[0][4:]) or 'none'}")
     tell("dagster dev: the first page", [(html, cpu) for html, _, cpu in starts])
-    tell("dagster dev: the definitions are there", [(definitions, cpu) for _, definitions, cpu in starts])
+    tell(
+        ("dagster dev: the definitions are there"),
+        [(definitions, cpu) for _, definitions, cpu in starts],
+    )
     return 0
 
 
 def tell(what: str, times: list[tuple]) -> None:
-    wall, cpu = (statistics.median(float(one) for one in column) for column in zip(*times, strict=True))
-    print(f"  {what:<44}{wall:6.2f}{cpu:7.2f}   {' '.join(f'{float(one):.2f}' for one, _ in times)}")
+    wall, cpu = (
+        statistics.median(float(one) for one in column) for column in zip(*times, strict=True)
+    )
+    print(
+        f"  {what:<44}{wall:6.2f}{cpu:7.2f}   {' '.join(f'{float(one):.2f}' for one, _ in times)}"
+    )
 
 
 def load() -> tuple[str, ...]:
@@ -64,7 +75,9 @@ def load() -> tuple[str, ...]:
 
     They load in a separate process.
     """
-    done = subprocess.run([sys.executable, "-c", LOADING], cwd=ROOT, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LOADING], cwd=ROOT, check=True, capture_output=True, text=True
+    )
     return tuple(done.stdout.split())
 
 
@@ -77,13 +90,15 @@ def start() -> tuple[float, float, float]:
         started = time.monotonic()
         page = subprocess.Popen(
             [sys.executable, "-m", "orchestration.dagster.web.ui"],
-            cwd=folder, env=os.environ | ports, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            start_new_session=True,
+            cwd=folder, env=os.environ | ports, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         try:
             html = seconds_until(lambda: b"<html" in answer(address).lower(), page, started)
             query = json.dumps({"query": LOADED}).encode()
-            definitions = seconds_until(lambda: has_jobs(answer(f"{address}/graphql", query)), page, started)
+            definitions = seconds_until(
+                lambda: has_jobs(answer(f"{address}/graphql", query)), page, started
+            )
             return html, definitions, cpu_s(page.pid)
         finally:
             page.send_signal(signal.SIGINT)
@@ -107,7 +122,9 @@ def answer(url: str, body: bytes | None = None) -> bytes:
 
 
 def has_jobs(message: bytes) -> bool:
-    nodes = json.loads(message or "{}").get("data", {}).get("repositoriesOrError", {}).get("nodes", [])
+    nodes = (
+        json.loads(message or "{}").get("data", {}).get("repositoriesOrError", {}).get("nodes", [])
+    )
     return any(job["name"].endswith("_nightly") for node in nodes for job in node["jobs"])
 
 

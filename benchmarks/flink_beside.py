@@ -33,16 +33,23 @@ from jobs.schema import columns as schema
 ROOT = Path(__file__).parent.parent
 JARS = ROOT / ".flink" / "pyflink" / "lib"
 PARQUET = (  # Flink brings none; these come with Spark
-    "parquet-column", "parquet-common", "parquet-encoding", "parquet-format-structures", "parquet-hadoop",
-    "parquet-jackson", "hadoop-client-api", "hadoop-client-runtime", "jts-core",
+    "parquet-column", "parquet-common", "parquet-encoding", "parquet-format-structures",
+    "parquet-hadoop", "parquet-jackson", "hadoop-client-api", "hadoop-client-runtime", "jts-core",
 )  # fmt: skip
-OPENED = ("java.base/java.util", "java.base/java.lang", "java.base/java.util.concurrent", "java.base/java.nio")
+OPENED = (
+    "java.base/java.util",
+    "java.base/java.lang",
+    "java.base/java.util.concurrent",
+    "java.base/java.nio",
+)
 
 
 def classes(folder: Path) -> str:
     """The class path, with our programs compiled."""
     spark = Path(pyspark.__file__).parent / "jars"
-    path = ":".join([f"{JARS}/*", *(str(next(spark.glob(f"{name}-[0-9]*.jar"))) for name in PARQUET)])
+    path = ":".join(
+        [f"{JARS}/*", *(str(next(spark.glob(f"{name}-[0-9]*.jar"))) for name in PARQUET)]
+    )
     sources = sorted(str(source) for source in (Path(__file__).parent / "flink").glob("*.java"))
     subprocess.run(["javac", "-nowarn", "-cp", path, "-d", str(folder), *sources], check=True)
     return f"{folder}:{path}"
@@ -52,7 +59,18 @@ def flink(path: str, program: str, *arguments: str) -> float:
     """Seconds from submitting the job to its end."""
     opened = [word for package in OPENED for word in ("--add-opens", f"{package}=ALL-UNNAMED")]
     quiet = "-Dlog4j2.level=ERROR"
-    command = ["java", *opened, quiet, "-Xmx1g", "-cp", path, program, *arguments, str(TASKS), str(IN_FLIGHT // TASKS)]
+    command = [
+        "java",
+        *opened,
+        quiet,
+        "-Xmx1g",
+        "-cp",
+        path,
+        program,
+        *arguments,
+        str(TASKS),
+        str(IN_FLIGHT // TASKS),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"Flink failed:\n{done.stderr[-2000:]}")
@@ -64,16 +82,28 @@ def over_http(path: str, root: Path, rows: int, runs: int) -> None:
     listed = root / "keys.txt"
     listed.write_text("".join(f"{origin}/{moment}\n" for origin, moment in keys))
     limit = sum(latency(SEED, f"{origin}/{moment}") for origin, moment in keys) / IN_FLIGHT
-    print(f"W1: {len(keys):,} keys, {IN_FLIGHT} in flight, {TASKS} tasks; limit {limit:.2f} s", flush=True)
+    print(
+        (f"W1: {len(keys):,} keys, {IN_FLIGHT} in flight, {TASKS} tasks; limit {limit:.2f} s"),
+        flush=True,
+    )
     print(f"{'':24} act / limit   work / limit", flush=True)
     for name in ("bare asyncio + aiohttp", "Flink, ordered", "Flink, unordered"):
         figures = []
         for run in range(runs):
             here = f"{name.replace(' ', '-')}-{run}"
-            with weather_service.running(root / "demo", root / f"{here}.jsonl", seed=SEED) as service:
+            with weather_service.running(
+                root / "demo", root / f"{here}.jsonl", seed=SEED
+            ) as service:
                 started = time.monotonic()
                 if name.startswith("Flink"):
-                    work = flink(path, "Lookups", name.split(", ")[1], str(listed), service.url, str(root / here))
+                    work = flink(
+                        path,
+                        "Lookups",
+                        name.split(", ")[1],
+                        str(listed),
+                        service.url,
+                        str(root / here),
+                    )
                 else:
                     bare_asyncio(keys, service.url, IN_FLIGHT)
                     work = time.monotonic() - started
@@ -86,7 +116,10 @@ def over_http(path: str, root: Path, rows: int, runs: int) -> None:
 
 def at_once(path: str, root: Path, rows: int, runs: int) -> None:
     write_input(root / "in", rows)
-    print(f"W2: {rows:,} rows whose function completes at once, {TASKS} tasks, to Parquet", flush=True)
+    print(
+        (f"W2: {rows:,} rows whose function completes at once, {TASKS} tasks, to Parquet"),
+        flush=True,
+    )
     for mode in ("ordered", "unordered"):
         rates = []
         for run in range(runs):
@@ -99,8 +132,9 @@ def at_once(path: str, root: Path, rows: int, runs: int) -> None:
 def check(written: Path, rows: int, mode: str) -> None:
     """Fail unless all columns exist and every row once, in "ordered" in its file's order."""
     names = [
-        *table(0).column_names, "x", schema.published_status("f"), schema.published_answered_at("f"),
-        *schema.ROW_COLUMNS, *schema.audit_columns("f"), schema.key("f"),
+        *table(0).column_names, "x", schema.published_status("f"),
+        schema.published_answered_at("f"), *schema.ROW_COLUMNS, *schema.audit_columns("f"),
+        schema.key("f"),
     ]  # fmt: skip
     parts = [pq.read_table(path) for path in sorted(written.glob("*.parquet"))]
     ids = [part["id"].to_numpy() for part in parts]
@@ -118,7 +152,9 @@ def check(written: Path, rows: int, mode: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--work", choices=("W1", "W2"), help="one of them only")
     parser.add_argument("--rows", type=int, default=20_000, help="of W1")
     parser.add_argument("--at-once", type=int, default=500_000, help="rows of W2")

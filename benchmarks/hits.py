@@ -1,6 +1,6 @@
 """Looking for hits: what a run spends before it asks, to find out which of a day's keys are stored.
 
-python benchmarks/hits.py                               1,000 keys of 1,000 rows among 2,000,000 stored
+python benchmarks/hits.py                            1,000 keys of 1,000 rows among 2,000,000 stored
 python benchmarks/hits.py --rows 1000000 --keys 50000   and other sizes
 python benchmarks/hits.py --stored 50000000 --rows 10000000 --keys 5000000
 
@@ -45,17 +45,28 @@ class NeverAsked:
 
 def enrichment(root, key):
     lookup = AsyncFunctionLookup(
-        name="f", function=NeverAsked, keys={"k": key}, returns="x DOUBLE", timeout=1.0, max_concurrency=2
+        name="f",
+        function=NeverAsked,
+        keys={"k": key},
+        returns="x DOUBLE",
+        timeout=1.0,
+        max_concurrency=2,
     )
     return Enrichment(
-        name="e", input=Input(path="in"), lookups=[lookup], output=Output(path="out"), ledger=Ledger(str(root))
+        name="e",
+        input=Input(path="in"),
+        lookups=[lookup],
+        output=Output(path="out"),
+        ledger=Ledger(str(root)),
     )
 
 
 def write_day(folder, *, rows, keys, stored):
     """Two files. A key is a number as text: half of the numbers are stored."""
     rng = np.random.default_rng(11)
-    numbers = np.concatenate([rng.choice(stored, keys // 2, replace=False), stored + np.arange(keys - keys // 2)])
+    numbers = np.concatenate(
+        [rng.choice(stored, keys // 2, replace=False), stored + np.arange(keys - keys // 2)]
+    )
     drawn = np.concatenate([numbers, rng.choice(numbers, rows - keys)])
     texts = pa.array([text[2:-2] for text in keys_of(drawn, "at random").to_pylist()])
     for part in range(2):
@@ -71,7 +82,9 @@ def measure(spark, root, day, way, runs):
     for _ in range(runs + 1):  # the first is cold
         prepared, plan = plan_tasks(day.read(spark), declared)
         source = KeySource(prepared, plan.layout.keys[0], declared.lookups[0], day)
-        ledger = options.plan_ledger(declared, declared.lookups[0], uuid.uuid4().hex, options.RunOptions())
+        ledger = options.plan_ledger(
+            declared, declared.lookups[0], uuid.uuid4().hex, options.RunOptions()
+        )
         began = time.perf_counter()
         source.distinct(hidden=False, seed=1).drop()
         keys_s = time.perf_counter() - began
@@ -84,7 +97,9 @@ def measure(spark, root, day, way, runs):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--stored", type=int, default=2_000_000)
     parser.add_argument("--rows", type=int, default=1_000)
     parser.add_argument("--keys", type=int, default=1_000)
@@ -98,8 +113,13 @@ def main():
         write_day(root / "day", rows=asked.rows, keys=asked.keys, stored=asked.stored)
         day = of_files(sorted((root / "day").iterdir()))
         declared = enrichment(root / "ledger", "k")
-        folder = open_folder(options.plan_ledger(declared, declared.lookups[0], "r", options.RunOptions()))
-        print(f"{asked.keys:,} keys of {asked.rows:,} rows among {asked.stored:,} stored", flush=True)
+        folder = open_folder(
+            options.plan_ledger(declared, declared.lookups[0], "r", options.RunOptions())
+        )
+        print(
+            (f"{asked.keys:,} keys of {asked.rows:,} rows among {asked.stored:,} stored"),
+            flush=True,
+        )
         for state in ("parts", "compacted"):
             if state == "parts":
                 store(folder, asked.stored, "at random", ROWS_PER_PART)
@@ -108,7 +128,13 @@ def main():
                 compact(folder, grace=timedelta(0))
             for way in asked.way or WAYS:
                 (whole, keys_s), known = measure(spark, root / "ledger", day, way, asked.runs)
-                print(f"{state:10} {way:8} {whole:7.2f} s, the keys {keys_s:.2f} s; {known:,} known", flush=True)
+                print(
+                    (
+                        f"{state:10} {way:8} {whole:7.2f} s, the keys {keys_s:.2f} s; {known:,} "
+                        "known"
+                    ),
+                    flush=True,
+                )
     spark.stop()
 
 

@@ -1,7 +1,7 @@
 """What the ledger costs: keeping and finding an answer, and finding a day's keys among many.
 
-python benchmarks/ledger.py                     500,000 answers kept and found; a day among 2,000,000
-python benchmarks/ledger.py --stored 50000000   a day among 50 million (about 4 GB in a temporary folder)
+python benchmarks/ledger.py                   500,000 answers stored and read; a day among 2 million
+python benchmarks/ledger.py --stored 50000000   a day among 50 million (4 GB in a temporary folder)
 """
 
 import argparse
@@ -73,7 +73,13 @@ def keeping():
 
 def putting():
     with tempfile.TemporaryDirectory() as root:
-        writer = LedgerWriter(LedgerFolder(root, "scores", "f"), "run-1", "0-0", flush_rows=1 << 60, flush_seconds=60.0)
+        writer = LedgerWriter(
+            LedgerFolder(root, "scores", "f"),
+            "run-1",
+            "0-0",
+            flush_rows=1 << 60,
+            flush_seconds=60.0,
+        )
         began = time.thread_time()
         for _ in range(ROWS):
             writer.put((1,), "ok", b"1", 1)
@@ -88,7 +94,10 @@ def finding():
         keys = [key_text((number,)) for number in range(ROWS)]
         began = time.perf_counter()
         selected = select(folder, pa.array(keys), now_us=time.time_ns() // 1000, ttl=Ttl())
-        print(f"select    {ROWS:,} keys out of {len(folder.parts())} parts: {time.perf_counter() - began:.2f} s")
+        print(
+            f"select    {ROWS:,} keys out of {len(folder.parts())} parts: "
+            f"{time.perf_counter() - began:.2f} s"
+        )
         began = time.perf_counter()
         write_index(f"{root}/index.arrow", selected.answers)
         print(f"index     written in {time.perf_counter() - began:.2f} s")
@@ -96,7 +105,9 @@ def finding():
         began = time.process_time()
         for start in range(0, ROWS, BATCH):
             assert len(index.answers(index.lines(pa.array(keys[start : start + BATCH])))) == BATCH
-        print(f"find      {(time.process_time() - began) / ROWS * 1e6:.2f} µs each, {BATCH:,} at once")
+        print(
+            f"find      {(time.process_time() - began) / ROWS * 1e6:.2f} µs each, {BATCH:,} at once"
+        )
 
 
 # -- a day among many ------------------------------------------------------------------------------
@@ -108,10 +119,22 @@ def store(folder, stored, kind, per_part=250_000):
         count = len(numbers)
         measured = (rng.random((3, count)) * [[300], [200], [10_000]]).astype(int)
         temperature, speed, visibility = (pa.array(values).cast(pa.string()) for values in measured)
-        texts = ['{"temp_dc":', temperature, ',"wind":{"dms":', speed, '},"visibility_m":', visibility, "}", ""]
+        texts = [
+            '{"temp_dc":',
+            temperature,
+            ',"wind":{"dms":',
+            speed,
+            '},"visibility_m":',
+            visibility,
+            "}",
+            "",
+        ]
         responses = pc.binary_join_element_wise(*texts)
         columns = [keys_of(numbers, kind), pa.repeat("ok", count), responses]
-        columns += [pa.array(numbers).cast(SCHEMA.field("answered_at").type), pa.repeat("run", count)]
+        columns += [
+            pa.array(numbers).cast(SCHEMA.field("answered_at").type),
+            pa.repeat("run", count),
+        ]
         folder.write_part("run", f"{start:012d}", pa.table(columns, schema=SCHEMA))
 
 
@@ -122,17 +145,24 @@ def fill(folder, stored, kind):
     done = compact(folder, grace=timedelta(0))
     compact(folder, grace=timedelta(0))
     print(
-        f"{kind:9} {stored:,} answers compacted in {time.perf_counter() - began:.0f} s to {done.files_written} files, "
+        f"{kind:9} {stored:,} answers compacted in {time.perf_counter() - began:.0f} s to "
+        f"{done.files_written} files, "
         f"{size_of(folder) / stored:.0f} B each; peak memory {peak_mb():,.0f} MB"
     )
 
 
 def keys_of(numbers, kind):
     if kind == "by day":
-        day, flight = (pa.array(values).cast(pa.string()) for values in (numbers // 10_000, numbers % 10_000))
+        day, flight = (
+            pa.array(values).cast(pa.string()) for values in (numbers // 10_000, numbers % 10_000)
+        )
         parts = ['["day ', pc.utf8_lpad(day, 6, "0"), '",', flight, "]"]
     else:
-        parts = ['["', pa.array(numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)).cast(pa.string()), '"]']
+        parts = [
+            '["',
+            pa.array(numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)).cast(pa.string()),
+            '"]',
+        ]
     return pc.binary_join_element_wise(*parts, "")
 
 
@@ -142,7 +172,9 @@ def a_day(folder, stored, kind, count=10_000):
     if kind == "by day":
         numbers = np.arange(stored - count // 2, stored + count // 2)
     else:
-        numbers = np.concatenate([rng.choice(stored, count // 2, replace=False), stored + np.arange(count // 2)])
+        numbers = np.concatenate(
+            [rng.choice(stored, count // 2, replace=False), stored + np.arange(count // 2)]
+        )
     wanted = keys_of(numbers, kind)
     seconds = []
     for _ in range(3):
@@ -152,7 +184,8 @@ def a_day(folder, stored, kind, count=10_000):
         read = bytes_read() - io_before
     assert selected.answers.num_rows == count // 2
     print(
-        f"{kind:9} a day of {count:,} keys, half of them stored: {statistics.median(seconds):.2f} s; "
+        f"{kind:9} a day of {count:,} keys, half of them stored: {statistics.median(seconds):.2f} "
+        "s; "
         f"{read / 1e6:,.1f} of {size_of(folder) / 1e6:,.0f} MB; peak memory {peak_mb():,.0f} MB"
     )
 

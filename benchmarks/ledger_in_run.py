@@ -60,7 +60,9 @@ def medians(figures):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--turns", type=int, default=3)
     options = parser.parse_args()
@@ -69,7 +71,13 @@ def main():
         folder = Path(temporary)
         write_input(folder / "rows", options.rows)
         for cache in (True, False):
-            compared(f"cache {'on ' if cache else 'off'}", spark, folder, cache=cache, turns=options.turns)
+            compared(
+                f"cache {'on ' if cache else 'off'}",
+                spark,
+                folder,
+                cache=cache,
+                turns=options.turns,
+            )
     spark.stop()
 
 

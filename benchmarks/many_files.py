@@ -35,10 +35,20 @@ def serve(port: int, body: bytes, files: int, latency: float) -> None:
         f"<Contents><Key>{PREFIX}{{:05}}.parquet</Key><LastModified>{moment}</LastModified><ETag>&quot;e&quot;</ETag>"
         f"<Size>{len(body)}</Size><StorageClass>STANDARD</StorageClass></Contents>"
     )
-    head = '<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>bucket</Name>'
+    head = (
+        '<?xml version="1.0"?><ListBucketResult '
+        'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>bucket</Name>'
+    )
     names = "".join(map(entry.format, range(files)))
-    listing = f"{head}<KeyCount>{files}</KeyCount><IsTruncated>false</IsTruncated>{names}</ListBucketResult>"
-    facts = {"ETag": '"e"', "Last-Modified": formatdate(CHANGED, usegmt=True), "Accept-Ranges": "bytes"}
+    listing = (
+        f"{head}<KeyCount>{files}</KeyCount><IsTruncated>false</IsTruncated>{names}"
+        "</ListBucketResult>"
+    )
+    facts = {
+        "ETag": '"e"',
+        "Last-Modified": formatdate(CHANGED, usegmt=True),
+        "Accept-Ranges": "bytes",
+    }
 
     async def answer(request: web.Request) -> web.Response:
         await asyncio.sleep(latency)
@@ -60,7 +70,9 @@ def serve(port: int, body: bytes, files: int, latency: float) -> None:
 
 def wide(columns: int, rows: int) -> bytes:
     sink = pa.BufferOutputStream()
-    table = pa.table({f"column_{number:03}": pa.array(range(rows), pa.int64()) for number in range(columns)})
+    table = pa.table(
+        {f"column_{number:03}": pa.array(range(rows), pa.int64()) for number in range(columns)}
+    )
     pq.write_table(table, sink)
     return bytes(sink.getvalue())
 
@@ -89,7 +101,10 @@ def main() -> None:
         except OSError:
             time.sleep(0.1)
     declared = Input(path="s3://bucket/raw")
-    print(f"{options.files} files of {options.columns} columns, {len(body):,} bytes each, {options.latency * 1e3:g} ms")
+    print(
+        f"{options.files} files of {options.columns} columns, {len(body):,} bytes each, "
+        f"{options.latency * 1e3:g} ms"
+    )
     print("  listed  copied  footers     all     CPU")
     for _ in range(options.runs):
         with tempfile.TemporaryDirectory() as folder:

@@ -46,10 +46,19 @@ def one_line(name: str, rows: int, jobs: int) -> None:
     """Send rows through the bridge in this process; return the need of its largest worker."""
     spark = session("bench")
     lookup = AsyncFunctionLookup(
-        name="f", function=FUNCTIONS[name], keys={"id": "id"}, returns="x DOUBLE", timeout=60.0, max_concurrency=100
+        name="f",
+        function=FUNCTIONS[name],
+        keys={"id": "id"},
+        returns="x DOUBLE",
+        timeout=60.0,
+        max_concurrency=100,
     )
     declared = Enrichment(
-        name="bench", input=Input(path="in", row_id=["id"]), lookups=[lookup], output=Output(path="out"), ledger=None
+        name="bench",
+        input=Input(path="in", row_id=["id"]),
+        lookups=[lookup],
+        output=Output(path="out"),
+        ledger=None,
     )
     frame = spark.range(0, rows, 1, 2).selectExpr("id", "repeat(string(id), 10) AS payload")
     started = time.monotonic()
@@ -57,11 +66,16 @@ def one_line(name: str, rows: int, jobs: int) -> None:
         for job in range(jobs):
             write_out(*plan_tasks(frame, declared), f"{folder}/{job}")
     seconds = time.monotonic() - started
-    print(f"{name:20} {jobs} x {rows:12,} rows {seconds:8.1f} s {watch.peaks['worker']:6} MB", flush=True)
+    print(
+        (f"{name:20} {jobs} x {rows:12,} rows {seconds:8.1f} s {watch.peaks['worker']:6} MB"),
+        flush=True,
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--small", type=int, default=100_000)
     parser.add_argument("--large", type=int, default=10_000_000)
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)

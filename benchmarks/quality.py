@@ -97,14 +97,22 @@ class Meter:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--heap", default="1g")
-    parser.add_argument("--mode", default="unordered", choices=["ordered", "unordered", "key_ordered"])
+    parser.add_argument(
+        "--mode", default="unordered", choices=["ordered", "unordered", "key_ordered"]
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        sizes = (options.rows * 3 // 10, options.rows * 3 // 10, options.rows - options.rows * 3 // 10 * 2)
+        sizes = (
+            options.rows * 3 // 10,
+            options.rows * 3 // 10,
+            options.rows - options.rows * 3 // 10 * 2,
+        )
         day = honest_day(Path(folder), options.mode, sizes=sizes)
         facts, figures = day.write()
         spark = session(options.heap)
@@ -114,7 +122,9 @@ def main() -> None:
             meter.measure("lag window", lambda: lag_window(frame))
             meter.measure("aggregation", lambda: aggregation(frame))
             found = meter.measure("checks", lambda: check(spark, facts, figures)).verdicts
-            found += meter.measure("with ledger", lambda: check(spark, facts, figures, day.ledger())).verdicts
+            found += meter.measure(
+                "with ledger", lambda: check(spark, facts, figures, day.ledger())
+            ).verdicts
         red = [verdict for verdict in found if verdict.status == "failed"]
         assert not red, red
         checks = f"{len(found) // 2} checks, heap {options.heap}, {os.cpu_count()} cores"
@@ -126,10 +136,14 @@ def main() -> None:
         wall, cpu = (meter.best("lag window")[n] + meter.best("aggregation")[n] for n in (0, 1))
         for name in ("checks", "with ledger"):
             judged = meter.best(name)
-            print(f"{name} / (lag window + aggregation): wall {judged[0] / wall:.2f}, cpu {judged[1] / cpu:.2f}")
+            print(
+                f"{name} / (lag window + aggregation): wall {judged[0] / wall:.2f}, cpu "
+                f"{judged[1] / cpu:.2f}"
+            )
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(
-            f"largest heap in use: {meter.largest_heap_mb():,.0f} MB; of Python, with the day in it: {memory:,.0f} MB"
+            f"largest heap in use: {meter.largest_heap_mb():,.0f} MB; of Python, with the day in "
+            f"it: {memory:,.0f} MB"
         )
         spark.stop()
 

@@ -1,6 +1,6 @@
 """A large day with its checks: the time of each part, and the peak memory of each process.
 
-python benchmarks/scale.py                    10,000,000 rows over 500,000 keys, 5,000,000 stored answers
+python benchmarks/scale.py              10,000,000 rows over 500,000 keys, 5,000,000 stored answers
 python benchmarks/scale.py --rows 1000000     20 rows for each key, two for each answer
 python benchmarks/scale.py --rows 100000000   about 30 GB in a temporary folder
 
@@ -44,7 +44,12 @@ class AtOnce:
 
 def enrichment(root):
     lookup = AsyncFunctionLookup(
-        name="f", function=AtOnce, keys={"k": "k"}, returns="temp_dc INT", timeout=60.0, max_concurrency=100
+        name="f",
+        function=AtOnce,
+        keys={"k": "k"},
+        returns="temp_dc INT",
+        timeout=60.0,
+        max_concurrency=100,
     )
     return Enrichment(
         name="large", input=Input(path=str(root / "in"), row_id=["id"]), lookups=[lookup],
@@ -79,7 +84,10 @@ class Stages:
 
     def tell(self, what):
         now, used = time.monotonic(), time.process_time()
-        print(f"{now - self._began:8.1f} s, {used - self._cpu:6.1f} s of the driver's CPU  {what}", flush=True)
+        print(
+            (f"{now - self._began:8.1f} s, {used - self._cpu:6.1f} s of the driver's CPU  {what}"),
+            flush=True,
+        )
         self._began, self._cpu = now, used
 
     def report(self, event):
@@ -94,7 +102,9 @@ class Stages:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=10_000_000)
     options = parser.parse_args()
     rows, keys, stored = options.rows, options.rows // 20, options.rows // 2
@@ -114,10 +124,13 @@ def main():
         spark = session("large")
         stages.tell("Spark started")
         with MemoryWatch() as watch:
-            record = run_day(declared, DAY, "r1", checks="data_quality.day:check", report=stages.report)
+            record = run_day(
+                declared, DAY, "r1", checks="data_quality.day:check", report=stages.report
+            )
         (counted,) = record.figures.lookups
         print(
-            f"{counted.from_ledger:,} rows from the ledger, {counted.calls:,} calls; job {record.figures.job_s:.1f} s"
+            f"{counted.from_ledger:,} rows from the ledger, {counted.calls:,} calls; job "
+            f"{record.figures.job_s:.1f} s"
         )
         print(", ".join(f"{kind} {mb:,} MB" for kind, mb in sorted(watch.peaks.items())))
         size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())

@@ -1,11 +1,11 @@
 """Where the seconds of a small day go: 932 flights by `tidegate run`, by stage and process.
 
 python benchmarks/small_day.py                      the first night: all keys are asked
-python benchmarks/small_day.py --again              and the same day once more: all answers are known
+python benchmarks/small_day.py --again         and the same day once more: all answers are known
 python benchmarks/small_day.py --plain              without the demo's options for Java
-python benchmarks/small_day.py --days 30            a month in a single command, and what the service takes
+python benchmarks/small_day.py --days 30       a month in one command, and what the service takes
 python benchmarks/small_day.py --days 30 --faults   1 % of the weather calls fail, as in the demo
-python benchmarks/small_day.py --dagster            the same by a run of Dagster, as the nightly schedule starts it
+python benchmarks/small_day.py --dagster       as the nightly schedule of Dagster starts it
 
 The services are the demo's, and an indented stage is part of the stage above. "before" is what the
 process did up to its first stage: interpreter, imports, Java.
@@ -35,7 +35,15 @@ DAY = "2013-01-10"
 def command_of(days, by_dagster):
     if by_dagster:
         module = "orchestration.dagster.run_days"
-        return [sys.executable, "-m", module, "flights_enriched_nightly", *days, "--outcomes", "outcomes"]
+        return [
+            sys.executable,
+            "-m",
+            module,
+            "flights_enriched_nightly",
+            *days,
+            "--outcomes",
+            "outcomes",
+        ]
     span = ["--day", days[0]] if len(days) == 1 else ["--from", days[0], "--to", days[-1]]
     return [sys.executable, "-m", "tidegate", "run", "flights_enriched", *span]
 
@@ -46,7 +54,8 @@ def run(folder, environment, days, by_dagster):
     log.unlink(missing_ok=True)
     path = os.pathsep.join([str(ROOT / "benchmarks" / "stages"), str(ROOT)])
     variables = os.environ | environment | {"TIDEGATE_STAGES": str(log), "PYTHONPATH": path}
-    variables.pop("PYTHONDONTWRITEBYTECODE", None)  # each of the Pythons would compile every module anew
+    # each of the Pythons would compile every module anew
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)
     began = time.time()
     process = subprocess.Popen(command_of(days, by_dagster), cwd=folder, env=variables)
     with CpuWatch(process.pid, every=0.02) as watch:
@@ -64,7 +73,10 @@ def tell(began, wall, cpu, noted):
     for one in noted:
         while around and around[-1]["ended"] < one["ended"]:
             around.pop()
-        print(f"{one['began'] - began:7.2f} {one['ended'] - one['began']:6.2f}  {'  ' * len(around)}{one['name']}")
+        print(
+            f"{one['began'] - began:7.2f} {one['ended'] - one['began']:6.2f}  "
+            f"{'  ' * len(around)}{one['name']}"
+        )
         around.append(one)
     print(f"{wall:7.2f}         the end\n")
     for kind, seconds in cpu.items():
@@ -73,7 +85,8 @@ def tell(began, wall, cpu, noted):
 
 
 def tell_days(noted, ended, calls):
-    """Each day's seconds from preflight to preflight: up to its first call to the weather, to its last, after that.
+    """Each day's seconds from preflight to preflight: up to its first call to the weather, to its
+    last, after that.
 
     least: what the service takes, the sum of its latencies over the calls in flight.
     """
@@ -89,11 +102,16 @@ def tell_days(noted, ended, calls):
             print(line(*(f"{seconds:.2f}" for seconds in days[-1])))
     if between := days[1:-1]:  # the first starts Spark, and the last ends it
         medians = (statistics.median(column) for column in zip(*between, strict=True))
-        print(line(*(f"{seconds:.2f}" for seconds in medians)), " medians, without the first and the last")
+        print(
+            line(*(f"{seconds:.2f}" for seconds in medians)),
+            (" medians, without the first and the last"),
+        )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--days", type=int, default=1)
@@ -106,13 +124,19 @@ def main():
         folder = Path(temporary)
         data.prepare(folder / "data", days)
         faults = surroundings.FAULT_SHARES if options.faults else "none"
-        with weather_service.running(folder / "data" / "demo", folder / "calls.jsonl", faults=faults) as service:
-            environment = surroundings.environment(service.url) | {"DAGSTER_HOME": str(folder / "dagster")}
+        with weather_service.running(
+            folder / "data" / "demo", folder / "calls.jsonl", faults=faults
+        ) as service:
+            environment = surroundings.environment(service.url) | {
+                "DAGSTER_HOME": str(folder / "dagster")
+            }
             (folder / "dagster").mkdir()
             if options.plain:
                 environment.pop("TIDEGATE_SPARK_JAVA_OPTIONS")
             for _ in range(1 + options.again):
-                began, wall, cpu, noted = run(folder, environment, [str(day) for day in days], options.dagster)
+                began, wall, cpu, noted = run(
+                    folder, environment, [str(day) for day in days], options.dagster
+                )
                 tell(began, wall, cpu, noted if len(days) == 1 else [])
                 if len(days) > 1:
                     tell_days(noted, began + wall, service.calls())

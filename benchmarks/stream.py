@@ -54,8 +54,8 @@ COLUMNS = "id BIGINT, key STRING, text STRING, date STRING"
 
 def declared(folder: Path, url: str, name: str) -> Enrichment:
     lookup = HttpLookup(
-        name="f", service=Service(name="s", url=url, max_concurrency=50), request="GET /v1/{key}/now",
-        keys={"key": "key"}, returns="temp_c DOUBLE", timeout=30.0,
+        name="f", service=Service(name="s", url=url, max_concurrency=50),
+        request="GET /v1/{key}/now", keys={"key": "key"}, returns="temp_c DOUBLE", timeout=30.0,
     )  # fmt: skip
     return Enrichment(
         name=name, input=Input(path=str(folder / "in"), row_id=["id"]), lookups=[lookup],
@@ -131,9 +131,11 @@ class Bench:
             .trigger(availableNow=True).start()
         )  # fmt: skip
         query.awaitTermination()
-        return [one["durationMs"]["triggerExecution"] / 1e3 for one in query.recentProgress if one["batchId"] >= 0][
-            :batches
-        ]
+        return [
+            one["durationMs"]["triggerExecution"] / 1e3
+            for one in query.recentProgress
+            if one["batchId"] >= 0
+        ][:batches]
 
     def _write(self, frame: DataFrame, _number: int) -> None:
         frame.write.mode("append").parquet(str(self.root / "written"))
@@ -180,18 +182,29 @@ def follow(bench: Bench, seconds: float, every: float, trigger: float) -> None:
     time.sleep(4 * trigger + 5)
     latencies = [at - put_at[file] for file, at in committed(Path(enrichment.output.path)).items()]
     p50, p99 = np.quantile(latencies, [0.5, 0.99])
-    print(f"{len(latencies)} of {number} files published, a trigger of {trigger} s: p50 {p50:.2f} s, p99 {p99:.2f} s")
+    print(
+        f"{len(latencies)} of {number} files published, a trigger of {trigger} s: p50 "
+        f"{p50:.2f} "
+        f"s, p99 {p99:.2f} s"
+    )
     for at, *sizes in memory[:: max(1, len(memory) // 10)]:
-        print(f"{at:7.0f} s  driver {sizes[0]:5.0f} MB, JVM {sizes[1]:5.0f} MB, workers {sizes[2]:5.0f} MB")
+        print(
+            f"{at:7.0f} s  driver {sizes[0]:5.0f} MB, JVM {sizes[1]:5.0f} MB, workers "
+            f"{sizes[2]:5.0f} MB"
+        )
 
 
 def committed(table: Path) -> dict[str, float]:
     """By input file, when the commit with its rows was there."""
     found: dict[str, float] = {}
     for entry in sorted((table / "_delta_log").glob("*.json")):
-        added = [action["add"]["path"] for line in entry.open() if "add" in (action := json.loads(line))]
+        added = [
+            action["add"]["path"] for line in entry.open() if "add" in (action := json.loads(line))
+        ]
         for path in added:
-            sources = pq.read_table(table / path, columns=["_source_file"], partitioning=None)["_source_file"].unique()
+            sources = pq.read_table(table / path, columns=["_source_file"], partitioning=None)[
+                "_source_file"
+            ].unique()
             found |= {path_of(source): entry.stat().st_mtime for source in sources.to_pylist()}
     return found
 
@@ -203,7 +216,9 @@ def megabytes() -> tuple[float, float, float]:
     for process in me.children(recursive=True):
         try:
             size = process.memory_info().rss
-            java, workers = (java + size, workers) if process.name() == "java" else (java, workers + size)
+            java, workers = (
+                (java + size, workers) if process.name() == "java" else (java, workers + size)
+            )
         except psutil.Error:
             continue
     return me.memory_info().rss / 1e6, java / 1e6, workers / 1e6
@@ -216,7 +231,9 @@ def cpu_seconds() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--batches", type=int, default=10, help="in a turn")
     parser.add_argument("--follow", type=float, default=0.0, metavar="S")

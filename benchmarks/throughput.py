@@ -1,9 +1,9 @@
 """W2: what the bridge itself costs, when the function returns at once and nothing is waited for.
 
-    python benchmarks/throughput.py             500,000 rows to Parquet, ordered, audit columns written
+    python benchmarks/throughput.py            500,000 rows to Parquet, ordered, with audit columns
     python benchmarks/throughput.py --rows 100000 --runs 3
     python benchmarks/throughput.py --limits    also with a limit over runs, and with a rate
-    python benchmarks/throughput.py --profile   where a worker's event loop spends its time (no Spark)
+    python benchmarks/throughput.py --profile  where an event loop spends its time (no Spark)
 
 It is compared with an identity mapInArrow that writes the same columns, the audit columns as
 constants: all that Spark, Arrow and Parquet cost without us. The ledger is off except for the last
@@ -51,15 +51,24 @@ class AtOnce:
 
 
 def enrichment(
-    mode: str = "ordered", *, ledger: Ledger | None = None, shared: bool = False, rate: Sequence[Rate] = ()
+    mode: str = "ordered",
+    *,
+    ledger: Ledger | None = None,
+    shared: bool = False,
+    rate: Sequence[Rate] = (),
 ) -> Enrichment:
     cache = {} if shared else {"cache": None}
     lookup = AsyncFunctionLookup(
-        name="f", function=AtOnce, keys={"id": "id"}, returns="x DOUBLE", timeout=60.0, max_concurrency=IN_FLIGHT,
-        rate=rate, **cache,
+        name="f", function=AtOnce, keys={"id": "id"}, returns="x DOUBLE", timeout=60.0,
+        max_concurrency=IN_FLIGHT, rate=rate, **cache,
     )  # fmt: skip
     return Enrichment(
-        name="bench", input=Input(path="in"), lookups=[lookup], output=Output(path="out"), mode=mode, ledger=ledger
+        name="bench",
+        input=Input(path="in"),
+        lookups=[lookup],
+        output=Output(path="out"),
+        mode=mode,
+        ledger=ledger,
     )
 
 
@@ -67,7 +76,15 @@ def table(rows: int, first: int = 0) -> pa.Table:
     """Eight columns, about 200 bytes a row."""
     ids = np.arange(first, first + rows)
     text = pa.array([f"{number % 1000:050d}" for number in range(1000)]).take(pa.array(ids % 1000))
-    columns = {"id": pa.array(ids), "a": ids * 3, "b": ids / 7, "c": text, "d": text, "e": text, "f": ids % 2 == 0}
+    columns = {
+        "id": pa.array(ids),
+        "a": ids * 3,
+        "b": ids / 7,
+        "c": text,
+        "d": text,
+        "e": text,
+        "f": ids % 2 == 0,
+    }
     return pa.table(columns | {"g": pa.array(ids, pa.timestamp("us", tz="UTC"))})
 
 
@@ -94,9 +111,13 @@ def constants(schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterato
             rows = batch.num_rows
             if rows not in made:
                 made[rows] = {
-                    f.name: pa.array([value(f.type)] * rows, f.type) for f in schema if f.name not in batch.schema.names
+                    f.name: pa.array([value(f.type)] * rows, f.type)
+                    for f in schema
+                    if f.name not in batch.schema.names
                 }
-            arrays = [made[rows][f.name] if f.name in made[rows] else batch.column(f.name) for f in schema]
+            arrays = [
+                made[rows][f.name] if f.name in made[rows] else batch.column(f.name) for f in schema
+            ]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     return task
@@ -126,7 +147,9 @@ class Bench:
         written = written_schema(prepared.schema, plan.layout)
         self.number += 1
         out = str(self.root / f"out-{self.number}")
-        prepared.mapInArrow(constants(to_arrow_schema(written, timezone="UTC")), written).write.parquet(out)
+        prepared.mapInArrow(
+            constants(to_arrow_schema(written, timezone="UTC")), written
+        ).write.parquet(out)
 
     def limited(self, rate: Sequence[Rate] = ()) -> None:
         """With the calls in flight leased from a store, and a rate that is never reached."""
@@ -136,10 +159,15 @@ class Bench:
         finally:
             os.environ[LIMITS_URL] = "off"
 
-    def tidegate(self, mode: str, *, ledger: bool = False, shared: bool = False, rate: Sequence[Rate] = ()) -> None:
+    def tidegate(
+        self, mode: str, *, ledger: bool = False, shared: bool = False, rate: Sequence[Rate] = ()
+    ) -> None:
         kept = Ledger(str(self.root / f"ledger-{self.number}")) if ledger else None
         self.number += 1
-        declared, out = enrichment(mode, ledger=kept, shared=shared, rate=rate), self.root / f"out-{self.number}"
+        declared, out = (
+            enrichment(mode, ledger=kept, shared=shared, rate=rate),
+            self.root / f"out-{self.number}",
+        )
         write_enriched(self.frame(), declared, out, day=self.day)
 
     def measure(self, work: Callable[[], None]) -> float:
@@ -156,20 +184,29 @@ def profile(rows: int, *, shared: bool) -> None:
     declared = enrichment(shared=shared)
     lookups = tuple(declared.lookups)
     layout = BatchLayout(
-        carried=("id", "a", "b", "c", "d", "e", "f", "g", "_source_file", "_source_row"), keys=(("__key_0_0",),),
-        order_key=(), event_time=None, max_out_of_orderness_ms=0, lookups=("f",), answers=(lookups[0].columns,),
+        carried=("id", "a", "b", "c", "d", "e", "f", "g", "_source_file", "_source_row"),
+        keys=(("__key_0_0",),), order_key=(), event_time=None, max_out_of_orderness_ms=0,
+        lookups=("f",), answers=(lookups[0].columns,),
     )  # fmt: skip
     plan = PartitionPlan(lookups, ((IN_FLIGHT // TASKS,),), "ordered", layout, None)
     whole = table(rows)
-    whole = whole.append_column("__key_0_0", whole["id"]).append_column("_source_file", pa.nulls(rows, pa.string()))
+    whole = whole.append_column("__key_0_0", whole["id"]).append_column(
+        "_source_file", pa.nulls(rows, pa.string())
+    )
     batches = whole.append_column("_source_row", whole["id"]).to_batches(max_chunksize=1000)
     list(PartitionRun(plan, 0, 0).run(iter(batches[:10])))  # imports and first times
     started = time.process_time()
     for _ in PartitionRun(plan, 0, 0).run(iter(batches)):
         pass
-    print(f"{1e6 * (time.process_time() - started) / rows:.2f} µs of CPU a row, one partition, no Spark")
+    print(
+        f"{1e6 * (time.process_time() - started) / rows:.2f} µs of CPU a row, one partition, "
+        "no "
+        "Spark"
+    )
     profiler = cProfile.Profile()
-    threading.setprofile(lambda *_: profiler.enable() if threading.current_thread().name == "tidegate-loop" else None)
+    threading.setprofile(
+        lambda *_: profiler.enable() if threading.current_thread().name == "tidegate-loop" else None
+    )
     for _ in PartitionRun(plan, 0, 0).run(iter(batches)):
         pass
     threading.setprofile(None)  # type: ignore[arg-type]
@@ -177,11 +214,17 @@ def profile(rows: int, *, shared: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--profile", action="store_true")
-    parser.add_argument("--shared", action="store_true", help="with --profile: equal calls are shared, the default")
+    parser.add_argument(
+        "--shared",
+        action="store_true",
+        help=("with --profile: equal calls are shared, the default"),
+    )
     parser.add_argument("--limits", action="store_true", help="also with limits")
     options = parser.parse_args()
     if options.limits:

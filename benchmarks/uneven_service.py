@@ -56,7 +56,9 @@ async def until_closed(port: int) -> None:
 
 
 async def main(mean: float, slow_share: float, slow: float) -> None:
-    runner = web.AppRunner(application(mean, slow_share, slow), access_log=None, handler_cancellation=True)
+    runner = web.AppRunner(
+        application(mean, slow_share, slow), access_log=None, handler_cancellation=True
+    )
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, backlog=4096).start()
     await until_closed(runner.addresses[0][1])
@@ -67,7 +69,9 @@ async def main(mean: float, slow_share: float, slow: float) -> None:
 def running(*arguments: object, program: str = __file__) -> Iterator[str]:
     """Yield its address while it runs as a separate process, which ends by `until_closed`."""
     command = [sys.executable, program, *map(str, arguments)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdin is not None
         port = int(process.stdout.readline())

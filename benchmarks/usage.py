@@ -83,7 +83,9 @@ class CpuWatch(_Watch):
 
 
 class MemoryWatch(_Watch):
-    """peaks: in MB, the largest high-water mark of the resident memory (VmHWM) of each kind of process."""
+    """peaks: in MB, the largest high-water mark of the resident memory (VmHWM) of each kind of
+    process.
+    """
 
     def __enter__(self) -> Self:
         self.peaks = dict.fromkeys(("worker", "Java", "driver"), 0)

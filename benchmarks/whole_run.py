@@ -21,13 +21,17 @@ if TYPE_CHECKING:
 
 def session(name: str) -> SparkSession:
     """The session of a run, whose workers find the modules of benchmarks/ too."""
-    os.environ["PYTHONPATH"] = os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        (str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))
+    )
     spark = spark_session.session(name)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 
-def write_enriched(frame: DataFrame, declared: Enrichment, out: Path, *, day: InputDay | None = None) -> None:
+def write_enriched(
+    frame: DataFrame, declared: Enrichment, out: Path, *, day: InputDay | None = None
+) -> None:
     """day: the files that the frame is read straight from, as a day's run knows them."""
     prepared, plan = plan_tasks(frame, declared, run_id=uuid.uuid4().hex, day=day)
     with prepare_ledger(prepared, plan, scratch=Path(f"{out}-keys"), day=day) as run:

@@ -3,8 +3,8 @@
     python benchmarks/windows.py
     python benchmarks/windows.py --rows 200000 --rounds 3 --kind session
 
-Ours: reading the event times to know the watermarks, the windows to Parquet, and the dropped rows to
-Parquet. Spark's: its window() or session_window(), whose result has the late rows too. Rounds
+Ours: reading the event times to know the watermarks, the windows to Parquet, and the dropped rows
+to Parquet. Spark's: its window() or session_window(), whose result has the late rows too. Rounds
 alternate; the ratio of each is printed.
 """
 
@@ -38,7 +38,11 @@ def write_rows(folder: Path, rows: int, late: float) -> tuple[list[str], dict[st
     drawn = np.random.default_rng(1)
     at = np.sort(drawn.integers(0, SECONDS * 1_000_000, rows))
     behind = drawn.random(rows) < late
-    at = np.where(behind, at - drawn.integers(BOUND_S, 300, rows) * 1_000_000, at - drawn.integers(0, 2_000_000, rows))
+    at = np.where(
+        behind,
+        at - drawn.integers(BOUND_S, 300, rows) * 1_000_000,
+        at - drawn.integers(0, 2_000_000, rows),
+    )
     each = rows // FILES
     paths, counts = [], {}
     for number in range(FILES):
@@ -60,21 +64,35 @@ def write_rows(folder: Path, rows: int, late: float) -> tuple[list[str], dict[st
     return paths, counts
 
 
-def ours(spark: SparkSession, paths: list[str], counts: dict[str, int], window: WindowFacts, folder: Path) -> None:
+def ours(
+    spark: SparkSession, paths: list[str], counts: dict[str, int], window: WindowFacts, folder: Path
+) -> None:
     declared = DeclaredFacts(
-        enrichment="windows", table="", input_path="", partition="date", mode="unordered", lookups=(),
-        row_id=schema.SOURCE_IDENTITY, event_time=EventTimeFacts("at", BOUND_S),
+        enrichment="windows", table="", input_path="", partition="date", mode="unordered",
+        lookups=(), row_id=schema.SOURCE_IDENTITY, event_time=EventTimeFacts("at", BOUND_S),
     )  # fmt: skip
     columns = ["action", "price", "at", "user"]
-    written = WindowedDay.of(SparkEngine(spark), declared, paths, [*counts], columns, str(folder)).write(window)
-    print(f"    {written.windows:,} windows, {written.rows:,} rows in them, {written.dropped:,} dropped", flush=True)
+    written = WindowedDay.of(
+        SparkEngine(spark), declared, paths, [*counts], columns, str(folder)
+    ).write(window)
+    print(
+        (
+            f"    {written.windows:,} windows, {written.rows:,} rows in them, {written.dropped:,} "
+            "dropped"
+        ),
+        flush=True,
+    )
 
 
 def sparks(spark: SparkSession, paths: list[str], window: WindowFacts, folder: Path) -> None:
     frame: DataFrame = spark.read.parquet(*paths)
     extent = f"{window.size_ms} milliseconds", f"{window.every_ms} milliseconds"
-    windows = F.session_window("at", extent[0]) if window.kind == "session" else F.window("at", *extent)
-    made = frame.groupBy("action", windows).agg(F.expr("count(*) AS n"), F.expr("avg(price) AS mean"))
+    windows = (
+        F.session_window("at", extent[0]) if window.kind == "session" else F.window("at", *extent)
+    )
+    made = frame.groupBy("action", windows).agg(
+        F.expr("count(*) AS n"), F.expr("avg(price) AS mean")
+    )
     made.write.parquet(str(folder / "spark"))
 
 
@@ -85,13 +103,19 @@ def seconds(work: Callable[[], None]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5, help="after one to warm up")
-    parser.add_argument("--late", type=float, default=0.02, help="share of the rows that are behind the bound")
+    parser.add_argument(
+        "--late", type=float, default=0.02, help=("share of the rows that are behind the bound")
+    )
     parser.add_argument("--kind", choices=("tumbling", "sliding", "session"), default="tumbling")
     options = parser.parse_args()
-    size = timedelta(seconds=GAP_S if options.kind == "session" else SIZE_S) // timedelta(milliseconds=1)
+    size = timedelta(seconds=GAP_S if options.kind == "session" else SIZE_S) // timedelta(
+        milliseconds=1
+    )
     every = {"tumbling": size, "sliding": size // 4, "session": 0}[options.kind]
     window = WindowFacts(
         "w", options.kind, size, every, 0, ("action",), "count(*) AS n, avg(price) AS mean", "last"
@@ -105,11 +129,15 @@ def main() -> None:
             folder = root / f"round-{number}"
             own = seconds(lambda folder=folder: ours(spark, paths, counts, window, folder))  # type: ignore[misc]
             its = seconds(lambda folder=folder: sparks(spark, paths, window, folder))  # type: ignore[misc]
-            print(f"round {number}: ours {own:5.2f} s, Spark's {its:5.2f} s, ratio {own / its:.2f}", flush=True)
+            print(
+                (f"round {number}: ours {own:5.2f} s, Spark's {its:5.2f} s, ratio {own / its:.2f}"),
+                flush=True,
+            )
             ratios.append(own / its)
     spark.stop()
     after = sorted(ratios[1:])
-    print(f"{options.kind}, {options.rows:,} rows: median of the ratios {statistics.median(after):.2f}, "
+    print(f"{options.kind}, {options.rows:,} rows: median of the ratios "
+          f"{statistics.median(after):.2f}, "
           f"from {after[0]:.2f} to {after[-1]:.2f}")  # fmt: skip
 
 

@@ -31,12 +31,16 @@ def check(
 
         judged = day.check(spark, facts, metrics, stored, evaluate)
         of_days = {spec.name for spec in checks(facts.declared) if _is_of_a_day(spec)}
-        return replace(judged, verdicts=tuple(one for one in judged.verdicts if one.check not in of_days))
+        return replace(
+            judged, verdicts=tuple(one for one in judged.verdicts if one.check not in of_days)
+        )
     specs = [spec for spec in checks(facts.declared) if not _is_of_a_day(spec)]
     batch = WrittenDay.of_run(spark, facts, metrics=metrics, stored=stored, evaluate=evaluate)
     judging = Judging([spec.check for spec in specs if spec.check is not None], batch)
     findings = judging.findings()
-    return QualityResult(tuple(make_verdict(spec, findings[spec.name]) for spec in specs), judging.pictures)
+    return QualityResult(
+        tuple(make_verdict(spec, findings[spec.name]) for spec in specs), judging.pictures
+    )
 
 
 def _is_of_a_day(spec: CheckSpec) -> bool:

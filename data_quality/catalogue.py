@@ -42,7 +42,11 @@ def checks(declared: DeclaredFacts) -> tuple[CheckSpec, ...]:
     possible: list[Check] = [kind(declared) for kind in OF_THE_ROW]
     possible += [kind(declared, window) for window in declared.windows for kind in OF_A_WINDOW]
     possible += [kind(declared, lookup) for lookup in declared.lookups for kind in OF_A_LOOKUP]
-    specs = [CheckSpec(one.full_name, one.severity, one.description, one) for one in possible if one.wanted]
+    specs = [
+        CheckSpec(one.full_name, one.severity, one.description, one)
+        for one in possible
+        if one.wanted
+    ]
     specs += [
         CheckSpec(name, wanted.severity, f"{wanted.type} {_in_words(wanted)}", expectation=wanted)
         for name, wanted in further(declared)
@@ -50,8 +54,12 @@ def checks(declared: DeclaredFacts) -> tuple[CheckSpec, ...]:
     unknown = sorted(set(declared.severities) - {spec.name for spec in specs})
     if unknown:
         names = ", ".join(spec.name for spec in specs)
-        raise ValueError(f"{declared.enrichment}: severities: no check {unknown[0]!r}. The checks are: {names}.")
-    return tuple(replace(spec, severity=declared.severities.get(spec.name, spec.severity)) for spec in specs)
+        raise ValueError(
+            f"{declared.enrichment}: severities: no check {unknown[0]!r}. The checks are: {names}."
+        )
+    return tuple(
+        replace(spec, severity=declared.severities.get(spec.name, spec.severity)) for spec in specs
+    )
 
 
 def further(declared: DeclaredFacts) -> list[tuple[str, ExpectationFacts]]:
@@ -59,10 +67,16 @@ def further(declared: DeclaredFacts) -> list[tuple[str, ExpectationFacts]]:
     seen: Counter[str] = Counter()
     named = []
     for expectation in declared.expectations:
-        columns = [str(expectation.arguments[key]) for key in ("column", "column_A", "column_B", "column_list")
-                   if key in expectation.arguments]  # fmt: skip
+        columns = [
+            str(expectation.arguments[key])
+            for key in ("column", "column_A", "column_B", "column_list")
+            if key in expectation.arguments
+        ]
         name = "__".join(
-            [expectation.type, *("".join(c if c.isalnum() else "_" for c in column) for column in columns)]
+            [
+                expectation.type,
+                *("".join(c if c.isalnum() else "_" for c in column) for column in columns),
+            ]
         )
         seen[name] += 1
         named.append((name if seen[name] == 1 else f"{name}_{seen[name]}", expectation))

@@ -29,10 +29,12 @@ class Check(ABC):
     severity: ClassVar[Severity] = "error"  # unless declared otherwise
     red_when: ClassVar[str]  # for the documentation
     cure: ClassVar[Cure] = Cure.RUN_AGAIN
-    whole_tasks: ClassVar[bool] = False  # compares a task's rows with each other: reads all at once, with few columns
+    # compares a task's rows with each other: reads all at once, with few columns
+    whole_tasks: ClassVar[bool] = False
 
     whole_day: ClassVar[bool] = False  # not meaningful for part of a day, such as a micro-batch
-    in_driver: ClassVar[bool] = False  # compares rows with data that only the driver has, such as stored answers
+    # compares rows with data that only the driver has, such as stored answers
+    in_driver: ClassVar[bool] = False
 
     def __init__(self, declared: DeclaredFacts) -> None:
         self.declared = declared
@@ -73,9 +75,15 @@ class Check(ABC):
     @property
     def reads(self) -> set[str]:
         """The columns that the check and its evidence use, if it reads whole tasks."""
-        return {*self.needs, *identity_columns(self.declared, self.declared.row_id), *SOURCE_IDENTITY}
+        return {
+            *self.needs,
+            *identity_columns(self.declared, self.declared.row_id),
+            *SOURCE_IDENTITY,
+        }
 
-    def faults(self, rows: TaskRows, at_fault: Flags, columns: Iterable[str], more: More = nothing_more) -> Faults:
+    def faults(
+        self, rows: TaskRows, at_fault: Flags, columns: Iterable[str], more: More = nothing_more
+    ) -> Faults:
         return rows.faults(at_fault, [*identity_columns(self.declared, rows.names), *columns], more)
 
 

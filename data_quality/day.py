@@ -9,7 +9,13 @@ from data_quality.catalogue import CheckSpec, checks
 from data_quality.findings import Finding, plain
 from data_quality.judging import LONGEST, Judging, QualityResult, Tasks, make_verdict
 from data_quality.rows.written_day import Evaluate, Stored, WrittenDay
-from data_quality.slow_imports import NOT_FOR_CHECKS, OF_GREAT_EXPECTATIONS, import_when_used, quiet, without
+from data_quality.slow_imports import (
+    NOT_FOR_CHECKS,
+    OF_GREAT_EXPECTATIONS,
+    import_when_used,
+    quiet,
+    without,
+)
 from jobs.schema import columns as schema
 from jobs.schema.records import DayFacts, DayMetrics, Verdict
 from jobs.storage.parquet_files import rows_of_files
@@ -56,7 +62,9 @@ def judge(day: WrittenDay, tasks: Tasks | None = None) -> QualityResult:
     with quiet():
         results, refused = validate(specs, judging.findings, _frame(day))
     if day.facts.input_files and not day.facts.files and not results["every_row_once"].success:
-        refused = {spec.name: "no files to check" for spec in specs if spec.name != "every_row_once"}
+        refused = {
+            spec.name: "no files to check" for spec in specs if spec.name != "every_row_once"
+        }
     verdicts = tuple(
         Verdict(spec.name, "not_run", spec.severity, f"not run: {refused[spec.name]}")
         if spec.name in refused
@@ -79,7 +87,9 @@ def _frame(day: WrittenDay) -> DataFrame | None:
         types = from_arrow_schema(day.output.columns, prefer_timestamp_ntz=True)
         if any(map(is_url, day.facts.files)):
             count = len(day.facts.files)
-            return day.spark.range(0, count, 1, count).mapInArrow(rows_of_files(day.facts.files), types)
+            return day.spark.range(0, count, 1, count).mapInArrow(
+                rows_of_files(day.facts.files), types
+            )
         return day.spark.read.schema(types).parquet(*day.facts.files)
     ddl = [column.ddl for column in schema.ROW_TABLE]
     for lookup in day.declared.lookups:
@@ -100,7 +110,9 @@ def _verdict(spec: CheckSpec, result: Any) -> Verdict:
     found = result.result
     if "sentence" not in found:
         return _verdict_of_a_stock_expectation(spec, result)
-    return make_verdict(spec, Finding(**{field.name: found[field.name] for field in fields(Finding)}))
+    return make_verdict(
+        spec, Finding(**{field.name: found[field.name] for field in fields(Finding)})
+    )
 
 
 def _verdict_of_a_stock_expectation(spec: CheckSpec, result: Any) -> Verdict:
@@ -108,12 +120,16 @@ def _verdict_of_a_stock_expectation(spec: CheckSpec, result: Any) -> Verdict:
     unexpected, elements = found.get("unexpected_count") or 0, found.get("element_count") or 0
     if "unexpected_count" in found:
         values = [plain(value) for value in found.get("partial_unexpected_list") or []]
-        sentence = f"{unexpected:,} of {elements:,} unexpected" + (f"; first: {values[0]}" if values else "")
+        sentence = (f"{unexpected:,} of {elements:,} unexpected") + (
+            f"; first: {values[0]}" if values else ""
+        )
         evidence: tuple[dict[str, Any], ...] = tuple({"value": value} for value in values)
     else:
         sentence, evidence = f"observed {plain(found.get('observed_value'))}", ()
     status: Literal["passed", "failed"] = "passed" if result.success else "failed"
-    return Verdict(spec.name, status, spec.severity, sentence, unexpected, elements, spec.description, evidence)
+    return Verdict(
+        spec.name, status, spec.severity, sentence, unexpected, elements, spec.description, evidence
+    )
 
 
 def _exception(info: dict[str, Any]) -> str | None:

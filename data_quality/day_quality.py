@@ -36,7 +36,9 @@ class DayQuality:
 
         verdict_store.save(record)
 
-    def render(self, enrichment: str, records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> None:
+    def render(
+        self, enrichment: str, records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]
+    ) -> None:
         from data_quality import report
 
         report.render(enrichment, records, REPORTS / enrichment, unwritten)

@@ -31,7 +31,9 @@ class Finding:
         return cls(success=None, sentence=f"not run: {why}")
 
     @classmethod
-    def judged(cls, holds: str, wrong: str, unexpected_count: int, element_count: int, expected: str) -> Self:
+    def judged(
+        cls, holds: str, wrong: str, unexpected_count: int, element_count: int, expected: str
+    ) -> Self:
         """Returns a green finding with `holds` if nothing is unexpected, else red with `wrong`."""
         success = unexpected_count == 0
         return cls(success, holds if success else wrong, unexpected_count, element_count, expected)
@@ -41,7 +43,9 @@ class Finding:
         evidence = tuple(rows)
         if not evidence:
             return replace(self, evidence=())
-        return replace(self, evidence=evidence, sentence=f"{self.sentence}; {first}: {in_words(evidence[0])}")
+        return replace(
+            self, evidence=evidence, sentence=(f"{self.sentence}; {first}: {in_words(evidence[0])}")
+        )
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -52,8 +56,15 @@ def identity_columns(declared: DeclaredFacts, names: Collection[str]) -> list[st
     exist, else source file and row.
     """
     declared_id = [name for name in declared.row_id if name in names]
-    identity = declared_id if declared.row_id and len(declared_id) == len(declared.row_id) else list(SOURCE_IDENTITY)
-    return [*identity, *(name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name not in identity)]
+    identity = (
+        declared_id
+        if declared.row_id and len(declared_id) == len(declared.row_id)
+        else list(SOURCE_IDENTITY)
+    )
+    return [
+        *identity,
+        *(name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name not in identity),
+    ]
 
 
 def plain(value: Any) -> Any:
@@ -62,7 +73,11 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+    if (
+        value is None
+        or isinstance(value, bool | int | str)
+        or (isinstance(value, float) and math.isfinite(value))
+    ):
         return value
     if isinstance(value, dt.date):
         return value.isoformat()
@@ -73,7 +88,9 @@ def in_words(row: dict[str, Any]) -> str:
     """Describes a row of evidence: its identity first, only the end of a path, and no lists."""
     short = {name.lstrip("_"): value for name, value in row.items() if value is not None}
     texts = [
-        f"{name} {str(value).rsplit('/', 1)[-1]}" for name, value in short.items() if not isinstance(value, list | dict)
+        f"{name} {str(value).rsplit('/', 1)[-1]}"
+        for name, value in short.items()
+        if not isinstance(value, list | dict)
     ]
     return ", ".join(texts[:_WORDS])
 

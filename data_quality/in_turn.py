@@ -24,7 +24,9 @@ def _neighbour(values: Floats, distance: int, among: Places | None) -> Floats:
     if len(values) > size:
         there = groups[size:] == groups[:-size]
         one, other = (
-            (slice(size, None), slice(None, -size)) if distance > 0 else (slice(None, -size), slice(size, None))
+            (slice(size, None), slice(None, -size))
+            if distance > 0
+            else (slice(None, -size), slice(size, None))
         )
         found[order[one]] = np.where(there, values[order[other]], np.nan)
     return found

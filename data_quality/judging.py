@@ -59,7 +59,9 @@ class Judging:
         pictures: The data of the report's charts.
     """
 
-    def __init__(self, checks: Sequence[Check], day: WrittenDay, tasks: Tasks | None = None) -> None:
+    def __init__(
+        self, checks: Sequence[Check], day: WrittenDay, tasks: Tasks | None = None
+    ) -> None:
         """tasks: Run the checks on a cluster; None runs them in the driver."""
         self._checks, self._day, self._tasks = checks, day, tasks
         self.pictures: dict[str, Any] = {}
@@ -73,7 +75,9 @@ class Judging:
         day, pictures = self._day, Pictures(self._day.facts)
         with _side_by_side(day) as mapped:
             why_not = zip(self._checks, mapped(self._refused, self._checks), strict=True)
-            refused = {check.full_name: finding for check, finding in why_not if finding is not None}
+            refused = {
+                check.full_name: finding for check, finding in why_not if finding is not None
+            }
             able = [check for check in self._checks if check.full_name not in refused]
             of_tasks = [check for check in able if check.whole_tasks]
             of_parts = [check for check in able if not check.whole_tasks]
@@ -82,9 +86,14 @@ class Judging:
             *by_part, drawn = self._seen(mapped, day.output.parts(), [*of_parts, pictures])
             judged, results = [*of_tasks, *of_parts], [*by_task, *by_part]
             found = dict(
-                zip((check.full_name for check in judged), mapped(self._finding, judged, results), strict=True)
+                zip(
+                    (check.full_name for check in judged),
+                    mapped(self._finding, judged, results),
+                    strict=True,
+                )
             )
-        if not any(isinstance(part, Exception) for part in drawn):  # the checks report columns of a wrong type
+        # the checks report columns of a wrong type
+        if not any(isinstance(part, Exception) for part in drawn):
             self.pictures = pictures.drawn(drawn)
         return found | refused
 
@@ -94,7 +103,9 @@ class Judging:
         found: dict[int, list[Any]] = {id(one): [] for one in by}
         here = [one for one in by if self._tasks is None or getattr(one, "in_driver", False)]
         groups: list[tuple[list[Sees], Iterable[list[Any]]]] = []
-        groups.append((here, mapped(partial(seen_in, by=here, day=self._day), reads if here else ())))
+        groups.append(
+            (here, mapped(partial(seen_in, by=here, day=self._day), reads if here else ()))
+        )
         if self._tasks is not None and (apart := [one for one in by if one not in here]):
             groups.append((apart, in_tasks(self._tasks, reads, apart, self._day)))
         for group, parts in groups:
@@ -144,10 +155,14 @@ def seen_in(read: Read, by: Sequence[Sees], day: WrittenDay) -> list[Any]:
     return [_guarded(partial(one.summarize, rows, day)) for one in by]
 
 
-def in_tasks(tasks: Tasks, reads: Sequence[Read], by: Sequence[Sees], day: WrittenDay) -> list[list[Any]]:
+def in_tasks(
+    tasks: Tasks, reads: Sequence[Read], by: Sequence[Sees], day: WrittenDay
+) -> list[list[Any]]:
     """Returns the results of all checks for each part, computed in tasks."""
     there = replace(day, spark=None, stored=None, input=day.input.for_tasks())
-    return tasks.run(lambda read, _facts: [_portable(one) for one in seen_in(read, by, there)], reads)
+    return tasks.run(
+        lambda read, _facts: [_portable(one) for one in seen_in(read, by, there)], reads
+    )
 
 
 def _portable(seen: Any) -> Any:

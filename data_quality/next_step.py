@@ -28,12 +28,14 @@ def next_step(record: DayRecord) -> str:
     match cure(record, record.facts.declared):
         case Cure.REPLAY:
             return (
-                f"Fix the cause, then run `tidegate replay {name} --day {day}`, or the job {name}_nightly for the day "
+                f"Fix the cause, then run `tidegate replay {name} --day {day}`, or the job "
+                f"{name}_nightly for the day "
                 "with the tag tidegate/mode: replay. It calls again only for the dead letters."
             )
         case Cure.REFRESH:
             return (
-                "Fix the cause. The ledger keeps wrong answers: refresh them with the job tidegate_refresh_answers or "
+                "Fix the cause. The ledger keeps wrong answers: refresh them with the job "
+                "tidegate_refresh_answers or "
                 f"`tidegate refresh`, then {again}"
             )
         case Cure.RUN_AGAIN:

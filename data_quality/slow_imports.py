@@ -13,7 +13,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-OF_GREAT_EXPECTATIONS = ("altair", "scipy.stats", "scipy.sparse")  # 4 s of CPU; no check of Tidegate needs them
+# 4 s of CPU; no check of Tidegate needs them
+OF_GREAT_EXPECTATIONS = ("altair", "scipy.stats", "scipy.sparse")
 # the checks read Spark's frames only; a frame of Spark Connect has its module, which is imported by
 # then
 NOT_FOR_CHECKS = ("sqlalchemy", "boto3", "botocore", "pyspark.sql.connect.dataframe")
@@ -67,7 +68,8 @@ class _WhenUsed(ModuleType):
         self.__spec__ = ModuleSpec(name, loader=None)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__path__":  # the import system reads these, and the path of a submodule
+        # the import system reads these, and the path of a submodule
+        if name.startswith("__") and name != "__path__":
             raise AttributeError(name)
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]

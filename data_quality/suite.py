@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 Judge = Callable[[], Mapping[str, Finding]]
 
 _SEVERITY = {"error": "critical", "warn": "warning"}
-_JUDGES: dict[str, Judge] = {}  # by running validation, because a metric's arguments can only be plain data
+# by running validation, because a metric's arguments can only be plain data
+_JUDGES: dict[str, Judge] = {}
 
 
 class FindingsMetric(TableMetricProvider):  # type: ignore[misc]  # Great Expectations has no types for us
@@ -63,7 +64,11 @@ class ExpectPromiseToHold(BatchExpectation):  # type: ignore[misc]  # as above
         finding: Finding = metrics[FindingsMetric.metric_name][self.check]
         # Great Expectations rejects a result above 100 %
         percent = 100 * min(1.0, share(finding.unexpected_count, finding.element_count))
-        result = {"observed_value": finding.sentence, "unexpected_percent": percent, **finding.plain()}
+        result = {
+            "observed_value": finding.sentence,
+            "unexpected_percent": percent,
+            **finding.plain(),
+        }
         return {"success": bool(finding.success), "result": result}
 
     @classmethod
@@ -73,8 +78,16 @@ class ExpectPromiseToHold(BatchExpectation):  # type: ignore[misc]  # as above
     ) -> list[Any]:
         shown = configuration or result.expectation_config
         styling = (runtime_configuration or {}).get("styling", {})
-        template = {"template": "$text", "params": {"text": shown.description or shown.type}, "styling": styling}
-        return [RenderedStringTemplateContent(content_block_type="string_template", string_template=template)]
+        template = {
+            "template": "$text",
+            "params": {"text": shown.description or shown.type},
+            "styling": styling,
+        }
+        return [
+            RenderedStringTemplateContent(
+                content_block_type="string_template", string_template=template
+            )
+        ]
 
 
 def validate(
@@ -106,7 +119,11 @@ def validate(
 
 
 def _build_expectation(spec: CheckSpec, judge: str) -> Any:
-    common = {"severity": _SEVERITY[spec.severity], "description": spec.description, "meta": {"check": spec.name}}
+    common = {
+        "severity": _SEVERITY[spec.severity],
+        "description": spec.description,
+        "meta": {"check": spec.name},
+    }
     if spec.expectation is not None:
         return _user_expectation(spec.expectation, common)
     return ExpectPromiseToHold(judge=judge, check=spec.name, **common)
@@ -131,7 +148,9 @@ def _run(expectations: list[Any], frame: DataFrame | None) -> dict[str, Any]:
         source, rows = context.data_sources.add_spark("rows", persist=False), frame
     batch = source.add_dataframe_asset("files").add_batch_definition_whole_dataframe("day")
     suite = context.suites.add(gx.ExpectationSuite(name="checks", expectations=expectations))
-    validation = context.validation_definitions.add(gx.ValidationDefinition(name="day", data=batch, suite=suite))
+    validation = context.validation_definitions.add(
+        gx.ValidationDefinition(name="day", data=batch, suite=suite)
+    )
     outcome = validation.run(
         batch_parameters={"dataframe": rows},
         result_format={"result_format": "SUMMARY", "partial_unexpected_count": 10},

@@ -20,7 +20,8 @@ VERDICTS = sa.Table(
     "verdicts",
     _METADATA,
     sa.Column("enrichment", sa.String(200), primary_key=True),
-    sa.Column("day", sa.String(LONGEST_DAY), primary_key=True),  # 2013-01-10, 2013-01-10T05Z, a name
+    # 2013-01-10, 2013-01-10T05Z, a name
+    sa.Column("day", sa.String(LONGEST_DAY), primary_key=True),
     sa.Column("run_id", sa.String(100), primary_key=True),
     sa.Column("check_name", sa.String(200), primary_key=True),
     sa.Column("status", sa.String(10), nullable=False),  # passed, failed, not_run
@@ -68,7 +69,9 @@ def save(record: DayRecord, url: str | None = None) -> int:
         for verdict in record.verdicts
     ]
     with _transaction(url) as connection:
-        connection.execute(sa.delete(VERDICTS).where(*(VERDICTS.c[name] == it for name, it in of_the_run.items())))
+        connection.execute(
+            sa.delete(VERDICTS).where(*(VERDICTS.c[name] == it for name, it in of_the_run.items()))
+        )
         if rows:
             connection.execute(sa.insert(VERDICTS), rows)
     return len(rows)
@@ -86,7 +89,8 @@ def _transaction(url: str | None) -> Iterator[sa.Connection]:
         try:
             with engine.begin() as connection:
                 if url.startswith("sqlite"):
-                    connection.exec_driver_sql("PRAGMA secure_delete = ON")  # replaced rows may name a forgotten row
+                    # replaced rows may name a forgotten row
+                    connection.exec_driver_sql("PRAGMA secure_delete = ON")
                 _METADATA.create_all(connection)
                 _widen(connection)
                 yield connection
@@ -94,16 +98,24 @@ def _transaction(url: str | None) -> Iterator[sa.Connection]:
             engine.dispose()
     except (sa.exc.SQLAlchemyError, OSError, ValueError, ImportError) as error:
         message = " ".join(str(getattr(error, "orig", None) or error).split())[:MOST]
-        raise VerdictsRefused(f"verdicts: {_shown(url)} ({URL}) does not take them: {message.rstrip('.')}.") from error
+        raise VerdictsRefused(
+            f"verdicts: {_shown(url)} ({URL}) does not take them: {message.rstrip('.')}."
+        ) from error
 
 
 def _widen(connection: sa.Connection) -> None:
     """Makes room for hours in a table made for days only; SQLite ignores a column's length."""
     if connection.dialect.name != "postgresql":
         return
-    (day,) = (column for column in sa.inspect(connection).get_columns(VERDICTS.name) if column["name"] == "day")
+    (day,) = (
+        column
+        for column in sa.inspect(connection).get_columns(VERDICTS.name)
+        if column["name"] == "day"
+    )
     if (getattr(day["type"], "length", None) or LONGEST_DAY) < LONGEST_DAY:
-        connection.exec_driver_sql(f"ALTER TABLE {VERDICTS.name} ALTER COLUMN day TYPE VARCHAR({LONGEST_DAY})")
+        connection.exec_driver_sql(
+            f"ALTER TABLE {VERDICTS.name} ALTER COLUMN day TYPE VARCHAR({LONGEST_DAY})"
+        )
 
 
 def _shown(url: str) -> str:

@@ -33,7 +33,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if os.environ.get(object_store.VARIABLE):
             return object_store.run_on_store(sys.argv[1:] if arguments is None else arguments)
-        print("Tidegate demo: real days of New York flights, weather over HTTP, planes from a database\n", flush=True)
+        print(
+            (
+                "Tidegate demo: real days of New York flights, weather over HTTP, planes from a "
+                "database\n"
+            ),
+            flush=True,
+        )
         _step(1, "environment", check_environment)
         _step(2, "data", lambda: f"{prepare(options.days)}{forget_answers()}")
         with running(DATA / "demo", CALLS, faults=FAULT_SHARES) as service:
@@ -58,7 +64,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         help=f"separated by commas (default: {','.join(DAYS)})",
     )
     parser.add_argument(
-        "--stop-service-at", type=float, metavar="SHARE", help="kill the weather service at this share of the last day"
+        "--stop-service-at",
+        type=float,
+        metavar="SHARE",
+        help=("kill the weather service at this share of the last day"),
     )
     return parser.parse_args(arguments)
 
@@ -73,7 +82,10 @@ def check_environment() -> str:
     """Raises RuntimeError if Java is missing or too old."""
     if missing := java_missing():
         raise RuntimeError(missing)
-    return f"Python {sys.version_info.major}.{sys.version_info.minor}, Java and {Path(sys.prefix).name} ready"
+    return (
+        f"Python {sys.version_info.major}.{sys.version_info.minor}, Java and "
+        f"{Path(sys.prefix).name} ready"
+    )
 
 
 if __name__ == "__main__":

@@ -36,7 +36,11 @@ globals().update(dags_of({manifest!r}))
 def main() -> int:
     weather, reports, port = (
         os.environ.get(name, default)
-        for name, default in ((WEATHER_PORT, "8088"), (REPORTS_PORT, "3070"), (AIRFLOW_PORT, "8080"))
+        for name, default in (
+            (WEATHER_PORT, "8088"),
+            (REPORTS_PORT, "3070"),
+            (AIRFLOW_PORT, "8080"),
+        )
     )
     print(prepare(None), flush=True)  # the whole year, so that any day can be run
     settings = {
@@ -49,7 +53,13 @@ def main() -> int:
     commands = [
         [sys.executable, "-m", report_server.__name__],
         [
-            *(sys.executable, "-m", "demo.weather_service", f"--port={weather}", f"--faults={FAULT_SHARES}"),
+            *(
+                sys.executable,
+                "-m",
+                "demo.weather_service",
+                f"--port={weather}",
+                f"--faults={FAULT_SHARES}",
+            ),
             *(f"--data={DATA / 'demo'}", f"--log={CALLS}"),
         ],
         [str(BIN / "airflow"), "standalone"],
@@ -60,7 +70,10 @@ def main() -> int:
         ports={AIRFLOW_PORT: port, REPORTS_PORT: reports, WEATHER_PORT: weather},
         called="make airflow",
         grace=GRACE,
-        greeting=f"Airflow: http://127.0.0.1:{port}   reports: http://127.0.0.1:{reports}   Ctrl-C ends both.",
+        greeting=(
+            f"Airflow: http://127.0.0.1:{port}   reports: http://127.0.0.1:{reports}   Ctrl-C "
+            "ends both."
+        ),
     )
 
 
@@ -70,7 +83,8 @@ def airflow_environment(home: Path, port: str) -> dict[str, str]:
     """
     return {
         "AIRFLOW_HOME": str(home.resolve()),
-        "PATH": os.pathsep.join([str(BIN), os.environ["PATH"]]),  # its commands start `airflow` by name
+        # its commands start `airflow` by name
+        "PATH": os.pathsep.join([str(BIN), os.environ["PATH"]]),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
         "AIRFLOW__API__HOST": "127.0.0.1",
@@ -90,7 +104,9 @@ def prepare_airflow(settings: Mapping[str, str], package: str = "enrichments") -
     (home / "dags" / "enrichments.py").write_text(DAG_FILE.format(manifest=str(written)))
     environment = {**os.environ, **settings}
     for command in (["db", "migrate"], ["pools", "set", "spark", SPARKS, "Sparks at once"]):
-        subprocess.run([BIN / "airflow", *command], env=environment, check=True, stdout=subprocess.DEVNULL)  # noqa: S603
+        subprocess.run(  # noqa: S603
+            [BIN / "airflow", *command], env=environment, check=True, stdout=subprocess.DEVNULL
+        )
 
 
 if __name__ == "__main__":

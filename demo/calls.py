@@ -9,7 +9,8 @@ from typing import Any, Literal, Self
 
 from demo.draws import FAULTS, Fault
 
-Outcome = Literal["ok", "miss", "gone"] | Fault  # gone: the client left first, or the service was stopped
+# gone: the client left first, or the service was stopped
+Outcome = Literal["ok", "miss", "gone"] | Fault
 
 
 @dataclass(frozen=True)

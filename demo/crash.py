@@ -38,5 +38,15 @@ def gather_killed_and_again(day: str, service: WeatherService, out: Path) -> tup
 
 
 def _gather(day: str, service: WeatherService, out: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "demo.gather", "--day", day, "--url", service.url, "--out", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "demo.gather",
+        "--day",
+        day,
+        "--url",
+        service.url,
+        "--out",
+        str(out),
+    ]
     return subprocess.Popen(command, env=dict(os.environ))  # noqa: S603

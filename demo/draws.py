@@ -52,7 +52,10 @@ class Faults:
         for part in text.split(",") if text != "none" else ():
             name, _, share = part.partition("=")
             if name not in shares or not share.replace(".", "", 1).isdecimal():
-                raise ValueError(f"{part!r} is not a fault and its share: write none, or {'=0.01,'.join(shares)}=0.01")
+                raise ValueError(
+                    f"{part!r} is not a fault and its share: write none, or "
+                    f"{'=0.01,'.join(shares)}=0.01"
+                )
             shares[name] = float(share)
         return cls(**shares)
 

@@ -25,13 +25,17 @@ TRIES = 1 + weather.retry.retries
 
 def keys(day: str) -> list[tuple[str, str]]:
     table = pq.ParquetFile(next(Path(flights.input.folder(day)).glob("*.parquet"))).read()
-    moments = pc.strftime(table["scheduled_departure"].cast(pa.timestamp("s")), format="%Y-%m-%dT%H:%M:%SZ")
+    moments = pc.strftime(
+        table["scheduled_departure"].cast(pa.timestamp("s")), format="%Y-%m-%dT%H:%M:%SZ"
+    )
     return list(dict.fromkeys(zip(table["origin"].to_pylist(), moments.to_pylist(), strict=True)))
 
 
 async def enrich(url: str, asked: Sequence[tuple[str, str]]) -> list[dict[str, Any] | None]:
     slots = asyncio.Semaphore(weather.concurrency)
-    async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(weather.attempt_timeout)) as session:
+    async with aiohttp.ClientSession(
+        url, timeout=aiohttp.ClientTimeout(weather.attempt_timeout)
+    ) as session:
 
         async def ask(origin: str, moment: str) -> dict[str, Any] | None:
             for left in reversed(range(TRIES)):
@@ -50,7 +54,9 @@ async def enrich(url: str, asked: Sequence[tuple[str, str]]) -> list[dict[str, A
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m demo.gather", description="A day by hand: asyncio.gather.")
+    parser = argparse.ArgumentParser(
+        prog="python -m demo.gather", description=("A day by hand: asyncio.gather.")
+    )
     parser.add_argument("--day", required=True)
     parser.add_argument("--url", required=True, help="of the weather service")
     parser.add_argument("--out", type=Path, required=True)
@@ -59,7 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     answers = asyncio.run(enrich(options.url, asked))
     temperatures = [None if answer is None else answer["temp_c"] for answer in answers]
     origins, moments = zip(*asked, strict=True)
-    pq.write_table(pa.table({"origin": origins, "moment": moments, "temp_c": temperatures}), options.out)
+    pq.write_table(
+        pa.table({"origin": origins, "moment": moments, "temp_c": temperatures}), options.out
+    )
     return 0
 
 

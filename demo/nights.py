@@ -23,7 +23,10 @@ LOOK_EVERY = 0.1  # s
 def find_record(outcome: Outcome, enrichment: str) -> DayRecord | None:
     """Returns this run's record, if any; a retry by Dagster has the run's id and a number."""
     of_day = run_records.load(enrichment, outcome.day)
-    return next((record for record in reversed(of_day) if record.facts.run_id.startswith(outcome.run_id)), None)
+    return next(
+        (record for record in reversed(of_day) if record.facts.run_id.startswith(outcome.run_id)),
+        None,
+    )
 
 
 class Nights:
@@ -34,14 +37,17 @@ class Nights:
         self._outcomes = home / "demo_outcomes.jsonl"
         self.log = home / "demo.log"
 
-    def run(self, days: Sequence[str], watch: Callable[[str, Mapping[str, Any] | None], bool]) -> list[Outcome]:
+    def run(
+        self, days: Sequence[str], watch: Callable[[str, Mapping[str, Any] | None], bool]
+    ) -> list[Outcome]:
         """Runs the days until a day fails, and reports the current day's progress to `watch`.
 
         If `watch` returns True, kills Dagster, Spark and its workers with -9, as a power cut would.
         """
         self._outcomes.unlink(missing_ok=True)
         for day in days:
-            run_records.progress_file(self._enrichment, day).unlink(missing_ok=True)  # of an earlier run
+            # of an earlier run
+            run_records.progress_file(self._enrichment, day).unlink(missing_ok=True)
         with self._started(days) as process:
             while process.poll() is None:
                 day = days[min(len(self.outcomes()), len(days) - 1)]
@@ -52,7 +58,13 @@ class Nights:
 
     @contextlib.contextmanager
     def _started(self, days: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-        command = [sys.executable, "-m", "orchestration.dagster.run_days", f"{self._enrichment}_nightly", *days]
+        command = [
+            sys.executable,
+            "-m",
+            "orchestration.dagster.run_days",
+            f"{self._enrichment}_nightly",
+            *days,
+        ]
         command += ["--outcomes", str(self._outcomes)]
         with self.log.open("ab") as output:
             process = subprocess.Popen(  # noqa: S603

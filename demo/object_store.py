@@ -20,7 +20,8 @@ def run_on_store(arguments: Sequence[str]) -> int:
     if os.environ[VARIABLE] != "s3":
         raise RuntimeError(f"{VARIABLE} is {os.environ[VARIABLE]!r}; it must be s3.")
     with s3_server() as url:
-        urllib.request.urlopen(urllib.request.Request(f"{url}/{BUCKET}", method="PUT"), timeout=30).close()  # noqa: S310
+        bucket = urllib.request.Request(f"{url}/{BUCKET}", method="PUT")  # noqa: S310
+        urllib.request.urlopen(bucket, timeout=30).close()  # noqa: S310
         environment = {
             "AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo", "AWS_REGION": "us-east-1",
             "AWS_ENDPOINT_URL": url, "AWS_ALLOW_HTTP": "true",

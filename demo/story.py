@@ -17,8 +17,8 @@ from orchestration.dagster.outcome import Outcome
 
 REPORTS = DATA / "reports" / flights.name
 LEGEND = """\
-  rows = the sum of the outcomes, for each lookup; they include late rows, which are called like all others
-  wall = first call to last; limit = sum of the calls' times / allowed calls in flight: the shortest possible time
+  rows = the sum of the outcomes, for each lookup; late rows are called and counted like all others
+  wall = first call to last; limit = sum of the calls' times / calls in flight, the shortest
   lookups run side by side, row by row: a fast one takes as long as the slowest beside it"""
 
 
@@ -28,12 +28,16 @@ def heading(number: int, title: str) -> str:
 
 
 class Story:
-    def __init__(self, days: Sequence[str], service: WeatherService, stop_service_at: float | None) -> None:
+    def __init__(
+        self, days: Sequence[str], service: WeatherService, stop_service_at: float | None
+    ) -> None:
         self._days = days
         self._service = service
         self._crash = days[1] if len(days) > 1 and stop_service_at is None else None
         stop_on = days[-1] if stop_service_at is not None else None
-        self._watch = Watch("", service, stop_on, crash.AT if stop_service_at is None else stop_service_at)
+        self._watch = Watch(
+            "", service, stop_on, crash.AT if stop_service_at is None else stop_service_at
+        )
         self._nights = Nights(flights.name, environment(service.url))
         self._records: dict[str, DayRecord] = {}
         self._counted: list[str] = []  # sentences with counts of the service
@@ -66,7 +70,9 @@ class Story:
 
     def _undisturbed(self, days: Sequence[str]) -> bool:
         published = []
-        calls = crash.calls_during(self._service, lambda: published.append(self._run(heading(3, "nightly runs"), days)))
+        calls = crash.calls_during(
+            self._service, lambda: published.append(self._run(heading(3, "nightly runs"), days))
+        )
         self._counted += [
             f"{', '.join(days)}: {requests_at_service(calls)}",
             agreement(calls, counted_by_us(self._in_order())),
@@ -83,7 +89,9 @@ class Story:
             before = answers_kept()
             self._watch.heading, self._watch.crash_on = heading(4, "the crash"), day
             self._nights.run([day], self._watch)
-            self._watch.note = f"killed with -9: {answers_kept() - before:,} answers had arrived and are stored"
+            self._watch.note = (
+                f"killed with -9: {answers_kept() - before:,} answers had arrived and are stored"
+            )
             self._watch.end()
             self._watch.note = "same command again"
             published.append(self._run(heading(4, ""), [day]))
@@ -92,7 +100,9 @@ class Story:
         calls = crash.calls_during(self._service, twice)
         if not all(published):
             return False
-        by_hand = crash.gather_killed_and_again(day, self._service, DATA / "demo" / "by_hand.parquet")
+        by_hand = crash.gather_killed_and_again(
+            day, self._service, DATA / "demo" / "by_hand.parquet"
+        )
         self._counted += [
             f"{day}, killed at half and started again:    {asked_twice(calls)}",
             f"hand-written asyncio.gather, same crash:      {asked_twice(by_hand)}",
@@ -104,9 +114,14 @@ class Story:
             return True
         day = self._days[0]
         first, published = self._records[day], []
-        calls = crash.calls_during(self._service, lambda: published.append(self._run(heading(5, "the rerun"), [day])))
+        calls = crash.calls_during(
+            self._service, lambda: published.append(self._run(heading(5, "the rerun"), [day]))
+        )
         self._records[day] = first
-        print(f"{heading(5, '')}{day}  run again: {len(calls):,} calls at the weather service", flush=True)
+        print(
+            (f"{heading(5, '')}{day}  run again: {len(calls):,} calls at the weather service"),
+            flush=True,
+        )
         return all(published)
 
     def _in_order(self) -> list[DayRecord]:
@@ -119,9 +134,15 @@ def not_published(outcomes: Sequence[Outcome], days: Sequence[str], log: Path) -
         day, reason = failed.day, failed.reason.removeprefix("Not published: ")
         record = find_record(failed, flights.name)
     else:
-        day, reason, record = days[len(outcomes)], f"Dagster ended before the day was done; {log} says why.", None
+        day, reason, record = (
+            days[len(outcomes)],
+            (f"Dagster ended before the day was done; {log} says why."),
+            None,
+        )
     cure = f"open {REPORTS / day / 'index.html'}, fix the cause, " if record else ""
-    return f"NOT PUBLISHED {day}: {reason}\nSafe: {_safe(day, days)}   Next: {cure}`make demo` again."
+    return (
+        f"NOT PUBLISHED {day}: {reason}\nSafe: {_safe(day, days)}   Next: {cure}`make demo` again."
+    )
 
 
 def _safe(day: str, days: Sequence[str]) -> str:
@@ -134,7 +155,9 @@ def _safe(day: str, days: Sequence[str]) -> str:
         if others
         else "no partial day is published"
     )
-    return f"{message}; readers still see the previous {day}." if day in published else f"{message}."
+    return (
+        (f"{message}; readers still see the previous {day}.") if day in published else f"{message}."
+    )
 
 
 def where(record: DayRecord) -> str:
@@ -143,7 +166,7 @@ def where(record: DayRecord) -> str:
     return "\n".join(
         [
             f'  table     {table}   .venv/bin/python -c "{look}"',
-            f"  report    {REPORTS}/index.html, of a day: {REPORTS / record.facts.day}/index.html (no network needed)",
+            f"  reports   {REPORTS}/index.html, {REPORTS / record.facts.day}/index.html",
             "  see it    make ui",
         ]
     )

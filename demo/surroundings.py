@@ -19,13 +19,18 @@ CALLS = DATA / "demo" / "weather_calls.jsonl"
 LEDGER = DATA / "ledger"
 DONE = DATA / "demo" / "done"  # exists after a successful demo
 PLANES = DATA / "demo" / "planes.db"
-FAULT_SHARES = ",".join(f"{fault}={share}" for fault, share in zip(FAULTS, astuple(Faults()), strict=True))
+FAULT_SHARES = ",".join(
+    f"{fault}={share}" for fault, share in zip(FAULTS, astuple(Faults()), strict=True)
+)
 
 
 def prepare(days: Sequence[date] | None) -> str:
     rows, written = data.prepare(DATA, days)
     count = "all" if days is None else len(days)
-    return f"{rows:,} flights of {count} days, weather and planes under {DATA}/ ({written} files written)"
+    return (
+        f"{rows:,} flights of {count} days, weather and planes under {DATA}/ ({written} files "
+        "written)"
+    )
 
 
 def answers_kept() -> int:
@@ -45,15 +50,21 @@ def environment(weather_url: str) -> dict[str, str]:
     return {
         "WEATHER_URL": weather_url,
         "PLANES_URL": f"sqlite+aiosqlite:///{PLANES}",
-        "TIDEGATE_SPARK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",  # a third less CPU for a short run
+        # a third less CPU for a short run
+        "TIDEGATE_SPARK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",
     }
 
 
 def describe(weather_url: str) -> str:
     with closing(sqlite3.connect(PLANES)) as database:
         planes = database.execute("SELECT count(*) FROM planes").fetchone()[0]
-    p50, p99, faults = 1e3 * math.exp(LOG_LATENCY.median), 1e3 * LATENCY_P99_S, sum(astuple(Faults()))
+    p50, p99, faults = (
+        1e3 * math.exp(LOG_LATENCY.median),
+        1e3 * LATENCY_P99_S,
+        sum(astuple(Faults())),
+    )
     address = weather_url.removeprefix("http://")
     return (
-        f"weather on {address} (p50 {p50:.0f} ms, p99 {p99:.0f} ms, {faults:.0%} faults), {PLANES.name} {planes:,} rows"
+        f"weather on {address} (p50 {p50:.0f} ms, p99 {p99:.0f} ms, {faults:.0%} faults), "
+        f"{PLANES.name} {planes:,} rows"
     )

@@ -11,13 +11,18 @@ from jobs.schema import columns as schema
 from jobs.schema.columns import OUTCOMES
 from jobs.schema.records import DayRecord, LookupMetrics
 
-ALWAYS = ("ok", "miss", "skipped", "timeout", "error")  # outcomes with a column even when no row has them
+# outcomes with a column even when no row has them
+ALWAYS = ("ok", "miss", "skipped", "timeout", "error")
 LEFT = ("day", "lookup", "checks", "published")
 
 
 def day_table(records: Sequence[DayRecord]) -> str:
     every = [lookup for record in records for lookup in record.figures.lookups]
-    outcomes = [name for name in OUTCOMES if name in ALWAYS or any(lookup.outcomes.get(name) for lookup in every)]
+    outcomes = [
+        name
+        for name in OUTCOMES
+        if name in ALWAYS or any(lookup.outcomes.get(name) for lookup in every)
+    ]
     head = ["day", "lookup", "rows", *outcomes, "|", "late", "|", "calls", "from ledger", "|"]
     head += ["wall", "limit", "wall/limit", "|"]
     lines = [[*head, "checks", "published"]]
@@ -34,7 +39,9 @@ def day_table(records: Sequence[DayRecord]) -> str:
     )
 
 
-def _line(record: DayRecord, lookup: LookupMetrics, outcomes: Iterable[str], *, first: bool) -> list[str]:
+def _line(
+    record: DayRecord, lookup: LookupMetrics, outcomes: Iterable[str], *, first: bool
+) -> list[str]:
     figures = record.figures
     ratio = f"{lookup.wall_s / lookup.limit_s:.2f}" if lookup.limit_s else "-"
     version = f"version {record.published_version}" if record.state == "published" else record.state
@@ -61,7 +68,10 @@ def _line(record: DayRecord, lookup: LookupMetrics, outcomes: Iterable[str], *, 
 def checks_in_words(record: DayRecord) -> str:
     """Returns `18 passed`, or with other results `16 passed, 1 failed, 1 not run`."""
     counts = Counter(verdict.status for verdict in record.verdicts)
-    return ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.most_common()) or "none ran"
+    return (
+        ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.most_common())
+        or "none ran"
+    )
 
 
 def requests_at_service(calls: Sequence[Call]) -> str:
@@ -78,9 +88,13 @@ def counted_by_us(records: Iterable[DayRecord]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for record in records:
         for file in record.facts.files:
-            for row in pq.read_table(file, columns=["origin", "scheduled_departure", attempts]).to_pylist():
+            for row in pq.read_table(
+                file, columns=["origin", "scheduled_departure", attempts]
+            ).to_pylist():
                 if row[attempts]:
-                    counts[f"{row['origin']}/{_moment(row['scheduled_departure'])}"] += len(row[attempts])
+                    counts[f"{row['origin']}/{_moment(row['scheduled_departure'])}"] += len(
+                        row[attempts]
+                    )
     return counts
 
 

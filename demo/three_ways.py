@@ -56,7 +56,9 @@ class Database:
         return engine
 
     async def async_engine(self, connections: int) -> AsyncEngine:
-        engine = create_async_engine(self._url(1), pool_size=connections, isolation_level="AUTOCOMMIT")
+        engine = create_async_engine(
+            self._url(1), pool_size=connections, isolation_level="AUTOCOMMIT"
+        )
         _with_pause(engine.sync_engine)
         for one in [await engine.connect() for _ in range(connections)]:
             await one.close()
@@ -70,7 +72,9 @@ class Database:
         with self.engine().begin() as connection:
             connection.exec_driver_sql(CREATE)
             connection.execute(sa.delete(NAMES))
-            connection.execute(sa.insert(NAMES), [{"id": id_, "name": name} for id_, name in enumerate(names)])
+            connection.execute(
+                sa.insert(NAMES), [{"id": id_, "name": name} for id_, name in enumerate(names)]
+            )
 
 
 def sqlite_file(path: Path) -> Database:
@@ -79,7 +83,9 @@ def sqlite_file(path: Path) -> Database:
 
 
 def postgres(url: str) -> Database:
-    return Database("PostgreSQL", url, ("psycopg2", "asyncpg"), "pg_sleep(CAST(:ms AS float8) / 1000)")
+    return Database(
+        "PostgreSQL", url, ("psycopg2", "asyncpg"), ("pg_sleep(CAST(:ms AS float8) / 1000)")
+    )
 
 
 def _with_pause(engine: sa.Engine) -> None:
@@ -127,7 +133,9 @@ def by_threads(database: Database, records: int, at_once: int) -> Way:
     engine = database.engine(at_once)
     with ThreadPoolExecutor(at_once) as pool:
         began = time.monotonic()
-        names = list(pool.map(lambda record: _ask_name(engine, database, record, calls), range(records)))
+        names = list(
+            pool.map(lambda record: _ask_name(engine, database, record, calls), range(records))
+        )
         return Way(f"{at_once} threads", names, calls, time.monotonic() - began)
 
 
@@ -175,9 +183,14 @@ def pictures(ways: Sequence[Way], columns: int = COLUMNS) -> Iterator[str]:
     for way in ways:
         began = min(start for start, _ in way.calls)
         width = max(1, round(columns * way.seconds / longest))
-        heights = [in_flight(way.calls, began + (at + 0.5) * longest / columns) for at in range(width)]
+        heights = [
+            in_flight(way.calls, began + (at + 0.5) * longest / columns) for at in range(width)
+        ]
         drawn = "".join(LEVELS[-(-height * (len(LEVELS) - 1) // highest)] for height in heights)
-        yield f"  {way.title:14}{way.seconds:6.2f} s   up to {way.most_in_flight:2} in flight  |{drawn:{columns}}|"
+        yield (
+            f"  {way.title:14}{way.seconds:6.2f} s   up to {way.most_in_flight:2} in flight  "
+            f"|{drawn:{columns}}|"
+        )
 
 
 def compare(database: Database, records: int = RECORDS, at_once: int = AT_ONCE) -> list[Way]:
@@ -189,12 +202,22 @@ def compare(database: Database, records: int = RECORDS, at_once: int = AT_ONCE) 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="three_ways", description="A lookup for each record, three ways.")
-    parser.add_argument("--postgres", metavar="URL", help="a PostgreSQL to ask too; the table three_ways is made there")
+    parser = argparse.ArgumentParser(
+        prog="three_ways", description=("A lookup for each record, three ways.")
+    )
+    parser.add_argument(
+        "--postgres",
+        metavar="URL",
+        help=("a PostgreSQL to ask too; the table three_ways is made there"),
+    )
     options = parser.parse_args(arguments)
     names = [f"name {number}" for number in range(RECORDS)]
     waits = sum(parameters(record)["ms"] for record in range(RECORDS)) / 1000
-    print(f"{RECORDS} records, a lookup of 10 to 30 ms for each, {waits:.2f} s together; {AT_ONCE} at once may run.\n")
+    print(
+        f"{RECORDS} records, a lookup of 10 to 30 ms for each, {waits:.2f} s together; "
+        f"{AT_ONCE} "
+        "at once may run.\n"
+    )
     with tempfile.TemporaryDirectory(prefix="tidegate-") as folder:
         databases = [sqlite_file(Path(folder, "names.db"))]
         databases += [postgres(options.postgres)] if options.postgres else []

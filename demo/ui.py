@@ -15,7 +15,13 @@ WEATHER_PORT = "TIDEGATE_WEATHER_PORT"
 def main() -> int:
     port = os.environ.get(WEATHER_PORT, "8088")
     print(prepare(None), flush=True)  # the whole year, so that any day can be materialized
-    weather = [sys.executable, "-m", "demo.weather_service", f"--port={port}", f"--faults={FAULT_SHARES}"]
+    weather = [
+        sys.executable,
+        "-m",
+        "demo.weather_service",
+        f"--port={port}",
+        f"--faults={FAULT_SHARES}",
+    ]
     weather += [f"--data={DATA / 'demo'}", f"--log={CALLS}"]
     return ui.serve(environment(f"http://127.0.0.1:{port}"), [weather], {WEATHER_PORT: port})
 

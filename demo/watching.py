@@ -78,6 +78,7 @@ class Watch:
             if self._moves:
                 print("\r\x1b[K", end="")
             print(
-                f"{self.heading}{self._day}  the weather service is killed with -9 at {share:.0%} of the rows",
+                f"{self.heading}{self._day}  the weather service is killed with -9 at {share:.0%} "
+                "of the rows",
                 flush=True,
             )

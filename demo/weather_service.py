@@ -46,7 +46,13 @@ class Server:
     """Answers from `answers` (JSON by origin and hour); logs calls; scale multiplies latencies."""
 
     def __init__(
-        self, answers: Mapping[str, Mapping[str, Any]], log: TextIO, *, seed: int, scale: float, faults: Faults
+        self,
+        answers: Mapping[str, Mapping[str, Any]],
+        log: TextIO,
+        *,
+        seed: int,
+        scale: float,
+        faults: Faults,
     ) -> None:
         self._answers = answers
         self._log = log
@@ -68,7 +74,9 @@ class Server:
         origin, moment = request.match_info["origin"], request.match_info["moment"]
         matched = MOMENT.fullmatch(moment)
         if matched is None:
-            return _refusal(400, f"{moment!r} is not a moment: write it in UTC, as 2013-01-10T05:15:00Z")
+            return _refusal(
+                400, (f"{moment!r} is not a moment: write it in UTC, as 2013-01-10T05:15:00Z")
+            )
         key = f"{origin}/{moment}"
         t_start = self._now()
         self._attempts[key] += 1
@@ -86,7 +94,9 @@ class Server:
             self._tally.add(call)
             self._log.write(call.to_line())
 
-    async def _answer(self, request: web.Request, key: str, hour: str, fault: Fault | None) -> web.Response:
+    async def _answer(
+        self, request: web.Request, key: str, hour: str, fault: Fault | None
+    ) -> web.Response:
         if fault == "throttle":
             return _refusal(429, "too many requests", headers={"Retry-After": str(RETRY_AFTER_S)})
         if fault == "hang":
@@ -119,10 +129,17 @@ def load(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _nested(
-    *, wind_speed_ms: float | None, wind_gust_ms: float | None, wind_direction_deg: int | None, **row: Any
+    *,
+    wind_speed_ms: float | None,
+    wind_gust_ms: float | None,
+    wind_direction_deg: int | None,
+    **row: Any,
 ) -> dict[str, Any]:
     # nested, as in such services, so that the declaration needs a path
-    return {**row, "wind": {"speed": wind_speed_ms, "gust": wind_gust_ms, "direction": wind_direction_deg}}
+    return {
+        **row,
+        "wind": {"speed": wind_speed_ms, "gust": wind_gust_ms, "direction": wind_direction_deg},
+    }
 
 
 # -- the program -----------------------------------------------------------------------------------
@@ -134,7 +151,9 @@ async def _serve_until_stopped(server: Server, port: int, *, lifeline: bool) -> 
     if lifeline:
         # it becomes readable when it closes, as nothing is written to it
         loop.add_reader(sys.stdin.fileno(), stopped.set)
-    runner = web.AppRunner(server.application(), access_log=None, handler_cancellation=True, shutdown_timeout=GRACE_S)
+    runner = web.AppRunner(
+        server.application(), access_log=None, handler_cancellation=True, shutdown_timeout=GRACE_S
+    )
     await runner.setup()
     try:
         try:
@@ -155,14 +174,24 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Real weather over HTTP, slow and faulty as real services are.",
     )
     parser.add_argument("--port", type=int, default=0, help="0 picks a free one (default)")
-    parser.add_argument("--data", type=Path, default=Path("data/demo"), help="folder of weather.parquet")
-    parser.add_argument("--log", type=Path, default=Path("data/demo/weather_calls.jsonl"), help="is appended to")
     parser.add_argument(
-        "--faults", default=None, help="none, or shares as in throttle=0.003,hang=0.002 (default: 1 %% in all)"
+        "--data", type=Path, default=Path("data/demo"), help="folder of weather.parquet"
     )
-    parser.add_argument("--scale", type=float, default=1.0, help="multiplies every latency; 0 answers at once")
+    parser.add_argument(
+        "--log", type=Path, default=Path("data/demo/weather_calls.jsonl"), help="is appended to"
+    )
+    parser.add_argument(
+        "--faults",
+        default=None,
+        help=("none, or shares as in throttle=0.003,hang=0.002 (default: 1 %% in all)"),
+    )
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help=("multiplies every latency; 0 answers at once")
+    )
     parser.add_argument("--seed", type=int, default=0, help="decides latencies and faults")
-    parser.add_argument("--lifeline", action="store_true", help="also stops when its standard input closes")
+    parser.add_argument(
+        "--lifeline", action="store_true", help=("also stops when its standard input closes")
+    )
     return parser.parse_args(arguments)
 
 
@@ -174,7 +203,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         faults = Faults() if options.faults is None else Faults.parse(options.faults)
         if not (options.data / "weather.parquet").exists():
-            raise FileNotFoundError(f"{options.data}/weather.parquet is missing; `python -m demo.data` makes it")
+            raise FileNotFoundError(
+                f"{options.data}/weather.parquet is missing; `python -m demo.data` makes it"
+            )
         answers = load(options.data)
         options.log.parent.mkdir(parents=True, exist_ok=True)
         with options.log.open("a", buffering=1) as log:
@@ -189,11 +220,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 # -- for tests and demos ---------------------------------------------------------------------------
 class WeatherService:
     def __init__(
-        self, data: Path, log: Path, *, port: int = 0, faults: str = "none", scale: float = 1.0, seed: int = 0
+        self,
+        data: Path,
+        log: Path,
+        *,
+        port: int = 0,
+        faults: str = "none",
+        scale: float = 1.0,
+        seed: int = 0,
     ) -> None:
         self.log_path = log
         self._port = port
-        self._settings = {"--data": data, "--log": log, "--faults": faults, "--scale": scale, "--seed": seed}
+        self._settings = {
+            "--data": data,
+            "--log": log,
+            "--faults": faults,
+            "--scale": scale,
+            "--seed": seed,
+        }
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -201,10 +245,18 @@ class WeatherService:
         return f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "demo.weather_service", "--lifeline", f"--port={self._port}"]
+        command = [
+            sys.executable,
+            "-m",
+            "demo.weather_service",
+            "--lifeline",
+            f"--port={self._port}",
+        ]
         command += [f"{name}={value}" for name, value in self._settings.items()]
         # the pipe to its standard input closes with this process in every case
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
+        self._process = subprocess.Popen(  # noqa: S603
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         assert self._process.stdout is not None
         ready = self._process.stdout.readline()
         if not ready:

@@ -32,23 +32,25 @@ SECOND, MILLISECOND = dt.timedelta(seconds=1), dt.timedelta(milliseconds=1)
 CHINA = dt.timezone(dt.timedelta(hours=8))
 NOON = dt.datetime(2020, 5, 24, 12, tzinfo=CHINA)
 EVENTS = (  # in their order of arrival: name, action, seconds after noon
-    ("event1", "pv", 0), ("event2", "cart", 1), ("event4", "pv", 4), ("event5", "pv", 5), ("event7", "buy", 7),
-    ("event3", "buy", 3), ("event6", "cart", 6), ("event8", "buy", 8), ("event9", "pv", 9),
+    ("event1", "pv", 0), ("event2", "cart", 1), ("event4", "pv", 4), ("event5", "pv", 5),
+    ("event7", "buy", 7), ("event3", "buy", 3), ("event6", "cart", 6), ("event8", "buy", 8),
+    ("event9", "pv", 9),
 )  # fmt: skip
 ORDERED = "transform(array_sort(collect_list(struct(place, event))), one -> one.event) AS events"
 BY_ACTION = Window("by_action", of=Tumbling(SIZE), key=["action"], sql="count(*) AS n")
 ALL = Window("all", of=Tumbling(SIZE), sql=ORDERED)
 
 # What the source of this example printed
-ITS_TRACE = (  # of the trigger: event, end of its window, watermark at that moment; what fires after it
+# of the trigger: event, end of its window, watermark at that moment; what fires after it
+ITS_TRACE = (
     ("event1", "04.999", "none"), ("event2", "04.999", "00.000"), ("event4", "04.999", "01.000"),
-    ("event5", "09.999", "04.000"), ("fires 04.999", "event1 event2 event4"), ("event7", "09.999", "05.000"),
-    ("event6", "09.999", "07.000"), ("event8", "09.999", "07.000"), ("event9", "09.999", "08.000"),
-    ("fires 09.999", "event5 event7 event6 event8 event9"),
+    ("event5", "09.999", "04.000"), ("fires 04.999", "event1 event2 event4"),
+    ("event7", "09.999", "05.000"), ("event6", "09.999", "07.000"), ("event8", "09.999", "07.000"),
+    ("event9", "09.999", "08.000"), ("fires 09.999", "event5 event7 event6 event8 event9"),
 )  # fmt: skip
 ITS_WINDOWS = (
-    "12:00:00-12:00:05: 1 cart", "12:00:00-12:00:05: 2 pv", "12:00:05-12:00:10: 1 cart", "12:00:05-12:00:10: 2 buy",
-    "12:00:05-12:00:10: 2 pv",
+    "12:00:00-12:00:05: 1 cart", "12:00:00-12:00:05: 2 pv", "12:00:05-12:00:10: 1 cart",
+    "12:00:05-12:00:10: 2 buy", "12:00:05-12:00:10: 2 pv",
 )  # fmt: skip
 
 
@@ -90,20 +92,28 @@ def _day(spark: SparkSession, folder: Path) -> WindowedDay:
         row_id=("event",),
         event_time=EventTimeFacts("at", 0.0),
     )
-    return WindowedDay.of(SparkEngine(spark), declared, [written], [source], [*columns], str(folder / "windows"))
+    return WindowedDay.of(
+        SparkEngine(spark), declared, [written], [source], [*columns], str(folder / "windows")
+    )
 
 
 def _trace(
     arrival: ArrivedRows, firings: dict[dt.datetime, list[str]], late: Sequence[str]
 ) -> Iterable[tuple[str, ...]]:
     due = sorted(firings)
-    moments = [(time, watermark) for time, watermark in zip(arrival.times, arrival.watermarks, strict=True)]
+    moments = [
+        (time, watermark) for time, watermark in zip(arrival.times, arrival.watermarks, strict=True)
+    ]
     for (name, _, _), (time, watermark) in zip(EVENTS, moments, strict=True):
         while due and _moment(watermark) >= due[0].replace(tzinfo=dt.UTC) - MILLISECOND:
             yield _fires(due[0], firings[due.pop(0)])
         if name not in late:
             last = _moment(time - time % (SIZE // MILLISECOND)) + SIZE - MILLISECOND
-            yield name, _seconds(last), "none" if watermark == NEVER else _seconds(_moment(watermark))
+            yield (
+                name,
+                _seconds(last),
+                "none" if watermark == NEVER else _seconds(_moment(watermark)),
+            )
     for end in due:
         yield _fires(end, firings[end])
 
@@ -121,13 +131,21 @@ def _seconds(moment: dt.datetime) -> str:
 
 
 def _extent(row: Row) -> str:
-    start, end = (row[name].replace(tzinfo=dt.UTC).astimezone(CHINA) for name in ("window_start", "window_end"))
+    start, end = (
+        row[name].replace(tzinfo=dt.UTC).astimezone(CHINA)
+        for name in ("window_start", "window_end")
+    )
     return f"{start:%H:%M:%S}-{end:%H:%M:%S}"
 
 
 def shown(own: Results) -> Iterable[str]:
-    yield "Nine events in their order of arrival; event3 is late. Windows of 5 s, allowed lateness 0."
-    yield "The source's watermark is the largest event time so far, ours that minus 1 ms, as of Flink's own generators:"
+    yield (
+        "Nine events in their order of arrival; event3 is late. Windows of 5 s, allowed lateness 0."
+    )
+    yield (
+        "The source's watermark is the largest event time so far, ours that minus 1 ms, as of "
+        "Flink's own generators:"
+    )
     yield "nothing at or before the watermark follows. Both close a window after the same event."
     yield ""
     yield f"{'the source':50}Tidegate"
@@ -139,7 +157,11 @@ def shown(own: Results) -> Iterable[str]:
 
 def _beside(its: Sequence[tuple[str, ...]], own: Sequence[tuple[str, ...]]) -> Iterable[str]:
     def line(one: tuple[str, ...]) -> str:
-        return f"{one[0]}: {one[1]}" if len(one) == 2 else f"{one[0]}  until {one[1]}  watermark {one[2]}"
+        return (
+            f"{one[0]}: {one[1]}"
+            if len(one) == 2
+            else (f"{one[0]}  until {one[1]}  watermark {one[2]}")
+        )
 
     return (f"{line(left):50}{line(right)}" for left, right in zip(its, own, strict=True))
 

@@ -45,9 +45,14 @@ plane = SqlLookup(
 )
 flights = Enrichment(
     name="flights_enriched",
-    description="Every flight out of New York, with the weather at its origin at the scheduled hour and its plane.",
+    description=(
+        "Every flight out of New York, with the weather at its origin at the scheduled "
+        "hour and its plane."
+    ),
     input=Input(
-        path="data/raw/flights", partition="date", row_id=["carrier", "flight", "origin", "scheduled_departure"]
+        path="data/raw/flights",
+        partition="date",
+        row_id=["carrier", "flight", "origin", "scheduled_departure"],
     ),
     lookups=[weather, plane],
     output=Output(path=os.environ.get("FLIGHTS_TABLE", "data/published/flights_enriched")),
@@ -62,11 +67,15 @@ flights = Enrichment(
     summaries=[
         Summary(
             name="delays_by_weather",
-            description="Mean departure delay by visibility and wind, to show what weather does to a day.",
+            description=(
+                "Mean departure delay by visibility and wind, to show what weather does to a day."
+            ),
             sql="""
                 SELECT CASE WHEN weather_status <> 'ok' THEN 'weather unknown'
-                            WHEN visibility_m < 5000 THEN 'low visibility' ELSE 'clear' END AS visibility,
-                       CASE WHEN wind_ms >= 10 THEN 'strong wind' WHEN wind_ms IS NULL THEN 'wind unknown'
+                            WHEN visibility_m < 5000 THEN 'low visibility'
+                            ELSE 'clear' END AS visibility,
+                       CASE WHEN wind_ms >= 10 THEN 'strong wind'
+                            WHEN wind_ms IS NULL THEN 'wind unknown'
                             ELSE 'calm' END AS wind,
                        count(*) AS flights,
                        sum(CASE WHEN actual_departure IS NULL THEN 1 ELSE 0 END) AS cancelled,

@@ -28,7 +28,10 @@ def conform(column: pa.Array, kind: pa.DataType, *, safe: bool = True) -> pa.Arr
     if column.type == kind or not pa.types.is_nested(kind) or not pa.types.is_nested(column.type):
         return column if column.type == kind else column.cast(kind, safe=safe)
     if pa.types.is_struct(kind) and pa.types.is_struct(column.type):
-        given = {field.name.lower(): part for field, part in zip(column.type, column.flatten(), strict=True)}
+        given = {
+            field.name.lower(): part
+            for field, part in zip(column.type, column.flatten(), strict=True)
+        }
         parts = [
             conform(given[field.name.lower()], field.type, safe=safe)
             if field.name.lower() in given
@@ -42,7 +45,11 @@ def conform(column: pa.Array, kind: pa.DataType, *, safe: bool = True) -> pa.Arr
         entries = _as_list(column)
         parts = conform(entries.flatten(), _entry(kind), safe=safe).flatten()
         return pa.MapArray.from_arrays(_offsets(entries), *parts, type=kind, mask=column.is_null())
-    if pa.types.is_list(kind) and not pa.types.is_struct(column.type) and not pa.types.is_map(column.type):
+    if (
+        pa.types.is_list(kind)
+        and not pa.types.is_struct(column.type)
+        and not pa.types.is_map(column.type)
+    ):
         items = conform(column.flatten(), kind.value_type, safe=safe)
         return pa.ListArray.from_arrays(_offsets(column), items, type=kind, mask=column.is_null())
     return column.cast(kind, safe=safe)
@@ -58,7 +65,8 @@ def differ(one: pa.Array, other: pa.Array) -> Flags:
 
 
 def digest(columns: Iterable[pa.Array]) -> Numbers:
-    """A 64-bit digest of each row over these columns in order: different values have different digests.
+    """A 64-bit digest of each row over these columns in order: different values have different
+    digests.
 
     It is the same in every process.
     """
@@ -89,7 +97,11 @@ def _digest(column: pa.Array) -> Numbers:
         found = _digest_items(column)
     elif pa.types.is_dictionary(kind):
         places = pc.fill_null(column.indices, 0).to_numpy(zero_copy_only=False)
-        found = _digest(column.dictionary)[places] if len(column.dictionary) else np.zeros(len(column), np.uint64)
+        found = (
+            _digest(column.dictionary)[places]
+            if len(column.dictionary)
+            else np.zeros(len(column), np.uint64)
+        )
     elif pa.types.is_floating(kind):
         found = _digest_floats(column)
     elif pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind):
@@ -97,7 +109,9 @@ def _digest(column: pa.Array) -> Numbers:
     elif pa.types.is_primitive(kind):
         bits = pa.int8() if pa.types.is_boolean(kind) else _bits(kind.bit_width)
         whole = column.cast(bits) if pa.types.is_boolean(kind) else column.view(bits)
-        found = _mixed(pc.fill_null(whole, 0).to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64))
+        found = _mixed(
+            pc.fill_null(whole, 0).to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+        )
     else:
         found = _digest_texts(column)
     if column.null_count:
@@ -116,7 +130,9 @@ def _digest_floats(column: pa.Array) -> Numbers:
 
 
 def _digest_texts(column: pa.Array) -> Numbers:
-    """Each distinct text or value of bytes is hashed once, as fast as by Python's own hash of a process."""
+    """Each distinct text or value of bytes is hashed once, as fast as by Python's own hash of a
+    process.
+    """
     from pandas.util import hash_array  # type: ignore[import-untyped]
 
     distinct = pc.dictionary_encode(column)
@@ -137,7 +153,9 @@ def _digest_items(column: pa.Array) -> Numbers:
     starts, ends = ends[:-1], ends[1:]
     counts = ends - starts
     places = (np.arange(len(items)) - np.repeat(starts, counts)).astype(np.uint64)
-    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(_mixed(_digest(items) + _mixed(places)))])
+    sums = np.concatenate(
+        [np.zeros(1, np.uint64), np.cumsum(_mixed(_digest(items) + _mixed(places)))]
+    )
     return _mixed(sums[ends] - sums[starts] + _mixed(counts.astype(np.uint64)))
 
 
@@ -147,7 +165,9 @@ def _as_list(column: pa.Array) -> pa.Array:
 
 
 def _entry(kind: pa.MapType) -> pa.StructType:
-    return pa.struct([pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)])
+    return pa.struct(
+        [pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)]
+    )
 
 
 def _offsets(column: pa.Array) -> pa.Int32Array:

@@ -1,8 +1,11 @@
-"""Errors, grouped by who can act on them. Every message is one sentence or two: the rule, the value, the cure."""
+"""Errors, grouped by who can act on them. Every message is one sentence or two: the rule, the
+value, the cure.
+"""
 
 from collections.abc import Iterable
 
-LOG_SAYS_MORE = " Spark's log: "  # and its path, at the end of a reason whose cause only Spark's log has
+# and its path, at the end of a reason whose cause only Spark's log has
+LOG_SAYS_MORE = " Spark's log: "
 
 
 class TidegateError(Exception):
@@ -10,7 +13,8 @@ class TidegateError(Exception):
 
 
 class DeclarationError(TidegateError):
-    """The declaration, its input or its environment is wrong. Raised before work starts and before any call.
+    """The declaration, its input or its environment is wrong. Raised before work starts and before
+    any call.
 
     also: further faults of the same place, a sentence each; `tidegate check` lists them too.
     """
@@ -39,16 +43,20 @@ class NoInput(DeclarationError):  # noqa: N818  # nothing need be wrong
 
 
 class RunStopped(TidegateError):  # noqa: N818  # a stop is an outcome of a run, not a fault of the program
-    """The run ended early because a service is down. Nothing is published; the run is restarted automatically.
+    """The run ended early because a service is down. Nothing is published; the run is restarted
+    automatically.
 
-    state: the day's state for this kind of stop and its subclasses. Only this kind can resolve itself.
+    state: the day's state for this kind of stop and its subclasses. Only this kind can resolve
+        itself.
     """
 
     state = "stopped: service"
 
 
 class AccessRefused(RunStopped):
-    """A service denies access: credentials, contract or quota. A person must act before the run can continue."""
+    """A service denies access: credentials, contract or quota. A person must act before the run can
+    continue.
+    """
 
     state = "stopped: credentials"
 
@@ -72,11 +80,15 @@ class SparkFailed(TidegateError):  # noqa: N818  # what happened
 
 
 class TaskFailed(TidegateError):  # noqa: N818  # what happened
-    """A task failed with a foreign error, such as one of a user's function; Spark does not retry it."""
+    """A task failed with a foreign error, such as one of a user's function; Spark does not retry
+    it.
+    """
 
 
 class PublishConflict(TidegateError):  # noqa: N818  # the other run is right too
-    """The day cannot be published: another run published it meanwhile, or its checks hold it back."""
+    """The day cannot be published: another run published it meanwhile, or its checks hold
+    it back.
+    """
 
 
 class DayTaken(TidegateError):  # noqa: N818  # nothing is wrong: the other run is at work
@@ -84,4 +96,6 @@ class DayTaken(TidegateError):  # noqa: N818  # nothing is wrong: the other run 
 
 
 class RunCancelled(TidegateError):  # noqa: N818  # nobody's fault
-    """Spark no longer needs the task: it was cancelled, a limit has its rows, or another part of the run failed."""
+    """Spark no longer needs the task: it was cancelled, a limit has its rows, or another part of
+    the run failed.
+    """

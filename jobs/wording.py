@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 
 LONGEST = 2_000  # characters of an error
-# what commands a terminal or reorders its text, and lone surrogates, which cannot be encoded; not tab and line feed
+# what commands a terminal or reorders its text, and lone surrogates, which cannot be encoded; not
+# tab and line feed
 COMMANDING = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
 )
@@ -22,7 +23,8 @@ def listed(names: Sequence[str], most: int = 5) -> str:
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:
-    """`text` on one line of at most about `longest` characters, with control characters escaped as in Python.
+    """`text` on one line of at most about `longest` characters, with control characters escaped as
+    in Python.
 
     A lone surrogate, which no file can hold, becomes a question mark.
     """
@@ -36,5 +38,7 @@ def one_line(text: str, longest: int = LONGEST) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` for a terminal, with control characters escaped as in Python, except tabs and line feeds."""
+    """`text` for a terminal, with control characters escaped as in Python, except tabs and line
+    feeds.
+    """
     return COMMANDING.sub(lambda found: ascii(found[0])[1:-1], text)

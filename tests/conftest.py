@@ -1,4 +1,6 @@
-"""What several folders of tests stand on: one Spark session, the demo's real day, its services, small tables."""
+"""What several folders of tests stand on: one Spark session, the demo's real day, its services,
+small tables.
+"""
 
 import atexit
 import datetime as dt
@@ -15,8 +17,9 @@ import pytest
 
 from jobs.process.spark_submit import archived_classes
 
-# Machines are busy: a slow example says nothing. `make test` draws the same examples each time, so that it is green or
-# red for what was changed; `make proof` draws new ones, `make quick` a tenth (tests/support/examples.py).
+# Machines are busy: a slow example says nothing. `make test` draws the same examples each time, so
+# that it is green or red for what was changed; `make proof` draws new ones, `make quick` a tenth
+# (tests/support/examples.py).
 hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
@@ -51,18 +54,24 @@ LONG = (
     "orchestration/test_backfill.py",
     "demo/test_run.py",
 )
-NOT_QUICK = re.compile(r"^pytestmark = .*pytest\.mark\.(spark|process|slow|proof|ui)\b", re.MULTILINE)
+NOT_QUICK = re.compile(
+    r"^pytestmark = .*pytest\.mark\.(spark|process|slow|proof|ui)\b", re.MULTILINE
+)
 STARTED_BY = {"subprocess.Popen": "a process", "os.fork": "a process", "socket.bind": "a server"}
 
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--quick", action="store_true", help="only short tests that start no Spark, no process and no server"
+        "--quick",
+        action="store_true",
+        help=("only short tests that start no Spark, no process and no server"),
     )
 
 
 def pytest_configure(config):
-    """In `make quick` a test that starts something after all fails, and says which marker it lacks."""
+    """In `make quick` a test that starts something after all fails, and says which marker
+    it lacks.
+    """
     if config.getoption("--quick"):
         sys.addaudithook(_refuse_to_start)
         if hasattr(config, "workerinput"):
@@ -75,13 +84,21 @@ def _refuse_to_start(event, _arguments):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """`make quick` does not load files without a quick test: it takes seconds to import what they need."""
+    """`make quick` does not load files without a quick test: it takes seconds to import what they
+    need.
+    """
     is_test = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
-    return True if config.getoption("--quick") and is_test and NOT_QUICK.search(collection_path.read_text()) else None
+    return (
+        True
+        if config.getoption("--quick") and is_test and NOT_QUICK.search(collection_path.read_text())
+        else None
+    )
 
 
 def pytest_collection(session):
-    """The garbage collector looks at none of what `make quick` loads, which lasts as long as the tests do."""
+    """The garbage collector looks at none of what `make quick` loads, which lasts as long as the
+    tests do.
+    """
     if session.config.getoption("--quick"):
         gc.disable()
 
@@ -93,27 +110,38 @@ def pytest_collection_finish(session):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Files of long proofs come first, then those that start Spark: of two processes none is left alone at the end."""
+    """Files of long proofs come first, then those that start Spark: of two processes none is left
+    alone at the end.
+    """
     if config.getoption("--quick"):
         items[:] = [item for item in items if not _is_not_quick(item)]
     with_spark = {item.path for item in items if item.get_closest_marker("spark")}
-    long = [] if "not proof" in config.option.markexpr else [config.rootpath / "tests" / name for name in LONG]
+    long = (
+        []
+        if "not proof" in config.option.markexpr
+        else [config.rootpath / "tests" / name for name in LONG]
+    )
     turn = {path: number for number, path in enumerate(long)}
     items.sort(key=lambda item: (turn.get(item.path, len(turn)), item.path not in with_spark))
 
 
 def _is_not_quick(item):
-    marked = any(item.get_closest_marker(name) for name in ("spark", "process", "slow", "proof", "ui"))
+    marked = any(
+        item.get_closest_marker(name) for name in ("spark", "process", "slow", "proof", "ui")
+    )
     return marked or not STARTING.isdisjoint(item.fixturenames)
 
 
 # for every Java that the tests start: most end before their code is worth compiling well; a long
 # session of proofs compiles more than the 48 MB that this level reserves for code
-QUICK_JAVA = f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC {archived_classes()}"
+QUICK_JAVA = (
+    f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC {archived_classes()}"
+)
 os.environ["SPARK_SUBMIT_OPTS"] = f"{QUICK_JAVA} {os.environ.get('SPARK_SUBMIT_OPTS', '')}"
 
-# Runs of different tests do not meet: after a killed one the next would wait until its calls must have ended. Tests of
-# limits over runs delete the first variable, or name a store; then runs meet below the second one.
+# Runs of different tests do not meet: after a killed one the next would wait until its calls must
+# have ended. Tests of limits over runs delete the first variable, or name a store; then runs meet
+# below the second one.
 os.environ["TIDEGATE_LIMITS_URL"] = "off"
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="tidegate-state-")
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
@@ -132,7 +160,8 @@ def spark():
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.python.sql.dataFrameDebugging.enabled", "false")  # as jobs.run.enrich_day
-        .config("spark.sql.lightweightPlanChangeValidation", "false")  # Spark's own rules are not ours to test
+        # Spark's own rules are not ours to test
+        .config("spark.sql.lightweightPlanChangeValidation", "false")
         .config("spark.sql.ui.explainMode", "simple")  # plans as text, which nobody reads here
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
@@ -145,7 +174,9 @@ def spark():
 
 @pytest.fixture(scope="session")
 def postgres():
-    """A real PostgreSQL on loopback, started when the first test asks for it: tests/support/postgres_server.py."""
+    """A real PostgreSQL on loopback, started when the first test asks for it:
+    tests/support/postgres_server.py.
+    """
     from tests.support.postgres_server import PostgresServer
 
     with PostgresServer.running() as server:
@@ -178,7 +209,9 @@ def s3(s3_server, monkeypatch):
 
 @pytest.fixture
 def service():
-    """A real HTTP service on loopback that does what the test scripts: tests/support/scripted_service.py."""
+    """A real HTTP service on loopback that does what the test scripts:
+    tests/support/scripted_service.py.
+    """
     from tests.support.scripted_service import ScriptedService
 
     scripted = ScriptedService()
@@ -199,7 +232,9 @@ def demo_data(tmp_path_factory):
 
 @pytest.fixture
 def project(tmp_path, monkeypatch, demo_data):
-    """A project's folder of its own with the day of flights in data/, made the current one; PLANES_URL is set."""
+    """A project's folder of its own with the day of flights in data/, made the current one;
+    PLANES_URL is set.
+    """
     (tmp_path / "data").mkdir()
     for part in ("raw", "demo"):
         (tmp_path / "data" / part).symlink_to(demo_data / part)
@@ -210,9 +245,13 @@ def project(tmp_path, monkeypatch, demo_data):
 
 @pytest.fixture
 def weather_service(project, monkeypatch):
-    """The demo's weather service without latency and faults, with a log of its own; WEATHER_URL is set."""
+    """The demo's weather service without latency and faults, with a log of its own; WEATHER_URL is
+    set.
+    """
     from demo import weather_service as weather
 
-    with weather.running(project / "data" / "demo", project / "weather_calls.jsonl", scale=0.0) as service:
+    with weather.running(
+        project / "data" / "demo", project / "weather_calls.jsonl", scale=0.0
+    ) as service:
         monkeypatch.setenv("WEATHER_URL", service.url)
         yield service

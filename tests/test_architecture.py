@@ -34,7 +34,9 @@ def test_a_package_imports_only_what_lies_below_it(package):
         f"{path.relative_to(ROOT)}:{line} imports {name}"
         for path in modules(package)
         for line, name in imports(path)
-        if name.split(".")[0] in PACKAGES and name.split(".")[0] != package and not allowed(name, MAY_IMPORT[package])
+        if name.split(".")[0] in PACKAGES
+        and name.split(".")[0] != package
+        and not allowed(name, MAY_IMPORT[package])
     ]
     assert wrong == []
 
@@ -92,7 +94,11 @@ def test_a_planted_violation_is_found(tmp_path):
 
 def test_orchestration_does_not_defer_its_annotations():
     """Dagster reads them at run time: a deferred one breaks loading."""
-    wrong = [str(path) for path in modules("orchestration") if "from __future__ import annotations" in path.read_text()]
+    wrong = [
+        str(path)
+        for path in modules("orchestration")
+        if ("from __future__ import annotations") in path.read_text()
+    ]
     assert wrong == []
 
 
@@ -115,9 +121,15 @@ def test_what_a_benchmark_takes_from_another_one_is_there():
             other = folder / f"{node.module}.py" if isinstance(node, ast.ImportFrom) else None
             if other is not None and other.exists():
                 body = ast.parse(other.read_text()).body
-                there = {name.id for one in body for name in ast.walk(one) if isinstance(name, ast.Name)}
-                there |= {one.name for one in body if isinstance(one, ast.FunctionDef | ast.ClassDef)}
-                missing += [f"{path.name}: {name.name}" for name in node.names if name.name not in there]
+                there = {
+                    name.id for one in body for name in ast.walk(one) if isinstance(name, ast.Name)
+                }
+                there |= {
+                    one.name for one in body if isinstance(one, ast.FunctionDef | ast.ClassDef)
+                }
+                missing += [
+                    f"{path.name}: {name.name}" for name in node.names if name.name not in there
+                ]
     assert missing == []
 
 
@@ -133,5 +145,7 @@ from enrichments.flights import flights
 catalogue.checks(flights.facts())
 sys.exit(str([name for name in {HEAVY} if name in sys.modules]))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False
+    )
     assert done.stderr.strip() == "[]"

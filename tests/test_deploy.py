@@ -1,4 +1,6 @@
-"""What docs/kubernetes.md deploys: the files of deploy/, and the settings that a run takes from them."""
+"""What docs/kubernetes.md deploys: the files of deploy/, and the settings that a run takes from
+them.
+"""
 
 import re
 import subprocess
@@ -13,7 +15,8 @@ DEPLOY = ROOT / "deploy"
 
 
 @pytest.mark.parametrize(
-    ("language", "name"), [("dockerfile", "Dockerfile"), ("bash", "entrypoint.sh"), ("yaml", "nightly.yaml")]
+    ("language", "name"),
+    [("dockerfile", "Dockerfile"), ("bash", "entrypoint.sh"), ("yaml", "nightly.yaml")],
 )
 def test_the_page_prints_the_file_that_is_deployed(language, name):
     page = (ROOT / "docs/kubernetes.md").read_text()
@@ -46,7 +49,9 @@ def test_driver_and_executors_take_a_secret_from_the_same_key():
 
 def test_the_entrypoint_starts_a_command_as_it_stands():
     words = ["sh", "-c", 'echo "$1|$2"', "sh", "two words", ""]
-    done = subprocess.run(["bash", DEPLOY / "entrypoint.sh", *words], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", DEPLOY / "entrypoint.sh", *words], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "two words|\n"
 
 
@@ -55,17 +60,18 @@ def test_the_entrypoint_starts_an_executor_as_spark_asks(tmp_path):
     java.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     java.chmod(0o755)
     variables = {
-        "PATH": f"{tmp_path}:/usr/local/bin:/usr/bin:/bin", "SPARK_HOME": "/spark", "SPARK_CONF_DIR": "/conf",
-        "SPARK_EXECUTOR_MEMORY": "1g", "SPARK_DRIVER_URL": "spark://d:1", "SPARK_EXECUTOR_ID": "7",
-        "SPARK_EXECUTOR_CORES": "2", "SPARK_APPLICATION_ID": "app", "SPARK_EXECUTOR_POD_IP": "10.0.0.9",
-        "SPARK_RESOURCE_PROFILE_ID": "0", "SPARK_EXECUTOR_POD_NAME": "orders-exec-7",
-        "SPARK_JAVA_OPT_10": "-Dlast=2", "SPARK_JAVA_OPT_2": "-Dfirst=two words",
+        "PATH": f"{tmp_path}:/usr/local/bin:/usr/bin:/bin", "SPARK_HOME": "/spark",
+        "SPARK_CONF_DIR": "/conf", "SPARK_EXECUTOR_MEMORY": "1g", "SPARK_DRIVER_URL": "spark://d:1",
+        "SPARK_EXECUTOR_ID": "7", "SPARK_EXECUTOR_CORES": "2", "SPARK_APPLICATION_ID": "app",
+        "SPARK_EXECUTOR_POD_IP": "10.0.0.9", "SPARK_RESOURCE_PROFILE_ID": "0",
+        "SPARK_EXECUTOR_POD_NAME": "orders-exec-7", "SPARK_JAVA_OPT_10": "-Dlast=2",
+        "SPARK_JAVA_OPT_2": "-Dfirst=two words",
     }  # fmt: skip
     command = ["bash", DEPLOY / "entrypoint.sh", "executor"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=variables)
     assert done.stdout.splitlines() == [
         "-Dfirst=two words", "-Dlast=2", "-Xms1g", "-Xmx1g", "-cp", "/conf:/spark/jars/*",
-        "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend", "--driver-url", "spark://d:1",
-        "--executor-id", "7", "--cores", "2", "--app-id", "app", "--hostname", "10.0.0.9", "--resourceProfileId", "0",
-        "--podName", "orders-exec-7",
+        "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend", "--driver-url",
+        "spark://d:1", "--executor-id", "7", "--cores", "2", "--app-id", "app", "--hostname",
+        "10.0.0.9", "--resourceProfileId", "0", "--podName", "orders-exec-7",
     ]  # fmt: skip

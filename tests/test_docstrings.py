@@ -23,7 +23,10 @@ def documented():
             elif inspect.isclass(value):
                 if not issubclass(value, LENT):
                     yield f"{package.__name__}.{name}", value
-                yield from ((f"{package.__name__}.{name}.{method}", found) for method, found in _methods(value))
+                yield from (
+                    (f"{package.__name__}.{name}.{method}", found)
+                    for method, found in _methods(value)
+                )
 
 
 def _methods(cls):

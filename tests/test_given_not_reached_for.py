@@ -1,6 +1,8 @@
-"""Time and randomness are given to what needs them, so that a whole run can be simulated from one seed.
+"""Time and randomness are given to what needs them, so that a whole run can be simulated from one
+seed.
 
-No module of jobs/ below process/ reads a clock, sleeps or draws but through an argument, whose default may be real.
+No module of jobs/ below process/ reads a clock, sleeps or draws but through an argument, whose
+default may be real.
 """
 
 import ast
@@ -12,16 +14,27 @@ MODULES = {"random", "secrets"}
 SEEDED = {"random.Random"}
 PROVIDERS = {"jobs/storage/durable.py"}  # names of drafts
 NAMES = {
-    *("time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.perf_counter", "time.sleep"),
+    *(
+        "time.time",
+        "time.time_ns",
+        "time.monotonic",
+        "time.monotonic_ns",
+        "time.perf_counter",
+        "time.sleep",
+    ),
     *("uuid.uuid4", "datetime.now", "dt.datetime.now"),
 }
 # any file that names one has such a word, however its lines are broken
-SPELLED = re.compile(rf"\b(?:{'|'.join(MODULES)})\b|\.\s*(?:{'|'.join(name.rpartition('.')[2] for name in NAMES)})\b")
+SPELLED = re.compile(
+    rf"\b(?:{'|'.join(MODULES)})\b|\.\s*(?:{'|'.join(name.rpartition('.')[2] for name in NAMES)})\b"
+)
 ABOVE = {"process", "streams", "commands"}
 
 
 def reached_for(text):
-    """The clocks and the randomness that a module names, but for defaults of arguments: those can be given."""
+    """The clocks and the randomness that a module names, but for defaults of arguments: those can
+    be given.
+    """
     if not SPELLED.search(text):
         return set()
     tree = ast.parse(text)
@@ -57,5 +70,10 @@ def test_no_module_reaches_for_a_clock_or_randomness_that_could_not_be_given():
 
 
 def test_a_planted_call_is_found_and_a_default_that_can_be_given_is_not():
-    assert reached_for("import time\ndef age(since):\n    return time.time() - since\n") == {"time.time"}
-    assert reached_for("import time\ndef age(since, clock=time.time):\n    return clock() - since\n") == set()
+    assert reached_for("import time\ndef age(since):\n    return time.time() - since\n") == {
+        "time.time"
+    }
+    assert (
+        reached_for("import time\ndef age(since, clock=time.time):\n    return clock() - since\n")
+        == set()
+    )

@@ -1,6 +1,8 @@
-"""What the first version wrote is read by this one: a ledger, a published table, and the records of its runs.
+"""What the first version wrote is read by this one: a ledger, a published table, and the records of
+its runs.
 
-Written by tests/golden/write.py and the commands run, compact, forget and refresh of that version; never written anew.
+Written by tests/golden/write.py and the commands run, compact, forget and refresh of that version;
+never written anew.
 """
 
 import shutil

@@ -1,4 +1,6 @@
-"""The tests' own PostgreSQL: it starts with either binaries, and ends with the tests however they end."""
+"""The tests' own PostgreSQL: it starts with either binaries, and ends with the tests however they
+end.
+"""
 
 import importlib.util
 import shutil
@@ -38,7 +40,9 @@ def test_it_ends_when_the_tests_are_killed():
         "with PostgresServer.running() as server:\n"
         "    print(server.folder, flush=True); time.sleep(60)"
     )
-    tests = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    tests = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
     try:
         folder = tests.stdout.readline().strip()
     finally:

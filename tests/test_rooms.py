@@ -1,4 +1,6 @@
-"""The rooms of jobs/: each is a stage of a row's way, and imports only rooms below it. No files form a circle."""
+"""The rooms of jobs/: each is a stage of a row's way, and imports only rooms below it. No files
+form a circle.
+"""
 
 from tests.support.sources import PACKAGES, ROOT, imports, modules
 
@@ -61,9 +63,11 @@ def test_a_room_imports_only_rooms_below_it():
 
 
 def test_every_file_of_jobs_stands_in_a_room():
-    assert {path.name for path in (ROOT / "jobs").iterdir() if path.is_dir() and path.name != "__pycache__"} <= set(
-        FLOOR
-    )
+    assert {
+        path.name
+        for path in (ROOT / "jobs").iterdir()
+        if path.is_dir() and path.name != "__pycache__"
+    } <= set(FLOOR)
     assert {path.stem for path in (ROOT / "jobs").glob("*.py")} == LOOSE_FILES
 
 

@@ -1,4 +1,6 @@
-"""One word per thing: the words that the glossary replaced stay out of names, and translated phrases out of texts."""
+"""One word per thing: the words that the glossary replaced stay out of names, and translated
+phrases out of texts.
+"""
 
 import ast
 import functools
@@ -9,14 +11,37 @@ import pytest
 from tests.support.sources import PACKAGES, ROOT, modules
 
 RETIRED = frozenset(
-    {"clash", "desk", "driven", "driving", "holding", "in_time", "lacking", "late_files", "mine", "ours"}
-    | {"published_elsewhere", "ruled", "said", "sated", "spelt", "standing", "starting_again", "tellable", "telling"}
+    {
+        "clash",
+        "desk",
+        "driven",
+        "driving",
+        "holding",
+        "in_time",
+        "lacking",
+        "late_files",
+        "mine",
+        "ours",
+    }
+    | {
+        "published_elsewhere",
+        "ruled",
+        "said",
+        "sated",
+        "spelt",
+        "standing",
+        "starting_again",
+        "tellable",
+        "telling",
+    }
     | {"told", "tried", "troubled", "trying", "untold", "upkeep"}
 )
 # phrases that read like a translation: the program tells nobody, it reports
 PHRASES = re.compile(
-    r"\b(?:is|are|was|were) told\b|\bbefalls?\b|\brefuses us\b|\bas it were\b|\bhas heard\b|\bhears of\b|"
-    r"\bis no (?:key|name|table|answer|number|list)\b|\bcall (?:it|them) otherwise\b|\bpays? for it anew\b",
+    r"\b(?:is|are|was|were) told\b|\bbefalls?\b|\brefuses us\b|\bas it were\b|\bhas "
+    r"heard\b|\bhears of\b|"
+    r"\bis no (?:key|name|table|answer|number|list)\b|\bcall (?:it|them) otherwise\b|\bpays? for "
+    r"it anew\b",
     re.IGNORECASE,
 )
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -61,7 +86,10 @@ def test_a_planted_word_is_found():
 
 def phrases(path):
     text = re.sub(r"`[^`]*`", "", path.read_text())  # names of tests and quotations
-    return [f"{path.relative_to(ROOT)}: {found[0]}" for found in PHRASES.finditer(" ".join(text.split()))]
+    return [
+        (f"{path.relative_to(ROOT)}: {found[0]}")
+        for found in PHRASES.finditer(" ".join(text.split()))
+    ]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -74,7 +102,9 @@ def test_no_text_of_a_package_has_a_translated_phrase(package):
     assert [found for path in modules(package) for found in phrases(path)] == []
 
 
-@pytest.mark.parametrize("room", ["declare", "input", "ledger", "clients", "task", "tables", "run", "commands"])
+@pytest.mark.parametrize(
+    "room", ["declare", "input", "ledger", "clients", "task", "tables", "run", "commands"]
+)
 def test_no_text_of_a_room_has_a_translated_phrase(room):
     assert [found for path in (ROOT / "jobs" / room).rglob("*.py") for found in phrases(path)] == []
 

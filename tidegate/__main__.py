@@ -22,7 +22,9 @@ OF_THE_DISK = {
 
 def parser() -> argparse.ArgumentParser:
     """Return a parser with all commands; the parsed options have the `run` of their command."""
-    whole = argparse.ArgumentParser(prog="tidegate", description="Nightly tables enriched from outside systems.")
+    whole = argparse.ArgumentParser(
+        prog="tidegate", description=("Nightly tables enriched from outside systems.")
+    )
     whole.add_argument("--version", action="version", version=f"tidegate {version('tidegate')}")
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
@@ -67,7 +69,10 @@ def _run(arguments: list[str] | None, *, owns_process: bool) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards the rest
         return UNREAD
     except KeyboardInterrupt:
-        print("Interrupted; published days stay as they are. The same command continues.", file=sys.stderr)
+        print(
+            ("Interrupted; published days stay as they are. The same command continues."),
+            file=sys.stderr,
+        )
         return INTERRUPTED
     except TidegateError as error:
         print(error, file=sys.stderr)

@@ -1,4 +1,6 @@
-"""For Dagster: the definitions of a package's enrichments. Needs `pip install "tidegate[dagster]"`."""
+"""For Dagster: the definitions of a package's enrichments. Needs `pip install
+"tidegate[dagster]"`.
+"""
 
 from orchestration.dagster.component import Enrichment
 from orchestration.dagster.definitions import definitions_for

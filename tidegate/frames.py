@@ -17,7 +17,13 @@ Frame = TypeVar("Frame")
 WIDTH = 24  # of the bar
 
 
-def enrich(frame: Frame, enrichment: Enrichment, *, max_calls: int | None = None, max_cost: str | None = None) -> Frame:
+def enrich(
+    frame: Frame,
+    enrichment: Enrichment,
+    *,
+    max_calls: int | None = None,
+    max_cost: str | None = None,
+) -> Frame:
     """Call an enrichment's lookups for a frame's rows, and return it with further columns.
 
     It makes all calls before it returns, for each key once, with the ledger, limits and budgets of

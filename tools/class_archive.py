@@ -2,9 +2,10 @@
 
     python -m tools.class_archive            make `spark.jsa` next to this Python (180 MB, a minute)
 
-For a day of a thousand rows Java spends most of its time on loading and compiling 20,000 classes. Out of the archive it
-maps them as they are (Java's class data sharing). Java looks by itself whether the file fits its version and
-Spark's jars, and goes on without it when not; nothing but time is lost.
+For a day of a thousand rows Java spends most of its time on loading and compiling 20,000 classes.
+Out of the archive it maps them as they are (Java's class data sharing). Java looks by itself
+whether the file fits its version and Spark's jars, and goes on without it when not; nothing but
+time is lost.
 """
 
 import contextlib
@@ -39,7 +40,12 @@ TRAINING = Enrichment(
     event_time=EventTime("at", max_out_of_orderness=dt.timedelta(hours=1)),
     lookups=[
         AsyncFunctionLookup(
-            name="same", function=Same, keys={"id": "id"}, returns="same BIGINT", timeout=60.0, max_concurrency=10
+            name="same",
+            function=Same,
+            keys={"id": "id"},
+            returns="same BIGINT",
+            timeout=60.0,
+            max_concurrency=10,
         )
     ],
     output=Output(path="out"),
@@ -48,7 +54,8 @@ TRAINING = Enrichment(
 
 
 def make() -> bool:
-    """Run a small day of TRAINING and have Java keep the classes that it loaded, over an archive from before.
+    """Run a small day of TRAINING and have Java keep the classes that it loaded, over an archive
+    from before.
 
     False where this Java cannot: an empty file stands there then, so that nobody tries again.
     """
@@ -56,7 +63,10 @@ def make() -> bool:
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         _write_rows(Path("in", f"date={DAY}"))
         submit = SparkSubmit(
-            java_options=f"{NO_WARNINGS} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ArchiveClassesAtExit={draft}",
+            java_options=(
+                f"{NO_WARNINGS} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+                f"-XX:ArchiveClassesAtExit={draft}"
+            ),
             environment={"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"},
         )
         submit.run("tools.class_archive:TRAINING", days=[DAY], run_id="run", log=Path("log"))
@@ -77,4 +87,7 @@ def _write_rows(folder: Path) -> None:
 if __name__ == "__main__":
     CLASS_ARCHIVE.unlink(missing_ok=True)  # else the new one would be made on top of it
     if not make():
-        print("This Java cannot archive Spark's classes; its programs start as ever.", file=sys.stderr)
+        print(
+            ("This Java cannot archive Spark's classes; its programs start as ever."),
+            file=sys.stderr,
+        )

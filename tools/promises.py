@@ -7,17 +7,21 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/promises.md"
 HEAD = """# Promises
 
-Every test is named for its promise, so this page is made of their names: `make promises` writes it, and
-a test holds that it is current. What simulated nights try, and what they do not, is in
+Every test is named for its promise, so this page is made of their names: `make promises` writes it,
+and a test holds that it is current. What simulated nights try, and what they do not, is in
 [simulation](simulation.md).
 """
 
 
 def render() -> str:
-    """Render the page: a chapter for each folder of tests, a paragraph for each file, a line for each promise."""
+    """Render the page: a chapter for each folder of tests, a paragraph for each file, a line for
+    each promise.
+    """
     parts = [HEAD]
     chapter = ""
-    for path in sorted((ROOT / "tests").rglob("test_*.py"), key=lambda path: (path.parent, path.name)):
+    for path in sorted(
+        (ROOT / "tests").rglob("test_*.py"), key=lambda path: (path.parent, path.name)
+    ):
         tree = ast.parse(path.read_text())
         promises = [_sentence(node) for node in _tests(tree)]
         if not promises:
@@ -27,13 +31,19 @@ def render() -> str:
             chapter = folder
             parts.append(f"\n## {'The whole house' if folder == '.' else folder}\n")
         summary = (ast.get_docstring(tree) or "").partition("\n")[0]
-        parts.append(f"\n`{path.name}`: {summary}\n\n" + "".join(f"- {promise}\n" for promise in promises))
+        parts.append(
+            (f"\n`{path.name}`: {summary}\n\n") + "".join(f"- {promise}\n" for promise in promises)
+        )
     return "".join(parts)
 
 
 def _tests(tree: ast.Module) -> list[str]:
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return [node.name for node in ast.walk(tree) if isinstance(node, kinds) and node.name.startswith("test_")]
+    return [
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, kinds) and node.name.startswith("test_")
+    ]
 
 
 def _sentence(name: str) -> str:

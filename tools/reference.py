@@ -20,7 +20,13 @@ SECTIONS = (
     ("The enrichment", "Enrichment Input Output EventTime Tolerance Summary"),
     ("Windows", "Window Tumbling Sliding Session"),
     ("Lookups", "Lookup HttpLookup Batch Pages SqlLookup CoroutineLookup AsyncFunctionLookup"),
-    ("Services", "Service ApiKey Bearer Basic OAuth2ClientCredentials Price Rate Adaptive Budget Outage Retry Env"),
+    (
+        "Services",
+        (
+            "Service ApiKey Bearer Basic OAuth2ClientCredentials Price Rate Adaptive Budget "
+            "Outage Retry Env"
+        ),
+    ),
     ("What is kept", "Ledger Ttl Cache"),
 )
 HEAD = """# Reference: every field of a declaration
@@ -54,9 +60,18 @@ def declared_classes() -> list[type]:
 
 
 def described(declared: type) -> dict[str, str]:
-    """What each field of a declaration is, by its name: from the Attributes of the class's docstring."""
+    """What each field of a declaration is, by its name: from the Attributes of the class's
+    docstring.
+    """
     named = dict.fromkeys((field.name for field in _own_fields(declared)), "")
-    for name, text in re.findall(r"^    (\w+): (.+(?:\n     .+)*)", _docstring(declared)[1], re.MULTILINE):
+    for name, text in re.findall(
+        (
+            r"^    (\w+): (.+(?:\n     "
+            r".+)*)"
+        ),
+        _docstring(declared)[1],
+        re.MULTILINE,
+    ):
         named[name] = _plain(text)
     return named
 
@@ -64,12 +79,21 @@ def described(declared: type) -> dict[str, str]:
 def _section(declared: type) -> Iterator[str]:
     about = _plain(_docstring(declared)[0])
     base = declared.__mro__[1]
-    more = f" It has the fields of [{base.__name__}](#{base.__name__.lower()}) too." if base is not object else ""
+    more = (
+        (f" It has the fields of [{base.__name__}](#{base.__name__.lower()}) too.")
+        if base is not object
+        else ""
+    )
     yield f"### {declared.__name__}\n\n{about}{more}\n"
     yield "| field | type | default | |\n|---|---|---|---|"
     message = described(declared)
     for field in _own_fields(declared):
-        cells = (f"`{field.name}`", f"`{_type(_kinds(declared)[field.name])}`", _default(field), message[field.name])
+        cells = (
+            f"`{field.name}`",
+            f"`{_type(_kinds(declared)[field.name])}`",
+            _default(field),
+            message[field.name],
+        )
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
     yield ""
 

@@ -15,10 +15,21 @@ def notes(version: str, changelog: str, declared: str) -> str:
         ValueError: The version differs from pyproject.toml's, or the changelog says nothing of it.
     """
     if version != declared:
-        raise ValueError(f"the tag says {version}, and pyproject.toml {declared}. Set one to the other.")
-    section = re.search(rf"^## \[?{re.escape(version)}\]?[^\n]*\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
+        raise ValueError(
+            f"the tag says {version}, and pyproject.toml {declared}. Set one to the other."
+        )
+    section = re.search(
+        (
+            rf"^## \[?{re.escape(version)}\]?[^\n]*\n(.*?)(?=^## "
+            r"|\Z)"
+        ),
+        changelog,
+        re.MULTILINE | re.DOTALL,
+    )
     if section is None or not section[1].strip():
-        raise ValueError(f"CHANGELOG.md says nothing of {version}. Give 'Unreleased' its number and the day.")
+        raise ValueError(
+            f"CHANGELOG.md says nothing of {version}. Give 'Unreleased' its number and the day."
+        )
     return section[1].strip()
 
 

@@ -1,8 +1,8 @@
 """The names inside the wheel: it takes none from a project but `tidegate` and `asyncio_core`.
 
-setuptools builds the wheel by this class (pyproject.toml). The checkout, and an editable install of it, keep the names
-of the folders: there `jobs` is `jobs`; in the wheel it is `tidegate._jobs`, so that a project's `jobs` is another
-module (docs/adr/0009-names-in-the-wheel.md).
+setuptools builds the wheel by this class (pyproject.toml). The checkout, and an editable install of
+it, keep the names of the folders: there `jobs` is `jobs`; in the wheel it is `tidegate._jobs`, so
+that a project's `jobs` is another module (docs/adr/0009-names-in-the-wheel.md).
 """
 
 import ast
@@ -22,7 +22,9 @@ class BuildWithOwnNames(build_py):  # type: ignore[misc]
     def finalize_options(self) -> None:
         super().finalize_options()
         if not self.editable_mode:
-            self.packages: list[str] = [name for name in self.packages if name.partition(".")[0] not in LEFT_OUT]
+            self.packages: list[str] = [
+                name for name in self.packages if name.partition(".")[0] not in LEFT_OUT
+            ]
 
     def run(self) -> None:
         if self.editable_mode:
@@ -41,15 +43,20 @@ def with_inner_names(source: str) -> str:
     """The source with the names of the wheel in its imports.
 
     Raises:
-        ValueError: An import binds the name of an inner package itself, as `import jobs.schema` does.
+        ValueError: An import binds the name of an inner package itself, as `import jobs.schema`
+            does.
     """
     lines = source.splitlines(keepends=True)
     for node in ast.walk(ast.parse(source)):
         at = getattr(node, "lineno", 0) - 1
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in INNER:
-            lines[at] = lines[at].replace(f"from {node.module} ", f"from {OUTER}._{node.module} ", 1)
+            lines[at] = lines[at].replace(
+                f"from {node.module} ", f"from {OUTER}._{node.module} ", 1
+            )
         elif isinstance(node, ast.Import):
             bound = [alias.name for alias in node.names if alias.name.partition(".")[0] in INNER]
             if bound:
-                raise ValueError(f"`import {bound[0]}` cannot be renamed; write `from ... import ...`.")
+                raise ValueError(
+                    f"`import {bound[0]}` cannot be renamed; write `from ... import ...`."
+                )
     return "".join(lines)

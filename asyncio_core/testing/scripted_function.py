@@ -64,7 +64,9 @@ class ScriptedFunction(AsyncFunction[Any, Any]):
         closed: The number of calls of close.
     """
 
-    script: Mapping[Any, Step | Sequence[Step]] | Callable[[Any, int], Step] = field(default_factory=dict)
+    script: Mapping[Any, Step | Sequence[Step]] | Callable[[Any, int], Step] = field(
+        default_factory=dict
+    )
     timeouts: Mapping[Any, Any] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list, init=False)
     timed_out: list[Any] = field(default_factory=list, init=False)

@@ -17,7 +17,9 @@ class StuckError(RuntimeError):
     """The program is deadlocked, or it runs without ever waiting."""
 
 
-def run_virtual(main: Callable[[], Coroutine[Any, Any, T]] | Coroutine[Any, Any, T], *, seed: int = 0) -> T:
+def run_virtual(
+    main: Callable[[], Coroutine[Any, Any, T]] | Coroutine[Any, Any, T], *, seed: int = 0
+) -> T:
     """Run an async program like asyncio.run, in virtual time, and return its result.
 
     Time stands still while code runs and jumps to the next timer when all tasks wait; `loop.time()`
@@ -58,7 +60,8 @@ class _Clock(selectors.DefaultSelector):
             if self.turns > _TURNS_WITHOUT_TIME:
                 self.turns = 0  # the tasks are cancelled now and may need some turns to clean up
                 raise StuckError(
-                    "the program runs without ever waiting for time to pass\n" + _describe_tasks(self.loop)
+                    "the program runs without ever waiting for time to "
+                    "pass\n" + _describe_tasks(self.loop)
                 )
         return []
 
@@ -91,7 +94,11 @@ class _VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._clock.now
 
     def call_at(  # type: ignore[override]
-        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
     ) -> asyncio.TimerHandle:
         timer = _Timer(self._chance.random(), when, callback, args, self, context)
         heapq.heappush(self._scheduled, timer)
@@ -99,16 +106,22 @@ class _VirtualTimeLoop(asyncio.SelectorEventLoop):
         return timer
 
     def run_in_executor(self, *_: object) -> NoReturn:
-        raise RuntimeError("a thread keeps real time: in run_virtual() use an async stand-in instead")
+        raise RuntimeError(
+            "a thread keeps real time: in run_virtual() use an async stand-in instead"
+        )
 
     def _ensure_fd_no_transport(self, fd: object) -> NoReturn:
-        raise RuntimeError(f"a socket keeps real time, got {fd!r}: in run_virtual() use an async stand-in instead")
+        raise RuntimeError(
+            f"a socket keeps real time, got {fd!r}: in run_virtual() use an async stand-in instead"
+        )
 
 
 def _describe_tasks(loop: asyncio.AbstractEventLoop) -> str:
     lines = []
     for task in sorted(asyncio.all_tasks(loop), key=asyncio.Task.get_name):
         frames = task.get_stack(limit=1)
-        place = f"{frames[-1].f_code.co_filename}:{frames[-1].f_lineno}" if frames else "not started"
+        place = (
+            f"{frames[-1].f_code.co_filename}:{frames[-1].f_lineno}" if frames else "not started"
+        )
         lines.append(f"  {task.get_name()} waits at {place}")
     return "\n".join(lines)

@@ -1,5 +1,5 @@
-"""Notes when the stages of a run begin and end, in every Python process of it: benchmarks/small_day.py puts this folder
-on PYTHONPATH.
+"""Notes when the stages of a run begin and end, in every Python process of it:
+benchmarks/small_day.py puts this folder on PYTHONPATH.
 """
 
 import atexit
@@ -12,7 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-# module -> functions of it, or methods as Class.method; what they take is a stage, in the order of a run
+# module -> functions of it, or methods as Class.method; what they take is a stage, in the order of
+# a run
 STAGES = {
     "jobs.process.spark_submit": ["SparkSubmit.run"],
     "jobs.run.plan.preflight": ["preflight"],
@@ -52,7 +53,9 @@ def timed(name, function):
             note(name, began, time.time())
             return result
         entering = result.__enter__  # a context manager: what it takes is its beginning
-        result.__class__ = type("Timed", (type(result),), {"__enter__": lambda _self: entered(name, began, entering)})
+        result.__class__ = type(
+            "Timed", (type(result),), {"__enter__": lambda _self: entered(name, began, entering)}
+        )
         return result
 
     return run

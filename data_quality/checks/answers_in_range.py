@@ -21,11 +21,13 @@ ANSWERED = ("ok", "fallback")  # outcomes of rows that may have an answer
 class AnswersInRange(LookupCheck):
     name = "answers_in_range"
     red_when = (
-        "an answer has a type other than declared, is out of range, is in a row whose outcome has none, or too many "
+        "an answer has a type other than declared, is out of range, is in a row whose outcome has "
+        "none, or too many "
         "are null"
     )
     promise = (
-        "Answers have the declared columns and types, are in range, are null no more often than declared, and occur "
+        "Answers have the declared columns and types, are in range, are null no more often than "
+        "declared, and occur "
         "only in rows with an answer."
     )
     cure = Cure.REFRESH
@@ -45,33 +47,56 @@ class AnswersInRange(LookupCheck):
     def needs(self) -> tuple[str, ...]:
         return tuple(self.shown)
 
-    def summarize(self, rows: TaskRows, _day: WrittenDay) -> tuple[Counter[Any], Faults, dict[str, Faults]]:
+    def summarize(
+        self, rows: TaskRows, _day: WrittenDay
+    ) -> tuple[Counter[Any], Faults, dict[str, Faults]]:
         nulls = {
-            column: self.faults(rows, rows.one_of(self.status, "ok") & rows.is_null(column), [self.status, column])
+            column: self.faults(
+                rows, rows.one_of(self.status, "ok") & rows.is_null(column), [self.status, column]
+            )
             for column, _ in self.lookup.null_share
         }
-        return outcomes(rows, self.lookup), self.faults(rows, self._at_fault(rows), self.shown), nulls
+        return (
+            outcomes(rows, self.lookup),
+            self.faults(rows, self._at_fault(rows), self.shown),
+            nulls,
+        )
 
     def _at_fault(self, rows: TaskRows) -> Flags:
         # outcomes_add_up judges rows without a known outcome.
-        unanswered = rows.one_of(self.status, *(known for known in OUTCOMES if known not in ANSWERED))
+        unanswered = rows.one_of(
+            self.status, *(known for known in OUTCOMES if known not in ANSWERED)
+        )
         wrong = np.zeros(len(rows), np.bool_)
         for column in self.columns:
             wrong |= unanswered & ~rows.is_null(column)
         for column, lowest, highest in self.lookup.ranges:
             kind = rows.column(column).type
-            if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+            if not (
+                pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+            ):
                 continue  # the finding reports a wrong type for the whole day
             values = rows.numbers(column)
-            wrong |= np.isposinf(values) & flags(rows.column(column).is_nan()) if pa.types.is_floating(kind) else False
+            wrong |= (
+                np.isposinf(values) & flags(rows.column(column).is_nan())
+                if pa.types.is_floating(kind)
+                else False
+            )
             wrong |= values < lowest if lowest is not None else False
             wrong |= values > highest if highest is not None else False
         return wrong
 
-    def finding(self, parts: list[tuple[Counter[Any], Faults, dict[str, Faults]]], day: WrittenDay) -> Finding:
-        counted, faults = total([part[0] for part in parts]), Faults.together(part[1] for part in parts)
+    def finding(
+        self, parts: list[tuple[Counter[Any], Faults, dict[str, Faults]]], day: WrittenDay
+    ) -> Finding:
+        counted, faults = (
+            total([part[0] for part in parts]),
+            Faults.together(part[1] for part in parts),
+        )
         ranges = [f"{column} {_bounds(low, high)}" for column, low, high in self.lookup.ranges]
-        expected = "; ".join([", ".join(f"{column} {kind}" for column, kind in self.lookup.returns), *ranges])
+        expected = "; ".join(
+            [", ".join(f"{column} {kind}" for column, kind in self.lookup.returns), *ranges]
+        )
         if parts and (wrong_types := "; ".join(self._wrong_types(day.output.columns))):
             return Finding(False, wrong_types, counted.total(), counted.total(), expected)
         bounds = f" ({', '.join(ranges)})" if ranges else ""
@@ -84,7 +109,9 @@ class AnswersInRange(LookupCheck):
         ).with_evidence(faults.evidence)
         if not found.success:
             return found
-        return self._too_many_nulls([part[2] for part in parts], counted["ok"], expected, day) or found
+        return (
+            self._too_many_nulls([part[2] for part in parts], counted["ok"], expected, day) or found
+        )
 
     def _wrong_types(self, columns: pa.Schema) -> Iterator[str]:
         for column, ddl in self.lookup.returns:
@@ -102,7 +129,10 @@ class AnswersInRange(LookupCheck):
             count, every = nulls.count + kept[column], answers + kept["ok"]
             found = share(count, every)
             if found > tolerated:
-                text = f"{column} is null in {found:.2%} of {every:,} answers; tolerated {tolerated:.2%}"
+                text = (
+                    f"{column} is null in {found:.2%} of {every:,} answers; tolerated "
+                    f"{tolerated:.2%}"
+                )
                 return Finding(False, text, count, every, expected).with_evidence(nulls.evidence)
         return None
 

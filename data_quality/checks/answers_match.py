@@ -11,7 +11,12 @@ from data_quality.check import LookupCheck, total
 from data_quality.checks.answers_in_range import ANSWERED
 from data_quality.checks.time_limit_held import TICK_MS
 from data_quality.findings import ROWS_OF_EVIDENCE, Finding, rows
-from data_quality.rows.answer_groups import AnswerGroups, StoredAnswers, number_answers, number_places
+from data_quality.rows.answer_groups import (
+    AnswerGroups,
+    StoredAnswers,
+    number_answers,
+    number_places,
+)
 from data_quality.rows.key_expressions import declared_keys, lasting
 from data_quality.rows.run_output import Faults, Flags, TaskRows
 from data_quality.rows.written_day import WrittenDay
@@ -24,7 +29,8 @@ TICK_US = 1_000 * TICK_MS
 CLOCKS = dt.timedelta(minutes=5)  # by which the clocks of a cluster's hosts may differ
 _ALIKE = "rows with the same key and answer time have the same answer"
 _ROW_EXPECTED = (
-    "published as audited; not skipped with a key; an answer that came by call has the time of the call's end"
+    "published as audited; not skipped with a key; an answer that came by call has the time of the "
+    "call's end"
 )
 
 
@@ -37,14 +43,16 @@ class Answers:
     parts: Counter[str]  # rows by differing part of the key
     groups: AnswerGroups  # groups that further rows can change
     other_source: Faults  # than the run that stored the answer
-    own_as_stored: Numbers  # places of answers that this run stored, in rows that took them from the ledger
+    # places of answers that this run stored, in rows that took them from the ledger
+    own_as_stored: Numbers
 
 
 class AnswersMatch(LookupCheck):
     name = "answers_match"
     in_driver = True
     red_when = (
-        "the key in the audit differs from the declared expressions over the input row; the answer is not the stored "
+        "the key in the audit differs from the declared expressions over the input row; the answer "
+        "is not the stored "
         "one of that key and time; or its status, source or time is not that of the call"
     )
 
@@ -55,7 +63,10 @@ class AnswersMatch(LookupCheck):
     @property
     def promise(self) -> str:
         stored = ", as stored in the ledger." if self.declared.ledger is not None else "."
-        return f"The key is the one that the declaration gives for the row, and the answer is that of the key{stored}"
+        return (
+            "The key is the one that the declaration gives for the row, and the answer is that "
+            f"of the key{stored}"
+        )
 
     @property
     def key(self) -> str:
@@ -87,8 +98,12 @@ class AnswersMatch(LookupCheck):
         table = day.stored(self.lookup.name) if day.stored else None
         self._stored = StoredAnswers(table, self.lookup)
         there = day.output.columns
-        names = [part.name for part in there.field(self.key).type] if self.key in there.names else []
-        self._absent = [part for part, _ in lasting(self.lookup) if len(day.output) and part not in names]
+        names = (
+            [part.name for part in there.field(self.key).type] if self.key in there.names else []
+        )
+        self._absent = [
+            part for part, _ in lasting(self.lookup) if len(day.output) and part not in names
+        ]
 
     def summarize(self, rows: TaskRows, day: WrittenDay) -> Answers:
         contradicted = self.faults(rows, self._contradicted(rows, day.facts), self.shown)
@@ -105,7 +120,10 @@ class AnswersMatch(LookupCheck):
 
     # -- the row's columns: published as audited, not skipped with a key, answered at the call's end
     def _contradicted(self, rows: TaskRows, facts: DayFacts) -> Flags:
-        hit, asked_now = rows.one_of(self.status, "ok", "miss"), rows.one_of(self.source, "call", "shared")
+        hit, asked_now = (
+            rows.one_of(self.status, "ok", "miss"),
+            rows.one_of(self.source, "call", "shared"),
+        )
         answered, at = rows.one_of(self.status, *ANSWERED, "miss"), rows.numbers(self.answered_at)
         key = rows.column(self.key)
         absent = rows.is_null(self.key)
@@ -113,14 +131,21 @@ class AnswersMatch(LookupCheck):
             absent = absent | part.is_null().to_numpy(zero_copy_only=False)
         came_at = rows.calls(self.lookup.name).ended
         wrong: Flags = digest([rows.column(self.published)]) != digest([rows.column(self.status)])
-        wrong |= rows.one_of(self.status, *OUTCOMES) & (absent != rows.one_of(self.status, "skipped"))
+        wrong |= rows.one_of(self.status, *OUTCOMES) & (
+            absent != rows.one_of(self.status, "skipped")
+        )
         called = rows.calls(self.lookup.name).counts > 0
         wrong |= rows.one_of(self.status, *ANSWERED, "miss") & np.isnan(at)
-        ended_at = rows.calls(self.lookup.name).begun + 1000 * rows.numbers(schema.latency_ms(self.lookup.name))
-        joined = hit & rows.one_of(self.source, "shared") & called  # another row's call, after this row's had failed
+        ended_at = rows.calls(self.lookup.name).begun + 1000 * rows.numbers(
+            schema.latency_ms(self.lookup.name)
+        )
+        # another row's call, after this row's had failed
+        joined = hit & rows.one_of(self.source, "shared") & called
         wrong |= joined & ((at == came_at) | (ended_at < at - TICK_US))
         by_end = answered if self.lookup.timeout is None else rows.one_of(self.status, "fallback")
-        wrong |= by_end & rows.one_of(self.source, "call") & called & (np.abs(at - ended_at) > TICK_US)
+        wrong |= (
+            by_end & rows.one_of(self.source, "call") & called & (np.abs(at - ended_at) > TICK_US)
+        )
         wrong |= ~answered & ~rows.is_null(self.status) & ~np.isnan(at)
         wrong |= hit & rows.one_of(self.source, "call") & ~np.isnan(came_at) & (at != came_at)
         begun, ended = _within(facts)
@@ -128,9 +153,17 @@ class AnswersMatch(LookupCheck):
         return wrong
 
     def _by_row(self, parts: list[Answers]) -> Finding:
-        faults, count = Faults.together(part.contradicted for part in parts), sum(part.rows for part in parts)
-        wrong = f"{rows(faults.count)} of {count:,} whose status, key, or time of the answer is not that of the call"
-        found = Finding.judged(f"{rows(count)} published as audited", wrong, faults.count, count, _ROW_EXPECTED)
+        faults, count = (
+            Faults.together(part.contradicted for part in parts),
+            sum(part.rows for part in parts),
+        )
+        wrong = (
+            f"{rows(faults.count)} of {count:,} whose status, key, or time of the answer is "
+            "not that of the call"
+        )
+        found = Finding.judged(
+            (f"{rows(count)} published as audited"), wrong, faults.count, count, _ROW_EXPECTED
+        )
         return found.with_evidence(faults.evidence)
 
     # -- the source against the run that stored the answer -----------------------------------------
@@ -150,13 +183,17 @@ class AnswersMatch(LookupCheck):
         in no file.
         """
         faults = [part.other_source for part in parts]
-        doubtful = np.unique(np.concatenate([np.zeros(0, np.uint64), *(part.own_as_stored for part in parts)]))
+        doubtful = np.unique(
+            np.concatenate([np.zeros(0, np.uint64), *(part.own_as_stored for part in parts)])
+        )
         if len(doubtful):
             faults += self._called_too(doubtful, day)
         found, count = Faults.together(faults), sum(part.rows for part in parts)
         wrong = f"{rows(found.count)} of {count:,} whose source is not where their answer came from"
         expected = "call or shared for an answer of this run's calls, ledger for any other"
-        judged = Finding.judged(f"{rows(count)} with the source of their answer", wrong, found.count, count, expected)
+        judged = Finding.judged(
+            (f"{rows(count)} with the source of their answer"), wrong, found.count, count, expected
+        )
         return judged.with_evidence(found.evidence)
 
     def _called_too(self, doubtful: Numbers, day: WrittenDay) -> list[Faults]:
@@ -201,10 +238,18 @@ class AnswersMatch(LookupCheck):
         expected = f"the key in the audit is the value of {declared}"
         if self._absent:
             return Finding(False, f"{self.key} has no {self._absent[0]}", count, count, expected)
-        faults, counted = Faults.together(part.other_keys for part in parts), total([part.parts for part in parts])
+        faults, counted = (
+            Faults.together(part.other_keys for part in parts),
+            total([part.parts for part in parts]),
+        )
         in_words = [f"{part} in {counted[part]:,}" for part, _ in self.lookup.keys if counted[part]]
-        wrong = f"{rows(faults.count)} whose key differs from the declared one: {', '.join(in_words[:5])}"
-        found = Finding.judged(f"{rows(count)} with the declared key", wrong, faults.count, count, expected)
+        wrong = (
+            f"{rows(faults.count)} whose key differs from the declared one: "
+            f"{', '.join(in_words[:5])}"
+        )
+        found = Finding.judged(
+            (f"{rows(count)} with the declared key"), wrong, faults.count, count, expected
+        )
         return found.with_evidence(faults.evidence)
 
     # -- the answer against the stored answer, or against answers of equal rows --------------------
@@ -212,7 +257,9 @@ class AnswersMatch(LookupCheck):
         return rows.one_of(self.published, "ok", "miss") & ~rows.is_null(self.answered_at)
 
     def _numbers(self, rows: TaskRows, wanted: Flags) -> tuple[Numbers, Numbers, Flags]:
-        some = rows.table.select([self.key, self.answered_at, self.published, *self.columns]).filter(pa.array(wanted))
+        some = rows.table.select(
+            [self.key, self.answered_at, self.published, *self.columns]
+        ).filter(pa.array(wanted))
         by_call = rows.one_of(self.source, "call")[wanted]
         return number_places(some, self.lookup), number_answers(some, self.lookup), by_call
 
@@ -220,11 +267,16 @@ class AnswersMatch(LookupCheck):
         groups = AnswerGroups.together([part.groups for part in parts])
         unlike, gone = self._stored.unlike(groups)
         count, count_gone = sum(part.answered for part in parts), int(groups.rows[gone].sum())
-        expected = "each answer is the stored one of its key and time" if self._stored.known else _ALIKE
+        expected = (
+            ("each answer is the stored one of its key and time") if self._stored.known else _ALIKE
+        )
         if unlike.any():
             return self._named(groups.places[unlike], count, expected, day)
         if not self._stored.known:
-            text = f"{rows(count)} with an answer, the same for equal keys and times; no stored response to compare"
+            text = (
+                f"{rows(count)} with an answer, the same for equal keys and times; no stored "
+                "response to compare"
+            )
         elif count_gone:
             of_key = f"{rows(count - count_gone)} with the stored answer of their key"
             text = f"{of_key}, {count_gone:,} whose stored response is gone"
@@ -246,18 +298,26 @@ class AnswersMatch(LookupCheck):
             answered = self._answered(task)
             places, answers, _ = self._numbers(task, answered)
             at_fault = np.zeros(len(task), np.bool_)
-            at_fault[answered] = [pair in wrong for pair in zip(places.tolist(), answers.tolist(), strict=True)]
+            at_fault[answered] = [
+                pair in wrong for pair in zip(places.tolist(), answers.tolist(), strict=True)
+            ]
             shown = [*SOURCE_IDENTITY, self.published, self.source, self.answered_at, *self.columns]
             faults.append(self.faults(task, at_fault, shown))
         found = Faults.together(faults)
-        text = f"{rows(found.count)} of {count:,} whose answer is not the one of their key at that time"
+        text = (
+            f"{rows(found.count)} of {count:,} whose answer is not the one of their key at that "
+            "time"
+        )
         return Finding(False, text, found.count, count, expected).with_evidence(found.evidence)
 
     def _wrong_answers(self, seen: Counter[tuple[int, int]]) -> set[tuple[int, int]]:
         groups: dict[int, dict[int, int]] = {}
         for (place, answer), times in seen.items():
             groups.setdefault(place, {})[answer] = times
-        found = zip(*(column.tolist() for column in self._stored.at(np.array([*groups], np.uint64))), strict=True)
+        found = zip(
+            *(column.tolist() for column in self._stored.at(np.array([*groups], np.uint64))),
+            strict=True,
+        )
         wrong = set()
         for (place, counts), (right, is_there, is_gone) in zip(groups.items(), found, strict=True):
             most = max(counts.values())
@@ -271,7 +331,9 @@ class AnswersMatch(LookupCheck):
 def _within(facts: DayFacts) -> tuple[float, float]:
     if not facts.started_at or not facts.finished_at:
         return np.nan, np.nan
-    begun, ended = (dt.datetime.fromisoformat(moment) for moment in (facts.started_at, facts.finished_at))
+    begun, ended = (
+        dt.datetime.fromisoformat(moment) for moment in (facts.started_at, facts.finished_at)
+    )
     return (begun - CLOCKS).timestamp() * 1e6, (ended + CLOCKS).timestamp() * 1e6
 
 

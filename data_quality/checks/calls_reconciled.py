@@ -10,11 +10,17 @@ class CallsReconciled(LookupCheck):
     name = "calls_reconciled"
     severity = "warn"
     red_when = (
-        "the ledger has fewer answers than came by call, so that the next run repeats some calls; or a key was called "
+        "the ledger has fewer answers than came by call, so that the next run repeats some calls; "
+        "or a key was called "
         "at more than one row"
     )
-    promise = "Each distinct key is called once, and every answer is stored, so that no run calls for it again."
-    expected = "every answer that came by call is in the ledger, and each distinct key was called once"
+    promise = (
+        "Each distinct key is called once, and every answer is stored, so that no run calls "
+        "for it again."
+    )
+    expected = (
+        "every answer that came by call is in the ledger, and each distinct key was called once"
+    )
 
     @property
     def wanted(self) -> bool:
@@ -25,12 +31,16 @@ class CallsReconciled(LookupCheck):
         return self.status, self.source
 
     def summarize(self, rows: TaskRows, _day: WrittenDay) -> int:
-        return int((rows.one_of(self.status, "ok", "miss") & rows.one_of(self.source, "call")).sum())
+        return int(
+            (rows.one_of(self.status, "ok", "miss") & rows.one_of(self.source, "call")).sum()
+        )
 
     def finding(self, parts: list[int], day: WrittenDay) -> Finding:
         answered, metrics = sum(parts), day.find_metrics(self.lookup)
         if metrics is None or metrics.stored is None:
-            return Finding.not_run("the run did not count answers that came by call, or answers in the ledger")
+            return Finding.not_run(
+                "the run did not count answers that came by call, or answers in the ledger"
+            )
         keys = metrics.keys_called
         called = metrics.rows_called
         if keys is not None and (again := called - keys) > 0:
@@ -39,19 +49,30 @@ class CallsReconciled(LookupCheck):
         by_call = "answers that came by call are"
         if (lost := answered - metrics.stored) > 0:
             return self._red(
-                f"{lost:,} of {answered:,} {by_call} not stored: the next run calls for them again", lost, answered
+                f"{lost:,} of {answered:,} {by_call} not stored: the next run calls for them again",
+                lost,
+                answered,
             )
         asked = ""
-        if metrics.requests is not None and self.lookup.kind != "coroutine":  # a coroutine's answer may need no request
+        # a coroutine's answer may need no request
+        if metrics.requests is not None and self.lookup.kind != "coroutine":
             sent = metrics.requests
             asked = f"; {sent.sent:,} requests with {sent.items:,} keys"
             asked += "" if keys is None else f", {keys:,} distinct"
             if (unasked := answered - sent.items) > 0:
-                text = f"{unasked:,} of {answered:,} answers that came by call have no request{asked}"
+                text = (
+                    f"{unasked:,} of {answered:,} answers that came by call have no request{asked}"
+                )
                 return self._red(text, unasked, answered)
         more = metrics.stored - answered
-        also = f"; {more:,} more are, from tasks that ran again or after rows had timed out" if more else ""
-        return Finding(True, f"all {answered:,} {by_call} stored{also}{asked}", 0, answered, self.expected)
+        also = (
+            (f"; {more:,} more are, from tasks that ran again or after rows had timed out")
+            if more
+            else ""
+        )
+        return Finding(
+            True, (f"all {answered:,} {by_call} stored{also}{asked}"), 0, answered, self.expected
+        )
 
     def _red(self, text: str, unexpected: int, elements: int) -> Finding:
         return Finding(False, text, unexpected, elements, self.expected)

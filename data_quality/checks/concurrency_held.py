@@ -39,14 +39,17 @@ class ConcurrencyHeld(LookupCheck):
     name = "concurrency_held"
     whole_tasks = True
     red_when = (
-        "a task had more calls in flight than its share at that moment, or the shares together exceeded the limit; "
+        "a task had more calls in flight than its share at that moment, or the shares together "
+        "exceeded the limit; "
         "for batches, more requests, as counted when they were sent"
     )
 
     @property
     def promise(self) -> str:
         limit = self.lookup.max_concurrency
-        return f"No task had more calls in flight than its share of {limit}, by their starts and ends."
+        return (
+            f"No task had more calls in flight than its share of {limit}, by their starts and ends."
+        )
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -92,7 +95,9 @@ class ConcurrencyHeld(LookupCheck):
 
     def _allowed_over_time(self, facts: DayFacts, task: int) -> tuple[Places, Places]:
         steps = sorted(self._steps(facts, task), key=lambda step: step[0])
-        return np.array([edge for edge, _ in steps], np.int64), np.array([calls for _, calls in steps], np.int64)
+        return np.array([edge for edge, _ in steps], np.int64), np.array(
+            [calls for _, calls in steps], np.int64
+        )
 
     def _steps(self, facts: DayFacts, task: int) -> Iterator[tuple[int, int]]:
         shares = facts.shares[self.number]
@@ -122,15 +127,24 @@ class ConcurrencyHeld(LookupCheck):
     def _judge_attempts(self, peaks: list[Peak], facts: DayFacts) -> Finding:
         shares = [self._allowed_attempts(share) for share in facts.shares[self.number]]
         attempts = sum(peak.attempts for peak in peaks)
-        asked = f"{self.lookup.max_concurrency} calls" if self.lookup.batch_size == 1 else f"{sum(shares):,} keys"
+        asked = (
+            (f"{self.lookup.max_concurrency} calls")
+            if self.lookup.batch_size == 1
+            else f"{sum(shares):,} keys"
+        )
         expected = f"at most {asked} in flight, shared among the tasks as {shares[:20]}"
         if (too_much := self._given_too_much(facts)) is not None:
             return Finding(False, too_much, 1, attempts, expected)
         over = [peak for peak in peaks if peak.over > 0]
         if not over:
             most = max((peak.most for peak in peaks), default=0)
-            largest = max((self._allowed_attempts(share) for share in self._largest(facts).values()), default=0)
-            text = f"at most {most} in flight in a task, of {largest} allowed; {attempts:,} attempts"
+            largest = max(
+                (self._allowed_attempts(share) for share in self._largest(facts).values()),
+                default=0,
+            )
+            text = (
+                f"at most {most} in flight in a task, of {largest} allowed; {attempts:,} attempts"
+            )
             return Finding(True, text, 0, attempts, expected)
         first = min(over, key=lambda peak: peak.task)
         faults = Faults.together(peak.faults for peak in over)
@@ -144,7 +158,10 @@ class ConcurrencyHeld(LookupCheck):
         expected = f"at most {limit} requests in flight, shared among the tasks as {shares}"
         over = [task for task, most in enumerate(most_at_once) if most > allowed.get(task, 0)]
         if not over:
-            text = f"at most {max(most_at_once)} requests in flight in a task, of {max(allowed.values())} allowed"
+            text = (
+                f"at most {max(most_at_once)} requests in flight in a task, of "
+                f"{max(allowed.values())} allowed"
+            )
             return Finding(True, text, 0, len(most_at_once), expected)
         tasks = "1 task" if len(over) == 1 else f"{len(over)} tasks"
         first = f"{most_at_once[over[0]]} in task {over[0]}, {allowed.get(over[0], 0)} allowed"
@@ -167,7 +184,10 @@ class ConcurrencyHeld(LookupCheck):
             now.pop((given.task, None), None)  # what was reserved until the task's first attempt
             now[given.task, given.attempt] = given.shares[self.number]
             if (together := sum(now.values())) > allowed:
-                return f"the tasks had shares of {together} calls in flight together, {allowed} allowed"
+                return (
+                    f"the tasks had shares of {together} calls in flight together, {allowed} "
+                    "allowed"
+                )
         return None
 
 
@@ -207,7 +227,17 @@ class InFlight:
 def _each_once(rows: TaskRows, calls: Calls) -> Places:
     """Returns the first of the rows with the same identity and attempts."""
     file = rows.column(SOURCE_FILE)
-    codes = (file if hasattr(file, "indices") else file.dictionary_encode()).indices.fill_null(-1).to_numpy()
-    same = [codes, np.nan_to_num(rows.numbers(SOURCE_ROW), nan=-1), calls.counts, calls.begun, calls.ended]
+    codes = (
+        (file if hasattr(file, "indices") else file.dictionary_encode())
+        .indices.fill_null(-1)
+        .to_numpy()
+    )
+    same = [
+        codes,
+        np.nan_to_num(rows.numbers(SOURCE_ROW), nan=-1),
+        calls.counts,
+        calls.begun,
+        calls.ended,
+    ]
     found: Places = np.unique(np.column_stack(same), axis=0, return_index=True)[1]
     return found

@@ -54,5 +54,7 @@ class EventTimeCheck(Check):
         for read in day.output.tasks(self.reads):
             rows = read()
             task = int(np.nan_to_num(rows.numbers(PARTITION)[0], nan=-1))
-            again.append(self.judged(rows, true_marks(rows, self.event_time, day.lost.get(task, NONE_LOST))))
+            again.append(
+                self.judged(rows, true_marks(rows, self.event_time, day.lost.get(task, NONE_LOST)))
+            )
         return again  # type: ignore[return-value]  # of the same check

@@ -13,7 +13,14 @@ from data_quality.findings import ROWS_OF_EVIDENCE, Finding, plain, rows
 from data_quality.rows.input_rows import by_file, path_of
 from data_quality.rows.run_output import Floats, Places, TaskRows, whole_number
 from data_quality.rows.written_day import WrittenDay
-from jobs.schema.columns import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SOURCE_FILE, SOURCE_IDENTITY, SOURCE_ROW
+from jobs.schema.columns import (
+    INPUT_SEQ,
+    OUTPUT_SEQ,
+    PARTITION,
+    SOURCE_FILE,
+    SOURCE_IDENTITY,
+    SOURCE_ROW,
+)
 
 
 @dataclass(frozen=True)
@@ -26,9 +33,14 @@ class Runs:
 
     @classmethod
     def of(cls, numbers: Places) -> Runs:
-        ordered, _ = np.unique(numbers, return_counts=True)  # without counts it hashes: 30 times as slow
+        # without counts it hashes: 30 times as slow
+        ordered, _ = np.unique(numbers, return_counts=True)
         breaks = np.flatnonzero(np.diff(ordered) != 1)
-        return cls(ordered[np.append(0, breaks + 1)], ordered[np.append(breaks, len(ordered) - 1)], len(numbers))
+        return cls(
+            ordered[np.append(0, breaks + 1)],
+            ordered[np.append(breaks, len(ordered) - 1)],
+            len(numbers),
+        )
 
     @property
     def is_once(self) -> bool:
@@ -38,20 +50,27 @@ class Runs:
 class EveryRowOnce(Check):
     name = "every_row_once"
     red_when = (
-        "a row of the input is missing or duplicated, or a row is not in the input; by source file and row number"
+        "a row of the input is missing or duplicated, or a row is not in the input; by source file "
+        "and row number"
     )
     promise = "Every row of the input is in the files exactly once: none lost, none duplicated."
     expected = "each row of the input exactly once, by source file and row number"
     needs = SOURCE_IDENTITY
 
     def summarize(self, rows: TaskRows, _day: WrittenDay) -> dict[str, Runs]:
-        return {path_of(uri or ""): Runs.of(_numbers(rows)[at]) for uri, at in by_file(rows).items()}
+        return {
+            path_of(uri or ""): Runs.of(_numbers(rows)[at]) for uri, at in by_file(rows).items()
+        }
 
     def finding(self, parts: list[dict[str, Runs]], day: WrittenDay) -> Finding:
-        rows_in, rows_out = day.input.rows, sum(runs.count for part in parts for runs in part.values())
+        rows_in, rows_out = (
+            day.input.rows,
+            sum(runs.count for part in parts for runs in part.values()),
+        )
         there = {path for part in parts for path in part}
         whole = there <= set(day.input.counts) and all(
-            _are_all([part[path] for part in parts if path in part], count) for path, count in day.input.counts.items()
+            _are_all([part[path] for part in parts if path in part], count)
+            for path, count in day.input.counts.items()
         )
         if whole:
             holds = f"{rows(rows_in)} in, {rows(rows_out)} out, each exactly once"
@@ -59,7 +78,9 @@ class EveryRowOnce(Check):
         return self._named(day)
 
     def _named(self, day: WrittenDay) -> Finding:
-        places = [name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name in day.output.columns.names]
+        places = [
+            name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name in day.output.columns.names
+        ]
         written = _gathered(day, places)
         counted: Counter[str] = Counter()
         shown: list[dict[str, Any]] = []
@@ -74,19 +95,36 @@ class EveryRowOnce(Check):
             wrong = np.sort(np.concatenate([np.flatnonzero(lost), doubled, foreign]))
             for number in wrong[: ROWS_OF_EVIDENCE - len(shown)]:
                 copies = table[table[:, 0] == number]
-                at = dict(zip(places, copies[:, 1:].min(axis=0), strict=True)) if len(copies) else {}
+                at = (
+                    dict(zip(places, copies[:, 1:].min(axis=0), strict=True)) if len(copies) else {}
+                )
                 shown.append(self._shown(day, path, int(number), len(copies), at))
         parts = [f"{rows(counted['lost'])} lost", f"{counted['doubled']:,} duplicated"]
-        parts += [f"{rows(counted['foreign'])} that the input does not have"] if counted["foreign"] else []
+        parts += (
+            [(f"{rows(counted['foreign'])} that the input does not have")]
+            if counted["foreign"]
+            else []
+        )
         finding = Finding(False, ", ".join(parts), counted.total(), day.input.rows, self.expected)
         return finding.with_evidence(shown)
 
-    def _shown(self, day: WrittenDay, path: str, number: int, times: int, at: dict[str, float]) -> dict[str, Any]:
+    def _shown(
+        self, day: WrittenDay, path: str, number: int, times: int, at: dict[str, float]
+    ) -> dict[str, Any]:
         there = 0 <= number < day.input.counts.get(path, 0)
         given = day.input.read(path, number, number).to_pylist()[0] if there else {}
-        row_id = {name: given.get(name) for name in day.declared.row_id if name in day.input.columns.names}
-        counts = {SOURCE_FILE: path, SOURCE_ROW: number, "times_in_input": int(there), "times_in_files": times}
-        shown: dict[str, Any] = plain(row_id | counts | {name: whole_number(value) for name, value in at.items()})
+        row_id = {
+            name: given.get(name) for name in day.declared.row_id if name in day.input.columns.names
+        }
+        counts = {
+            SOURCE_FILE: path,
+            SOURCE_ROW: number,
+            "times_in_input": int(there),
+            "times_in_files": times,
+        }
+        shown: dict[str, Any] = plain(
+            row_id | counts | {name: whole_number(value) for name, value in at.items()}
+        )
         return shown
 
 
@@ -109,5 +147,10 @@ def _are_all(runs: list[Runs], count: int) -> bool:
         return not runs
     firsts = np.sort(np.concatenate([one.firsts for one in runs] or [np.zeros(0, np.int64)]))
     lasts = np.sort(np.concatenate([one.lasts for one in runs] or [np.zeros(0, np.int64)]))
-    in_turn = len(firsts) > 0 and firsts[0] == 0 and lasts[-1] == count - 1 and (firsts[1:] == lasts[:-1] + 1).all()
+    in_turn = (
+        len(firsts) > 0
+        and firsts[0] == 0
+        and lasts[-1] == count - 1
+        and (firsts[1:] == lasts[:-1] + 1).all()
+    )
     return bool(in_turn) and all(one.is_once for one in runs)

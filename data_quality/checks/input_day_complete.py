@@ -17,10 +17,14 @@ class InputDayComplete(Check):
     severity = "warn"
     whole_day = True
     red_when = (
-        f"the day has less than {FEWEST} or more than {MOST} times the rows of the same weekday in the "
+        f"the day has less than {FEWEST} or more than {MOST} times the rows of the same weekday in "
+        "the "
         f"{WEEKS_OF_HISTORY} weeks before"
     )
-    promise = f"The day has about as many rows as the same weekday of the {WEEKS_OF_HISTORY} weeks before."
+    promise = (
+        f"The day has about as many rows as the same weekday of the {WEEKS_OF_HISTORY} weeks "
+        "before."
+    )
 
     def finding(self, _parts: list[Any], day: WrittenDay) -> Finding:
         name = DayName.read(day.facts.day)

@@ -55,28 +55,44 @@ class InputUnchanged(Check):
                     wrong[places[other]] = True
             if wrong.any():
                 for name in self._row_id(day):
-                    source.setdefault(name, {}).update(zip(places.tolist(), given[name].to_pylist(), strict=True))
+                    source.setdefault(name, {}).update(
+                        zip(places.tolist(), given[name].to_pylist(), strict=True)
+                    )
         at = [name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name in rows.names]
 
         def described(place: int) -> dict[str, Any]:
             row_id = {name: values[place] for name, values in source.items()}
             return row_id | {
-                "differs": ", ".join(name for name, _ in self._columns if name in changed and changed[name][place])
+                "differs": ", ".join(
+                    name for name, _ in self._columns if name in changed and changed[name][place]
+                )
             }
 
         counts = Counter({name: int(flags.sum()) for name, flags in changed.items()})
         return counts, rows.faults(wrong, [*SOURCE_IDENTITY, *at], described)
 
     def _row_id(self, day: WrittenDay) -> list[str]:
-        return [name for name in day.declared.row_id if name in day.input.columns.names and name not in SOURCE_IDENTITY]
+        return [
+            name
+            for name in day.declared.row_id
+            if name in day.input.columns.names and name not in SOURCE_IDENTITY
+        ]
 
     def finding(self, parts: list[tuple[Counter[str], Faults]], day: WrittenDay) -> Finding:
         count = day.input.rows
         if self._differs:
             return Finding(False, "; ".join(self._differs), count, count, self.expected)
-        faults, counted = Faults.together(part[1] for part in parts), total([part[0] for part in parts])
+        faults, counted = (
+            Faults.together(part[1] for part in parts),
+            total([part[0] for part in parts]),
+        )
         names = len(self._columns)
         holds = f"{rows(count)}, {'1 column' if names == 1 else f'{names} columns'} as in the input"
         in_words = [f"{name} in {counted[name]:,}" for name, _ in self._columns if counted[name]]
-        wrong = f"{rows(faults.count)} with a value that differs from the input: {', '.join(in_words[:5])}"
-        return Finding.judged(holds, wrong, faults.count, count, self.expected).with_evidence(faults.evidence)
+        wrong = (
+            f"{rows(faults.count)} with a value that differs from the input: "
+            f"{', '.join(in_words[:5])}"
+        )
+        return Finding.judged(holds, wrong, faults.count, count, self.expected).with_evidence(
+            faults.evidence
+        )

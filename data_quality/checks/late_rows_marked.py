@@ -44,6 +44,7 @@ class LateRowsMarked(EventTimeCheck):
             f"{rows(mismarked.count)} marked wrongly by their event times",
             mismarked.count,
             count,
-            f"late: event time at or before the last watermark before it, {bound} behind the largest",
+            f"late: event time at or before the last watermark before it, {bound} behind the "
+            "largest",
         )
         return found.with_evidence(mismarked.evidence)

@@ -15,7 +15,8 @@ class MissShareUsual(LookupCheck):
     name = "miss_share_usual"
     severity = "warn"
     red_when = (
-        f"the share of misses changed by more than declared against the published days of the last {DAYS_OF_HISTORY}"
+        "the share of misses changed by more than declared against the published days of the last "
+        f"{DAYS_OF_HISTORY}"
     )
 
     @property
@@ -41,11 +42,23 @@ class MissShareUsual(LookupCheck):
         counted, tolerated = total(parts), self.declared.miss_change or 0.0
         misses, count = counted["miss"], counted.total()
         now, usual = share(misses, count), statistics.mean(shares)
-        text = f"{now:.2%} misses; {usual:.2%} on the {len(shares)} days before; tolerated change {tolerated:.2%}"
+        text = (
+            f"{now:.2%} misses; {usual:.2%} on the {len(shares)} days before; tolerated change "
+            f"{tolerated:.2%}"
+        )
         expected = f"{usual - tolerated:.4f} .. {usual + tolerated:.4f}"
         held = abs(now - usual) <= tolerated
         return Finding(held, text, 0 if held else misses, count, expected)
 
     def _earlier_shares(self, day: WrittenDay) -> list[float]:
-        lookups = (one for metrics in day.earlier.values() for one in metrics.lookups if one.name == self.lookup.name)
-        return [share(one.outcomes.get("miss", 0), sum(one.outcomes.values())) for one in lookups if one.outcomes]
+        lookups = (
+            one
+            for metrics in day.earlier.values()
+            for one in metrics.lookups
+            if one.name == self.lookup.name
+        )
+        return [
+            share(one.outcomes.get("miss", 0), sum(one.outcomes.values()))
+            for one in lookups
+            if one.outcomes
+        ]

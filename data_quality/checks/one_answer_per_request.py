@@ -6,13 +6,15 @@ from data_quality.check import LookupCheck
 from data_quality.findings import Finding
 from data_quality.rows.written_day import WrittenDay
 
-OVER_HTTP = ("http", "coroutine")  # lookups whose answers are matched to requests by their order alone
+# lookups whose answers are matched to requests by their order alone
+OVER_HTTP = ("http", "coroutine")
 
 
 class OneAnswerPerRequest(LookupCheck):
     name = "one_answer_per_request"
     red_when = (
-        "a connection to the service brought more responses than requests, so that its answers may belong to other "
+        "a connection to the service brought more responses than requests, so that its answers may "
+        "belong to other "
         "keys ([lookups](lookups.md)); for HTTP lookups and coroutines, by the tasks' counts"
     )
 
@@ -23,7 +25,8 @@ class OneAnswerPerRequest(LookupCheck):
     @property
     def promise(self) -> str:
         return (
-            f"Each connection to {self.lookup.service} brought one answer per request, so that none is another key's."
+            f"Each connection to {self.lookup.service} brought one answer per request, so that "
+            "none is another key's."
         )
 
     def finding(self, _parts: list[Any], day: WrittenDay) -> Finding:
@@ -34,9 +37,12 @@ class OneAnswerPerRequest(LookupCheck):
         answered, in_doubt = (0, 0) if counted is None else (counted.answered, counted.in_doubt)
         most = max(answered, in_doubt)
         return Finding.judged(
-            f"no connection to {service} brought more responses than its requests, {answered:,} in all",
-            f"{in_doubt:,} of {most:,} answers of {service} are in doubt: their connections brought a response too "
-            "many, so that an answer may be another key's; the ledger no longer serves them, and the next run "
+            f"no connection to {service} brought more responses than its requests, {answered:,} in "
+            "all",
+            f"{in_doubt:,} of {most:,} answers of {service} are in doubt: their connections "
+            "brought a response too "
+            "many, so that an answer may be another key's; the ledger no longer serves them, and "
+            "the next run "
             "calls for them again",
             in_doubt,
             most,

@@ -26,7 +26,8 @@ class OrderHeld(Check):
     name = "order_held"
     whole_tasks = True
     red_when = (
-        "`ordered`: the rows of a task do not follow the order of the input; `key_ordered`: the rows of one key in one"
+        "`ordered`: the rows of a task do not follow the order of the input; `key_ordered`: the "
+        "rows of one key in one"
         " segment do not; or `_output_seq` differs from the files"
     )
 
@@ -43,7 +44,9 @@ class OrderHeld(Check):
         if not self.key:
             return "Within a task, the rows of the files are in the order of the input."
         key = ", ".join(self.key)
-        return f"Within a task and a segment, rows with the same {key} are in the order of the input."
+        return (
+            f"Within a task and a segment, rows with the same {key} are in the order of the input."
+        )
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -51,7 +54,10 @@ class OrderHeld(Check):
 
     def summarize(self, rows: TaskRows, _day: WrittenDay) -> Order:
         among = self._among(rows)
-        inverted, claimed = gone_back(rows.numbers(INPUT_SEQ), among), gone_back(rows.numbers(OUTPUT_SEQ))
+        inverted, claimed = (
+            gone_back(rows.numbers(INPUT_SEQ), among),
+            gone_back(rows.numbers(OUTPUT_SEQ)),
+        )
         none = Faults(0)
         return Order(
             len(rows),
@@ -71,8 +77,15 @@ class OrderHeld(Check):
 
     def finding(self, parts: list[Order], _day: WrittenDay) -> Finding:
         count = sum(part.rows for part in parts)
-        inverted, claimed = sum(part.inverted for part in parts), sum(part.claimed for part in parts)
-        among = f"rows of the same {', '.join(self.key)} in a segment" if self.key else "the rows of a task"
+        inverted, claimed = (
+            sum(part.inverted for part in parts),
+            sum(part.claimed for part in parts),
+        )
+        among = (
+            (f"rows of the same {', '.join(self.key)} in a segment")
+            if self.key
+            else "the rows of a task"
+        )
         found = Finding.judged(
             f"{rows(count)} of {len(parts)} tasks in order",
             f"{rows(inverted)} out of order, {claimed:,} whose output_seq differs from the files",

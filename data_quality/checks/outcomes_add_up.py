@@ -22,51 +22,73 @@ TIMED_OUT = r"^no answer within [^ ]+ s, (\d+ attempts|waiting for an equal requ
 class OutcomesAddUp(Check):
     name = "outcomes_add_up"
     red_when = (
-        "a row has no known outcome, or one that contradicts its source, its calls or its error (answered by a call"
-        " that was not made; skipped, but called; from the ledger, but called; an error without a text); or the run's"
+        "a row has no known outcome, or one that contradicts its source, its calls or its error "
+        "(answered by a call"
+        " that was not made; skipped, but called; from the ledger, but called; an error without a "
+        "text); or the run's"
         " own counts differ from the files"
     )
     promise = (
-        "Every row has one known outcome per lookup, consistent with its source, calls and error; the outcomes sum to"
+        "Every row has one known outcome per lookup, consistent with its source, calls and error; "
+        "the outcomes sum to"
         " the rows."
     )
     expected = "one outcome per lookup"
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return tuple(column for lookup in self.declared.lookups for column in schema.audit_columns(lookup.name))
+        return tuple(
+            column
+            for lookup in self.declared.lookups
+            for column in schema.audit_columns(lookup.name)
+        )
 
     @property
     def shown(self) -> list[str]:
         columns = (schema.status, schema.source, schema.error, schema.attempts)
         return [column(lookup.name) for lookup in self.declared.lookups for column in columns]
 
-    def summarize(self, rows: TaskRows, _day: WrittenDay) -> tuple[Faults, int, dict[str, Counter[Any]]]:
+    def summarize(
+        self, rows: TaskRows, _day: WrittenDay
+    ) -> tuple[Faults, int, dict[str, Counter[Any]]]:
         wrong = np.zeros(len(rows), np.bool_)
         for lookup in self.declared.lookups:
             wrong |= _contradicted(rows, lookup) | _error_contradicted(rows, lookup)
         counts = {lookup.name: outcomes(rows, lookup) for lookup in self.declared.lookups}
         return self.faults(rows, wrong, self.shown), len(rows), counts
 
-    def finding(self, parts: list[tuple[Faults, int, dict[str, Counter[Any]]]], day: WrittenDay) -> Finding:
+    def finding(
+        self, parts: list[tuple[Faults, int, dict[str, Counter[Any]]]], day: WrittenDay
+    ) -> Finding:
         faults, count = Faults.together(part[0] for part in parts), sum(part[1] for part in parts)
-        counted = {lookup.name: total([part[2][lookup.name] for part in parts]) for lookup in self.declared.lookups}
+        counted = {
+            lookup.name: total([part[2][lookup.name] for part in parts])
+            for lookup in self.declared.lookups
+        }
         found = Finding.judged(
             f"{rows(count)} = {_sums(counted)}" if count else "no rows, no outcomes",
-            f"{rows(faults.count)} of {rows(count)} without a known outcome that is consistent with the calls",
+            f"{rows(faults.count)} of {rows(count)} without a known outcome that is consistent "
+            "with the calls",
             faults.count,
             count,
             self.expected,
         )
         return self._as_the_run_counted(found, counted, day) or found.with_evidence(faults.evidence)
 
-    def _as_the_run_counted(self, found: Finding, counted: dict[str, Counter[Any]], day: WrittenDay) -> Finding | None:
+    def _as_the_run_counted(
+        self, found: Finding, counted: dict[str, Counter[Any]], day: WrittenDay
+    ) -> Finding | None:
         """Returns a red finding if files and run differ in a count and the rows are right."""
         for one in day.metrics.lookups if found.success and day.metrics else ():
             for outcome, count in one.outcomes.items():
                 if (there := counted.get(one.name, Counter())[outcome]) != count:
-                    text = f"the run counted {count:,} {outcome} for {one.name}, the files have {there:,}"
-                    return Finding(False, text, abs(count - there), found.element_count, found.expected)
+                    text = (
+                        f"the run counted {count:,} {outcome} for {one.name}, the files have "
+                        f"{there:,}"
+                    )
+                    return Finding(
+                        False, text, abs(count - there), found.element_count, found.expected
+                    )
         return None
 
 
@@ -92,7 +114,11 @@ def _contradicted(rows: TaskRows, lookup: LookupFacts) -> Flags:
 
 def _error_contradicted(rows: TaskRows, lookup: LookupFacts) -> Flags:
     """Returns the rows whose error is missing, or is of another outcome or number of attempts."""
-    status, source, column = schema.status(lookup.name), schema.source(lookup.name), schema.error(lookup.name)
+    status, source, column = (
+        schema.status(lookup.name),
+        schema.source(lookup.name),
+        schema.error(lookup.name),
+    )
     failed, there = rows.one_of(status, *FAILED), ~rows.is_null(column)
     wrong: Flags = failed != there
     if not there.any():

@@ -15,14 +15,20 @@ from data_quality.rows.written_day import WrittenDay
 class RetriesHeld(LookupCheck):
     name = "retries_held"
     red_when = (
-        "a row made more attempts than declared (without throttled ones, and failures while the service was down), or "
+        "a row made more attempts than declared (without throttled ones, and failures while the "
+        "service was down), or "
         "one too soon after the last"
     )
 
     @property
     def promise(self) -> str:
-        attempts = "1 attempt" if self.lookup.retries == 0 else f"{1 + self.lookup.retries} attempts"
-        return f"No row made more than {attempts}, and each pause between them was as long as declared."
+        attempts = (
+            "1 attempt" if self.lookup.retries == 0 else (f"{1 + self.lookup.retries} attempts")
+        )
+        return (
+            f"No row made more than {attempts}, and each pause between them was as long as "
+            "declared."
+        )
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -31,7 +37,11 @@ class RetriesHeld(LookupCheck):
     def summarize(self, rows: TaskRows, _day: WrittenDay) -> tuple[Faults, int, int]:
         calls = rows.calls(self.lookup.name)
         wrong = self._at_fault(calls)
-        return self.faults(rows, wrong, list(self.needs)), len(rows), int(calls.counts.max(initial=0))
+        return (
+            self.faults(rows, wrong, list(self.needs)),
+            len(rows),
+            int(calls.counts.max(initial=0)),
+        )
 
     def _at_fault(self, calls: Calls) -> Flags:
         wrong = np.zeros(len(calls.counts), np.bool_)
@@ -39,19 +49,26 @@ class RetriesHeld(LookupCheck):
         again = np.flatnonzero(np.diff(calls.rows, prepend=-1) == 0)  # attempts after a row's first
         uses_up = (~calls.throttled).astype(np.int64)
         used = np.cumsum(uses_up)
-        used = used - (used - uses_up)[calls.firsts[calls.rows]]  # of the row, up to and including each attempt
+        # of the row, up to and including each attempt
+        used = used - (used - uses_up)[calls.firsts[calls.rows]]
         pauses = np.array([*self._pauses_us(), 0])
-        pause = np.where(calls.throttled[again - 1], 0, pauses[np.clip(used[again - 1], 1, len(pauses)) - 1])
+        pause = np.where(
+            calls.throttled[again - 1], 0, pauses[np.clip(used[again - 1], 1, len(pauses)) - 1]
+        )
         too_soon = calls.starts[again] - calls.ends[again - 1] < pause - int(TICK_MS * 1000)
         wrong[calls.rows[again[too_soon]]] = True
         repeated = calls.counts > 1
-        wrong[repeated] |= used[(calls.firsts + calls.counts - 1)[repeated]] > 1 + self.lookup.retries
+        wrong[repeated] |= (
+            used[(calls.firsts + calls.counts - 1)[repeated]] > 1 + self.lookup.retries
+        )
         return wrong
 
     def _pauses_us(self) -> list[int]:
         lookup = self.lookup
         return [
-            int(min(lookup.max_delay, lookup.initial_delay * lookup.multiplier**attempt) * 1_000_000)
+            int(
+                min(lookup.max_delay, lookup.initial_delay * lookup.multiplier**attempt) * 1_000_000
+            )
             for attempt in range(lookup.retries)
         ]
 

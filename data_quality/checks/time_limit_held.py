@@ -28,8 +28,10 @@ class Times:
 class TimeLimitHeld(LookupCheck):
     name = "time_limit_held"
     red_when = (
-        "on its own clock a row exceeded the limit and the slack, or timed out before the limit, or its latency "
-        "contradicts its attempts (a row that joined another row's call may end after its own attempts)"
+        "on its own clock a row exceeded the limit and the slack, or timed out before the limit, "
+        "or its latency "
+        "contradicts its attempts (a row that joined another row's call may end after its own "
+        "attempts)"
     )
 
     @property
@@ -40,7 +42,9 @@ class TimeLimitHeld(LookupCheck):
     def promise(self) -> str:
         limit = f"{self.lookup.timeout:g} s"
         slack = f"{self.declared.time_slack:g} s"
-        return f"No row took longer than {limit} (+ {slack}); every row that timed out waited {limit}."
+        return (
+            f"No row took longer than {limit} (+ {slack}); every row that timed out waited {limit}."
+        )
 
     @property
     def shown(self) -> list[str]:
@@ -65,14 +69,17 @@ class TimeLimitHeld(LookupCheck):
         )
 
     def _paused(self, rows: TaskRows) -> Floats:
-        return np.nan_to_num(rows.numbers(schema.paused_ms(self.lookup.name)), nan=0.0, posinf=np.inf)
+        return np.nan_to_num(
+            rows.numbers(schema.paused_ms(self.lookup.name)), nan=0.0, posinf=np.inf
+        )
 
     def _at_fault(self, rows: TaskRows, timed_out: Flags, ended: Flags, own: Floats) -> Flags:
         limit, slack = (self.lookup.timeout or 0.0) * 1000, self.declared.time_slack * 1000
         latency, paused = rows.numbers(schema.latency_ms(self.lookup.name)), self._paused(rows)
         calls = rows.calls(self.lookup.name)
         called, in_calls = calls.counts > 0, (calls.ended - calls.begun) / 1000
-        joined = rows.one_of(self.source, "shared")  # ended with another row's call, after its attempts
+        # ended with another row's call, after its attempts
+        joined = rows.one_of(self.source, "shared")
         wrong = ended & ((own > limit + slack) | (in_calls - paused > limit + slack))
         wrong |= ended & called & (np.isnan(latency) | (~joined & (latency > in_calls + slack)))
         wrong |= self._ended_with_call(rows) & called & (latency > in_calls + TICK_MS)
@@ -89,18 +96,33 @@ class TimeLimitHeld(LookupCheck):
         return own
 
     def finding(self, parts: list[Times], _day: WrittenDay) -> Finding:
-        faults, count = Faults.together(part.faults for part in parts), sum(part.rows for part in parts)
+        faults, count = (
+            Faults.together(part.faults for part in parts),
+            sum(part.rows for part in parts),
+        )
         slowest = max((part.slowest for part in parts if part.slowest is not None), default=None)
-        whole = max((part.slowest_whole for part in parts if part.slowest_whole is not None), default=None)
-        earliest = min((part.earliest_timeout for part in parts if part.earliest_timeout is not None), default=None)
+        whole = max(
+            (part.slowest_whole for part in parts if part.slowest_whole is not None), default=None
+        )
+        earliest = min(
+            (part.earliest_timeout for part in parts if part.earliest_timeout is not None),
+            default=None,
+        )
         limit = f"{self.lookup.timeout:g} s + {self.declared.time_slack:g} s"
-        holds = [f"slowest row {slowest / 1000:.3f} s of {limit}" if slowest is not None else "no row made a call"]
-        if slowest is not None and whole is not None and whole - slowest >= 1:  # otherwise the chart shows the same
+        holds = [
+            (f"slowest row {slowest / 1000:.3f} s of {limit}")
+            if slowest is not None
+            else "no row made a call"
+        ]
+        # otherwise the chart shows the same
+        if slowest is not None and whole is not None and whole - slowest >= 1:
             holds += [f"{whole / 1000:.3f} s including the closed gate, as in the charts"]
         holds += [f"timeouts after {earliest / 1000:.3f} s or more"] if earliest is not None else []
         wrong = (
-            f"{rows(faults.count)} over {limit}, timed out before it, or with a latency that contradicts their attempts"
-            "; most often a function blocks the event loop of its task, which the log names with its place"
+            f"{rows(faults.count)} over {limit}, timed out before it, or with a latency that "
+            "contradicts their attempts"
+            "; most often a function blocks the event loop of its task, which the log names with "
+            "its place"
         )
         expected = f"at most {limit}; timeouts not before"
         found = Finding.judged(", ".join(holds), wrong, faults.count, count, expected)

@@ -32,7 +32,9 @@ class ToleranceCheck(LookupCheck):
 
     def summarize(self, rows: TaskRows, _day: WrittenDay) -> tuple[Counter[Any], Faults]:
         wrong = rows.one_of(self.status, *self.outcomes)
-        shown = [name for name in (self.error, schema.latency_ms(self.lookup.name)) if name in rows.names]
+        shown = [
+            name for name in (self.error, schema.latency_ms(self.lookup.name)) if name in rows.names
+        ]
         return outcomes(rows, self.lookup), self.faults(rows, wrong, shown)
 
     def finding(self, parts: list[tuple[Counter[Any], Faults]], day: WrittenDay) -> Finding:
@@ -42,8 +44,14 @@ class ToleranceCheck(LookupCheck):
         most of that run's rows.
         """
         counted = total([part[0] for part in parts])
-        every, count = counted.total() + day.rows_kept, sum(counted[outcome] for outcome in self.outcomes)
-        message = " or ".join(outcome for outcome in self.outcomes if counted[outcome]) or self.outcomes[0]
+        every, count = (
+            counted.total() + day.rows_kept,
+            sum(counted[outcome] for outcome in self.outcomes),
+        )
+        message = (
+            " or ".join(outcome for outcome in self.outcomes if counted[outcome])
+            or self.outcomes[0]
+        )
         tolerated = f"tolerated {self.tolerated:.2%}"
         text = f"{message}: {rows(count)} of {every:,}, {share(count, every):.2%}; {tolerated}"
         expected = f"at most {100 * self.tolerated:.4g} % of the rows"

@@ -28,7 +28,10 @@ class Segments:
 
 class WatermarksNotCrossed(EventTimeCheck):
     name = "watermarks_not_crossed"
-    red_when = "a row is on the wrong side of a watermark, or a watermark is not where the event times put it"
+    red_when = (
+        "a row is on the wrong side of a watermark, or a watermark is not where the event "
+        "times put it"
+    )
     promise = "No row crosses a watermark, and the watermarks are where the event times put them."
 
     def judged(self, rows: TaskRows, marks: TrueMarks) -> Segments:
@@ -36,7 +39,9 @@ class WatermarksNotCrossed(EventTimeCheck):
         crossed = gone_back(segment)
         # In other modes order_held judges output_seq.
         unordered = self.declared.mode == "unordered"
-        claimed = gone_back(rows.numbers(OUTPUT_SEQ)) if unordered else np.zeros(len(rows), np.bool_)
+        claimed = (
+            gone_back(rows.numbers(OUTPUT_SEQ)) if unordered else np.zeros(len(rows), np.bool_)
+        )
 
         def truth(place: int) -> dict[str, Any]:
             return {f"true{SEGMENT}": int(marks.segment[place])}
@@ -61,11 +66,14 @@ class WatermarksNotCrossed(EventTimeCheck):
         segments = max((part.last for part in parts), default=0) + 1
         wrong = [
             f"{rows(crossed)} on the wrong side of a watermark" if crossed else "",
-            f"{rows(misplaced.count)} in a segment other than by event time" if misplaced.count else "",
+            f"{rows(misplaced.count)} in a segment other than by event time"
+            if misplaced.count
+            else "",
             f"{rows(claimed)} whose output_seq differs from the files" if claimed else "",
         ]
         found = Finding.judged(
-            f"{rows(count)} of {len(parts)} tasks, up to {segments:,} segments in one, none crossed",
+            f"{rows(count)} of {len(parts)} tasks, up to {segments:,} segments in one, none "
+            "crossed",
             ", ".join(text for text in wrong if text),
             crossed + misplaced.count + claimed,
             count,
@@ -73,5 +81,7 @@ class WatermarksNotCrossed(EventTimeCheck):
         )
         if crossed:
             return found.with_evidence(Faults.together(part.moved for part in parts).evidence)
-        shown = misplaced if misplaced.count else Faults.together(part.moved_claims for part in parts)
+        shown = (
+            misplaced if misplaced.count else Faults.together(part.moved_claims for part in parts)
+        )
         return found.with_evidence(shown.evidence)

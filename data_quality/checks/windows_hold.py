@@ -52,8 +52,10 @@ class WindowsHold(Check):
     in_driver = True
     whole_day = True
     red_when = (
-        "a window, or a firing of one, is missing, is there twice, is not one that the rows make, or has another "
-        "number of rows; or the rows in windows, the dropped ones and those without an event time are not the day's"
+        "a window, or a firing of one, is missing, is there twice, is not one that the rows make, "
+        "or has another "
+        "number of rows; or the rows in windows, the dropped ones and those without an event time "
+        "are not the day's"
     )
 
     def __init__(self, declared: DeclaredFacts, window: WindowFacts) -> None:
@@ -66,7 +68,10 @@ class WindowsHold(Check):
 
     @property
     def promise(self) -> str:
-        return f"The windows {self.window.name} are those that the rows make; every row is in one, or is listed."
+        return (
+            f"The windows {self.window.name} are those that the rows make; every row is in one, "
+            "or is listed."
+        )
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -81,36 +86,55 @@ class WindowsHold(Check):
             codes[at] = number
         names = {name.lower(): name for name in rows.names}
         times = event_times_ms(rows.table, names[self.declared.event_time.column.lower()])
-        keys = rows.table.select([names[key.lower()] for key in self.window.key]).rename_columns(list(self.window.key))
+        keys = rows.table.select([names[key.lower()] for key in self.window.key]).rename_columns(
+            list(self.window.key)
+        )
         numbers = np.nan_to_num(rows.numbers(SOURCE_ROW), nan=-1).astype(np.int64)
         return Part(files, codes, numbers, times, keys)
 
     def finding(self, parts: list[Part], day: WrittenDay) -> Finding:
         made = next((one for one in day.facts.windows if one.name == self.window.name), None)
         if made is None:
-            return Finding.not_run("the run made none") if day.facts.files else Finding(True, "no rows, no windows")
+            return (
+                Finding.not_run("the run made none")
+                if day.facts.files
+                else Finding(True, "no rows, no windows")
+            )
         arrived, keys, identity = self._arrived(parts, day)
         differing = list(self._differing(arrived, keys, made))
         late, untimed = dropped_rows(arrived, self.window), arrived.times == NO_TIME
         listed, in_none = _listed(made, day), identity[late | untimed]
-        counts = {"in windows": made.rows, "dropped": made.dropped, "without event time": made.no_event_time}
+        counts = {
+            "in windows": made.rows,
+            "dropped": made.dropped,
+            "without event time": made.no_event_time,
+        }
         true = {
             "in windows": int((~late & ~untimed).sum()), "dropped": int(late.sum()),
             "without event time": int(untimed.sum()),
         }  # fmt: skip
-        wrong = [f"{rows(counts[name])} {name}, and {true[name]:,} by the event times" for name in counts
+        wrong = [(
+                 f"{rows(counts[name])} {name}, and {true[name]:,} by the event "
+                 "times"
+                 ) for name in counts
                  if counts[name] != true[name]]  # fmt: skip
         if not np.array_equal(np.sort(listed), in_none):
-            wrong.append(f"{rows(len(listed))} listed as in no window, which are not the {len(in_none):,} that are")
+            wrong.append(
+                f"{rows(len(listed))} listed as in no window, which are not the "
+                f"{len(in_none):,} that are"
+            )
         firings = "firings" if self.window.panes == "all" else "windows"
         if differing:
             wrong.insert(0, f"{len(differing):,} {firings} are not those of the rows")
         count = len(arrived.times)
-        sums = f"{rows(count)} in: {true['in windows']:,} in {made.windows:,} {firings}, {true['dropped']:,} dropped"
+        sums = (
+            f"{rows(count)} in: {true['in windows']:,} in {made.windows:,} {firings}, "
+            f"{true['dropped']:,} dropped"
+        )
         found = Finding.judged(
             f"{sums}, {true['without event time']:,} without event time",
-            "; ".join(wrong), len(differing) + len(wrong) - bool(differing), max(count, made.windows),
-            "the windows that the rows make in their order of arrival",
+            "; ".join(wrong), len(differing) + len(wrong) - bool(differing),
+            max(count, made.windows), "the windows that the rows make in their order of arrival",
         )  # fmt: skip
         return found.with_evidence(differing[:ROWS_OF_EVIDENCE])
 
@@ -118,12 +142,19 @@ class WindowsHold(Check):
         """Returns all rows in their order of arrival, with their keys and identities."""
         places = {path: place for place, path in enumerate(day.input.counts)}
         empty = np.zeros(0, np.int64)
-        files = [np.array([places.get(one, -1) for one in part.files], np.int64)[part.codes] for part in parts]
+        files = [
+            np.array([places.get(one, -1) for one in part.files], np.int64)[part.codes]
+            for part in parts
+        ]
         numbers = np.concatenate([*(part.numbers for part in parts), empty])
         identity = _identity(np.concatenate([*files, empty]), numbers)
         order = np.argsort(identity, kind="stable")
         times = np.concatenate([*(part.times for part in parts), empty])[order]
-        keys = pa.concat_tables([part.keys for part in parts], promote_options="permissive") if parts else pa.table({})
+        keys = (
+            pa.concat_tables([part.keys for part in parts], promote_options="permissive")
+            if parts
+            else pa.table({})
+        )
         arrived = Arrived.of(times, self._bound, _codes(keys, len(times))[order])
         return arrived, keys.take(pa.array(order)), identity[order]
 
@@ -132,27 +163,37 @@ class WindowsHold(Check):
         assert self.declared.event_time is not None
         return round(self.declared.event_time.max_out_of_orderness * 1000)
 
-    def _differing(self, arrived: Arrived, keys: pa.Table, made: WrittenWindows) -> Iterator[dict[str, Any]]:
+    def _differing(
+        self, arrived: Arrived, keys: pa.Table, made: WrittenWindows
+    ) -> Iterator[dict[str, Any]]:
         """Yields the windows, or firings, that only the rows make or only the files have."""
         found = find_windows(arrived, self.window)
         columns = [*self.window.key, WINDOW_START, WINDOW_END, WINDOW_ROWS]
         true = {name: keys[name].take(pa.array(found.first)) for name in self.window.key}
         true |= {
-            WINDOW_START: pa.array(found.start, pa.int64()), WINDOW_END: pa.array(found.end, pa.int64()),
+            WINDOW_START: pa.array(found.start, pa.int64()),
+            WINDOW_END: pa.array(found.end, pa.int64()),
             WINDOW_ROWS: pa.array(found.rows, pa.int64()),
         }  # fmt: skip
         if self.window.panes == "all":
             columns += [PANE, FIRED]
-            true |= {PANE: pa.array(found.pane, pa.int32()), FIRED: pa.array(found.fired, pa.string())}
+            true |= {
+                PANE: pa.array(found.pane, pa.int32()),
+                FIRED: pa.array(found.fired, pa.string()),
+            }
         written = _read(made, columns)
-        both = [pa.table(true).select(columns)] + ([written.cast(pa.table(true).schema)] if written is not None else [])
+        both = [pa.table(true).select(columns)] + (
+            [written.cast(pa.table(true).schema)] if written is not None else []
+        )
         sides = [side.append_column("times", pa.array([sign] * len(side), pa.int64()))
                  for side, sign in zip(both, (1, -1), strict=False)]  # fmt: skip
         together = pa.concat_tables(sides).group_by(columns).aggregate([("times", "sum")])
         for row in together.filter(pc.not_equal(together["times_sum"], 0)).to_pylist():
             excess = row.pop("times_sum")
             extent = {name: _moment(row[name]) for name in (WINDOW_START, WINDOW_END)}
-            yield plain(row | extent | {"it_is": "not written" if excess > 0 else "not one of the rows'"})
+            yield plain(
+                row | extent | {"it_is": "not written" if excess > 0 else "not one of the rows'"}
+            )
 
 
 def _identity(places: Places, numbers: Places) -> Places:
@@ -195,7 +236,9 @@ def _codes(keys: pa.Table, count: int) -> Places:
     for column in keys.columns:
         encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
         encoded = encoded if isinstance(encoded, pa.Array) else encoded.combine_chunks()
-        pair = whole * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy(zero_copy_only=False)
+        pair = whole * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy(
+            zero_copy_only=False
+        )
         whole = np.unique(pair, return_inverse=True)[1].astype(np.int64)
     return whole
 

@@ -23,13 +23,25 @@ Figure = dict[str, Any]  # data and layout for Plotly; legend: name, colour and 
 
 def outcomes_of_a_day(figures: DayMetrics) -> Figure:
     names = [lookup.name for lookup in figures.lookups]
-    present = [outcome for outcome in OUTCOMES if any(lookup.outcomes.get(outcome) for lookup in figures.lookups)]
+    present = [
+        outcome
+        for outcome in OUTCOMES
+        if any(lookup.outcomes.get(outcome) for lookup in figures.lookups)
+    ]
     bars = [
-        _bar(outcome, [lookup.outcomes.get(outcome, 0) for lookup in figures.lookups], names, "%{x:,} rows", "h")
+        _bar(
+            outcome,
+            [lookup.outcomes.get(outcome, 0) for lookup in figures.lookups],
+            names,
+            "%{x:,} rows",
+            "h",
+        )
         for outcome in present
     ]
     y = {"autorange": "reversed", "ticks": "", "showgrid": False}
-    return _figure(bars, height=80 + 46 * len(names), barmode="stack", x={"title": {"text": "rows"}}, y=y)
+    return _figure(
+        bars, height=80 + 46 * len(names), barmode="stack", x={"title": {"text": "rows"}}, y=y
+    )
 
 
 def chart_lookup(figures: LookupMetrics, picture: dict[str, Any] | None) -> dict[str, Figure]:
@@ -58,7 +70,10 @@ def _latency(figures: LookupMetrics, picture: dict[str, Any]) -> Figure:
     figure = _figure(bars, height=300, barmode="stack", x=x, y={"title": {"text": "rows"}})
     marks = [
         _mark(value, text, line, (low, high))
-        for value, text, line in ((figures.latency_p50_ms, "p50", 1), (figures.latency_p99_ms, "p99", 0))
+        for value, text, line in (
+            (figures.latency_p50_ms, "p50", 1),
+            (figures.latency_p99_ms, "p99", 0),
+        )
         if value
     ]
     figure["layout"]["shapes"] = [mark["shape"] for mark in marks]
@@ -80,7 +95,8 @@ def _mark(value: float, text: str, line: int, span: tuple[float, float]) -> dict
             "yref": "paper",
             "yanchor": "bottom",
             "yshift": 4 + 18 * line,
-            "xanchor": "left" if place < 1 / 3 else "right" if place > 2 / 3 else "center",  # stays inside
+            # stays inside
+            "xanchor": "left" if place < 1 / 3 else "right" if place > 2 / 3 else "center",
             "text": f"{text} {value:,.0f} ms",
             "showarrow": False,
         },
@@ -91,7 +107,9 @@ def _over_time(picture: dict[str, Any]) -> Figure:
     slots, width_s = picture["slots"], picture["width_s"]
     starts = [_clock(slot["start_s"]) for slot in slots]
     middles = [_clock(slot["start_s"] + width_s / 2) for slot in slots]
-    present = [outcome for outcome in OUTCOMES if any(slot["outcomes"].get(outcome) for slot in slots)]
+    present = [
+        outcome for outcome in OUTCOMES if any(slot["outcomes"].get(outcome) for slot in slots)
+    ]
     traces = [
         _bar(outcome, [slot["outcomes"].get(outcome, 0) for slot in slots], starts, "%{y:,} rows")
         | {"yaxis": "y2", "offset": 0, "width": width_s * 900}  # ms; a gap between two bars
@@ -121,24 +139,48 @@ def chart_all_days(days: list[DayRecord]) -> dict[str, dict[str, Figure]]:
 
 
 def _chart_lookup_over_days(name: str, days: list[DayRecord]) -> dict[str, Figure]:
-    found = [(record.facts.day, lookup) for record in days for lookup in record.figures.lookups if lookup.name == name]
+    found = [
+        (record.facts.day, lookup)
+        for record in days
+        for lookup in record.figures.lookups
+        if lookup.name == name
+    ]
     x = [day for day, _ in found]
-    present = [outcome for outcome in OUTCOMES if any(lookup.outcomes.get(outcome) for _, lookup in found)]
+    present = [
+        outcome for outcome in OUTCOMES if any(lookup.outcomes.get(outcome) for _, lookup in found)
+    ]
     outcomes = [
-        _bar(outcome, [lookup.outcomes.get(outcome, 0) for _, lookup in found], x, "%{x}: %{y:,} rows")
+        _bar(
+            outcome,
+            [lookup.outcomes.get(outcome, 0) for _, lookup in found],
+            x,
+            "%{x}: %{y:,} rows",
+        )
         for outcome in present
     ]
     latency = [
         _line(x, [getattr(lookup, key) for _, lookup in found], label, dash, "%{x}: %{y:,.0f} ms")
-        for label, key, dash in (("p50", "latency_p50_ms", "solid"), ("p99", "latency_p99_ms", "dot"))
+        for label, key, dash in (
+            ("p50", "latency_p50_ms", "solid"),
+            ("p99", "latency_p99_ms", "dot"),
+        )
     ]
     ratios = [lookup.wall_s / lookup.limit_s if lookup.limit_s else None for _, lookup in found]
     wall = [_line(x, ratios, "wall / limit", "solid", "%{x}: %{y:.2f} x the limit")]
     dates = _dates(x)
     return {
-        "outcomes": _figure(outcomes, height=240, barmode="stack", x=dates, y={"title": {"text": "rows"}}),
-        "latency": _figure(latency, height=240, x=dates, y={"title": {"text": "ms"}, "rangemode": "tozero"}),
-        "wall": _figure(wall, height=240, x=dates, y={"title": {"text": "times the limit"}, "rangemode": "tozero"}),
+        "outcomes": _figure(
+            outcomes, height=240, barmode="stack", x=dates, y={"title": {"text": "rows"}}
+        ),
+        "latency": _figure(
+            latency, height=240, x=dates, y={"title": {"text": "ms"}, "rangemode": "tozero"}
+        ),
+        "wall": _figure(
+            wall,
+            height=240,
+            x=dates,
+            y={"title": {"text": "times the limit"}, "rangemode": "tozero"},
+        ),
     }
 
 
@@ -151,7 +193,8 @@ def _dates(days: Sequence[str]) -> dict[str, Any]:
         "tickangle": 0,
         "tickvals": labelled,
         "ticktext": [
-            _date(day, with_year=place == 0 or day[:4] != labelled[place - 1][:4]) for place, day in enumerate(labelled)
+            _date(day, with_year=place == 0 or day[:4] != labelled[place - 1][:4])
+            for place, day in enumerate(labelled)
         ],
         "range": [-0.5 - spare, len(days) - 0.5 + spare],
     }
@@ -185,7 +228,9 @@ def colour(outcome: str) -> str:
     return f"var(--{outcome.replace('_', '-')})"
 
 
-def _line(x: Sequence[str], y: Sequence[float | None], name: str, dash: str, text: str) -> dict[str, Any]:
+def _line(
+    x: Sequence[str], y: Sequence[float | None], name: str, dash: str, text: str
+) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines+markers" if len(x) <= FEWEST_BARS else "lines",

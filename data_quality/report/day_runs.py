@@ -22,16 +22,22 @@ class RunLine:
     cost: str = ""
 
 
-def list_day_runs(day: str, records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> tuple[RunLine, ...]:
+def list_day_runs(
+    day: str, records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]
+) -> tuple[RunLine, ...]:
     """Returns the day's runs by their start; a run killed after it wrote files has one line."""
     lines = {run.run_id: _ended(run) for run in unwritten if run.day == day}
-    written = {record.facts.run_id: _written(record) for record in records if record.facts.day == day}
+    written = {
+        record.facts.run_id: _written(record) for record in records if record.facts.day == day
+    }
     for run_id, line in written.items():
         ended = lines.get(run_id)
         if line.state != "written" or ended is None:
             lines[run_id] = line
         else:
-            lines[run_id] = replace(line, state=ended.state, reason=ended.reason, ended_at=ended.ended_at)
+            lines[run_id] = replace(
+                line, state=ended.state, reason=ended.reason, ended_at=ended.ended_at
+            )
     return tuple(sorted(lines.values(), key=lambda line: line.started_at))
 
 

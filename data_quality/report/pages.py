@@ -71,7 +71,12 @@ class Day:
         return self.record is not None and self.record.state == "published"
 
 
-def render(enrichment: str, records: Sequence[DayRecord], folder: Path, unwritten: Sequence[UnwrittenRun] = ()) -> Path:
+def render(
+    enrichment: str,
+    records: Sequence[DayRecord],
+    folder: Path,
+    unwritten: Sequence[UnwrittenRun] = (),
+) -> Path:
     """Writes `index.html` over all days and `<day>/index.html` for each; returns the index.
 
     A day with several records shows the last record, the end of a later run without files, and a
@@ -86,12 +91,19 @@ def render(enrichment: str, records: Sequence[DayRecord], folder: Path, unwritte
         if day.record is None:
             page = pages.get_template("unwritten.html").render(values, root="../")
         else:
-            page = pages.get_template("day.html").render(values | _describe_record(day.record), root="../")
+            page = pages.get_template("day.html").render(
+                values | _describe_record(day.record), root="../"
+            )
         target = folder / day.day / "index.html"
         target.parent.mkdir(exist_ok=True)
         _replace(target, page)
     index = folder / "index.html"
-    _replace(index, pages.get_template("days.html").render(_describe_all_days(enrichment, days[-DAYS_SHOWN:]), root=""))
+    _replace(
+        index,
+        pages.get_template("days.html").render(
+            _describe_all_days(enrichment, days[-DAYS_SHOWN:]), root=""
+        ),
+    )
     return index
 
 
@@ -99,11 +111,15 @@ def _days(records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> li
     """Returns the days in order. A run without files counts until a later run writes some."""
     written = {record.facts.day: record for record in _in_order(records)}
     ended = {run.day: run for run in sorted(unwritten, key=lambda run: run.ended_at)}
-    shown = {record.facts.day: record for record in _in_order(records) if record.state == "published"}
+    shown = {
+        record.facts.day: record for record in _in_order(records) if record.state == "published"
+    }
     days = []
     for day in sorted(written.keys() | ended.keys()):
         record, run = written.get(day), ended.get(day)
-        is_later = run is not None and (record is None or _time(run.ended_at) > _time(record.facts.started_at))
+        is_later = run is not None and (
+            record is None or _time(run.ended_at) > _time(record.facts.started_at)
+        )
         runs = list_day_runs(day, records, unwritten)
         days.append(Day(day, record, run if is_later else None, shown.get(day), runs))
     return days
@@ -131,15 +147,24 @@ def _pages() -> jinja2.Environment:
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
-    pages.filters |= {"number": number, "seconds": seconds, "minute": minute, "mark": MARKS.__getitem__}
+    pages.filters |= {
+        "number": number,
+        "seconds": seconds,
+        "minute": minute,
+        "mark": MARKS.__getitem__,
+    }
     return pages
 
 
 def _around_a_day(enrichment: str, days: list[Day], place: int, folder: Path) -> dict[str, Any]:
     day = days[place]
-    run_id = day.unwritten.run_id if day.unwritten else day.record.facts.run_id if day.record else ""
+    run_id = (
+        day.unwritten.run_id if day.unwritten else day.record.facts.run_id if day.record else ""
+    )
     log = f"../../../runs/{enrichment}/{day.day}/{run_id}.spark.log"
-    asset = f"{os.environ.get(DAGSTER_URL, 'http://127.0.0.1:3000').rstrip('/')}/assets/{enrichment}"
+    asset = (
+        f"{os.environ.get(DAGSTER_URL, 'http://127.0.0.1:3000').rstrip('/')}/assets/{enrichment}"
+    )
     return {
         "enrichment": enrichment,
         "day": day.day,
@@ -148,7 +173,8 @@ def _around_a_day(enrichment: str, days: list[Day], place: int, folder: Path) ->
         "runs": day.runs if len(day.runs) > 1 else (),
         "readers_see": readers_see(days, place),
         "dagster": f"{asset}?view=partitions&partition={day.day}",
-        "log": log if Path(os.path.normpath(folder / day.day / log)).exists() else None,  # none before Spark starts
+        # none before Spark starts
+        "log": log if Path(os.path.normpath(folder / day.day / log)).exists() else None,
         "before": days[place - 1].day if place else None,
         "after": days[place + 1].day if place + 1 < len(days) else None,
     }
@@ -175,7 +201,9 @@ def _describe_record(record: DayRecord) -> dict[str, Any]:
         "lookups": lookups,
         "outcomes": charts.outcomes_of_a_day(record.figures),
         "outcomes_seen": [
-            outcome for outcome in OUTCOMES if any(it.outcomes.get(outcome) for it in record.figures.lookups)
+            outcome
+            for outcome in OUTCOMES
+            if any(it.outcomes.get(outcome) for it in record.figures.lookups)
         ],
     }
 
@@ -191,7 +219,9 @@ def _describe_all_days(enrichment: str, days: list[Day]) -> dict[str, Any]:
         "groups": _groups([day.day for day in days]),
         "state": days[-1].state if days else "no days",
         "held_back": [day for day in days if day.state != "published"],
-        "last_published": next((day.shown for day in reversed(days) if day.shown is not None), None),
+        "last_published": next(
+            (day.shown for day in reversed(days) if day.shown is not None), None
+        ),
         "charts": charts.chart_all_days([day.record for day in days if day.record is not None]),
     }
 
@@ -232,10 +262,16 @@ def headline(record: DayRecord) -> str:
     count = len(record.verdicts)
     passed = sum(verdict.status == "passed" for verdict in record.verdicts)
     stops = sum(verdict.holds_back for verdict in record.verdicts)
-    warnings = sum(verdict.status == "failed" and not verdict.holds_back for verdict in record.verdicts)
+    warnings = sum(
+        verdict.status == "failed" and not verdict.holds_back for verdict in record.verdicts
+    )
     if not count:
         return "No check ran"
-    parts = [f"{stops} {'check holds' if stops == 1 else 'checks hold'} this day back"] if stops else []
+    parts = (
+        [(f"{stops} {'check holds' if stops == 1 else 'checks hold'} this day back")]
+        if stops
+        else []
+    )
     parts += [f"{warnings} {'check warns' if warnings == 1 else 'checks warn'}"] if warnings else []
     if passed == count:
         return "The check passed" if count == 1 else f"All {count} checks passed"
@@ -262,7 +298,11 @@ def readers_see(days: list[Day], place: int) -> str:
     """Describes what readers find of a day, by its records: the last published run."""
     day = days[place]
     if day.shown is not None:
-        version = "" if day.shown.published_version is None else f", version {day.shown.published_version}"
+        version = (
+            ""
+            if day.shown.published_version is None
+            else f", version {day.shown.published_version}"
+        )
         if day.is_published:
             return f"{day.day}{version}, complete"
         return f"{day.day}{version}, of the run that started {minute(day.shown.facts.started_at)}"
@@ -271,7 +311,11 @@ def readers_see(days: list[Day], place: int) -> str:
 
 
 def minute(time: str) -> str:
-    return "–" if not time else f"{dt.datetime.fromisoformat(time).astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC"
+    return (
+        "–"
+        if not time
+        else f"{dt.datetime.fromisoformat(time).astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC"
+    )
 
 
 def wall_over_limit(figures: LookupMetrics) -> float | None:

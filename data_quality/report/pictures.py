@@ -40,7 +40,9 @@ class Pictures:
     def summarize(self, rows: TaskRows, _day: WrittenDay) -> dict[str, Cells]:
         needed = (schema.status, schema.attempts, schema.latency_ms)
         lookups = self._facts.declared.lookups
-        there = [one for one in lookups if {column(one.name) for column in needed} <= set(rows.names)]
+        there = [
+            one for one in lookups if {column(one.name) for column in needed} <= set(rows.names)
+        ]
         return {lookup.name: self._cells(rows, lookup) for lookup in there}
 
     def _cells(self, rows: TaskRows, lookup: LookupFacts) -> Cells:
@@ -57,10 +59,20 @@ class Pictures:
             outcomes[rows.one_of(schema.status(lookup.name), outcome)] = number
         sizes = (SLOTS * 2 + last - first + 1, len(_KNOWN), 10 * _STEPS + 1)
         codes, counts = np.unique(
-            np.ravel_multi_index((slots - first + SLOTS, outcomes[drawn], classes), sizes), return_counts=True
+            np.ravel_multi_index((slots - first + SLOTS, outcomes[drawn], classes), sizes),
+            return_counts=True,
         )
-        cells = zip(*(part.tolist() for part in np.unravel_index(codes, sizes)), counts.tolist(), strict=True)
-        return Counter({(slot + first - SLOTS, _KNOWN[outcome], step): count for slot, outcome, step, count in cells})
+        cells = zip(
+            *(part.tolist() for part in np.unravel_index(codes, sizes)),
+            counts.tolist(),
+            strict=True,
+        )
+        return Counter(
+            {
+                (slot + first - SLOTS, _KNOWN[outcome], step): count
+                for slot, outcome, step, count in cells
+            }
+        )
 
     def drawn(self, parts: list[dict[str, Cells]]) -> dict[str, Any]:
         cells: dict[str, Cells] = {}
@@ -106,7 +118,12 @@ def _picture(cells: Cells, width_s: int) -> dict[str, Any]:
             for slot in sorted(slots)
         ],
         "latency": [
-            {"from_ms": _edge_ms(step), "to_ms": _edge_ms(step + 1), "outcome": outcome, "rows": count}
+            {
+                "from_ms": _edge_ms(step),
+                "to_ms": _edge_ms(step + 1),
+                "outcome": outcome,
+                "rows": count,
+            }
             for (step, outcome), count in sorted(histogram.items())
         ],
     }

@@ -19,7 +19,9 @@ from jobs.schema.records import LookupFacts
 
 def number_places(table: pa.Table, lookup: LookupFacts) -> Numbers:
     key = as_array(table[schema.key(lookup.name)])
-    return _number_rows(digest([*key.flatten(), as_array(table[schema.published_answered_at(lookup.name)])]), table)
+    return _number_rows(
+        digest([*key.flatten(), as_array(table[schema.published_answered_at(lookup.name)])]), table
+    )
 
 
 def number_answers(table: pa.Table, lookup: LookupFacts) -> Numbers:
@@ -43,11 +45,17 @@ class AnswerGroups:
 
     @classmethod
     def of(cls, places: Numbers, answers: Numbers, by_call: Flags) -> AnswerGroups:
-        return cls._grouped(places, np.ones(len(places), np.int64), by_call.astype(np.int64), answers, answers)
+        return cls._grouped(
+            places, np.ones(len(places), np.int64), by_call.astype(np.int64), answers, answers
+        )
 
     def only(self, chosen: Flags) -> AnswerGroups:
         return AnswerGroups(
-            self.places[chosen], self.rows[chosen], self.calls[chosen], self.lowest[chosen], self.highest[chosen]
+            self.places[chosen],
+            self.rows[chosen],
+            self.calls[chosen],
+            self.lowest[chosen],
+            self.highest[chosen],
         )
 
     @classmethod
@@ -56,10 +64,14 @@ class AnswerGroups:
             return parts[0]
         names = ("places", "rows", "calls", "lowest", "highest")
         empty = cls.of(np.zeros(0, np.uint64), np.zeros(0, np.uint64), np.zeros(0, np.bool_))
-        return cls._grouped(*(np.concatenate([getattr(part, name) for part in (empty, *parts)]) for name in names))
+        return cls._grouped(
+            *(np.concatenate([getattr(part, name) for part in (empty, *parts)]) for name in names)
+        )
 
     @classmethod
-    def _grouped(cls, places: Numbers, rows: Places, calls: Places, lowest: Numbers, highest: Numbers) -> AnswerGroups:
+    def _grouped(
+        cls, places: Numbers, rows: Places, calls: Places, lowest: Numbers, highest: Numbers
+    ) -> AnswerGroups:
         order = np.argsort(places)
         ordered = places[order]
         starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
@@ -94,7 +106,11 @@ class StoredAnswers:
     def at(self, places: Numbers) -> tuple[NDArray[np.uint64], Flags, Flags]:
         """Returns for each place the stored answer, whether it exists, whether it may be gone."""
         if not self.known:
-            return np.zeros(len(places), np.uint64), np.zeros(len(places), np.bool_), np.ones(len(places), np.bool_)
+            return (
+                np.zeros(len(places), np.uint64),
+                np.zeros(len(places), np.bool_),
+                np.ones(len(places), np.bool_),
+            )
         if not len(self._places):
             return np.zeros(len(places), np.uint64), *(np.zeros((2, len(places)), np.bool_))
         found, there = self._found(places)

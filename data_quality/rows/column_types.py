@@ -51,6 +51,9 @@ def unified(files: Mapping[str, pa.Schema]) -> tuple[pa.Schema, dict[str, str]]:
             if pa.types.is_null(kind):
                 first[field.name] = (field.type, path)
             elif kind != field.type and not pa.types.is_null(field.type):
-                names = f"{spark_name(kind)} in {Path(other).name} and {spark_name(field.type)} in {Path(path).name}"
+                names = (
+                    f"{spark_name(kind)} in {Path(other).name} and {spark_name(field.type)} in "
+                    f"{Path(path).name}"
+                )
                 unlike.setdefault(field.name, f"{field.name} is {names}")
     return pa.schema([pa.field(name, kind) for name, (kind, _) in first.items()]), unlike

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-_LEGACY = b"org.apache.spark.legacy"  # prefix of the metadata by which Spark marks files with shifted old dates
+# prefix of the metadata by which Spark marks files with shifted old dates
+_LEGACY = b"org.apache.spark.legacy"
 
 
 def path_of(uri: str) -> str:

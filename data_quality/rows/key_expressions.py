@@ -26,15 +26,21 @@ def lasting(lookup: LookupFacts) -> list[tuple[str, str]]:
     return [(part, text) for part, text in lookup.keys if not _FLEETING.search(text)]
 
 
-def declared_keys(rows: TaskRows, lookup: LookupFacts, day: WrittenDay) -> Iterator[tuple[Places, Key]]:
+def declared_keys(
+    rows: TaskRows, lookup: LookupFacts, day: WrittenDay
+) -> Iterator[tuple[Places, Key]]:
     """Yields places of rows in the input, and their keys' repeatable parts. Raises ValueError."""
-    for places, keys, refused in rows.once("declared keys", lambda: list(_declared_keys(rows, day))):
+    for places, keys, refused in rows.once(
+        "declared keys", lambda: list(_declared_keys(rows, day))
+    ):
         if lookup.name in refused:
             raise ValueError(refused[lookup.name])
         yield places, keys[lookup.name]
 
 
-def _declared_keys(rows: TaskRows, day: WrittenDay) -> Iterator[tuple[Places, dict[str, Key], dict[str, str]]]:
+def _declared_keys(
+    rows: TaskRows, day: WrittenDay
+) -> Iterator[tuple[Places, dict[str, Key], dict[str, str]]]:
     """Yields the keys of all lookups; a Spark job evaluates the expressions that only Spark can."""
     for places, given in beside(rows, day.input):
         columns = {name.lower(): name for name in given.column_names}
@@ -53,13 +59,19 @@ def _declared_keys(rows: TaskRows, day: WrittenDay) -> Iterator[tuple[Places, di
         yield places, keys, refused
 
 
-def _evaluate(rest: list[Expression], given: pa.Table, day: WrittenDay, keys: dict[str, Key]) -> dict[str, str]:
+def _evaluate(
+    rest: list[Expression], given: pa.Table, day: WrittenDay, keys: dict[str, Key]
+) -> dict[str, str]:
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
     from pyspark.sql.types import StructType
 
     assert day.spark is not None  # the local engine refuses these keys before the run
-    used = [name for name in given.column_names if any(name.lower() in text.lower() for _, _, text in rest)]
+    used = [
+        name
+        for name in given.column_names
+        if any(name.lower() in text.lower() for _, _, text in rest)
+    ]
     used = used or given.column_names[:1]
     types = StructType([day.input.spark_types[name] for name in used])
     frame = day.spark.createDataFrame(given.select(used), types)

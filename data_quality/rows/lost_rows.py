@@ -26,7 +26,9 @@ def find(output: RunOutput, source: InputRows, event_time: EventTimeFacts) -> di
         known = there.get(path, np.zeros((0, 3), np.int64))
         for row, task, seq in _placed(known, count, taken):
             given = source.read(path, row, row)
-            found.setdefault(task, []).append((seq, int(event_times_ms(given, event_time.column)[0])))
+            found.setdefault(task, []).append(
+                (seq, int(event_times_ms(given, event_time.column)[0]))
+            )
     return {task: Lost(*np.array(rows, np.int64).T) for task, rows in found.items()}
 
 
@@ -35,16 +37,22 @@ def _there(output: RunOutput) -> tuple[dict[str, Places], set[tuple[int, int]]]:
     taken: set[tuple[int, int]] = set()
     for read in output.parts():
         rows = read()
-        columns = np.column_stack([rows.numbers(name) for name in (SOURCE_ROW, PARTITION, INPUT_SEQ)])
+        columns = np.column_stack(
+            [rows.numbers(name) for name in (SOURCE_ROW, PARTITION, INPUT_SEQ)]
+        )
         whole = np.nan_to_num(columns, nan=-1).astype(np.int64)
         taken.update(zip(whole[:, _TASK].tolist(), whole[:, _SEQ].tolist(), strict=True))
         for uri, at in by_file(rows).items():
             files.setdefault(path_of(uri or ""), []).append(whole[at])
     ordered = {path: np.concatenate(parts) for path, parts in files.items()}
-    return {path: rows[np.argsort(rows[:, _ROW], kind="stable")] for path, rows in ordered.items()}, taken
+    return {
+        path: rows[np.argsort(rows[:, _ROW], kind="stable")] for path, rows in ordered.items()
+    }, taken
 
 
-def _placed(known: Places, count: int, taken: set[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+def _placed(
+    known: Places, count: int, taken: set[tuple[int, int]]
+) -> Iterator[tuple[int, int, int]]:
     lost = np.setdiff1d(np.arange(count), known[:, _ROW])
     after = np.searchsorted(known[:, _ROW], lost)
     for row, following in zip(lost.tolist(), after.tolist(), strict=True):

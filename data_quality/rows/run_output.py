@@ -31,7 +31,8 @@ T = TypeVar("T")
 More = Callable[[int], dict[str, Any]]  # further evidence of a row, besides its columns
 
 ROWS_AT_ONCE = 1_000_000  # rows of a part, with all columns about 600 bytes each in memory
-_NUMBER_OF_A_TASKS_FILE = re.compile(r"-c(\d+)\.")  # part-00003-<uuid>-c012.snappy.parquet: the task's 13th file
+# part-00003-<uuid>-c012.snappy.parquet: the task's 13th file
+_NUMBER_OF_A_TASKS_FILE = re.compile(r"-c(\d+)\.")
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,9 @@ class Faults:
     @classmethod
     def together(cls, parts: Iterable[Faults]) -> Faults:
         parts = list(parts)
-        rows = sorted((row for part in parts for row in part.rows), key=lambda row: _sortable(row[0]))
+        rows = sorted(
+            (row for part in parts for row in part.rows), key=lambda row: _sortable(row[0])
+        )
         return cls(sum(part.count for part in parts), tuple(rows[:ROWS_OF_EVIDENCE]))
 
     @property
@@ -111,7 +114,9 @@ class TaskRows:
         return found
 
     def counts_of(self, name: str) -> dict[Any, int]:
-        return {one["values"]: one["counts"] for one in self.column(name).value_counts().to_pylist()}
+        return {
+            one["values"]: one["counts"] for one in self.column(name).value_counts().to_pylist()
+        }
 
     def calls(self, lookup: str) -> Calls:
         return self.once(("calls", lookup), lambda: Calls.of(self.column(schema.attempts(lookup))))
@@ -121,13 +126,18 @@ class TaskRows:
         if not len(places):
             return Faults(0)
         by = [PARTITION, INPUT_SEQ]
-        order = np.lexsort([np.nan_to_num(self.numbers(name)[places], nan=-1.0) for name in reversed(by)])
+        order = np.lexsort(
+            [np.nan_to_num(self.numbers(name)[places], nan=-1.0) for name in reversed(by)]
+        )
         first = places[order[:ROWS_OF_EVIDENCE]]
         some = self.table.take(pa.array(first))
         keys = some.select(by).to_pylist()
         rows = some.select(list(dict.fromkeys(columns))).to_pylist()
         shown = [plain(row | more(int(place))) for row, place in zip(rows, first, strict=True)]
-        return Faults(len(places), tuple((tuple(key.values()), row) for key, row in zip(keys, shown, strict=True)))
+        return Faults(
+            len(places),
+            tuple((tuple(key.values()), row) for key, row in zip(keys, shown, strict=True)),
+        )
 
 
 def whole_number(value: float) -> int | None:
@@ -166,9 +176,15 @@ class Calls:
 
     @classmethod
     def of(cls, column: pa.Array) -> Calls:
-        counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        counts = (
+            pc.fill_null(pc.list_value_length(column), 0)
+            .to_numpy(zero_copy_only=False)
+            .astype(np.int64)
+        )
         attempts = column.flatten()
-        start, end, throttled = (pc.struct_field(attempts, name) for name in ("start", "end", "throttled"))
+        start, end, throttled = (
+            pc.struct_field(attempts, name) for name in ("start", "end", "throttled")
+        )
         return cls(counts, as_numbers(start), as_numbers(end), flags(throttled))
 
     @cached_property
@@ -210,7 +226,9 @@ class Task:
 
     @property
     def rows(self) -> int:
-        return sum(group.rows for group in self.groups) if self.table is None else self.table.num_rows
+        return (
+            sum(group.rows for group in self.groups) if self.table is None else self.table.num_rows
+        )
 
     def parts(self) -> Iterator[Task]:
         """Yields parts of at most ROWS_AT_ONCE rows; a row group is never divided."""
@@ -232,13 +250,19 @@ class Task:
         tables = []
         for name, groups in itertools.groupby(self.groups, lambda group: group.file):
             with open_parquet(name, read_dictionary=dictionaries) as file:
-                tables.append(file.read_row_groups([group.number for group in groups], columns=columns))
+                tables.append(
+                    file.read_row_groups([group.number for group in groups], columns=columns)
+                )
         return TaskRows(pa.concat_tables(tables, promote_options="default"))
 
 
 class RunOutput:
     def __init__(
-        self, declared: DeclaredFacts, columns: pa.Schema, tasks: list[Task], unlike: Mapping[str, str] | None = None
+        self,
+        declared: DeclaredFacts,
+        columns: pa.Schema,
+        tasks: list[Task],
+        unlike: Mapping[str, str] | None = None,
     ) -> None:
         """unlike: for each column whose files differ in type, a sentence; no check reads these."""
         self.columns = columns
@@ -248,7 +272,11 @@ class RunOutput:
         self._kinds = written_types(declared)
         few = [schema.SOURCE_FILE]
         for lookup in declared.lookups:
-            few += [schema.status(lookup.name), schema.source(lookup.name), schema.published_status(lookup.name)]
+            few += [
+                schema.status(lookup.name),
+                schema.source(lookup.name),
+                schema.published_status(lookup.name),
+            ]
         self._dictionaries = [name for name in few if self._is_text(name)]
 
     @classmethod
@@ -260,9 +288,14 @@ class RunOutput:
             {file: one.schema.to_arrow_schema() for file, one in zip(ordered, footers, strict=True)}
         )
         alike = [name for name in columns.names if name not in unlike]
-        written = {file: footer for file, footer in zip(ordered, footers, strict=True) if footer.num_rows}
+        written = {
+            file: footer for file, footer in zip(ordered, footers, strict=True) if footer.num_rows
+        }
         groups = {
-            file: [RowGroup(file, number, footer.row_group(number).num_rows) for number in range(footer.num_row_groups)]
+            file: [
+                RowGroup(file, number, footer.row_group(number).num_rows)
+                for number in range(footer.num_row_groups)
+            ]
             for file, footer in written.items()
         }
         tasks: dict[int, list[RowGroup]] = {}
@@ -275,7 +308,12 @@ class RunOutput:
             tasks.setdefault(number, []).extend(groups[file])
             rows[number] += footer.num_rows
         # the longest first, so that no core ends alone with a long task
-        return cls(declared, columns, [Task(tuple(tasks[number])) for number, _ in rows.most_common()], unlike)
+        return cls(
+            declared,
+            columns,
+            [Task(tuple(tasks[number])) for number, _ in rows.most_common()],
+            unlike,
+        )
 
     @classmethod
     def of_table(cls, declared: DeclaredFacts, table: pa.Table) -> RunOutput:
@@ -288,7 +326,11 @@ class RunOutput:
         if name not in self.columns.names or name in self.unlike:
             return False
         kind = self.columns.field(name).type
-        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind))
+        return bool(
+            pa.types.is_string(kind)
+            or pa.types.is_large_string(kind)
+            or pa.types.is_dictionary(kind)
+        )
 
     def wrong(self, needed: Iterable[str]) -> str | None:
         """Returns why the files cannot be judged by these columns, or None."""
@@ -302,7 +344,11 @@ class RunOutput:
     def _wrong_type(self, name: str) -> str | None:
         kind = self.columns.field(name).type
         wanted = self._kinds.get(name)
-        if wanted is None or (wanted == STRUCT and pa.types.is_struct(kind)) or spark_name(kind) == wanted:
+        if (
+            wanted is None
+            or (wanted == STRUCT and pa.types.is_struct(kind))
+            or spark_name(kind) == wanted
+        ):
             return None
         if self.table is not None and wanted in ("int", "bigint") and pa.types.is_integer(kind):
             return None  # another program may choose another width
@@ -316,7 +362,11 @@ class RunOutput:
         return sum(task.rows for task in self._tasks)
 
     def parts(self) -> Iterator[Callable[[], TaskRows]]:
-        names = [name for name in self.columns.names if name not in self.unlike] if self.unlike else None
+        names = (
+            [name for name in self.columns.names if name not in self.unlike]
+            if self.unlike
+            else None
+        )
         for task in self._tasks:
             for part in task.parts():
                 yield partial(part.read, self._dictionaries, names)

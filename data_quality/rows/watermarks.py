@@ -49,12 +49,15 @@ def true_marks(rows: TaskRows, declared: EventTimeFacts, lost: Lost = NONE_LOST)
     """Computes the marks: a watermark follows every record that raises the largest event time; a
     duplicated row counts once.
     """
-    seq = np.concatenate([np.nan_to_num(rows.numbers(INPUT_SEQ), nan=-1).astype(np.int64), lost.places])
+    seq = np.concatenate(
+        [np.nan_to_num(rows.numbers(INPUT_SEQ), nan=-1).astype(np.int64), lost.places]
+    )
     times = np.concatenate([event_times_ms(rows.table, declared.column), lost.times_ms])
     order = np.argsort(seq, kind="stable")
     seq, times = seq[order], times[order]
     is_first = np.diff(seq, prepend=-2) != 0
-    before_it = np.maximum.accumulate(np.where(is_first, np.arange(len(seq)), 0))  # rows with a smaller place
+    # rows with a smaller place
+    before_it = np.maximum.accumulate(np.where(is_first, np.arange(len(seq)), 0))
     largest = np.append(NO_TIME, np.maximum.accumulate(times))[before_it]
     raised = np.append(0, np.cumsum(is_first & (times > largest)))
     known = (times > NO_TIME) & (largest > NO_TIME)

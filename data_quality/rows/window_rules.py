@@ -73,7 +73,9 @@ def find_windows(arrived: Arrived, window: WindowFacts) -> Windows:
     begins = np.flatnonzero(np.append(True, (np.diff(keys) != 0) | (np.diff(starts) != 0)))
     counts = np.diff(np.append(begins, len(rows)))
     start = starts[begins]
-    return Windows(rows[begins].tolist(), start.tolist(), (start + window.size_ms).tolist(), counts.tolist())
+    return Windows(
+        rows[begins].tolist(), start.tolist(), (start + window.size_ms).tolist(), counts.tolist()
+    )
 
 
 def _is_closed(ends: Places, watermarks: Places, window: WindowFacts) -> Flags:
@@ -121,7 +123,9 @@ def _sessions(arrived: Arrived, window: WindowFacts, dropped: Flags) -> Windows:
     for rows in np.split(order, np.flatnonzero(np.diff(arrived.keys[order])) + 1):
         sessions = SessionsOfKey(window, found)
         for row in rows.tolist():
-            dropped[row] = not sessions.take(row, int(arrived.times[row]), int(arrived.watermarks[row]))
+            dropped[row] = not sessions.take(
+                row, int(arrived.times[row]), int(arrived.watermarks[row])
+            )
         sessions.advance(float("inf"))
     return found
 
@@ -148,10 +152,15 @@ class SessionsOfKey:
         gap = self._window.size_ms
         self.advance(watermark)
         near = [one for one in self._open if one.start <= time + gap and time <= one.end]
-        start, end = min([time, *(one.start for one in near)]), max([time + gap, *(one.end for one in near)])
+        start, end = (
+            min([time, *(one.start for one in near)]),
+            max([time + gap, *(one.end for one in near)]),
+        )
         if end - 1 + self._window.lateness_ms <= watermark:
             return False
-        session = _Session(start, end, row, 1 + sum(one.rows for one in near), is_due=end - 1 > watermark)
+        session = _Session(
+            start, end, row, 1 + sum(one.rows for one in near), is_due=end - 1 > watermark
+        )
         self._open = [*(one for one in self._open if one not in near), session]
         if not session.is_due:
             self._fire(session, FIRED_LATE)
@@ -168,7 +177,9 @@ class SessionsOfKey:
             if session.end - 1 + self._window.lateness_ms <= watermark:
                 self._open.remove(session)
                 if self._window.panes == "last":
-                    self._found.add(session.first, (session.start, session.end), session.rows, ON_TIME, 0)
+                    self._found.add(
+                        session.first, (session.start, session.end), session.rows, ON_TIME, 0
+                    )
 
     def _fire(self, session: _Session, fired: str) -> None:
         if self._window.panes == "all":

@@ -47,11 +47,15 @@ class WrittenDay:
         return cls.of(spark, facts, RunOutput.of_files(facts.declared, facts.files), **more)
 
     @classmethod
-    def of_table(cls, spark: SparkSession | None, facts: DayFacts, table: pa.Table, **more: Any) -> WrittenDay:
+    def of_table(
+        cls, spark: SparkSession | None, facts: DayFacts, table: pa.Table, **more: Any
+    ) -> WrittenDay:
         return cls.of(spark, facts, RunOutput.of_table(facts.declared, table), **more)
 
     @classmethod
-    def of(cls, spark: SparkSession | None, facts: DayFacts, output: RunOutput, **more: Any) -> WrittenDay:
+    def of(
+        cls, spark: SparkSession | None, facts: DayFacts, output: RunOutput, **more: Any
+    ) -> WrittenDay:
         earlier = earlier_days(facts.declared.enrichment, facts.day)
         return cls(spark, facts, output, InputRows(spark, facts), earlier=earlier, **more)
 
@@ -76,4 +80,8 @@ class WrittenDay:
         return lost_rows.find(self.output, self.input, self.declared.event_time)
 
     def find_metrics(self, lookup: LookupFacts) -> LookupMetrics | None:
-        return next((one for one in self.metrics.lookups if one.name == lookup.name), None) if self.metrics else None
+        return (
+            next((one for one in self.metrics.lookups if one.name == lookup.name), None)
+            if self.metrics
+            else None
+        )

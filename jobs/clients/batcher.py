@@ -13,7 +13,8 @@ from jobs.declare.lookup import Key
 from jobs.errors import TidegateError
 
 EARLY = 1e-4  # s; tolerance for a timer that fires early
-TURNS = 2  # of the loop until the next request is on the wire, because aiohttp writes it in its own task
+# of the loop until the next request is on the wire, because aiohttp writes it in its own task
+TURNS = 2
 REMEMBERED = 10_000  # keys without an answer, to recognize repeated requests
 
 
@@ -67,7 +68,8 @@ class Batching:
         self._max_items = max_items
         self._max_wait = max_wait
         self._max_requests = max_requests
-        self._waiting: dict[_Item, None] = {}  # in order of arrival; a cancelled item is removed at once
+        # in order of arrival; a cancelled item is removed at once
+        self._waiting: dict[_Item, None] = {}
         self._halves: deque[list[_Item]] = deque()  # of refused batches; they leave first
         self._requests: set[_Request] = set()  # with unsettled items
         self._at_service: set[_Request] = set()
@@ -99,7 +101,9 @@ class Batching:
 
     def leaving(self) -> int:
         """Return the number of requests in flight without a waiting caller."""
-        return sum(all(item.outcome.done() for item in request.items) for request in self._at_service)
+        return sum(
+            all(item.outcome.done() for item in request.items) for request in self._at_service
+        )
 
     async def call(self, key: Key) -> Any | None:
         """Return the key's answer, or None for a miss. Raises CallFailed, Throttled, RunStopped."""
@@ -118,7 +122,11 @@ class Batching:
         self._closed = True
         self._set_timer(None)
         requests = [request.task for request in self._requests]
-        for items in ([*self._waiting], *self._halves, *(request.items for request in self._requests)):
+        for items in (
+            [*self._waiting],
+            *self._halves,
+            *(request.items for request in self._requests),
+        ):
             for item in items:
                 item.outcome.cancel()
         self._waiting.clear()
@@ -163,7 +171,9 @@ class Batching:
 
     def _start(self, items: list[_Item]) -> None:
         request = _Request(items)
-        request.task = asyncio.get_running_loop().create_task(self._ask(request), name="tidegate batch")
+        request.task = asyncio.get_running_loop().create_task(
+            self._ask(request), name="tidegate batch"
+        )
         for item in items:
             item.request = request
         self.sent += 1
@@ -186,13 +196,16 @@ class Batching:
         except Exception as error:  # noqa: BLE001  # each waiting caller raises it
             outcomes = [error] * len(items)
         if len(outcomes) != len(items):
-            wrong = TidegateError(f"a batch of {len(items)} keys came back with {len(outcomes)} outcomes.")
+            wrong = TidegateError(
+                f"a batch of {len(items)} keys came back with {len(outcomes)} outcomes."
+            )
             outcomes = [wrong] * len(items)
         judged = zip(items, outcomes, strict=True)
         failed = {item: outcome for item, outcome in judged if isinstance(outcome, Exception)}
         self._remember(failed)
         self._closed_until = max(self._closed_until, _closed_until(failed.values()))
-        if not any(isinstance(error, TidegateError) for error in failed.values()):  # such an error ends the run
+        # such an error ends the run
+        if not any(isinstance(error, TidegateError) for error in failed.values()):
             await self._let_next_go(request)
         for item, outcome in zip(items, outcomes, strict=True):
             self._settle(item, outcome)

@@ -64,7 +64,8 @@ class BillingMeter:
         self._path = path
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         self._end = 0  # of the file
-        self._counts: dict[tuple[str, int], tuple[int, int]] = {}  # by lookup and day: position in the file, and count
+        # by lookup and day: position in the file, and count
+        self._counts: dict[tuple[str, int], tuple[int, int]] = {}
 
     def add(self, lookup: str, unit: str, day: int, many: int) -> None:
         """Count units that a service bills.
@@ -102,7 +103,8 @@ class BillingMeter:
 def unwritable(path: str, error: OSError) -> TidegateError:
     """Return the error of a bill that cannot be written."""
     return TidegateError(
-        f"{path} cannot be written: {error.strerror}. It counts what services bill, so no request leaves without it; "
+        f"{path} cannot be written: {error.strerror}. It counts what services bill, so no request "
+        "leaves without it; "
         "what was answered is kept. Mend that, and run the day again."
     )
 

@@ -6,7 +6,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from jobs.declare.lookup import Key
 
-Send = Callable[[Sequence[Key]], Awaitable[Sequence[Any]]]  # sends keys in one request; returns an outcome per key
+# sends keys in one request; returns an outcome per key
+Send = Callable[[Sequence[Key]], Awaitable[Sequence[Any]]]
 
 
 class Client(Protocol):

@@ -58,7 +58,9 @@ class CoroutineClient(SessionClient):
 
     async def _run(self, key: Key, requests: Requests) -> Any | None:
         try:
-            answer = await self._lookup.function(Row(dict(zip(self._names, key, strict=True))), requests)
+            answer = await self._lookup.function(
+                Row(dict(zip(self._names, key, strict=True))), requests
+            )
         except asyncio.CancelledError as error:
             raise failed_by_cancel(error) from error
         except BaseException as error:
@@ -67,11 +69,16 @@ class CoroutineClient(SessionClient):
             if isinstance(error, TidegateError | CallFailed | Throttled):
                 raise
             reason = self._session.masked(str(failed_by_user(error, passing=False)))
-            raise (CallFailed(reason, passing=True) if isinstance(error, OSError) else Unclear(reason)) from error
+            raise (
+                CallFailed(reason, passing=True) if isinstance(error, OSError) else Unclear(reason)
+            ) from error
         if requests.about_all is not None:
             raise requests.about_all
         if answer is not None and not isinstance(answer, Mapping):
-            raise Unclear(f"the function gave {type(answer).__name__}; it must give a dict, or None for a miss")
+            raise Unclear(
+                f"the function gave {type(answer).__name__}; it must give a dict, or "
+                "None for a miss"
+            )
         return None if answer is None else dict(answer)
 
     def columns(self, answer: Any) -> tuple[Any, ...]:
@@ -89,7 +96,9 @@ class Requests:
         billed: Units that the run billed.
     """
 
-    def __init__(self, session: ServiceSession, counts: RequestCounts, priced: Collection[str], key: Key) -> None:
+    def __init__(
+        self, session: ServiceSession, counts: RequestCounts, priced: Collection[str], key: Key
+    ) -> None:
         self._session = session
         self._keys = [key]
         self._has_empty_key = "" in key
@@ -98,17 +107,25 @@ class Requests:
         self.billed: Counter[str] = Counter()
         self._unasked = Unasked(1)  # counts the run's key once
         self.about_all: Throttled | RunStopped | None = None
-        self._under_way: dict[Asking, asyncio.Task[Any] | None] = {}  # requests, and the task that awaits each
+        # requests, and the task that awaits each
+        self._under_way: dict[Asking, asyncio.Task[Any] | None] = {}
         self._wrappers: dict[Asking, Asking] = {}
         self._is_over = False
         self._unheard: Exception | None = None  # of a request without an awaiting caller
         self._ended = asyncio.Event()
 
-    def get(self, path: str, *, params: Mapping[str, Any] | None = None, miss: Collection[int] = (404,)) -> Asking:
+    def get(
+        self, path: str, *, params: Mapping[str, Any] | None = None, miss: Collection[int] = (404,)
+    ) -> Asking:
         return self._begun(self._request("GET", path, params, None, miss))
 
     def post(
-        self, path: str, *, json: Any, params: Mapping[str, Any] | None = None, miss: Collection[int] = ()
+        self,
+        path: str,
+        *,
+        json: Any,
+        params: Mapping[str, Any] | None = None,
+        miss: Collection[int] = (),
     ) -> Asking:
         return self._begun(self._request("POST", path, params, dumped(as_json(json)), miss))
 
@@ -116,7 +133,9 @@ class Requests:
     def _begun(self, request: Asking) -> Asking:
         if self._is_over:
             request.close()
-            raise RuntimeError("http is used after the run of the function for its row; nothing was asked")
+            raise RuntimeError(
+                "http is used after the run of the function for its row; nothing was asked"
+            )
         self._under_way[request] = None
         self._wrappers[request] = self._awaited(request)
         return self._wrappers[request]
@@ -136,7 +155,9 @@ class Requests:
     async def __aenter__(self) -> None:
         """Begin the run of the function."""
 
-    async def __aexit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object
+    ) -> None:
         """Wait for requests that the function did not await; cancel them after its failure.
 
         Raises:
@@ -162,7 +183,8 @@ class Requests:
             self._cancel()
         if error is None and never:
             raise CallFailed(
-                f"the function does not await {len(never)} of its requests, so nothing was sent: write `await http...`",
+                f"the function does not await {len(never)} of its requests, so nothing was sent: "
+                "write `await http...`",
                 passing=False,
             )
         unheard = self.about_all or self._unheard
@@ -178,7 +200,9 @@ class Requests:
         for name, many in units.items():
             unit = name if name.endswith("ss") else name.removesuffix("s")
             if unit in SENT or (self._priced and unit not in self._priced):
-                raise ValueError(f"bill({name}=...): the service has no price per {unit} that is to be told")
+                raise ValueError(
+                    f"bill({name}=...): the service has no price per {unit} that is to be told"
+                )
             count = _as_count(many)
             if count is None:
                 raise ValueError(f"bill({name}={many!r}): it must be a whole number, 0 or more")
@@ -191,20 +215,36 @@ class Requests:
         # a trailing slash may be intended, unless an empty key makes it
         is_cut = self._has_empty_key and not segments[-1]
         url = URL(self._session.base_url + path)
-        if "" in segments[:-1] or is_cut or leads_elsewhere(path) or not is_below(self._session.base_url, url):
+        if (
+            "" in segments[:-1]
+            or is_cut
+            or leads_elsewhere(path)
+            or not is_below(self._session.base_url, url)
+        ):
             raise ValueError(
-                f"path is {path!r}, which leads to another address of the service; nothing was asked. Escape a key "
+                f"path is {path!r}, which leads to another address of the service; nothing was "
+                "asked. Escape a key "
                 'that stands in a path: urllib.parse.quote(key, safe="")'
             )
         return url
 
     async def _request(
-        self, method: str, path: str, params: Mapping[str, Any] | None, body: bytes | None, miss: Collection[int]
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, Any] | None,
+        body: bytes | None,
+        miss: Collection[int],
     ) -> Any:
         if not path.startswith("/") or "?" in path or "#" in path:
-            raise ValueError(f"path is {path!r}; it must start with / and hold no ? and no #: values go in params")
+            raise ValueError(
+                f"path is {path!r}; it must start with / and hold no ? and no #: "
+                "values go in params"
+            )
         if none := [name for name, value in (params or {}).items() if value is None]:
-            raise ValueError(f"params: {', '.join(none)} is None, which no address can say: leave it out")
+            raise ValueError(
+                f"params: {', '.join(none)} is None, which no address can say: leave it out"
+            )
         query = {name: as_text(value) for name, value in (params or {}).items()}
         url = self._url(path).with_query(query)
         try:

@@ -28,14 +28,25 @@ EXCHANGES: ContextVar[list[Exchange] | None] = ContextVar("exchanges", default=N
 
 
 def trace(
-    kind: str, request: str | Callable[[], str], sent: object = None, masked: Callable[[str], str] = str
+    kind: str,
+    request: str | Callable[[], str],
+    sent: object = None,
+    masked: Callable[[str], str] = str,
 ) -> Exchange | None:
     """Record a request of a row, masked by `masked`; return None if recording is off."""
     heard = EXCHANGES.get()
     if heard is None:
         return None
-    text = sent.decode("utf-8", "replace") if isinstance(sent, bytes) else "" if sent is None else repr(sent)
-    heard.append(Exchange(kind, masked(request if isinstance(request, str) else request()), masked(text)))
+    text = (
+        sent.decode("utf-8", "replace")
+        if isinstance(sent, bytes)
+        else ""
+        if sent is None
+        else repr(sent)
+    )
+    heard.append(
+        Exchange(kind, masked(request if isinstance(request, str) else request()), masked(text))
+    )
     return heard[-1]
 
 

@@ -24,12 +24,14 @@ class RequestCounts:
 
     sent: Counter[int] = field(default_factory=Counter)  # day -> requests sent
     items: Counter[int] = field(default_factory=Counter)  # day -> keys in them
-    units: dict[str, Counter[int]] = field(default_factory=dict)  # a coroutine's unit -> day -> number
+    # a coroutine's unit -> day -> number
+    units: dict[str, Counter[int]] = field(default_factory=dict)
     lost: Counter[str] = field(default_factory=Counter)  # units of runs without an answer
     answered: int = 0  # requests that brought an answer or a miss
     repeated: int = 0  # requests with a key that got no answer before; of batches and second calls
     throttled: int = 0  # requests that the service throttled
-    in_doubt: int = 0  # answers that may be another key's, after an extra response on their connection
+    # answers that may be another key's, after an extra response on their connection
+    in_doubt: int = 0
     seconds: float = 0.0  # sum of the requests' times
     in_flight: int = 0
     most_at_once: int = 0
@@ -93,9 +95,20 @@ class Unasked:
 class Request:
     """A request: in flight once it has a connection, sent once its first bytes are written."""
 
-    __slots__ = ("_call", "_clock", "_counts", "_in_flight", "_items", "_left_at", "_unasked", "connection")
+    __slots__ = (
+        "_call",
+        "_clock",
+        "_counts",
+        "_in_flight",
+        "_items",
+        "_left_at",
+        "_unasked",
+        "connection",
+    )
 
-    def __init__(self, counts: RequestCounts, unasked: Unasked, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, counts: RequestCounts, unasked: Unasked, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._counts = counts
         self._clock = clock
         self._unasked = unasked
@@ -155,7 +168,8 @@ def _today(clock: Callable[[], float] = time.time) -> int:
 
 
 IN_CALL: ContextVar[Call | None] = ContextVar("in_call", default=None)
-LEAVING: ContextVar[Request] = ContextVar("leaving")  # the context's request that waits for a connection
+# the context's request that waits for a connection
+LEAVING: ContextVar[Request] = ContextVar("leaving")
 _counts: dict[str, RequestCounts] = {}  # by lookup
 _earlier: dict[str, int] = {}  # by lookup: calls of the task's lost attempts
 _meter: BillingMeter | None = None  # of the task

@@ -20,7 +20,8 @@ class Finding(enum.Enum):
 
     RIGHT = "right"
     WRONG = "WRONG"
-    STOPS = "STOPS"  # a service is down or denies access, so that a run would stop; the declaration may be right
+    # a service is down or denies access, so that a run would stop; the declaration may be right
+    STOPS = "STOPS"
 
 
 def check_package(
@@ -48,7 +49,9 @@ def check_package(
                 message = find_conflict(one, checked)
                 checked.append(one)
                 name = one.enrichment.name
-                yield from ((name, *line) for line in _checked(one.enrichment, day, message, engine))
+                yield from (
+                    (name, *line) for line in _checked(one.enrichment, day, message, engine)
+                )
                 yield from ((name, wrong, Finding.WRONG) for wrong in _lost(one.enrichment))
 
 
@@ -56,7 +59,8 @@ def _checked(
     enrichment: Enrichment, day: str | None, conflict: str | None, engine: str | None
 ) -> Iterator[tuple[str, Finding]]:
     """Yield all faults, a sentence each, with the conflict; or a sentence that all is right."""
-    from jobs.tables.delta.type_check import published_table  # imports deltalake, which declarations do not need
+    # imports deltalake, which declarations do not need
+    from jobs.tables.delta.type_check import published_table
 
     faults: dict[str, Finding] = {conflict: Finding.WRONG} if conflict else {}
     with _noting(enrichment, faults):
@@ -94,7 +98,8 @@ def _noting(enrichment: Enrichment, faults: dict[str, Finding]) -> Iterator[None
 
 
 def _lost(enrichment: Enrichment) -> Iterator[str]:
-    from jobs.tables.shown.shown_days import lost_days  # imports deltalake, which declarations do not need
+    # imports deltalake, which declarations do not need
+    from jobs.tables.shown.shown_days import lost_days
     from jobs.tables.shown.shown_elsewhere import lagging
 
     for path in run_records.torn(enrichment.name):

@@ -29,6 +29,8 @@ def compact(ledgers: Iterable[Kept]) -> list[CompactedLookup]:
     done = []
     for one in ledgers:
         if not one.folder.is_empty():
-            done.append(CompactedLookup(one.lookup.name, one.folder.path, compact_folder(one.folder)))
+            done.append(
+                CompactedLookup(one.lookup.name, one.folder.path, compact_folder(one.folder))
+            )
             remove_abandoned(one.folder)  # folders of runs that were killed days ago
     return done

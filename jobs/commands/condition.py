@@ -32,7 +32,9 @@ class Condition:
         self._columns = [column.name for column in lookup.columns]
         self._caller = client_for(lookup, 1)
         self._tables = sqlite3.connect(":memory:")
-        self._tables.execute(f"CREATE TABLE answer ({NUMBER}, {', '.join(map(_quoted, self._columns))})")
+        self._tables.execute(
+            f"CREATE TABLE answer ({NUMBER}, {', '.join(map(_quoted, self._columns))})"
+        )
         self._tables.execute(f"CREATE TABLE stored ({NUMBER}, {', '.join(STORED)})")
         both = f"answer JOIN stored ON answer.{NUMBER} = stored.{NUMBER}"
         self._query = f"SELECT stored.{NUMBER} FROM {both} WHERE ({where}\n)"  # noqa: S608  # a single SELECT
@@ -95,4 +97,6 @@ def _plain(value: Any) -> Any:
         return value
     if value is None or isinstance(value, float | str | bytes):
         return value
-    return str(value) if not isinstance(value, dict | list | tuple) else json.dumps(value, default=str)
+    return (
+        str(value) if not isinstance(value, dict | list | tuple) else json.dumps(value, default=str)
+    )

@@ -15,8 +15,9 @@ from jobs.streams.day_so_far import billed_together
 from jobs.tables.records import run_bills, run_records
 
 FOCUS = (
-    "BillingPeriodStart", "BillingPeriodEnd", "ChargePeriodStart", "ChargePeriodEnd", "ChargeCategory", "ServiceName",
-    "ResourceName", "ChargeDescription", "ConsumedQuantity", "ConsumedUnit", "BilledCost", "BillingCurrency",
+    "BillingPeriodStart", "BillingPeriodEnd", "ChargePeriodStart", "ChargePeriodEnd",
+    "ChargeCategory", "ServiceName", "ResourceName", "ChargeDescription", "ConsumedQuantity",
+    "ConsumedUnit", "BilledCost", "BillingCurrency",
 )  # fmt: skip
 
 
@@ -70,7 +71,8 @@ class MonthlyCosts:
                 (
                     _instant(self.first), _instant(self.end), _instant(one.day),
                     _instant(one.day + dt.timedelta(days=1)), "Usage", one.service, one.enrichment,
-                    f"lookup {one.lookup}", one.billed.units, one.billed.unit, one.billed.cost, one.billed.currency,
+                    f"lookup {one.lookup}", one.billed.units, one.billed.unit, one.billed.cost,
+                    one.billed.currency,
                 )
             )  # fmt: skip
         return text.getvalue()
@@ -90,13 +92,29 @@ def list_costs(month: str, enrichment: str | None = None) -> MonthlyCosts:
         first = dt.date.fromisoformat(f"{month}-01")
     except ValueError as error:
         raise DeclarationError(f"--month is {month!r}; it must be a month, as 2026-11.") from error
-    names = [enrichment] if enrichment else sorted(path.name for path in run_records.ROOT.glob("*") if path.is_dir())
-    charges = [charge for name in names for record in run_records.load(name) for charge in _recorded(record)]
-    unrecorded = [bill for name in names for bill in run_records.bills(name) if bill.started_at.startswith(month)]
+    names = (
+        [enrichment]
+        if enrichment
+        else sorted(path.name for path in run_records.ROOT.glob("*") if path.is_dir())
+    )
+    charges = [
+        charge
+        for name in names
+        for record in run_records.load(name)
+        for charge in _recorded(record)
+    ]
+    unrecorded = [
+        bill
+        for name in names
+        for bill in run_records.bills(name)
+        if bill.started_at.startswith(month)
+    ]
     if unrecorded:
         settle_killed_runs()
     open_charges = [[*_so_far(bill)] for bill in unrecorded]
-    charges = [one for one in charges if f"{one.day:%Y-%m}" == month] + [one for bill in open_charges for one in bill]
+    charges = [one for one in charges if f"{one.day:%Y-%m}" == month] + [
+        one for bill in open_charges for one in bill
+    ]
     return MonthlyCosts(first, tuple(_together(charges)), sum(map(bool, open_charges)))
 
 
@@ -105,11 +123,16 @@ def _recorded(record: DayRecord) -> Iterator[Charge]:
     services = {lookup.name: lookup.service for lookup in declared.lookups}
     for lookup in record.figures.lookups:
         if lookup.billed is not None:
-            yield Charge(day, services[lookup.name], declared.enrichment, lookup.name, lookup.billed)
+            yield Charge(
+                day, services[lookup.name], declared.enrichment, lookup.name, lookup.billed
+            )
 
 
 def _so_far(bill: RunBill) -> Iterator[Charge]:
-    day, services = dt.date.fromisoformat(bill.started_at[:10]), {one.name: one.service for one in bill.lookups}
+    day, services = (
+        dt.date.fromisoformat(bill.started_at[:10]),
+        {one.name: one.service for one in bill.lookups},
+    )
     for lookup, billed in run_bills.charges(bill).items():
         yield Charge(day, services[lookup], bill.enrichment, lookup, billed)
 
@@ -118,9 +141,20 @@ def _together(charges: Iterable[Charge]) -> list[Charge]:
     """Sum charges per day, service, enrichment, lookup, unit and currency; sort by these."""
     found: dict[tuple[Any, ...], Charge] = {}
     for one in charges:
-        key = (one.day, one.service, one.enrichment, one.lookup, one.billed.unit, one.billed.currency)
+        key = (
+            one.day,
+            one.service,
+            one.enrichment,
+            one.lookup,
+            one.billed.unit,
+            one.billed.currency,
+        )
         before = found.get(key)
-        found[key] = one if before is None else replace(one, billed=billed_together(before.billed, one.billed))
+        found[key] = (
+            one
+            if before is None
+            else replace(one, billed=billed_together(before.billed, one.billed))
+        )
     return [found[key] for key in sorted(found)]
 
 

@@ -7,7 +7,9 @@ from jobs.declare.values.calendar import day_begin, hours_between, is_day, requi
 from jobs.errors import DeclarationError
 
 
-def day_range(enrichment: Enrichment, first: str, last: str, *, names: tuple[str, str]) -> list[str]:
+def day_range(
+    enrichment: Enrichment, first: str, last: str, *, names: tuple[str, str]
+) -> list[str]:
     """Return every day from first to last, both included, in order.
 
     For an enrichment by hours, return every hour of these days, or from hour to hour.
@@ -26,14 +28,19 @@ def day_range(enrichment: Enrichment, first: str, last: str, *, names: tuple[str
     if not isinstance(enrichment.input.every, str):
         if first == last:
             return [first]
-        raise DeclarationError(f"{names[0]} and {names[1]} differ, and partitions with names have no order.")
+        raise DeclarationError(
+            f"{names[0]} and {names[1]} differ, and partitions with names have no order."
+        )
     begin, end = day_begin(first, enrichment.zone), day_end(last, enrichment.zone)
     if end <= begin:
         raise DeclarationError(f"{names[1]} is {last}, before {names[0]}, {first}.")
     if enrichment.input.every == "hour":
         return hours_between(begin, end)
     first_day, last_day = (dt.date.fromisoformat(day) for day in (first, last))
-    return [(first_day + dt.timedelta(days=number)).isoformat() for number in range((last_day - first_day).days + 1)]
+    return [
+        (first_day + dt.timedelta(days=number)).isoformat()
+        for number in range((last_day - first_day).days + 1)
+    ]
 
 
 def require_end(enrichment: Enrichment, day: str, name: str) -> None:

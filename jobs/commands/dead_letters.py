@@ -37,12 +37,15 @@ def find_dead_letters(enrichment: Enrichment, day: str) -> DayLetters:
     run_records.fetch(enrichment.name, enrichment.output.path)
     last = last_run(enrichment, day)
     if last is None:
-        raise DeclarationError(f"{enrichment.name}: {day} was never run to its end: it has no dead letters. Run it.")
+        raise DeclarationError(
+            f"{enrichment.name}: {day} was never run to its end: it has no dead letters. Run it."
+        )
     if last.state == "held back":
         rows = [row for batch in held_back_letters(last) for row in batch.to_pylist()]
         if last.dead_letters and not rows:
             raise DeclarationError(
-                f"{enrichment.name}: vacuum removed the files of {day}, with its {last.dead_letters:,} dead letters. "
+                f"{enrichment.name}: vacuum removed the files of {day}, with its "
+                f"{last.dead_letters:,} dead letters. "
                 "Run the day again."
             )
     else:

@@ -43,7 +43,11 @@ class Pause:
 def holders_and_pauses(url: str) -> tuple[list[Holder], list[Pause]]:
     """Return the store's holders and pauses. Raises StoreLost and DeclarationError."""
     books, now = asyncio.run(_books(url))
-    pauses = [Pause(service, *pause) for service, book in books.items() if (pause := book.pause(now)) is not None]
+    pauses = [
+        Pause(service, *pause)
+        for service, book in books.items()
+        if (pause := book.pause(now)) is not None
+    ]
     return [one for service, book in books.items() for one in _holders(service, book, now)], pauses
 
 

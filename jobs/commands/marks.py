@@ -15,6 +15,9 @@ def mark_expired(folder: LedgerFolder, keys: Sequence[str]) -> int:
     """Expire all records of these keys. Returns the number of keys. Raises LedgerError."""
     now, run_id = time.time_ns() // 1000, f"{OF_REFRESH}{uuid.uuid4().hex}"
     for number, start in enumerate(range(0, len(keys), ROWS_PER_PART)):
-        marks = [StoredAnswer(key, "expired", None, now, run_id) for key in keys[start : start + ROWS_PER_PART]]
+        marks = [
+            StoredAnswer(key, "expired", None, now, run_id)
+            for key in keys[start : start + ROWS_PER_PART]
+        ]
         folder.write_part(run_id, f"0-0-{number}", marks, lasting=True)
     return len(keys)

@@ -65,9 +65,14 @@ def find(kept: Kept, where: str, *, first: str | None = None, last: str | None =
     candidates: set[str] = set()
     for answers in _answers(kept, since, until):
         holds = condition.holds_for(as_answers(answers))
-        candidates.update(key for key, true in zip(answers["key"].to_pylist(), holds, strict=True) if true)
+        candidates.update(
+            key for key, true in zip(answers["key"].to_pylist(), holds, strict=True) if true
+        )
     selected = select(
-        kept.folder, pa.array(sorted(candidates), pa.string()), now_us=time.time_ns() // 1000, ttl=FOR_EVER
+        kept.folder,
+        pa.array(sorted(candidates), pa.string()),
+        now_us=time.time_ns() // 1000,
+        ttl=FOR_EVER,
     )
     newest = _between(_answered(selected.answers), since, until)
     holds = condition.holds_for(as_answers(newest))  # a newer answer may not meet the condition
@@ -95,7 +100,9 @@ def _answers(kept: Kept, since: int, until: int) -> Iterator[pa.Table]:
         except FileNotFoundError:  # start again; duplicates do not matter
             continue
         return
-    raise LedgerError(f"ledger {kept.folder.root!r}: its files vanish while they are read; is it being deleted?")
+    raise LedgerError(
+        f"ledger {kept.folder.root!r}: its files vanish while they are read; is it being deleted?"
+    )
 
 
 def _tables(kept: Kept) -> Iterator[pa.Table]:

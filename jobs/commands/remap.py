@@ -40,7 +40,10 @@ def published_days(enrichment: Enrichment, first: str, last: str | None = None) 
     if not isinstance(enrichment.input.every, str):
         return [day for day in (first,) if day in days]
     zone = enrichment.zone
-    begin, end = day_begin(first, zone), day_end(last, zone) if last else dt.datetime.max.replace(tzinfo=dt.UTC)
+    begin, end = (
+        day_begin(first, zone),
+        day_end(last, zone) if last else dt.datetime.max.replace(tzinfo=dt.UTC),
+    )
     return sorted(day for day in days if begin <= day_begin(day, zone) < end)
 
 
@@ -52,7 +55,9 @@ def remap(pipeline: DayPipeline, days: Sequence[str]) -> Iterator[DayEvent]:
     """
     enrichment = pipeline.enrichment
     if enrichment.ledger is None:
-        raise DeclarationError(f"{enrichment.name} has no ledger: there are no stored responses to map.")
+        raise DeclarationError(
+            f"{enrichment.name} has no ledger: there are no stored responses to map."
+        )
     return pipeline.run(days, DayOptions(OPTIONS, accept=loses_no_answer, until_red=True))
 
 
@@ -72,15 +77,21 @@ def lost_answers(before: DayRecord | None, now: DayRecord) -> str:
         lost = sum(row in without for row in _rows(before, now, lookup.name, ANSWERED))
         if lost:
             return (
-                f"lookup {lookup.name}: {counted(lost, 'row has', 'rows have')} an answer in the published day whose "
-                "response the ledger does not hold, and would lose it. Run the day instead, which asks for them."
+                f"lookup {lookup.name}: {counted(lost, 'row has', 'rows have')} an answer in the "
+                "published day whose "
+                "response the ledger does not hold, and would lose it. Run the day instead, which "
+                "asks for them."
             )
     return ""
 
 
-def _rows(record: DayRecord, other: DayRecord, lookup: str, outcomes: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+def _rows(
+    record: DayRecord, other: DayRecord, lookup: str, outcomes: Sequence[str]
+) -> Iterator[tuple[Any, ...]]:
     row_id = record.facts.declared.row_id
-    named_by = row_id if row_id and row_id == other.facts.declared.row_id else schema.SOURCE_IDENTITY
+    named_by = (
+        row_id if row_id and row_id == other.facts.declared.row_id else schema.SOURCE_IDENTITY
+    )
     for file in filter(is_there, record.facts.published_files):  # vacuum removes files without rows
         by_lower_name = {name.lower(): name for name in pq.read_schema(parquet_source(file)).names}
         status = by_lower_name.get(schema.status(lookup).lower())
@@ -91,4 +102,7 @@ def _rows(record: DayRecord, other: DayRecord, lookup: str, outcomes: Sequence[s
                 partitioning=None,
             )
             ended_so = rows.filter(pc.is_in(rows[status], value_set=pa.array(outcomes)))
-            yield from zip(*(ended_so[by_lower_name[name.lower()]].to_pylist() for name in named_by), strict=True)
+            yield from zip(
+                *(ended_so[by_lower_name[name.lower()]].to_pylist() for name in named_by),
+                strict=True,
+            )

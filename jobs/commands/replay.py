@@ -47,7 +47,8 @@ def find_letters(enrichment: Enrichment, day: str) -> pa.Table:
     last = last_run(enrichment, day)
     if last is None:
         raise DeclarationError(
-            f"{enrichment.name}: {day} was never run to its end; there is nothing to replay. Run it."
+            f"{enrichment.name}: {day} was never run to its end; there is nothing to replay. Run "
+            "it."
         )
     if last.state == "held back":
         columns = ["_lookup", "_key"]
@@ -84,7 +85,8 @@ def prepare(enrichment: Enrichment, day: str) -> int:
     """
     if enrichment.ledger is None:
         raise DeclarationError(
-            f"{enrichment.name} has no ledger: a replay would call for every row. Run the day instead."
+            f"{enrichment.name} has no ledger: a replay would call for every row. Run the day "
+            "instead."
         )
     run_records.fetch(enrichment.name, enrichment.output.path)
     letters = find_letters(enrichment, day)
@@ -100,10 +102,13 @@ def refuse_other_requests(enrichment: Enrichment, day: str) -> None:
     if last is None:
         return
     for kept in kept_by([("", enrichment)]):
-        reason = _asked_otherwise(enrichment, last, kept.lookup) or _not_stored(enrichment, last, kept)
+        reason = _asked_otherwise(enrichment, last, kept.lookup) or _not_stored(
+            enrichment, last, kept
+        )
         if reason:
             raise DeclarationError(
-                f"{enrichment.name}: lookup {kept.lookup.name}: {reason}: a replay of {day} would call for more than "
+                f"{enrichment.name}: lookup {kept.lookup.name}: {reason}: a replay of {day} would "
+                "call for more than "
                 "its dead letters. Run the day instead; tidegate plan says what it asks."
             )
 
@@ -121,14 +126,25 @@ def _asked_otherwise(enrichment: Enrichment, run: DayRecord, lookup: Lookup) -> 
 def _not_stored(enrichment: Enrichment, run: DayRecord, kept: Kept) -> str:
     """Return a clause if the ledger lacks answers of the run that were not refreshed."""
     keys = _answered(enrichment, run, kept.lookup)
-    known = select(kept.folder, pa.array(sorted(keys), pa.string()), now_us=time.time_ns() // 1000, ttl=FOR_EVER)
+    known = select(
+        kept.folder,
+        pa.array(sorted(keys), pa.string()),
+        now_us=time.time_ns() // 1000,
+        ttl=FOR_EVER,
+    )
     missing = len(keys) - known.answers.num_rows - len(known.refreshed)
-    return f"the ledger lacks {missing:,} of {len(keys):,} answers to what is asked as declared now" if missing else ""
+    return (
+        (f"the ledger lacks {missing:,} of {len(keys):,} answers to what is asked as declared now")
+        if missing
+        else ""
+    )
 
 
 def last_run(enrichment: Enrichment, day: str) -> DayRecord | None:
     """Return the run that a replay completes: a later held-back, or the published run."""
-    runs = [record for record in run_records.load(enrichment.name, day) if record.state != "written"]
+    runs = [
+        record for record in run_records.load(enrichment.name, day) if record.state != "written"
+    ]
     return runs[-1] if runs else None
 
 
@@ -156,9 +172,13 @@ def void_what_failed(enrichment: Enrichment, day: str, letters: pa.Table) -> int
         own = letters.filter(pc.equal(letters["_lookup"], kept.lookup.name))["_key"].drop_null()
         if len(own) and kept.lookup.repeatable:
             caller = client_for(kept.lookup, 1)
-            stored = as_answers(select(kept.folder, own, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers)
+            stored = as_answers(
+                select(kept.folder, own, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers
+            )
             failed = [
-                one.key for one in stored if _makes_a_letter(one, kept.lookup, caller) and not asked_again.includes(one)
+                one.key
+                for one in stored
+                if _makes_a_letter(one, kept.lookup, caller) and not asked_again.includes(one)
             ]
             marked += mark_expired(kept.folder, failed)
     return marked
@@ -173,11 +193,20 @@ class _AskedAgain:
 
     @classmethod
     def of(cls, enrichment: Enrichment, day: str) -> _AskedAgain:
-        from jobs.run.keys.hits import run_of_keys  # imports Spark, which is not needed to read letters
+        # imports Spark, which is not needed to read letters
+        from jobs.run.keys.hits import run_of_keys
 
         last = last_run(enrichment, day)
-        runs = [run for of_day, run, _ in run_records.spark_logs(enrichment.name) if last is not None and of_day == day]
-        since = 0 if last is None else round(dt.datetime.fromisoformat(last.facts.finished_at).timestamp() * 1e6)
+        runs = [
+            run
+            for of_day, run, _ in run_records.spark_logs(enrichment.name)
+            if last is not None and of_day == day
+        ]
+        since = (
+            0
+            if last is None
+            else round(dt.datetime.fromisoformat(last.facts.finished_at).timestamp() * 1e6)
+        )
         return cls(since, frozenset({*runs, *map(run_of_keys, runs)}))
 
     def includes(self, stored: StoredAnswer) -> bool:

@@ -20,7 +20,10 @@ class Vacuumed:
 
 
 def vacuum(
-    enrichment: Enrichment, *, older_than: timedelta = old_files.RETENTION, clock: Callable[[], float] = time.time
+    enrichment: Enrichment,
+    *,
+    older_than: timedelta = old_files.RETENTION,
+    clock: Callable[[], float] = time.time,
 ) -> list[Vacuumed]:
     """Remove old versions and unpublished runs from all tables; safe beside running jobs.
 
@@ -28,7 +31,9 @@ def vacuum(
     """
     tables = [written.path for written in enrichment.tables()]
     leftovers.save_published_records(enrichment)
-    run_records.remove_drafts(enrichment.name, clock() - max(older_than.total_seconds(), LONGEST_WRITE))
+    run_records.remove_drafts(
+        enrichment.name, clock() - max(older_than.total_seconds(), LONGEST_WRITE)
+    )
     shown_elsewhere.catch_up(enrichment.facts())  # so that they name no file that is removed below
     shown_elsewhere.forget_versions(enrichment.facts(), older_than)
     return [Vacuumed(table, old_files.vacuum(table, older_than=older_than)) for table in tables]

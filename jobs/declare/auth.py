@@ -29,9 +29,13 @@ class ApiKey:
         _require_names("api key", key=self.key)
         require_types(self, "auth")
         if not self.header or not all(letter.isalnum() or letter in "-_" for letter in self.header):
-            raise DeclarationError(f"auth: header is {self.header!r}; it must be letters, digits, - and _.")
+            raise DeclarationError(
+                f"auth: header is {self.header!r}; it must be letters, digits, - and _."
+            )
         if self.query == "":
-            raise DeclarationError("auth: query is empty; it must name a query parameter, as api_key, or be None.")
+            raise DeclarationError(
+                "auth: query is empty; it must name a query parameter, as api_key, or be None."
+            )
 
 
 @dataclass(frozen=True)
@@ -93,9 +97,13 @@ class OAuth2ClientCredentials:
         if isinstance(self.token_url, str):
             require_token_url(self.token_url)
         if self.client_auth not in ("header", "body"):
-            raise DeclarationError(f"auth: client_auth is {self.client_auth!r}; it must be one of: header, body.")
+            raise DeclarationError(
+                f"auth: client_auth is {self.client_auth!r}; it must be one of: header, body."
+            )
         if self.refresh_before < timedelta(0):
-            raise DeclarationError(f"auth: refresh_before is {self.refresh_before}; it must be 0 or more.")
+            raise DeclarationError(
+                f"auth: refresh_before is {self.refresh_before}; it must be 0 or more."
+            )
 
 
 Auth = ApiKey | Bearer | Basic | OAuth2ClientCredentials
@@ -105,13 +113,16 @@ def require_token_url(url: str) -> None:
     """Check the address. The DeclarationError does not show it, as it may contain a secret."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-        raise DeclarationError("auth: token_url is not an http:// or https:// address with a host and no password.")
+        raise DeclarationError(
+            "auth: token_url is not an http:// or https:// address with a host and no password."
+        )
 
 
 def _require_names(kind: str, **values: object) -> None:
     for name, value in values.items():
         if not isinstance(value, Env):  # without the value, which may be the secret
             raise DeclarationError(
-                f'auth: {kind}: {name} is a {type(value).__name__}; it must be Env("NAME"), the name of an environment '
+                f'auth: {kind}: {name} is a {type(value).__name__}; it must be Env("NAME"), the '
+                "name of an environment "
                 "variable, as a declaration is no place for a secret."
             )

@@ -45,19 +45,23 @@ class Batch:
     def __post_init__(self) -> None:
         require_types(self, "batch")
         if self.max_items < 1:
-            raise DeclarationError(f"batch: max_items is {self.max_items!r}; it must be a whole number, at least 1.")
+            raise DeclarationError(
+                f"batch: max_items is {self.max_items!r}; it must be a whole number, at least 1."
+            )
         if not 0 <= self.max_wait < math.inf:
             raise DeclarationError(f"batch: max_wait is {self.max_wait} s; it must be 0 or more.")
         JsonPath("batch.answers", self.answers)
         if self.match is not None:
             JsonPath("batch.match", self.match)
         if self.left_out not in get_args(LeftOut):
-            raise DeclarationError(f"batch: left_out is {self.left_out!r}; it must be one of: error, miss.")
+            raise DeclarationError(
+                f"batch: left_out is {self.left_out!r}; it must be one of: error, miss."
+            )
         body = JsonTemplate("batch.body", self.body)
         if body.names != {ITEMS} or body.whole != [ITEMS]:
             raise DeclarationError(
-                f'batch: body is {self.body!r}; it must hold "{{items}}" once, as a text of its own, and no other '
-                'placeholder, as in {"items": "{items}"}.'
+                f'batch: body is {self.body!r}; it must hold "{{items}}" once, as a text of its '
+                'own, and no other placeholder, as in {"items": "{items}"}.'
             )
         JsonTemplate("batch.item", self.item)
         if self.position is not None:
@@ -67,10 +71,13 @@ class Batch:
         JsonPath("batch.position", path)
         if self.match is not None or self.has_ids:
             has = "match" if self.match is not None else "{id} in item"
-            raise DeclarationError(f"batch: position and {has}: an answer is matched by one of them; leave one out.")
+            raise DeclarationError(
+                f"batch: position and {has}: an answer is matched by one of them; leave one out."
+            )
         if self.left_out == "miss":
             raise DeclarationError(
-                'batch: left_out="miss" does not go with position: a service that left items out and counted from 1 '
+                'batch: left_out="miss" does not go with position: a service that left items out '
+                "and counted from 1 "
                 "would give them each other's answers."
             )
 
@@ -80,7 +87,8 @@ class Batch:
         if self.match is not None or self.position is not None or self.max_items == 1:
             return None
         return (
-            "batch: it trusts the service to answer in the order of the items, because an answer names none; "
+            "batch: it trusts the service to answer in the order of the items, because an answer "
+            "names none; "
             "if it has an id or a number, declare batch.match or batch.position"
         )
 
@@ -100,20 +108,28 @@ class Batch:
         """
         made = sorted({ID, ITEMS} & set(keys))
         if made:
-            raise DeclarationError(f"keys: a batch makes {{{made[0]}}} itself; rename the key {made[0]!r}.")
+            raise DeclarationError(
+                f"keys: a batch makes {{{made[0]}}} itself; rename the key {made[0]!r}."
+            )
         used = JsonTemplate("batch.item", self.item).names - {ID}
         if used != set(keys):
             odd = min(used ^ set(keys))
-            where = "batch.item, but is not a key" if odd in used else "keys, but batch.item does not use it"
+            where = (
+                "batch.item, but is not a key"
+                if odd in used
+                else ("keys, but batch.item does not use it")
+            )
             raise DeclarationError(f"batch: {odd!r} is in {where}.")
         if self.match is not None and not self.has_ids and len(keys) > 1:
             raise DeclarationError(
-                f'batch: match is {self.match!r}, but an item has no {{id}} and {len(keys)} keys; put "{{id}}" into '
+                f"batch: match is {self.match!r}, but an item has no {{id}} and {len(keys)} keys; "
+                f'put "{{id}}" into '
                 "item, where the service takes an id and repeats it."
             )
         if timeout is not None and self.max_wait >= timeout:
             raise DeclarationError(
-                f"batch: max_wait is {self.max_wait} s, and a row leaves after timeout, {timeout} s; wait for less."
+                f"batch: max_wait is {self.max_wait} s, and a row leaves after timeout, {timeout} "
+                "s; wait for less."
             )
 
 
@@ -140,8 +156,14 @@ class Pages:
         require_types(self, "pages")
         JsonPath("pages.next", self.next)
         if self.max_pages < 1:
-            raise DeclarationError(f"pages: max_pages is {self.max_pages!r}; it must be a whole number, at least 1.")
+            raise DeclarationError(
+                f"pages: max_pages is {self.max_pages!r}; it must be a whole number, at least 1."
+            )
         if self.items is not None and not JsonPath("pages.items", self.items).picks_one:
-            raise DeclarationError(f"pages: items is {self.items!r}; it must name one list, as $.items.")
+            raise DeclarationError(
+                f"pages: items is {self.items!r}; it must name one list, as $.items."
+            )
         if self.parameter == "":
-            raise DeclarationError("pages: parameter is empty; it must name a query parameter, as cursor.")
+            raise DeclarationError(
+                "pages: parameter is empty; it must name a query parameter, as cursor."
+            )

@@ -34,9 +34,13 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.per not in PERIODS:
-            raise DeclarationError(f"budget: per is {self.per!r}; it must be day or month. For a run: --max-cost.")
+            raise DeclarationError(
+                f"budget: per is {self.per!r}; it must be day or month. For a run: --max-cost."
+            )
         if self.at_most is not None and not 0 < self.reserve_per_call <= self.parts:
-            raise DeclarationError(f"budget: at_most is {self.at_most!r}; it must be over 0 and within the budget.")
+            raise DeclarationError(
+                f"budget: at_most is {self.at_most!r}; it must be over 0 and within the budget."
+            )
 
     @property
     def money(self) -> Money:
@@ -50,7 +54,11 @@ class Budget:
     @property
     def reserve_per_call(self) -> int:
         """`at_most` in billionths; 0 without it."""
-        return 0 if self.at_most is None else int(read_money(self.at_most, "budget: at_most").amount * PARTS)
+        return (
+            0
+            if self.at_most is None
+            else int(read_money(self.at_most, "budget: at_most").amount * PARTS)
+        )
 
     def name(self, today: dt.date, enrichment: str = "") -> str:
         """Return the name of its limit, the same for all runs whose spending counts together.
@@ -71,18 +79,24 @@ def check_budgets(where: str, budgets: Sequence[Budget], prices: Sequence[Price]
     if not facts:
         raise DeclarationError(f"{where}: budget: the service has no price; declare prices.")
     for budget in budgets:
-        currencies = {budget.money.currency} | ({read_money(budget.at_most, "").currency} if budget.at_most else set())
+        currencies = {budget.money.currency} | (
+            {read_money(budget.at_most, "").currency} if budget.at_most else set()
+        )
         if currencies != {facts[0].currency}:
             raise DeclarationError(
-                f"{where}: budget: {budget.amount!r} is not in the currency of its prices, {facts[0].currency}."
+                f"{where}: budget: {budget.amount!r} is not in the currency of its prices, "
+                f"{facts[0].currency}."
             )
         if facts[0].unit not in SENT and budget.at_most is None:
             raise DeclarationError(
-                f"{where}: budget: only an answer tells how many {facts[0].unit}s a call cost; declare at_most, the "
+                f"{where}: budget: only an answer tells how many {facts[0].unit}s a call cost; "
+                "declare at_most, the "
                 'most that one call costs, as at_most="0.05 USD".'
             )
     if len({budget.per for budget in budgets}) < len(budgets):
-        raise DeclarationError(f"{where}: budget: two are per {budgets[0].per}; leave the smaller one.")
+        raise DeclarationError(
+            f"{where}: budget: two are per {budgets[0].per}; leave the smaller one."
+        )
 
 
 def parts_of(amount: str, units: int) -> Fraction:

@@ -33,7 +33,9 @@ class Row:
         try:
             return self._keys[name]
         except KeyError:
-            raise AttributeError(f"the lookup has no key {name!r}; it has: {', '.join(self._keys)}") from None
+            raise AttributeError(
+                f"the lookup has no key {name!r}; it has: {', '.join(self._keys)}"
+            ) from None
 
     def __getitem__(self, name: str) -> Any:
         return self._keys[name]
@@ -48,7 +50,9 @@ class Row:
 class Http(Protocol):
     """Requests to the lookup's service, with its authentication, limits, gate and certificates."""
 
-    async def get(self, path: str, *, params: Mapping[str, Any] | None = None, miss: Collection[int] = (404,)) -> Any:
+    async def get(
+        self, path: str, *, params: Mapping[str, Any] | None = None, miss: Collection[int] = (404,)
+    ) -> Any:
         """Send a GET request.
 
         Throttling (429, 503) pauses the whole service and runs the coroutine again, without a
@@ -68,7 +72,12 @@ class Http(Protocol):
         """
 
     async def post(
-        self, path: str, *, json: Any, params: Mapping[str, Any] | None = None, miss: Collection[int] = ()
+        self,
+        path: str,
+        *,
+        json: Any,
+        params: Mapping[str, Any] | None = None,
+        miss: Collection[int] = (),
     ) -> Any:
         """Send a POST request, otherwise like `get`.
 
@@ -122,27 +131,35 @@ class CoroutineLookup(Lookup):
 
     def _check_types(self) -> None:
         require_types(self, leave=["throttled_when"])
-        require_type("throttled_when", self.throttled_when, tuple[Any, ...])  # a condition has its own message
+        # a condition has its own message
+        require_type("throttled_when", self.throttled_when, tuple[Any, ...])
 
     def _check(self) -> None:
         super()._check()
         if not inspect.iscoroutinefunction(self.function):
-            raise DeclarationError("@lookup must decorate an async def, which waits for the service.")
+            raise DeclarationError(
+                "@lookup must decorate an async def, which waits for the service."
+            )
         if len(inspect.signature(self.function).parameters) != 2:
             raise DeclarationError("the function takes two arguments, row and http.")
         if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
-            raise DeclarationError(f"attempt_timeout is {self.attempt_timeout} s; it must be over 0.")
+            raise DeclarationError(
+                f"attempt_timeout is {self.attempt_timeout} s; it must be over 0."
+            )
         statuses: tuple[Any, ...] = tuple(self.throttled_when)
         object.__setattr__(self, "throttled_when", statuses)
         conditions = [one for one in statuses if isinstance(one, str)]
         if conditions:
             raise DeclarationError(
-                f"throttled_when: {conditions[0]!r} is not a status. The function itself must read the answer."
+                f"throttled_when: {conditions[0]!r} is not a status. The function itself must read "
+                "the answer."
             )
         Conditions("throttled_when", statuses)
         size = self.max_answer_bytes
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise DeclarationError(f"max_answer_bytes is {size!r}; it must be a whole number, at least 1 (bytes).")
+            raise DeclarationError(
+                f"max_answer_bytes is {size!r}; it must be a whole number, at least 1 (bytes)."
+            )
 
     @property
     def longest_call(self) -> float | None:
@@ -154,7 +171,10 @@ class CoroutineLookup(Lookup):
 
     def request_facts(self) -> dict[str, Any]:
         """Return the facts of a request; the function counts by its name, its body by `version`."""
-        return super().request_facts() | {"service": self.service.request_facts(), "function": self.function}
+        return super().request_facts() | {
+            "service": self.service.request_facts(),
+            "function": self.function,
+        }
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by name, because pickle finds this object, not the function, under that name."""
@@ -162,7 +182,8 @@ class CoroutineLookup(Lookup):
         if module != "__main__" and _found(sys.modules.get(module), name) is self:
             return declared, (module, name)
         declared_fields = {one.name: getattr(self, one.name) for one in fields(self)}
-        return _restored, (type(self), declared_fields)  # cloudpickle takes the function with its code
+        # cloudpickle takes the function with its code
+        return _restored, (type(self), declared_fields)
 
 
 def declared(module: str, name: str) -> CoroutineLookup:
@@ -171,10 +192,13 @@ def declared(module: str, name: str) -> CoroutineLookup:
         found = _found(importlib.import_module(module), name)
     except ImportError as error:
         raise DeclarationError(
-            f"lookup {name}: the executors cannot import {module} ({error}). Install it, or ship it by --py-files."
+            f"lookup {name}: the executors cannot import {module} ({error}). Install it, or ship "
+            "it by --py-files."
         ) from error
     if not isinstance(found, CoroutineLookup):
-        raise DeclarationError(f"lookup {name}: {module} has no @lookup of that name there; is it another version?")
+        raise DeclarationError(
+            f"lookup {name}: {module} has no @lookup of that name there; is it another version?"
+        )
     return found
 
 

@@ -42,7 +42,8 @@ class EventTime:
         require_types(self, "event_time")
         if self.max_out_of_orderness < dt.timedelta(0):
             raise DeclarationError(
-                f"event_time: max_out_of_orderness is {self.max_out_of_orderness}; it must be 0 or more."
+                f"event_time: max_out_of_orderness is {self.max_out_of_orderness}; it must be 0 or "
+                "more."
             )
 
 
@@ -66,7 +67,9 @@ class Tolerance:
         for name in ("timeout", "error", "miss_change"):
             share = getattr(self, name)
             if share is not None and not 0 <= share <= 1:
-                raise DeclarationError(f"tolerance: {name} is {share}; it is a share of rows, from 0 to 1.")
+                raise DeclarationError(
+                    f"tolerance: {name} is {share}; it is a share of rows, from 0 to 1."
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +91,9 @@ class Summary:
     def __post_init__(self) -> None:
         require_types(self, "summary")
         if not re.fullmatch(r"[A-Za-z0-9_]+", self.name):
-            raise DeclarationError(f"summary {self.name!r}: the name must be letters, digits and _: a folder has it.")
+            raise DeclarationError(
+                f"summary {self.name!r}: the name must be letters, digits and _: a folder has it."
+            )
 
 
 class Expectation:
@@ -167,9 +172,13 @@ class Enrichment:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
-            raise DeclarationError(f"enrichment {self.name!r}: the name must be lower-case letters, digits and _.")
+            raise DeclarationError(
+                f"enrichment {self.name!r}: the name must be lower-case letters, digits and _."
+            )
         try:
-            object.__setattr__(self, "budget", (self.budget,) if isinstance(self.budget, Budget) else self.budget)
+            object.__setattr__(
+                self, "budget", (self.budget,) if isinstance(self.budget, Budget) else self.budget
+            )
             require_types(self)
             require_type("input: row_id", self.input.row_id, Sequence[str])
             self._check_lookups()
@@ -198,34 +207,48 @@ class Enrichment:
         written: dict[str, str] = {}
         for lookup in self.lookups:
             if lookup.name in {other.name for other in self.lookups if other is not lookup}:
-                raise DeclarationError(f"two lookups are named {lookup.name!r}; columns are named after them.")
+                raise DeclarationError(
+                    f"two lookups are named {lookup.name!r}; columns are named after them."
+                )
             for column in written_columns(lookup):
                 if column.lower() in written:
                     raise DeclarationError(
-                        f"lookup {lookup.name}: returns: lookup {written[column.lower()]} has {column!r} too."
+                        f"lookup {lookup.name}: returns: lookup {written[column.lower()]} has "
+                        f"{column!r} too."
                     )
                 if column.lower() == self.input.partition.lower():
                     raise DeclarationError(
-                        f"lookup {lookup.name}: returns: {column!r} is the column of the table's days. Rename it here."
+                        f"lookup {lookup.name}: returns: {column!r} is the column of the table's "
+                        "days. Rename it here."
                     )
                 if column.startswith("_"):
                     raise DeclarationError(
-                        f"lookup {lookup.name}: returns: {column!r} starts with _, as the audit columns do."
+                        f"lookup {lookup.name}: returns: {column!r} starts with _, as the audit "
+                        "columns do."
                     )
                 written[column.lower()] = lookup.name
             if not lookup.repeatable and self.ledger is None:
                 raise DeclarationError(
-                    f"lookup {lookup.name}: idempotent=False needs a ledger, which remembers what was asked."
+                    f"lookup {lookup.name}: idempotent=False needs a ledger, which remembers what "
+                    "was asked."
                 )
 
     def _check_names(self) -> None:
         """Refuse row_id and day columns whose names the audit table or the dead letters use."""
         own = {schema.RUN_ID, *schema.LETTER_COLUMNS, *schema.ROW_COLUMNS}
-        own |= {column.lower() for lookup in self.lookups for column in schema.audit_columns(lookup.name)}
-        for where, name in (("partition", self.input.partition), *(("row_id", name) for name in self.input.row_id)):
+        own |= {
+            column.lower()
+            for lookup in self.lookups
+            for column in schema.audit_columns(lookup.name)
+        }
+        for where, name in (
+            ("partition", self.input.partition),
+            *(("row_id", name) for name in self.input.row_id),
+        ):
             if name.lower() in own:
                 raise DeclarationError(
-                    f"input: {where}: {name!r} is a column of the audit table or the dead letters; rename it."
+                    f"input: {where}: {name!r} is a column of the audit table or the dead letters; "
+                    "rename it."
                 )
 
     def _check_services(self) -> None:
@@ -236,34 +259,46 @@ class Enrichment:
         for name, asked in services.items():
             if any(service != asked[0] for service in asked):
                 raise DeclarationError(
-                    f"service {name} is declared twice with different values; its limits apply to all lookups."
+                    f"service {name} is declared twice with different values; its limits apply to "
+                    "all lookups."
                 )
             if asked[0].max_concurrency < len(asked):
                 raise DeclarationError(
-                    f"service {name}: max_concurrency is {asked[0].max_concurrency}, and {len(asked)} "
+                    f"service {name}: max_concurrency is {asked[0].max_concurrency}, and "
+                    f"{len(asked)} "
                     "lookups share it; each needs at least 1 call in flight."
                 )
         if self.budget:
             paid = [asked[0] for asked in services.values() if asked[0].prices]
             if len(paid) > 1:
                 raise DeclarationError(
-                    f"budget: {len(paid)} of its services have prices; declare the budgets at the services."
+                    f"budget: {len(paid)} of its services have prices; declare the budgets at the "
+                    "services."
                 )
             check_budgets("enrichment", self.budget, paid[0].prices if paid else ())
 
     def _check_order(self) -> None:
         if self.mode not in schema.MODES:
-            raise DeclarationError(f"mode is {self.mode!r}; it must be one of: {', '.join(schema.MODES)}.")
+            raise DeclarationError(
+                f"mode is {self.mode!r}; it must be one of: {', '.join(schema.MODES)}."
+            )
         if (self.mode == "key_ordered") != bool(self.key):
             raise DeclarationError(
-                "key names the columns of mode='key_ordered': it needs them, and no other mode does."
+                "key names the columns of mode='key_ordered': it needs them, and no other mode "
+                "does."
             )
 
     def _check_times(self) -> None:
         if self.schedule is not None and not is_cron(self.schedule):
-            raise DeclarationError(f"schedule is {self.schedule!r}; it must be five cron fields, as '15 2 * * *'.")
-        if self.publish_by is not None and not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", self.publish_by):
-            raise DeclarationError(f"publish_by is {self.publish_by!r}; it must be a time of day, as '06:30'.")
+            raise DeclarationError(
+                f"schedule is {self.schedule!r}; it must be five cron fields, as '15 2 * * *'."
+            )
+        if self.publish_by is not None and not re.fullmatch(
+            r"([01]\d|2[0-3]):[0-5]\d", self.publish_by
+        ):
+            raise DeclarationError(
+                f"publish_by is {self.publish_by!r}; it must be a time of day, as '06:30'."
+            )
         if self.input.every != "day":
             self._check_no_days()
         require_zone(self.zone)
@@ -271,23 +306,32 @@ class Enrichment:
             if getattr(self, name) is not None:
                 require_day(getattr(self, name), name)
         if self.runbook is not None and not re.fullmatch(r"https?://[^\s/]+\S*", self.runbook):
-            raise DeclarationError(f"runbook is {self.runbook!r}; it must be an http:// or https:// address.")
-        wrong = [severity for severity in self.severities.values() if severity not in ("error", "warn")]
+            raise DeclarationError(
+                f"runbook is {self.runbook!r}; it must be an http:// or https:// address."
+            )
+        wrong = [
+            severity for severity in self.severities.values() if severity not in ("error", "warn")
+        ]
         if wrong:
-            raise DeclarationError(f"severities: {wrong[0]!r} is not a severity; write error or warn.")
+            raise DeclarationError(
+                f"severities: {wrong[0]!r} is not a severity; write error or warn."
+            )
 
     def _check_no_days(self) -> None:
         """Refuse fields that need days, where the input is by hours or by names."""
         every = self.input.every
         if every == "hour" and self.schedule is not None and self.schedule.split()[1] != "*":
             raise DeclarationError(
-                f"schedule is {self.schedule!r}, and each run enriches the hour before; its second field must be *, as "
+                f"schedule is {self.schedule!r}, and each run enriches the hour before; its second "
+                "field must be *, as "
                 "in '5 * * * *'."
             )
         for name in ("publish_by", "windows"):
             if getattr(self, name):
                 shown = '"hour"' if every == "hour" else repr([*every])
-                raise DeclarationError(f"{name} is given, and needs days; leave it out with Input(every={shown}).")
+                raise DeclarationError(
+                    f"{name} is given, and needs days; leave it out with Input(every={shown})."
+                )
 
     def _check_windows(self) -> None:
         if self.windows and self.event_time is None:
@@ -298,13 +342,17 @@ class Enrichment:
         for window in self.windows:
             own = {*schema.WINDOW_COLUMNS, self.input.partition.lower()}
             if column := next((column for column in window.key if column.lower() in own), None):
-                raise DeclarationError(f"window {window.name}: key: {column!r} is a column that every window has.")
+                raise DeclarationError(
+                    f"window {window.name}: key: {column!r} is a column that every window has."
+                )
 
     def _check_tables(self) -> None:
         if message := find_own_conflict(self.input.path, self.tables(), self.output.parquet):
             raise DeclarationError(message)
         if self.input.table and self.input.table == self.output.iceberg:
-            raise DeclarationError(f"output: iceberg is {self.input.table!r}, the input itself; name another table.")
+            raise DeclarationError(
+                f"output: iceberg is {self.input.table!r}, the input itself; name another table."
+            )
 
     @property
     def fingerprint(self) -> str:
@@ -327,12 +375,17 @@ class Enrichment:
             input_path=self.input.place,
             partition=self.input.partition,
             mode=self.mode,
-            lookups=tuple(replace(lookup.facts(), hidden_key=lookup.reads(self.pii)) for lookup in self.lookups),
+            lookups=tuple(
+                replace(lookup.facts(), hidden_key=lookup.reads(self.pii))
+                for lookup in self.lookups
+            ),
             row_id=tuple(self.input.row_id) or schema.SOURCE_IDENTITY,
             order_key=tuple(self.key),
             event_time=None
             if self.event_time is None
-            else EventTimeFacts(self.event_time.column, self.event_time.max_out_of_orderness.total_seconds()),
+            else EventTimeFacts(
+                self.event_time.column, self.event_time.max_out_of_orderness.total_seconds()
+            ),
             timeout_tolerance=self.tolerance.timeout,
             error_tolerance=self.tolerance.error,
             miss_change=self.tolerance.miss_change,
@@ -351,20 +404,28 @@ class Enrichment:
 
 def written_columns(lookup: Lookup) -> list[str]:
     answers = [column.name for column in lookup.columns]
-    return [*answers, schema.published_status(lookup.name), schema.published_answered_at(lookup.name)]
+    return [
+        *answers,
+        schema.published_status(lookup.name),
+        schema.published_answered_at(lookup.name),
+    ]
 
 
 def load(reference: str) -> Enrichment:
     """Return the Enrichment named `module:name`. Raises DeclarationError if it cannot be loaded."""
     module_name, colon, name = reference.partition(":")
     if not colon or not name:
-        raise DeclarationError(f"{reference!r} is not module:name, as in enrichments.flights:flights.")
+        raise DeclarationError(
+            f"{reference!r} is not module:name, as in enrichments.flights:flights."
+        )
     try:
         module = importlib.import_module(module_name)
     except TidegateError:
         raise
     except Exception as error:
-        raise DeclarationError(f"{module_name} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise DeclarationError(
+            f"{module_name} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
     enrichment = getattr(module, name, None)
     if not isinstance(enrichment, Enrichment):
         found = [key for key, value in vars(module).items() if isinstance(value, Enrichment)]

@@ -41,8 +41,10 @@ class AsyncFunctionLookup(Lookup):
         is_class = isinstance(self.function, type)
         if not makes or (is_class and not callable(getattr(self.function, "async_invoke", None))):
             raise DeclarationError(
-                f"function is {self.function!r}; it must be a class with `async def async_invoke(self, value)`, "
-                "or what makes such an object without arguments. A coroutine is a lookup by @lookup."
+                f"function is {self.function!r}; it must be a class with `async def "
+                "async_invoke(self, value)`, "
+                "or what makes such an object without arguments. A coroutine is a lookup by "
+                "@lookup."
             )
 
     def request_facts(self) -> dict[str, Any]:

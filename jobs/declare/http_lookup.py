@@ -19,7 +19,9 @@ from jobs.errors import DeclarationError
 
 HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 METHODS = ("GET", "POST", "PUT")
-NOT_DECLARED = frozenset({"authorization", "proxy-authorization", "cookie", "host", "content-length", "connection"})
+NOT_DECLARED = frozenset(
+    {"authorization", "proxy-authorization", "cookie", "host", "content-length", "connection"}
+)
 STATUSES_OF_A_MISS = (404,)
 UNANSWERED = {  # statuses of 200 to 299 that are no answers by default
     202: "accepted, not answered; where its body is an answer, write answer_when=[202]",
@@ -98,10 +100,13 @@ class HttpLookup(Lookup):
         if self.batch is not None:
             self._check_batch(self.batch)
         if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
-            raise DeclarationError(f"attempt_timeout is {self.attempt_timeout} s; it must be over 0.")
+            raise DeclarationError(
+                f"attempt_timeout is {self.attempt_timeout} s; it must be over 0."
+            )
         if self.finish_after_timeout and (self.attempt_timeout is None or self.cache is None):
             raise DeclarationError(
-                "finish_after_timeout needs attempt_timeout, which bounds the request that goes on, and a cache, which "
+                "finish_after_timeout needs attempt_timeout, which bounds the request that goes "
+                "on, and a cache, which "
                 "keeps its answer."
             )
 
@@ -110,46 +115,61 @@ class HttpLookup(Lookup):
         if after is None:
             return
         if after != "p95" and not (isinstance(after, int | float) and 0 < after < math.inf):
-            raise DeclarationError(f'hedge_after is {after!r}; it must be seconds, over 0, or "p95".')
-        if not self.idempotent or self.prices or self.batch is not None:
-            has = "idempotent=False" if not self.idempotent else "a batch" if self.batch else "prices"
             raise DeclarationError(
-                f"hedge_after sends a request a second time, and the lookup has {has}; leave one of them out."
+                f'hedge_after is {after!r}; it must be seconds, over 0, or "p95".'
+            )
+        if not self.idempotent or self.prices or self.batch is not None:
+            has = (
+                "idempotent=False" if not self.idempotent else "a batch" if self.batch else "prices"
+            )
+            raise DeclarationError(
+                f"hedge_after sends a request a second time, and the lookup has {has}; leave one "
+                "of them out."
             )
 
     def _check_request(self) -> None:
         if self.method not in METHODS or not self.path.startswith("/"):
             raise DeclarationError(
-                f'request is {self.request!r}; it must be GET, POST or PUT and a path, as "GET /v1/{{origin}}".'
+                f'request is {self.request!r}; it must be GET, POST or PUT and a path, as "GET '
+                f'/v1/{{origin}}".'
             )
         if self.method == "GET" and (self.body is not None or self.batch is not None):
             declared = "body" if self.body is not None else "batch"
             raise DeclarationError(f"{declared}: a GET request has no body; write POST or PUT.")
         if self.method != "GET" and self.pages is not None:
-            raise DeclarationError(f"pages: they are requested by GET, but request is {self.request!r}.")
+            raise DeclarationError(
+                f"pages: they are requested by GET, but request is {self.request!r}."
+            )
         used = _placeholders(self.request, self.path) | JsonTemplate("body", self.body).names
         if self.batch is not None:
             if used or self.body is not None:
                 raise DeclarationError(
-                    "batch: keys go into batch.item and the body into batch.body, not into the path or `body`."
+                    "batch: keys go into batch.item and the body into batch.body, not into the "
+                    "path or `body`."
                 )
             self.batch.check(list(self.keys), self.timeout)
         elif used != set(self.keys):
             odd = min(used ^ set(self.keys))
             whole = "the request" if self.body is None else "the request or its body"
-            where = f"{whole}, but is not a key" if odd in used else f"keys, but {whole} does not use it"
+            where = (
+                f"{whole}, but is not a key"
+                if odd in used
+                else (f"keys, but {whole} does not use it")
+            )
             raise DeclarationError(f"request {self.request!r}: {odd!r} is in {where}.")
 
     def _check_batch(self, batch: Batch) -> None:
         statuses = [one for one in self.miss_when if isinstance(one, int)]
         if statuses and self.miss_when != STATUSES_OF_A_MISS:
             raise DeclarationError(
-                f"miss_when holds {statuses[0]}; in a batch a status is about the whole request, so write a condition "
+                f"miss_when holds {statuses[0]}; in a batch a status is about the whole request, "
+                "so write a condition "
                 "on the answer of an item, as \"$.status == 'NONE'\"."
             )
         if batch.max_items > 1 and self.attempt_timeout is None and self.timeout is None:
             raise DeclarationError(
-                "batch: it needs timeout or attempt_timeout; else one hung request holds all its keys."
+                "batch: it needs timeout or attempt_timeout; else one hung request holds all its "
+                "keys."
             )
 
     def _check_headers(self) -> None:
@@ -157,11 +177,22 @@ class HttpLookup(Lookup):
         of_auth = {auth.header.lower()} if isinstance(auth, ApiKey) else set()
         for name, value in self.headers.items():
             if not isinstance(name, str) or not HEADER.fullmatch(name):
-                raise DeclarationError(f"headers: {name!r} is not a header name; write letters, digits and -.")
+                raise DeclarationError(
+                    f"headers: {name!r} is not a header name; write letters, digits and -."
+                )
             if name.lower() in NOT_DECLARED | of_auth:
-                raise DeclarationError(f"headers: {name} is not allowed here; declare it as the service's auth.")
-            if not isinstance(value, str) or not value.isascii() or not value.isprintable() or value != value.strip():
-                raise DeclarationError(f"headers: {name} must be one line of ASCII text without spaces at its ends.")
+                raise DeclarationError(
+                    f"headers: {name} is not allowed here; declare it as the service's auth."
+                )
+            if (
+                not isinstance(value, str)
+                or not value.isascii()
+                or not value.isprintable()
+                or value != value.strip()
+            ):
+                raise DeclarationError(
+                    f"headers: {name} must be one line of ASCII text without spaces at its ends."
+                )
         self._check_idempotency_header(of_auth)
 
     def _check_idempotency_header(self, of_auth: set[str]) -> None:
@@ -169,24 +200,38 @@ class HttpLookup(Lookup):
         if name is None:
             return
         if not HEADER.fullmatch(name):
-            raise DeclarationError(f"idempotency_header: {name!r} is not a header name; write letters, digits and -.")
-        if name.lower() in NOT_DECLARED | of_auth | {"content-type", *(other.lower() for other in self.headers)}:
-            raise DeclarationError(f"idempotency_header: {name} has another value already; name the service's own.")
+            raise DeclarationError(
+                f"idempotency_header: {name!r} is not a header name; write letters, digits and -."
+            )
+        if name.lower() in NOT_DECLARED | of_auth | {
+            "content-type",
+            *(other.lower() for other in self.headers),
+        }:
+            raise DeclarationError(
+                f"idempotency_header: {name} has another value already; name the service's own."
+            )
         if self.batch is not None or self.pages is not None:
             several = "batch" if self.batch is not None else "pages"
             raise DeclarationError(
-                f"idempotency_header: with {several} a request is not the only one of its key, so that a repeated one "
+                f"idempotency_header: with {several} a request is not the only one of its key, so "
+                "that a repeated one "
                 f"cannot be recognized; leave out {several} or the header."
             )
 
     def _check_echo(self) -> None:
         if self.echo and self.batch is not None:
-            raise DeclarationError("echo: the answers of a batch are matched by batch.match; declare that.")
+            raise DeclarationError(
+                "echo: the answers of a batch are matched by batch.match; declare that."
+            )
         for name, json_path in self.echo.items():
             if name not in self.keys:
-                raise DeclarationError(f"echo: {name!r} is not a key; the keys are {', '.join(self.keys)}.")
+                raise DeclarationError(
+                    f"echo: {name!r} is not a key; the keys are {', '.join(self.keys)}."
+                )
             if not JsonPath(f"echo: {name}", json_path).picks_one:
-                raise DeclarationError(f"echo: {name}: {json_path!r} may match several values; name one.")
+                raise DeclarationError(
+                    f"echo: {name}: {json_path!r} may match several values; name one."
+                )
 
     def _check_answer(self) -> None:
         unknown = sorted(set(self.paths) - {column.name for column in self.columns})
@@ -199,17 +244,22 @@ class HttpLookup(Lookup):
                 JsonPath("returns", f"$.{name}", lenient=True)
             except DeclarationError as error:
                 raise DeclarationError(
-                    f"returns: $.{name} is not a JSON path; declare the path of {name!r} in paths, as \"$['{name}']\"."
+                    f"returns: $.{name} is not a JSON path; declare the path of {name!r} in paths, "
+                    f"as \"$['{name}']\"."
                 ) from error
         for where in ("miss_when", "throttled_when", "error_when", "answer_when", "required"):
             declared = getattr(self, where)
             if isinstance(declared, str | int):
-                raise DeclarationError(f"{where} is {declared!r}; it must be a list, as [{declared!r}].")
+                raise DeclarationError(
+                    f"{where} is {declared!r}; it must be a list, as [{declared!r}]."
+                )
             object.__setattr__(self, where, tuple(declared))
         self._check_conditions()
         size = self.max_answer_bytes
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise DeclarationError(f"max_answer_bytes is {size!r}; it must be a whole number, at least 1 (bytes).")
+            raise DeclarationError(
+                f"max_answer_bytes is {size!r}; it must be a whole number, at least 1 (bytes)."
+            )
 
     def _check_conditions(self) -> None:
         meant: dict[int, str] = dict.fromkeys(self.service.stop_on, "the service's stop_on")
@@ -217,13 +267,16 @@ class HttpLookup(Lookup):
             statuses = Conditions(where, getattr(self, where)).statuses
             twice = min(statuses & set(meant), default=None) if where == "error_when" else None
             if twice is not None:
-                raise DeclarationError(f"error_when: {twice} is in {meant[twice]} too; remove it from one of them.")
+                raise DeclarationError(
+                    f"error_when: {twice} is in {meant[twice]} too; remove it from one of them."
+                )
             meant |= dict.fromkeys(statuses, where)
         for status in self.answer_when:
             if status not in UNANSWERED or status in meant:
                 why = f"is in {meant[status]} too" if status in meant else "is no such status"
                 raise DeclarationError(
-                    f"answer_when: {status} {why}; write one of {', '.join(map(str, UNANSWERED))}, and only here."
+                    f"answer_when: {status} {why}; write one of {', '.join(map(str, UNANSWERED))}, "
+                    "and only here."
                 )
         unknown = sorted(set(self.required) - {column.name for column in self.columns})
         if unknown:
@@ -268,7 +321,11 @@ class HttpLookup(Lookup):
         return None if self.batch is None else self.batch.trusts
 
     def request_facts(self) -> dict[str, Any]:
-        facts = {"service": self.service.request_facts(), "request": self.request, "miss_when": self.miss_when}
+        facts = {
+            "service": self.service.request_facts(),
+            "request": self.request,
+            "miss_when": self.miss_when,
+        }
         if self.body is not None:
             facts["body"] = self.body
         if self.headers:
@@ -278,7 +335,9 @@ class HttpLookup(Lookup):
             names += () if self.batch.position is None else ("position",)
             facts["batch"] = {name: getattr(self.batch, name) for name in names}
         if self.pages is not None:
-            facts["pages"] = {name: getattr(self.pages, name) for name in ("next", "items", "parameter")}
+            facts["pages"] = {
+                name: getattr(self.pages, name) for name in ("next", "items", "parameter")
+            }
         return super().request_facts() | facts
 
 
@@ -287,5 +346,7 @@ def _placeholders(request: str, path: str) -> set[str]:
     parts = placeholders("request", path)
     for literal, _ in parts:
         if not literal.isascii() or not literal.isprintable() or {" ", "#"} & set(literal):
-            raise DeclarationError(f"request {request!r}: {literal!r} cannot be in a URL; write it %-escaped.")
+            raise DeclarationError(
+                f"request {request!r}: {literal!r} cannot be in a URL; write it %-escaped."
+            )
     return {name for _, name in parts if name is not None}

@@ -72,7 +72,8 @@ class Input:
         self._check_place()
         if not re.fullmatch(r"[^\W\d]\w*", self.partition):  # others have a meaning in SQL or paths
             raise DeclarationError(
-                f"input: partition is {self.partition!r}; it must be letters, digits and _, not a digit first: folders "
+                f"input: partition is {self.partition!r}; it must be letters, digits and _, not a "
+                "digit first: folders "
                 "and a column are named after it."
             )
 
@@ -84,7 +85,8 @@ class Input:
             right = named and 0 < len(set(self.every)) == len(self.every)
         if not right:
             raise DeclarationError(
-                f"input: every is {self.every!r}; it must be day, hour, or different names of partitions, each a "
+                f"input: every is {self.every!r}; it must be day, hour, or different names of "
+                "partitions, each a "
                 "letter and then letters, digits, _, . and -."
             )
 
@@ -93,36 +95,44 @@ class Input:
             raise DeclarationError(f"input: rows is {self.rows!r}; it must be all or changed.")
         if self.only_changed and (isinstance(self.every, str) or not self.row_id):
             raise DeclarationError(
-                f'input: rows is "changed", row_id {self.row_id!r}, and every {self.every!r}; it needs the columns '
-                'that identify a row, and a table without days, as row_id=["customer_id"], every=["customers"].'
+                f'input: rows is "changed", row_id {self.row_id!r}, and every {self.every!r}; it '
+                "needs the columns "
+                'that identify a row, and a table without days, as row_id=["customer_id"], '
+                'every=["customers"].'
             )
 
     def _check_place(self) -> None:
         if self.skip_change_commits and self.format != "delta":
             raise DeclarationError(
-                f"input: skip_change_commits is for a Delta table, whose commits it is about, and format is "
+                "input: skip_change_commits is for a Delta table, whose commits it is about, and "
+                "format is "
                 f"{self.format!r}. Leave it out."
             )
         if self.format != "iceberg" and not self.table:
             require_place("input", self.path)
         elif self.format != "iceberg" or self.path or not ICEBERG_NAME.fullmatch(self.table):
             raise DeclarationError(
-                f"input: format is {self.format!r}, and table {self.table!r}: an Iceberg table, and nothing else, is "
+                f"input: format is {self.format!r}, and table {self.table!r}: an Iceberg table, "
+                "and nothing else, is "
                 'declared by its name alone, as table="catalog.namespace.table", without a path.'
             )
 
     def _check_schema(self) -> None:
         if (self.format in ("csv", "json")) != bool(self.schema):
             raise DeclarationError(
-                f"input: schema is {self.schema!r}, and format {self.format!r}: CSV and JSON need the columns to read, "
+                f"input: schema is {self.schema!r}, and format {self.format!r}: CSV and JSON need "
+                "the columns to read, "
                 'as "order_id BIGINT, at TIMESTAMP"; the other formats have their own.'
             )
         for column in self.columns:
             if self.format == "csv" and column.spark_type.startswith(("ARRAY", "STRUCT")):
-                raise DeclarationError(f"input: schema: {column.name}: CSV holds no {column.spark_type}.")
+                raise DeclarationError(
+                    f"input: schema: {column.name}: CSV holds no {column.spark_type}."
+                )
             if column.name.lower() == self.partition.lower():
                 raise DeclarationError(
-                    f"input: schema: {column.name!r} is the column of the day, which the folders name. Leave it out."
+                    f"input: schema: {column.name!r} is the column of the day, which the folders "
+                    "name. Leave it out."
                 )
 
     @property

@@ -28,11 +28,14 @@ class Ledger:
     def __post_init__(self) -> None:
         require_types(self, "ledger")
         if not self.path:
-            raise DeclarationError(f"ledger: path is {self.path!r}; it must be a folder or a filesystem URL.")
+            raise DeclarationError(
+                f"ledger: path is {self.path!r}; it must be a folder or a filesystem URL."
+            )
         refuse_secrets("ledger", self.path)
         if self.flush_rows < 1 or not 0 < self.flush_seconds < math.inf:
             raise DeclarationError(
-                f"ledger: flush_rows={self.flush_rows!r}, flush_seconds={self.flush_seconds!r}; flush_rows must be a "
+                f"ledger: flush_rows={self.flush_rows!r}, flush_seconds={self.flush_seconds!r}; "
+                "flush_rows must be a "
                 "whole number, at least 1, and flush_seconds over 0. Without a ledger: ledger=None."
             )
 
@@ -56,7 +59,8 @@ class Ttl:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, timedelta) or value < timedelta(0)):
                 raise DeclarationError(
-                    f"ttl: {name} is {value!r}; it must be a timedelta, 0 or more, or None: for ever."
+                    f"ttl: {name} is {value!r}; it must be a timedelta, 0 or more, or None: for "
+                    "ever."
                 )
 
     @property

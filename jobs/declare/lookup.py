@@ -78,12 +78,14 @@ class Lookup:
     kind = "lookup"
     bills = False  # whether it reports billed units of the service
     finish_after_timeout = False  # a call without a waiting row is cancelled
-    hedge_after: ClassVar[float | Literal["p95"] | None] = None  # a slow call is not made a second time
+    # a slow call is not made a second time
+    hedge_after: ClassVar[float | Literal["p95"] | None] = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
             raise DeclarationError(
-                f"lookup {self.name!r}: the name must be lower-case letters, digits and _, starting with a letter; "
+                f"lookup {self.name!r}: the name must be lower-case letters, digits and _, "
+                "starting with a letter; "
                 "columns are named after it."
             )
         try:
@@ -97,14 +99,17 @@ class Lookup:
 
     def _check(self) -> None:
         if self.timeout is not None and not 0 < self.timeout < math.inf:
-            raise DeclarationError(f"timeout is {self.timeout} s; it must be over 0, or None to wait without limit.")
+            raise DeclarationError(
+                f"timeout is {self.timeout} s; it must be over 0, or None to wait without limit."
+            )
         self._check_keys()
         answers = {column.name for column in self.columns}
         for name, named in (("ranges", set(self.ranges)), ("null_share", set(self.null_share))):
             unknown = sorted(named - answers)
             if unknown:
                 raise DeclarationError(
-                    f"{name}: {unknown[0]!r} is not a column of returns ({', '.join(sorted(answers))})."
+                    f"{name}: {unknown[0]!r} is not a column of returns "
+                    f"({', '.join(sorted(answers))})."
                 )
         for name, value, allowed in (
             ("on_null_key", self.on_null_key, ("skip", "fail")),
@@ -113,14 +118,19 @@ class Lookup:
             ("on_error", self.on_error, POLICIES),
         ):
             if value not in allowed:
-                raise DeclarationError(f"{name} is {value!r}; it must be one of: {', '.join(allowed)}.")
+                raise DeclarationError(
+                    f"{name} is {value!r}; it must be one of: {', '.join(allowed)}."
+                )
         for column, share in self.null_share.items():
             if not 0 <= share <= 1:
-                raise DeclarationError(f"null_share: {column} is {share}; it is a share of the ok rows, from 0 to 1.")
+                raise DeclarationError(
+                    f"null_share: {column} is {share}; it is a share of the ok rows, from 0 to 1."
+                )
         self._check_units()
         if not self.repeatable and (self.retry.retries > 0 or self.cache is None):
             raise DeclarationError(
-                "idempotent=False: a repeated call, or one for each of two equal rows, may act twice; write "
+                "idempotent=False: a repeated call, or one for each of two equal rows, may act "
+                "twice; write "
                 "retry=Retry(retries=0), and leave the cache on."
             )
 
@@ -128,13 +138,15 @@ class Lookup:
         others = [price.unit for price in self.prices if price.unit not in SENT]
         if others and not self.bills:
             raise DeclarationError(
-                f"its service has a price per {others[0]}, which only a coroutine can report, with http.bill(...); "
+                f"its service has a price per {others[0]}, which only a coroutine can report, with "
+                "http.bill(...); "
                 "other lookups need a price per item or per request."
             )
         billed = [rate.of for rate in self.rates if rate.unit != REQUEST]
         if billed and not self.bills:
             raise DeclarationError(
-                f"its service has a rate of {billed[0]}, which only a coroutine can report, with http.bill(...); other "
+                f"its service has a rate of {billed[0]}, which only a coroutine can report, with "
+                "http.bill(...); other "
                 "lookups need a rate of requests."
             )
 
@@ -144,14 +156,17 @@ class Lookup:
         )
 
         if not self.keys:
-            raise DeclarationError("keys is empty; it must name at least one key and the Spark SQL that gives it.")
+            raise DeclarationError(
+                "keys is empty; it must name at least one key and the Spark SQL that gives it."
+            )
         by_lower_name: dict[str, str] = {}
         for name, expression in self.keys.items():
             columns_in(f"keys.{name}", expression)
             if by_lower_name.setdefault(name.lower(), name) != name:  # keys are fields of a struct
                 first = by_lower_name[name.lower()]
                 raise DeclarationError(
-                    f"keys: {first!r} and {name!r} differ only in case, which Spark ignores; rename one."
+                    f"keys: {first!r} and {name!r} differ only in case, which Spark ignores; "
+                    "rename one."
                 )
 
     def reads(self, columns: Collection[str]) -> bool:
@@ -164,7 +179,9 @@ class Lookup:
 
         wanted = {column.lower() for column in columns}
         return any(
-            name.lower() in wanted for key, text in self.keys.items() for name in columns_in(f"keys.{key}", text)
+            name.lower() in wanted
+            for key, text in self.keys.items()
+            for name in columns_in(f"keys.{key}", text)
         )
 
     @functools.cached_property
@@ -212,12 +229,20 @@ class Lookup:
     @property
     def address(self) -> str:
         """The service's address without secrets; empty if unknown."""
-        return "" if self.http_service is None else urlsplit(self.http_service.base_url).netloc.rpartition("@")[2]
+        return (
+            ""
+            if self.http_service is None
+            else urlsplit(self.http_service.base_url).netloc.rpartition("@")[2]
+        )
 
     @property
     def prices(self) -> tuple[PriceFacts, ...]:
         """The service's prices."""
-        return () if self.http_service is None else tuple(price.facts for price in self.http_service.prices)
+        return (
+            ()
+            if self.http_service is None
+            else tuple(price.facts for price in self.http_service.prices)
+        )
 
     @property
     def rates(self) -> tuple[Rate, ...]:

@@ -32,11 +32,14 @@ class Output:
         require_table("output", self.path)
         if self.iceberg and not ICEBERG_NAME.fullmatch(self.iceberg):
             raise DeclarationError(
-                f"output: iceberg is {self.iceberg!r}; it must be the table's name, as catalog.namespace.table."
+                f"output: iceberg is {self.iceberg!r}; it must be the table's name, as "
+                "catalog.namespace.table."
             )
         if is_url(self.parquet):
             raise DeclarationError(
-                f"output: parquet is {self.parquet!r}; it must be a folder on a disk: a store cannot exchange the "
+                f"output: parquet is {self.parquet!r}; it must be a folder on a disk: a store "
+                "cannot exchange the "
                 "folder of a day for another. Readers of the store read the table itself."
             )
-        object.__setattr__(self, "path", self.path.rstrip("/") or "/")  # the tables beside it are named after it
+        # the tables beside it are named after it
+        object.__setattr__(self, "path", self.path.rstrip("/") or "/")

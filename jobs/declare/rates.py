@@ -36,18 +36,26 @@ class Rate:
 
     def __post_init__(self) -> None:
         if isinstance(self.amount, bool) or not isinstance(self.amount, int) or self.amount < 1:
-            raise DeclarationError(f"rate: amount is {self.amount!r}; it must be a whole number, at least 1.")
+            raise DeclarationError(
+                f"rate: amount is {self.amount!r}; it must be a whole number, at least 1."
+            )
         if not isinstance(self.per, str) or PERIOD.fullmatch(self.per) is None:
             raise DeclarationError(
-                f"rate: per is {self.per!r}; it must be second, minute, hour or day, or so many, as '10 seconds'."
+                f"rate: per is {self.per!r}; it must be second, minute, hour or day, or so many, "
+                "as '10 seconds'."
             )
         if not isinstance(self.of, str) or not UNIT.fullmatch(self.of) or self.unit == "item":
             raise DeclarationError(
-                f"rate: of is {self.of!r}; it must be requests, or a unit that a coroutine reports, as tokens."
+                f"rate: of is {self.of!r}; it must be requests, or a unit that a coroutine "
+                "reports, as tokens."
             )
         most = self.at_most
-        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= self.amount):
-            raise DeclarationError(f"rate: at_most is {most!r}; it must be a whole number from 1 to {self.amount:,}.")
+        if most is not None and (
+            isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= self.amount
+        ):
+            raise DeclarationError(
+                f"rate: at_most is {most!r}; it must be a whole number from 1 to {self.amount:,}."
+            )
 
     @property
     def unit(self) -> str:
@@ -76,7 +84,9 @@ class Rate:
     @property
     def reserve_per_call(self) -> int:
         """The amount that is reserved before each call."""
-        return self.at_most or (1 if self.unit == REQUEST else max(1, self.amount // PART_OF_A_CALL))
+        return self.at_most or (
+            1 if self.unit == REQUEST else max(1, self.amount // PART_OF_A_CALL)
+        )
 
 
 def check_rates(where: str, rates: Sequence[Rate]) -> None:

@@ -43,13 +43,24 @@ class Retry:
         require_types(self, "retry")
         if self.retries < 0:
             raise DeclarationError(
-                f"retry: retries is {self.retries}; it must be 0 or more (attempts after the first)."
+                f"retry: retries is {self.retries}; it must be 0 or more (attempts after the "
+                "first)."
             )
-        finite = all(map(math.isfinite, (self.initial_delay, self.max_delay, self.multiplier, self.jitter)))
-        if not finite or self.initial_delay <= 0 or self.max_delay <= 0 or self.multiplier < 1 or self.jitter < 0:
+        finite = all(
+            map(math.isfinite, (self.initial_delay, self.max_delay, self.multiplier, self.jitter))
+        )
+        if (
+            not finite
+            or self.initial_delay <= 0
+            or self.max_delay <= 0
+            or self.multiplier < 1
+            or self.jitter < 0
+        ):
             raise DeclarationError(
-                f"retry: delays are {self.initial_delay} s up to {self.max_delay} s, times {self.multiplier}, "
-                f"jitter {self.jitter}; delays must be over 0, multiplier at least 1, jitter at least 0."
+                f"retry: delays are {self.initial_delay} s up to {self.max_delay} s, times "
+                f"{self.multiplier}, "
+                f"jitter {self.jitter}; delays must be over 0, multiplier at least 1, jitter at "
+                "least 0."
             )
 
 
@@ -73,10 +84,15 @@ class Cache:
         require_types(self, "cache", leave=["max_entries"])
         if self.max_bytes < 1:
             raise DeclarationError(f"cache: max_bytes is {self.max_bytes}; it must be at least 1.")
-        wrong = isinstance(self.max_entries, bool) or not isinstance(self.max_entries, int) or self.max_entries < 1
+        wrong = (
+            isinstance(self.max_entries, bool)
+            or not isinstance(self.max_entries, int)
+            or self.max_entries < 1
+        )
         if wrong or (self.ttl is not None and self.ttl <= timedelta(0)):
             raise DeclarationError(
-                f"cache: max_entries={self.max_entries!r}, ttl={self.ttl!r}; max_entries must be a whole number, at "
+                f"cache: max_entries={self.max_entries!r}, ttl={self.ttl!r}; max_entries must be a "
+                "whole number, at "
                 "least 1, and ttl over 0 or None. Without a cache: cache=None."
             )
 
@@ -108,12 +124,14 @@ class Outage:
         require_types(self, "outage")
         if self.after < 1 or self.probe_every <= timedelta(0) or self.wait_at_most < timedelta(0):
             raise DeclarationError(
-                f"outage: after={self.after}, probe_every={self.probe_every}, wait_at_most={self.wait_at_most}; "
+                f"outage: after={self.after}, probe_every={self.probe_every}, "
+                f"wait_at_most={self.wait_at_most}; "
                 "after must be at least 1, probe_every over 0, wait_at_most 0 or more."
             )
         if (self.failing is not None and not 0 < self.failing <= 1) or self.within <= timedelta(0):
             raise DeclarationError(
-                f"outage: failing={self.failing}, within={self.within}; failing must be over 0 and at most 1 (a share "
+                f"outage: failing={self.failing}, within={self.within}; failing must be over 0 and "
+                "at most 1 (a share "
                 "of the attempts), or None, and within over 0."
             )
 
@@ -178,14 +196,19 @@ class Service:
         require_concurrency(f"service {self.name}", self.max_concurrency)
         check_adaptive(f"service {self.name}", self.adaptive, self.max_concurrency)
         if self.client_key is not None and self.client_certificate is None:
-            raise DeclarationError(f"service {self.name}: client_key is declared without a client_certificate.")
+            raise DeclarationError(
+                f"service {self.name}: client_key is declared without a client_certificate."
+            )
         if isinstance(self.proxy, str) and "@" in self.proxy:
             raise DeclarationError(
-                f'service {self.name}: proxy holds a user; it must be Env("NAME"), the name of an environment variable '
+                f'service {self.name}: proxy holds a user; it must be Env("NAME"), the name of an '
+                "environment variable "
                 "that holds the whole address."
             )
         if self.tenant == "":
-            raise DeclarationError(f"service {self.name}: tenant is empty; it must be a name, or None.")
+            raise DeclarationError(
+                f"service {self.name}: tenant is empty; it must be a name, or None."
+            )
         if isinstance(self.url, str):
             require_http_url(f"service {self.name}", self.url)
 
@@ -213,9 +236,14 @@ class Service:
 
 
 def require_concurrency(where: str, max_concurrency: int) -> None:
-    if isinstance(max_concurrency, bool) or not isinstance(max_concurrency, int) or max_concurrency < 1:
+    if (
+        isinstance(max_concurrency, bool)
+        or not isinstance(max_concurrency, int)
+        or max_concurrency < 1
+    ):
         raise DeclarationError(
-            f"{where}: max_concurrency is {max_concurrency!r}; it must be a whole number, at least 1 (calls in flight)."
+            f"{where}: max_concurrency is {max_concurrency!r}; it must be a whole number, at least "
+            "1 (calls in flight)."
         )
 
 
@@ -232,15 +260,24 @@ def require_http_url(where: str, url: str, *, of: str | Env = "") -> None:
     """
     try:
         parts = urlsplit(url)
-        fits = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+        fits = (
+            parts.scheme in ("http", "https")
+            and parts.hostname
+            and (parts.port is None or parts.port > 0)
+        )
     except ValueError:  # a port that is not a number
         fits = False
     if not fits:
-        shown = f"***@{url.rpartition('@')[2]}" if "@" in url else url  # a password may precede an @
+        # a password may precede an @
+        shown = f"***@{url.rpartition('@')[2]}" if "@" in url else url
         value = f"url is Env({of.name!r}), whose value" if isinstance(of, Env) else f"url {shown!r}"
-        raise DeclarationError(f"{where}: {value} is not an http:// or https:// address with a host.")
+        raise DeclarationError(
+            f"{where}: {value} is not an http:// or https:// address with a host."
+        )
     if parts.query or parts.fragment or parts.username is not None:
-        raise DeclarationError(f"{where}: url must be only scheme, host, port and path; put the rest into `request`.")
+        raise DeclarationError(
+            f"{where}: url must be only scheme, host, port and path; put the rest into `request`."
+        )
 
 
 def without_path(url: str) -> str:

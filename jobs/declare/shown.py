@@ -20,7 +20,10 @@ def as_text(title: str, lookups: Sequence[Lookup]) -> str:
     """Return the lookups as a text table under a title."""
     rows = [HEADINGS, *map(_cells, lookups)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
     return "\n".join([title, *(f"  {line}" for line in lines)])
 
 
@@ -36,9 +39,14 @@ def _html_cells(cells: Sequence[str]) -> str:
 
 
 def _cells(lookup: Lookup) -> tuple[str, ...]:
-    keys = ", ".join(name if name == text else f"{name}: {text}" for name, text in lookup.keys.items())
+    keys = ", ".join(
+        name if name == text else f"{name}: {text}" for name, text in lookup.keys.items()
+    )
     answers = ", ".join(column.name for column in lookup.columns)
-    limits = [f"{lookup.concurrency:,} in flight", *(f"{one.amount:,} {one.of} per {one.per}" for one in lookup.rates)]
+    limits = [
+        f"{lookup.concurrency:,} in flight",
+        *((f"{one.amount:,} {one.of} per {one.per}") for one in lookup.rates),
+    ]
     limits += [f"{budget.amount} per {budget.per}" for budget in lookup.budgets]
     cells = (lookup.name, _address(lookup), keys, answers, ", ".join(limits), _price(lookup))
     return tuple(one_line(cell, LONGEST) for cell in cells)

@@ -65,7 +65,9 @@ class SqlLookup(Lookup):
         if (self.table is None) == (self.select is None):
             raise DeclarationError("declare either a table or a select.")
         if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
-            raise DeclarationError(f"attempt_timeout is {self.attempt_timeout} s; it must be over 0.")
+            raise DeclarationError(
+                f"attempt_timeout is {self.attempt_timeout} s; it must be over 0."
+            )
         if self.table is None:
             self._check_select(self.statement)
         else:
@@ -75,7 +77,11 @@ class SqlLookup(Lookup):
     def _check_select(self, statement: Statement) -> None:
         odd = sorted(set(statement.parameters) ^ set(self.keys))
         if odd:
-            where = "keys, but the select does not use it" if odd[0] in self.keys else "the select, but is not a key"
+            where = (
+                ("keys, but the select does not use it")
+                if odd[0] in self.keys
+                else "the select, but is not a key"
+            )
             raise DeclarationError(f"select: {odd[0]!r} is in {where}.")
         for column in self.columns:
             if statement.columns and column.name not in statement.columns:
@@ -86,9 +92,14 @@ class SqlLookup(Lookup):
 
     def _check_batch(self) -> None:
         size = self.batch_size
-        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size * len(self.keys) <= LARGEST_BATCH:
+        if (
+            isinstance(size, bool)
+            or not isinstance(size, int)
+            or not 1 <= size * len(self.keys) <= LARGEST_BATCH
+        ):
             raise DeclarationError(
-                f"batch_size is {size!r}; it must be a whole number, at least 1, and with {len(self.keys)} keys at "
+                f"batch_size is {size!r}; it must be a whole number, at least 1, and with "
+                f"{len(self.keys)} keys at "
                 f"most {LARGEST_BATCH // len(self.keys):,}."
             )
         if not 0 <= self.max_wait < math.inf:
@@ -96,19 +107,25 @@ class SqlLookup(Lookup):
         if size > 1:
             self._check_waiting()
         if size > 1 and self.select is not None:
-            raise DeclarationError("batch_size goes with a table: for many keys Tidegate writes the query itself.")
+            raise DeclarationError(
+                "batch_size goes with a table: for many keys Tidegate writes the query itself."
+            )
         backend = self.backend
         if size > 1 and backend is not None and backend not in BATCHING:
-            raise DeclarationError(f"batch_size: batches are for {' and '.join(BATCHING)}; this is {backend}.")
+            raise DeclarationError(
+                f"batch_size: batches are for {' and '.join(BATCHING)}; this is {backend}."
+            )
 
     def _check_waiting(self) -> None:
         if self.timeout is None and self.attempt_timeout is None:
             raise DeclarationError(
-                "batch_size needs timeout or attempt_timeout; else one hung query holds all its keys."
+                "batch_size needs timeout or attempt_timeout; else one hung query holds all its "
+                "keys."
             )
         if self.timeout is not None and self.max_wait >= self.timeout:
             raise DeclarationError(
-                f"max_wait is {self.max_wait} s, and a row leaves after timeout, {self.timeout} s; wait for less."
+                f"max_wait is {self.max_wait} s, and a row leaves after timeout, {self.timeout} s; "
+                "wait for less."
             )
 
     @property
@@ -173,7 +190,8 @@ def _require_no_password(url: str) -> None:
         return
     if secret:
         raise DeclarationError(
-            'url holds a password; it must be Env("NAME"), the name of an environment variable that holds the whole '
+            'url holds a password; it must be Env("NAME"), the name of an environment variable '
+            "that holds the whole "
             "address, as a declaration is no place for a secret."
         )
 

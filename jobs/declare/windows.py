@@ -47,7 +47,8 @@ class Sliding:
         _require_positive("sliding: every", self.every)
         if self.every > self.size:
             raise DeclarationError(
-                f"sliding: every is {self.every} and size {self.size}; every must be at most the size, else rows "
+                f"sliding: every is {self.every} and size {self.size}; every must be at most the "
+                "size, else rows "
                 "between two windows would be in none."
             )
 
@@ -96,18 +97,27 @@ class Window:
     def __post_init__(self) -> None:
         require_types(self, "window")
         if not re.fullmatch(r"[A-Za-z0-9_]+", self.name):
-            raise DeclarationError(f"window {self.name!r}: the name must be letters, digits and _: a folder has it.")
+            raise DeclarationError(
+                f"window {self.name!r}: the name must be letters, digits and _: a folder has it."
+            )
         where = f"window {self.name}"
         if not self.sql.strip():
-            raise DeclarationError(f"{where}: sql is {self.sql!r}; it must be aggregates, as 'count(*) AS n'.")
+            raise DeclarationError(
+                f"{where}: sql is {self.sql!r}; it must be aggregates, as 'count(*) AS n'."
+            )
         if self.allowed_lateness < dt.timedelta(0) or self.allowed_lateness % MILLISECOND:
             raise DeclarationError(
-                f"{where}: allowed_lateness is {self.allowed_lateness}; it must be 0 or more, in whole milliseconds."
+                f"{where}: allowed_lateness is {self.allowed_lateness}; it must be 0 or more, in "
+                "whole milliseconds."
             )
         if self.late != "side_table":
-            raise DeclarationError(f"{where}: late is {self.late!r}; it must be 'side_table': no row is thrown away.")
+            raise DeclarationError(
+                f"{where}: late is {self.late!r}; it must be 'side_table': no row is thrown away."
+            )
         if self.panes not in PANES:
-            raise DeclarationError(f"{where}: panes is {self.panes!r}; it must be one of: {', '.join(PANES)}.")
+            raise DeclarationError(
+                f"{where}: panes is {self.panes!r}; it must be one of: {', '.join(PANES)}."
+            )
         lower = [column.lower() for column in self.key]
         if twice := next((column for column in self.key if lower.count(column.lower()) > 1), None):
             raise DeclarationError(f"{where}: key has {twice!r} twice.")

@@ -21,7 +21,15 @@ from jobs.input.same_values import reading_facts, reads_same
 from jobs.input.staged_files import FOLDER as STAGED
 from jobs.input.staged_files import is_copy, staged, typed_copy
 from jobs.input.table_formats import refuse_table_formats
-from jobs.input.types import SPARK_TYPES, InputColumn, in_both, in_table, needs_types, read_columns, with_types
+from jobs.input.types import (
+    SPARK_TYPES,
+    InputColumn,
+    in_both,
+    in_table,
+    needs_types,
+    read_columns,
+    with_types,
+)
 from jobs.storage import parquet_files, stored_files
 from jobs.storage.urls import absolute, below, is_url
 from jobs.storage.work_folders import work_place
@@ -88,7 +96,10 @@ class InputDay:
     def facts(self) -> FileFacts:
         """Path, size and time of each file; without the time of a copy, which is its last use."""
         found = map(stored_files.StoredFile.at, self.files)
-        return tuple((one.place, one.size, 0 if self.copied or is_copy(one.place) else one.changed_ns) for one in found)
+        return tuple(
+            (one.place, one.size, 0 if self.copied or is_copy(one.place) else one.changed_ns)
+            for one in found
+        )
 
     @property
     def infer_in_spark(self) -> bool:
@@ -97,7 +108,9 @@ class InputDay:
         It reads some layouts of nested columns differently from Arrow, and takes the types of a
         single file for all.
         """
-        return self.alike and any(pa.types.is_nested(column.kind) and not column.spark_field for column in self.columns)
+        return self.alike and any(
+            pa.types.is_nested(column.kind) and not column.spark_field for column in self.columns
+        )
 
     def spark_types(self) -> StructType | None:
         """Return the types for Spark's read; None where Spark infers them."""
@@ -111,7 +124,9 @@ class InputDay:
             if column.spark_field:
                 field = StructField.fromJson(column.spark_field | {"name": column.name})
             else:
-                field = StructField(column.name, from_arrow_type(column.kind, prefer_timestamp_ntz=True))
+                field = StructField(
+                    column.name, from_arrow_type(column.kind, prefer_timestamp_ntz=True)
+                )
             fields.append(field)
         return StructType(fields)
 
@@ -153,8 +168,12 @@ def find_input(
     declared = enrichment.input
     try:
         table = _table(declared) if declared.format in TABLES else None
-        found, unread = find_in_folder(declared, day) if table is None else _find_in_table(table, day)
-        copied = declared.format not in ("parquet", "delta") or (is_url(declared.path) and not elsewhere)
+        found, unread = (
+            find_in_folder(declared, day) if table is None else _find_in_table(table, day)
+        )
+        copied = declared.format not in ("parquet", "delta") or (
+            is_url(declared.path) and not elsewhere
+        )
         on_store = elsewhere and is_url(enrichment.output.path)
         work = work_place(enrichment.output.path, on_store=on_store)
         folder = below(work, STAGED, f"{declared.partition}={day}")
@@ -165,7 +184,9 @@ def find_input(
         if table is None:
             of_day = of_files(files, published, table=enrichment.output.path, folder=folder)
         else:
-            of_day = _with_rows(of_table(files, table, published, enrichment.output.path), table, day)
+            of_day = _with_rows(
+                of_table(files, table, published, enrichment.output.path), table, day
+            )
         return replace(of_day, copied=copied, unread=tuple(unread))
     except DeclarationError as error:
         raise type(error)(f"{enrichment.name}: {error}") from error.__cause__
@@ -216,15 +237,22 @@ def _table(declared: Input) -> DeltaInput | IcebergInput:
     return DeltaInput.at(declared.path, declared.partition, every=declared.every)
 
 
-def _find_in_table(table: DeltaInput | IcebergInput, day: str) -> tuple[Sequence[StoredFile], Sequence[str]]:
+def _find_in_table(
+    table: DeltaInput | IcebergInput, day: str
+) -> tuple[Sequence[StoredFile], Sequence[str]]:
     files = table.files(day)
     if not files:
         raise _without_rows(table, day)
-    return files, [f"{counted(rows, 'row')} with {name}" for name, rows in table.rows_of_no_day().items()]
+    return files, [
+        (f"{counted(rows, 'row')} with {name}") for name, rows in table.rows_of_no_day().items()
+    ]
 
 
 def of_table(
-    files: Sequence[str | Path], table: DeltaInput | IcebergInput, published: pa.Schema | None = None, place: str = ""
+    files: Sequence[str | Path],
+    table: DeltaInput | IcebergInput,
+    published: pa.Schema | None = None,
+    place: str = "",
 ) -> InputDay:
     """Return the input in these files, with their table's columns in the published types.
 
@@ -235,7 +263,9 @@ def of_table(
     read = tuple(file for file, footer in footers.items() if footer.num_rows)
     rows = sum(footer.num_rows for footer in footers.values())
     known = {field.name: field.type for field in published or ()}
-    columns = tuple(in_table(column, known.get(column.name, column.kind), place) for column in table.columns())
+    columns = tuple(
+        in_table(column, known.get(column.name, column.kind), place) for column in table.columns()
+    )
     return InputDay(
         read,
         rows,
@@ -257,11 +287,17 @@ def _with_rows(found: InputDay, table: DeltaInput | IcebergInput, day: str) -> I
 
 def _without_rows(table: DeltaInput | IcebergInput, day: str) -> NoInput:
     version = f"{table.version_name} {table.version}"
-    return NoInput(f"input: {table.root} has no rows of {day} in {version}; nothing can be enriched.")
+    return NoInput(
+        f"input: {table.root} has no rows of {day} in {version}; nothing can be enriched."
+    )
 
 
 def of_files(
-    files: Sequence[str | Path], published: pa.Schema | None = None, *, table: str = "", folder: str | None = None
+    files: Sequence[str | Path],
+    published: pa.Schema | None = None,
+    *,
+    table: str = "",
+    folder: str | None = None,
 ) -> InputDay:
     """Return the input in these files.
 
@@ -286,7 +322,10 @@ def of_files(
     untyped = []
     for file in read:
         footer = footers[file]
-        facts = str(footer.schema).partition("\n")[2], (footer.metadata or {}).get(SPARK_TYPES.encode())
+        facts = (
+            str(footer.schema).partition("\n")[2],
+            (footer.metadata or {}).get(SPARK_TYPES.encode()),
+        )
         if facts not in by_facts:
             by_facts[facts] = list(read_columns(file, footer))
             _join(columns, by_facts[facts])
@@ -301,7 +340,11 @@ def of_files(
     copies = {
         file: _with_types(file, wrong, columns, folder)
         for file, of_file in untyped
-        if (wrong := [one for one in of_file if needs_types(one.kind, columns[one.name.lower()].kind)])
+        if (
+            wrong := [
+                one for one in of_file if needs_types(one.kind, columns[one.name.lower()].kind)
+            ]
+        )
     }
     if copies:
         return of_files([copies.get(file, file) for file in read], published, table=table)
@@ -318,29 +361,41 @@ def of_files(
     )
 
 
-def _with_types(file: str, wrong: Sequence[InputColumn], columns: Mapping[str, InputColumn], folder: str | None) -> str:
+def _with_types(
+    file: str, wrong: Sequence[InputColumn], columns: Mapping[str, InputColumn], folder: str | None
+) -> str:
     """Copy a file so that these columns have their types; without a folder (a stream), refuse."""
     if folder is None:
         bare, typed = wrong[0], columns[wrong[0].name.lower()]
         raise DeclarationError(
-            f"input: {replace(bare, file=file).without_type}. Write it with its type, {typed.kind} in {typed.file}."
+            f"input: {replace(bare, file=file).without_type}. Write it with its type, {typed.kind} "
+            f"in {typed.file}."
         )
     return typed_copy(file, {one.name: columns[one.name.lower()].kind for one in wrong}, folder)
 
 
 def _same_in_arrow(footers: Iterable[pq.FileMetaData], columns: Iterable[InputColumn]) -> bool:
-    different = {(str(footer.schema).partition("\n")[2], *reading_facts(footer)): footer for footer in footers}
+    different = {
+        (str(footer.schema).partition("\n")[2], *reading_facts(footer)): footer
+        for footer in footers
+    }
     return reads_same(different.values(), {column.name.lower(): column.kind for column in columns})
 
 
 def _row_bytes(footers: Iterable[pq.FileMetaData]) -> float:
-    groups = (footer.row_group(number) for footer in footers for number in range(footer.num_row_groups))
-    return max((group.total_byte_size / group.num_rows for group in groups if group.num_rows), default=0.0)
+    groups = (
+        footer.row_group(number) for footer in footers for number in range(footer.num_row_groups)
+    )
+    return max(
+        (group.total_byte_size / group.num_rows for group in groups if group.num_rows), default=0.0
+    )
 
 
 def group_facts(footers: Iterable[pq.FileMetaData]) -> dict[str, Any]:
     """The fields of an InputDay that tell the row groups of its files."""
-    found = [[footer.row_group(number) for number in range(footer.num_row_groups)] for footer in footers]
+    found = [
+        [footer.row_group(number) for number in range(footer.num_row_groups)] for footer in footers
+    ]
     return {
         "groups": tuple(tuple(group.num_rows for group in of_file) for of_file in found),
         "bytes": sum(group.total_byte_size for of_file in found for group in of_file),

@@ -57,8 +57,14 @@ class DayFolder:
         files, folders = list_or_refuse(stored_files.entries_in, declared.folder(day))
         files = [file for file in files if not file.name.startswith(HIDDEN)]
         read = tuple(file for file in files if is_of_format(file.name, declared))
-        others = [file.name for file in files if file not in read and not file.name.lower().endswith(CHECKSUM)]
-        return cls(read, tuple(name for name in folders if not name.startswith(HIDDEN)), tuple(others))
+        others = [
+            file.name
+            for file in files
+            if file not in read and not file.name.lower().endswith(CHECKSUM)
+        ]
+        return cls(
+            read, tuple(name for name in folders if not name.startswith(HIDDEN)), tuple(others)
+        )
 
 
 def is_of_format(name: str, declared: Input) -> bool:
@@ -80,7 +86,8 @@ def find_in_folder(declared: Input, day: str) -> tuple[tuple[StoredFile, ...], t
         raise _without_files(declared, day, found)
     if colon := next((file for file in found.files if ":" in file.name), None):
         raise DeclarationError(
-            f"input: {colon.place} has a ':' in its name, which Spark takes for an address. Rename the file."
+            f"input: {colon.place} has a ':' in its name, which Spark takes for an address. Rename "
+            "the file."
         )
     folders = [f"{name}/" for name in (*found.folders, *_folders_of_no_day(declared))]
     return found.files, (*found.others, *folders)
@@ -98,7 +105,8 @@ def _refuse_deeper_files(declared: Input, folder: str, found: DayFolder) -> None
         wanted = [path for path in deeper if is_of_format(path, declared) and not _is_hidden(path)]
         if wanted:
             raise DeclarationError(
-                f"input: {below} holds {listed(wanted)}, and a run reads the files in {folder}/ alone. Move the files "
+                f"input: {below} holds {listed(wanted)}, and a run reads the files in {folder}/ "
+                "alone. Move the files "
                 "there, or let the folder's name begin with _ to leave them out."
             )
 
@@ -112,8 +120,13 @@ def _without_files(declared: Input, day: str, found: DayFolder) -> NoInput:
     if found.others or found.folders or (not is_url(folder) and Path(folder).is_dir()):
         there = [*found.others, *(f"{name}/" for name in found.folders)]
         beside = f" It holds {listed(there)}." if there else ""
-        return NoInput(f"input: {folder} holds no {' or '.join(ENDINGS[declared.format])} file.{beside}")
-    return NoInput(f"input: there is no {folder} for {day}; nothing can be enriched.{nearest_to(declared, day)}")
+        return NoInput(
+            f"input: {folder} holds no {' or '.join(ENDINGS[declared.format])} file.{beside}"
+        )
+    return NoInput(
+        f"input: there is no {folder} for {day}; nothing can be "
+        f"enriched.{nearest_to(declared, day)}"
+    )
 
 
 def _folders_of_no_day(declared: Input) -> Iterator[str]:
@@ -122,13 +135,17 @@ def _folders_of_no_day(declared: Input) -> Iterator[str]:
     for name in list_or_refuse(stored_files.folders_in, declared.path.rstrip("/")):
         if name.lower().startswith(prefix.lower()):
             day = name[len(prefix) :]
-            if not (name.startswith(prefix) and is_day(day, declared.every)) and not _is_left_out(day, declared):
+            if not (name.startswith(prefix) and is_day(day, declared.every)) and not _is_left_out(
+                day, declared
+            ):
                 yield name
 
 
 def _is_left_out(name: str, declared: Input) -> bool:
     """Return whether a partition has a name that the declaration does not list."""
-    return not isinstance(declared.every, str) and bool(re.fullmatch(r"[A-Za-z][\w.-]*", name, re.ASCII))
+    return not isinstance(declared.every, str) and bool(
+        re.fullmatch(r"[A-Za-z][\w.-]*", name, re.ASCII)
+    )
 
 
 def nearest_to(declared: Input, day: str) -> str:
@@ -136,7 +153,9 @@ def nearest_to(declared: Input, day: str) -> str:
     prefix, root = f"{declared.partition}=", declared.path.rstrip("/")
     there = [name for name in list_or_refuse(stored_files.folders_in, root) if "=" in name]
     misnamed = [
-        name for name in there if not (name.startswith(prefix) and is_day(name.removeprefix(prefix), declared.every))
+        name
+        for name in there
+        if not (name.startswith(prefix) and is_day(name.removeprefix(prefix), declared.every))
     ]
     same_day = [name for name in misnamed if _digits(name.rpartition("=")[2]) == _digits(day)]
     close = same_day or difflib.get_close_matches(f"{prefix}{day}", misnamed, n=1, cutoff=0.0)
@@ -162,4 +181,6 @@ def list_or_refuse(names: Callable[[str], Found], folder: str) -> Found:
     try:
         return names(folder)
     except (OSError, pa.ArrowException, ValueError) as error:
-        raise DeclarationError(f"input: {folder} cannot be listed: {stored_files.error_text(error)}.") from error
+        raise DeclarationError(
+            f"input: {folder} cannot be listed: {stored_files.error_text(error)}."
+        ) from error

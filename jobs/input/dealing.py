@@ -49,7 +49,9 @@ def deal(day: InputDay, at_most: int) -> tuple[tuple[FilePart, ...], ...]:
             of_task = dealt.setdefault((done + rows // 2) * tasks // total, [])
             if of_task and of_task[-1].file == number:
                 before = of_task.pop()
-                of_task.append(FilePart(place, url, number, (before.groups[0], group + 1), before.row))
+                of_task.append(
+                    FilePart(place, url, number, (before.groups[0], group + 1), before.row)
+                )
             else:
                 of_task.append(FilePart(place, url, number, (group, group + 1), row))
             row += rows
@@ -67,7 +69,11 @@ def find_tasks(
         files: The number of each row's file in the day.
         rows: The number of each row in its file.
     """
-    dealt = sorted((part.file << ROW_BITS | part.row, task, part.url) for task, own in enumerate(parts) for part in own)
+    dealt = sorted(
+        (part.file << ROW_BITS | part.row, task, part.url)
+        for task, own in enumerate(parts)
+        for part in own
+    )
     firsts = np.array([first for first, _, _ in dealt], np.int64)
     at = np.searchsorted(firsts, files.astype(np.int64) << ROW_BITS | rows, side="right") - 1
     tasks = np.array([task for _, task, _ in dealt], np.int32)
@@ -77,4 +83,6 @@ def find_tasks(
 def spark_url(file: str) -> str:
     """Name the file as Spark's `_metadata.file_path` does, with one slash; keep a URL as it is."""
     path = absolute(file)
-    return path if is_url(path) else f"file:{QUOTED.sub(lambda found: quote(found[0], safe=''), path)}"
+    return (
+        path if is_url(path) else f"file:{QUOTED.sub(lambda found: quote(found[0], safe=''), path)}"
+    )

@@ -23,7 +23,14 @@ from jobs.storage.urls import is_url
 
 VECTORS = "deletionVectors"
 # features that may be required; any other changes which rows or values the files stand for
-READ = {VECTORS, "timestampNtz", "typeWidening", "typeWidening-preview", "v2Checkpoint", "vacuumProtocolCheck"}
+READ = {
+    VECTORS,
+    "timestampNtz",
+    "typeWidening",
+    "typeWidening-preview",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+}
 MAPPING = "delta.columnMapping.mode"
 OTHERWISE = "or write the rows of each day to Parquet files in a folder of their own."
 
@@ -48,7 +55,9 @@ class DeltaInput:
     version_name: ClassVar = "version"
 
     @classmethod
-    def at(cls, path: str, partition: str, version: int | None = None, *, every: Every = "day") -> DeltaInput:
+    def at(
+        cls, path: str, partition: str, version: int | None = None, *, every: Every = "day"
+    ) -> DeltaInput:
         """Open a version of the table, by default the last.
 
         Raises:
@@ -63,14 +72,17 @@ class DeltaInput:
                 names = [file.name for file in files_in(root)] + folders_in(root)
                 if any(name.endswith(".parquet") or "=" in name for name in names):
                     raise DeclarationError(
-                        f'input: {root} is not a Delta table, and Input(format="delta") says it is one.'
+                        f'input: {root} is not a Delta table, and Input(format="delta") says it is '
+                        "one."
                     )
                 raise NoInput(f"input: there is no Delta table at {root}; nothing can be enriched.")
             opened = cls(DeltaTable(path, version=version), root, partition, every)
             opened._refuse_what_is_not_read()
         except (DeltaError, OSError, ValueError) as error:
             named = f"version {version} of {root}" if version is not None else root
-            raise DeclarationError(f"input: {named} cannot be read: {error_text(error)}.") from error
+            raise DeclarationError(
+                f"input: {named} cannot be read: {error_text(error)}."
+            ) from error
         return opened
 
     @property
@@ -97,9 +109,13 @@ class DeltaInput:
         """Return the rows that no run reads: their number by the value that is no day."""
         found: Counter[str] = Counter()
         if not self._is_whole:
-            for action in self._actions.select([f"partition.{self.partition}", "num_records"]).to_pylist():
+            for action in self._actions.select(
+                [f"partition.{self.partition}", "num_records"]
+            ).to_pylist():
                 day = action[f"partition.{self.partition}"]
-                if day is None or (isinstance(self.every, str) and not is_day(str(day), self.every)):
+                if day is None or (
+                    isinstance(self.every, str) and not is_day(str(day), self.every)
+                ):
                     value = "null" if day is None else repr(str(day))
                     found[f"{self.partition} = {value}"] += action["num_records"] or 0
         return found
@@ -116,12 +132,17 @@ class DeltaInput:
         """
         actions = self._actions
         if not self._is_whole:
-            actions = actions.filter(pc.equal(actions[f"partition.{self.partition}"].cast(pa.string()), day))
+            actions = actions.filter(
+                pc.equal(actions[f"partition.{self.partition}"].cast(pa.string()), day)
+            )
         files = sorted(map(self._file, actions.to_pylist()), key=lambda file: file.place)
         deleted = self._with_deleted_rows()
-        if marked := next((file for file in files if os.path.realpath(file.place) in deleted), None):
+        if marked := next(
+            (file for file in files if os.path.realpath(file.place) in deleted), None
+        ):
             raise DeclarationError(
-                f"input: {marked.place} has a deletion vector, which marks rows of the file as deleted; purge them "
+                f"input: {marked.place} has a deletion vector, which marks rows of the file as "
+                "deleted; purge them "
                 f"(REORG TABLE ... APPLY (PURGE)), {OTHERWISE}"
             )
         return files
@@ -133,7 +154,9 @@ class DeltaInput:
         """
         fields = pa.schema(self.table.schema().to_arrow())
         return tuple(
-            InputColumn(field.name, nullable(field.type), self.root, untyped=False, spark_field=None)
+            InputColumn(
+                field.name, nullable(field.type), self.root, untyped=False, spark_field=None
+            )
             for field in fields
             if field.name != self.partition
         )
@@ -154,7 +177,11 @@ class DeltaInput:
         return only_name(self.every) is not None and not self.table.metadata().partition_columns
 
     def _file(self, action: dict[str, Any]) -> StoredFile:
-        return StoredFile(self.place(action["path"]), action["size_bytes"], action["modification_time"] * 1_000_000)
+        return StoredFile(
+            self.place(action["path"]),
+            action["size_bytes"],
+            action["modification_time"] * 1_000_000,
+        )
 
     def _with_deleted_rows(self) -> set[str]:
         """Return the real paths of these files. `files` takes a URL for a path, as here."""
@@ -167,31 +194,45 @@ class DeltaInput:
         mapping = self.table.metadata().configuration.get(MAPPING, "none")
         if mapping != "none":
             raise DeclarationError(
-                f"input: {self.root} has a column mapping ({MAPPING} is {mapping!r}): its files name columns otherwise "
+                f"input: {self.root} has a column mapping ({MAPPING} is {mapping!r}): its files "
+                "name columns otherwise "
                 f"than the table; set it to none, {OTHERWISE}"
             )
-        unknown = sorted(set(self.table.protocol().reader_features or ()) - READ - {"columnMapping"})
+        unknown = sorted(
+            set(self.table.protocol().reader_features or ()) - READ - {"columnMapping"}
+        )
         if unknown:
             raise DeclarationError(
-                f"input: {self.root} has the Delta feature {unknown[0]}, which Tidegate does not read; drop the "
+                f"input: {self.root} has the Delta feature {unknown[0]}, which Tidegate does not "
+                "read; drop the "
                 f"feature, {OTHERWISE}"
             )
         partitions = self.table.metadata().partition_columns
         if self._is_whole:
-            if any(field.name.lower() == self.partition.lower() for field in self.table.schema().fields):
+            if any(
+                field.name.lower() == self.partition.lower() for field in self.table.schema().fields
+            ):
                 raise DeclarationError(
-                    f"input: {self.root} has no partitions, and a column {self.partition!r}, as the partition of the "
+                    f"input: {self.root} has no partitions, and a column {self.partition!r}, as "
+                    "the partition of the "
                     "published table is named; give that another name (Input.partition)."
                 )
             return
         if partitions != [self.partition]:
             raise DeclarationError(
-                f"input: {self.root} is partitioned by {', '.join(partitions) or 'nothing'}; it must be by "
+                f"input: {self.root} is partitioned by {', '.join(partitions) or 'nothing'}; it "
+                "must be by "
                 f"{self.partition} alone, the column of the day (Input.partition)."
             )
-        kind = next(field.type for field in self.table.schema().fields if field.name == self.partition)
-        if kind != PrimitiveType("string") and (kind != PrimitiveType("date") or self.every != "day"):
-            raise DeclarationError(f"input: {self.partition} in {self.root} is {kind.type}; {day_column(self.every)}.")
+        kind = next(
+            field.type for field in self.table.schema().fields if field.name == self.partition
+        )
+        if kind != PrimitiveType("string") and (
+            kind != PrimitiveType("date") or self.every != "day"
+        ):
+            raise DeclarationError(
+                f"input: {self.partition} in {self.root} is {kind.type}; {day_column(self.every)}."
+            )
 
 
 def nullable(kind: pa.DataType) -> pa.DataType:

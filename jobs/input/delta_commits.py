@@ -53,7 +53,8 @@ def commit(table: DeltaInput, version: int) -> Commit:
         file = Path(table.place(action["path"]))
         if action.get("deletionVector"):
             raise DeclarationError(
-                f"input: {file}, added by version {version} of {table.root}, has a deletion vector, which marks rows "
+                f"input: {file}, added by version {version} of {table.root}, has a deletion "
+                "vector, which marks rows "
                 "of it as deleted; purge them (REORG TABLE ... APPLY (PURGE))."
             )
         added.setdefault(day, []).append(file)
@@ -66,8 +67,10 @@ def _changes(table: DeltaInput, version: int) -> Iterator[tuple[str, dict[str, A
         lines = path.read_text().splitlines()
     except OSError as error:
         raise DeclarationError(
-            f"input: {path} cannot be read: {error.strerror}; the log of a Delta table keeps its commits for 30 days "
-            "(delta.logRetentionDuration), and a stream needs each since its last batch. Run the days that have "
+            f"input: {path} cannot be read: {error.strerror}; the log of a Delta table keeps its "
+            "commits for 30 days "
+            "(delta.logRetentionDuration), and a stream needs each since its last batch. Run the "
+            "days that have "
             "changed, delete the checkpoint of the stream, and start it anew."
         ) from error
     for action in map(json.loads, filter(None, lines)):

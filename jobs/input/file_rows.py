@@ -48,7 +48,11 @@ class FilePart:
 
 def _opened(place: str) -> pq.ParquetFile:
     """Open a file: pages are read as they are used on a disk, whole columns on a store."""
-    return open_parquet(place) if is_url(place) else pq.ParquetFile(place, pre_buffer=False, buffer_size=READ_AT_ONCE)
+    return (
+        open_parquet(place)
+        if is_url(place)
+        else pq.ParquetFile(place, pre_buffer=False, buffer_size=READ_AT_ONCE)
+    )
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,9 @@ class FileRows:
                 raise
             except (pa.ArrowException, OSError) as error:
                 cause = one_line(str(error)).rstrip(".")
-                raise TidegateError(f"input: {part.place} cannot be read: {cause}. Write the file again.") from error
+                raise TidegateError(
+                    f"input: {part.place} cannot be read: {cause}. Write the file again."
+                ) from error
 
     def _read_part(self, part: FilePart) -> Iterator[pa.RecordBatch]:
         url = pa.array([part.url] * ROWS_AT_ONCE, pa.string())
@@ -83,12 +89,16 @@ class FileRows:
             wanted = [name for name in own if name is not None]
             row = part.row
             for number in range(*part.groups):
-                read = partial(file.iter_batches, row_groups=[number], columns=wanted, use_threads=False)
+                read = partial(
+                    file.iter_batches, row_groups=[number], columns=wanted, use_threads=False
+                )
                 for batch in read(self._rows_at_once(read, own)):
                     yield self._as_spark(batch, own, url, row)
                     row += batch.num_rows
 
-    def _rows_at_once(self, read: Callable[[int], Iterator[pa.RecordBatch]], own: Sequence[str | None]) -> int:
+    def _rows_at_once(
+        self, read: Callable[[int], Iterator[pa.RecordBatch]], own: Sequence[str | None]
+    ) -> int:
         """Return how many rows of a row group to read at once: fewer where rows are long.
 
         It probes some rows, because the footer does not know the length of texts that repeat.

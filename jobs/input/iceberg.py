@@ -15,13 +15,28 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog import load_catalog
 from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan, Reference
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThanOrEqual,
+    LessThan,
+    Reference,
+)
 from pyiceberg.expressions.literals import literal
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
-from pyiceberg.types import DateType, NestedField, PrimitiveType, StringType, TimestampType, TimestamptzType
+from pyiceberg.types import (
+    DateType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
 from pyiceberg.utils.config import Config
 
 from jobs.declare.values.calendar import Every, day_begin, day_column, is_day, only_name
@@ -64,11 +79,17 @@ class IcebergInput:
         catalog, _, table = name.partition(".")
         with _reading(name):
             try:
-                opened = cls(load_catalog(catalog, **configured).load_table(table), name, partition, every)
+                opened = cls(
+                    load_catalog(catalog, **configured).load_table(table), name, partition, every
+                )
             except NoSuchTableError as error:
-                raise NoInput(f"input: there is no Iceberg table {name}; nothing can be enriched.") from error
+                raise NoInput(
+                    f"input: there is no Iceberg table {name}; nothing can be enriched."
+                ) from error
         if opened.table.current_snapshot() is None:
-            raise NoInput(f"input: nobody has written a row to {name} yet; nothing can be enriched.")
+            raise NoInput(
+                f"input: nobody has written a row to {name} yet; nothing can be enriched."
+            )
         return opened
 
     @property
@@ -84,7 +105,9 @@ class IcebergInput:
         """The last day of a file, whose rows may be deleted since; None if no file names a day."""
         if self._is_whole:
             return only_name(self.every)
-        return max(filter(None, (self._last_day_in(task.file) for task in self._planned())), default=None)
+        return max(
+            filter(None, (self._last_day_in(task.file) for task in self._planned())), default=None
+        )
 
     def files(self, day: str) -> list[StoredFile]:
         """Return the data files that may have rows of a day, by path.
@@ -98,11 +121,16 @@ class IcebergInput:
         files = []
         for task in self._planned(wanted):
             place = task.file.file_path.removeprefix("file://")
-            read = [task.file.file_path, *sorted(deletes.file_path for deletes in task.delete_files)]
+            read = [
+                task.file.file_path,
+                *sorted(deletes.file_path for deletes in task.delete_files),
+            ]
             changed = max(added.get(path, 0) for path in read)
             rows = functools.partial(self._live_rows, task, wanted, types)
             facts = [*read, str(wanted), str(self.table.schema())]
-            files.append(ScannedFile(place, task.file.file_size_in_bytes, changed, facts, types, rows))
+            files.append(
+                ScannedFile(place, task.file.file_size_in_bytes, changed, facts, types, rows)
+            )
         return sorted(files, key=lambda file: file.place)
 
     def columns(self) -> tuple[InputColumn, ...]:
@@ -116,7 +144,9 @@ class IcebergInput:
         try:
             pq.write_table(self.table.schema().select(*names).as_arrow().empty_table(), empty)
         except (TypeError, ValueError, NotImplementedError) as error:
-            raise DeclarationError(f"input: {self.root} has a type that is not read: {error_text(error)}.") from error
+            raise DeclarationError(
+                f"input: {self.root} has a type that is not read: {error_text(error)}."
+            ) from error
         return tuple(read_columns(self.root, pq.read_metadata(pa.BufferReader(empty.getvalue()))))
 
     @property
@@ -130,15 +160,26 @@ class IcebergInput:
         table, by_days = self.table.schema(), self.every == "day"
         column = next((field for field in table.fields if field.name == self.partition), None)
         if column is not None:
-            if isinstance(column.field_type, StringType) or (isinstance(column.field_type, DateType) and by_days):
+            if isinstance(column.field_type, StringType) or (
+                isinstance(column.field_type, DateType) and by_days
+            ):
                 return column
             found = f"{self.partition} in {self.root} is {column.field_type}"
         else:
-            times = (field for field in self.table.spec().fields if isinstance(field.transform, self._parted))
-            source = next((field.source_id for field in times if field.name == self.partition), None)
+            times = (
+                field
+                for field in self.table.spec().fields
+                if isinstance(field.transform, self._parted)
+            )
+            source = next(
+                (field.source_id for field in times if field.name == self.partition), None
+            )
             if source is not None:
                 return table.find_field(source)
-            found = f"{self.root} has no column {self.partition} (Input.partition), but {', '.join(table.column_names)}"
+            found = (
+                f"{self.root} has no column {self.partition} (Input.partition), but "
+                f"{', '.join(table.column_names)}"
+            )
         raise DeclarationError(
             f"input: {found}; {day_column(self.every)}"
             + (f", or a partition field, the {self.every} of a time." if self._parted else ".")
@@ -147,7 +188,10 @@ class IcebergInput:
     @property
     def _is_whole(self) -> bool:
         """Whether all its rows are of the only partition that is declared."""
-        return only_name(self.every) is not None and self.partition not in self.table.schema().column_names
+        return (
+            only_name(self.every) is not None
+            and self.partition not in self.table.schema().column_names
+        )
 
     def _day_filter(self, day: str) -> BooleanExpression:
         if self._is_whole:
@@ -167,7 +211,9 @@ class IcebergInput:
             scan = self.table.scan() if wanted is None else self.table.scan(wanted)
             return list(scan.plan_files())
 
-    def _live_rows(self, task: FileScanTask, wanted: BooleanExpression, types: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _live_rows(
+        self, task: FileScanTask, wanted: BooleanExpression, types: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
         """Yield a data file's rows of the day that are not deleted, with the table's columns."""
         with _reading(f"{task.file.file_path} of {self.root}"):
             columns = self.table.schema().select(*types.names)
@@ -179,7 +225,9 @@ class IcebergInput:
 
     def _times_of_files(self) -> dict[str, int]:
         """Return when each live file was added, in ns since the epoch, unless that expired."""
-        snapshots = {one.snapshot_id: one.timestamp_ms * 1_000_000 for one in self.table.snapshots()}
+        snapshots = {
+            one.snapshot_id: one.timestamp_ms * 1_000_000 for one in self.table.snapshots()
+        }
         return {
             entry.data_file.file_path: snapshots[entry.snapshot_id]
             for entry in self._entries
@@ -192,7 +240,11 @@ class IcebergInput:
         last = self.table.current_snapshot()
         with _reading(self.root):
             manifests = last.manifests(self.table.io) if last else ()
-            return [entry for manifest in manifests for entry in manifest.fetch_manifest_entry(self.table.io)]
+            return [
+                entry
+                for manifest in manifests
+                for entry in manifest.fetch_manifest_entry(self.table.io)
+            ]
 
     def rows_of_no_day(self) -> dict[str, int]:
         """Return the number of rows that no run reads, by the value that is no day, or null.
@@ -210,9 +262,16 @@ class IcebergInput:
     def _describe_dayless(self, file: DataFile) -> tuple[str, int]:
         column = self._day_column
         for place, field in enumerate(self.table.specs()[file.spec_id].fields):
-            if isinstance(field.transform, IdentityTransform) and field.source_id == column.field_id:
+            if (
+                isinstance(field.transform, IdentityTransform)
+                and field.source_id == column.field_id
+            ):
                 value = file.partition[place]
-                text = "null" if value is None else field.transform.to_human_string(column.field_type, value)
+                text = (
+                    "null"
+                    if value is None
+                    else field.transform.to_human_string(column.field_type, value)
+                )
                 is_other_name = value is not None and not isinstance(self.every, str)
                 is_read = is_other_name or self._day_in(text) is not None
                 return (text if value is None else repr(text)), 0 if is_read else file.record_count
@@ -224,7 +283,9 @@ class IcebergInput:
         for place, field in enumerate(self.table.specs()[file.spec_id].fields):
             known = isinstance(field.transform, (IdentityTransform, *self._parted))
             if known and field.source_id == column.field_id:
-                return self._day_in(field.transform.to_human_string(column.field_type, file.partition[place]))
+                return self._day_in(
+                    field.transform.to_human_string(column.field_type, file.partition[place])
+                )
         last = (file.upper_bounds or {}).get(column.field_id)
         if last is None or not isinstance(column.field_type, PrimitiveType):
             return None
@@ -253,7 +314,8 @@ def catalog_config(where: str, name: str) -> dict[str, Any]:
     if configured is None:
         raise DeclarationError(
             f"{where}: {name} is in a catalog {catalog!r}, which is not configured here; set "
-            f"PYICEBERG_CATALOG__{catalog.upper()}__URI in the environment, or name it in .pyiceberg.yaml."
+            f"PYICEBERG_CATALOG__{catalog.upper()}__URI in the environment, or name it in "
+            ".pyiceberg.yaml."
         )
     return dict(configured)
 
@@ -266,5 +328,11 @@ def _reading(what: str) -> Iterator[None]:
     except TidegateError:
         raise
     except Exception as error:
-        cure = "; rewrite its data files, which applies the deletes" if "equality deletes" in str(error) else ""
-        raise DeclarationError(f"input: {what} cannot be read: {error_text(error)}{cure}.") from error
+        cure = (
+            ("; rewrite its data files, which applies the deletes")
+            if "equality deletes" in str(error)
+            else ""
+        )
+        raise DeclarationError(
+            f"input: {what} cannot be read: {error_text(error)}{cure}."
+        ) from error

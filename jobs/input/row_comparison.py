@@ -66,14 +66,20 @@ def _read(file: str, types: pa.Schema, wanted: Flags | None = None) -> pa.Table:
         by_lower_name = {name.lower(): name for name in opened.schema_arrow.names}
         own = {field.name: by_lower_name.get(field.name.lower()) for field in types}
         start, tables = 0, []
-        for batch in opened.iter_batches(ROWS_AT_ONCE, columns=[name for name in own.values() if name is not None]):
+        for batch in opened.iter_batches(
+            ROWS_AT_ONCE, columns=[name for name in own.values() if name is not None]
+        ):
             rows = batch.num_rows
             columns = [
-                pa.nulls(rows, field.type) if own[field.name] is None else conform(batch[own[field.name]], field.type)
+                pa.nulls(rows, field.type)
+                if own[field.name] is None
+                else conform(batch[own[field.name]], field.type)
                 for field in types
             ]
             table = pa.table(columns, schema=types)
-            tables.append(table if wanted is None else table.filter(pa.array(wanted[start : start + rows])))
+            tables.append(
+                table if wanted is None else table.filter(pa.array(wanted[start : start + rows]))
+            )
             start += rows
     return pa.concat_tables([types.empty_table(), *tables])
 
@@ -93,7 +99,9 @@ def matching(one: pa.Table, other: pa.Table) -> tuple[Places, Places]:
     names = one.column_names
     numbered = one.append_column(_ONE, pa.array(np.arange(one.num_rows)))
     others = other.append_column(_OTHER, pa.array(np.arange(other.num_rows)))
-    pairs = numbered.join(others, keys=names, join_type="inner").select([_ONE, _OTHER]).sort_by(_ONE)
+    pairs = (
+        numbered.join(others, keys=names, join_type="inner").select([_ONE, _OTHER]).sort_by(_ONE)
+    )
     return pairs[_ONE].to_numpy(), pairs[_OTHER].to_numpy()
 
 
@@ -101,7 +109,9 @@ def differ(one: pa.ChunkedArray, places: Places, other: pa.ChunkedArray, others:
     """Return where the values of two columns of the same type differ, at these places."""
     parts = [np.empty(0, np.bool_)]
     for start in range(0, len(places), ROWS_AT_ONCE):
-        at, there = (pa.array(numbers[start : start + ROWS_AT_ONCE]) for numbers in (places, others))
+        at, there = (
+            pa.array(numbers[start : start + ROWS_AT_ONCE]) for numbers in (places, others)
+        )
         parts.append(arrow_values.differ(_whole(one.take(at)), _whole(other.take(there))))
     return np.concatenate(parts)
 

@@ -46,18 +46,22 @@ def read_row_ids(enrichment: Enrichment, input_day: InputDay) -> pa.Table:
     begin = f"{enrichment.name}: input: row_id: {', '.join(column.name for column in columns)}"
     for column in columns:
         if pa.types.is_nested(column.kind):
-            raise DeclarationError(f"{begin}: {column.name!r} is {column.kind}; rows are identified by plain values.")
+            raise DeclarationError(
+                f"{begin}: {column.name!r} is {column.kind}; rows are identified by plain values."
+            )
     ids = rows_of(input_day).columns(pa.schema([(column.name, column.kind) for column in columns]))
     for name in ids.column_names:
         if count := ids[name].null_count:
             raise DeclarationError(
-                f'{begin}: {name!r} is null in {count:,} of {ids.num_rows:,} rows; with rows="changed" each row needs '
+                f"{begin}: {name!r} is null in {count:,} of {ids.num_rows:,} rows; with "
+                'rows="changed" each row needs '
                 "an id."
             )
     if (found := repeated(ids)) is not None:
         shown = "one id" if enrichment.pii else ", ".join(map(repr, found.values()))
         raise DeclarationError(
-            f'{begin}: several rows have {shown}; with rows="changed" an id is of one row: name the columns that tell '
+            f'{begin}: several rows have {shown}; with rows="changed" an id is of one row: name '
+            "the columns that tell "
             "rows apart, or leave repeated rows out."
         )
     return ids
@@ -79,7 +83,9 @@ def chosen(input_day: InputDay, wanted: Flags, folder: str, run: Run) -> InputDa
     """
     if wanted.all():
         return input_day
-    digest = hashlib.sha256(json.dumps(input_day.facts).encode() + np.packbits(wanted).tobytes()).hexdigest()[:12]
+    digest = hashlib.sha256(
+        json.dumps(input_day.facts).encode() + np.packbits(wanted).tobytes()
+    ).hexdigest()[:12]
     parts = _deal(rows_of(input_day).by_file(wanted))
     targets = [below(folder, f"changed-{digest}-{number}.parquet") for number in range(len(parts))]
     types = input_day.schema
@@ -90,10 +96,13 @@ def chosen(input_day: InputDay, wanted: Flags, folder: str, run: Run) -> InputDa
         run(lambda part, _facts: _write(part[0], part[1], types), missing)
     except OSError as error:
         raise DeclarationError(
-            f"input: its changed rows cannot be copied to {folder}: {error.strerror or error_text(error)}."
+            f"input: its changed rows cannot be copied to {folder}: "
+            f"{error.strerror or error_text(error)}."
         ) from error
     groups = group_facts(map(read_footer, targets))
-    return replace(input_day, files=tuple(targets), rows=int(wanted.sum()), alike=False, copied=True, **groups)
+    return replace(
+        input_day, files=tuple(targets), rows=int(wanted.sum()), alike=False, copied=True, **groups
+    )
 
 
 def _deal(wanted: Iterable[tuple[str, Flags]]) -> list[list[Chosen]]:

@@ -82,11 +82,15 @@ def staged(files: Sequence[StoredFile], declared: Input, folder: str, *, hidden:
             durable.make_folder(Path(folder))
         are_copies = all(_is_copied(file, declared) for file in files)
         with ThreadPoolExecutor(AT_ONCE if are_copies else 1) as pool:  # copies only wait
-            found = list(pool.map(partial(_staged, declared=declared, folder=folder, hidden=hidden), files))
+            found = list(
+                pool.map(partial(_staged, declared=declared, folder=folder, hidden=hidden), files)
+            )
         if not is_url(folder):
             durable.sync(Path(folder))
     except OSError as error:
-        raise DeclarationError(f"input: files cannot be copied to {folder}: {error_text(error)}.") from error
+        raise DeclarationError(
+            f"input: files cannot be copied to {folder}: {error_text(error)}."
+        ) from error
     return found
 
 
@@ -96,20 +100,29 @@ def _is_copied(file: StoredFile, declared: Input) -> bool:
 
 def _staged(file: StoredFile, declared: Input, folder: str, *, hidden: bool) -> str:
     try:
-        also = [file.facts] if isinstance(file, ScannedFile) else TEXT_RULES if declared.schema else []
-        target = _place(file, folder, [declared.format, declared.schema, file.size, file.changed_ns, *also])
+        also = (
+            [file.facts] if isinstance(file, ScannedFile) else TEXT_RULES if declared.schema else []
+        )
+        target = _place(
+            file, folder, [declared.format, declared.schema, file.size, file.changed_ns, *also]
+        )
         if not is_kept(target):
             with copy_at(target) as copy:
                 if not _written(file, declared, copy):
                     raise DeclarationError(
-                        f"input: {file.place} changed while it was read; start again when it is complete."
+                        f"input: {file.place} changed while it was read; start again when it is "
+                        "complete."
                     )
     except TextFault as fault:
         raise DeclarationError(f"input: {file.place}: {fault.sentence(hidden=hidden)}") from fault
     except (EOFError, zlib.error) as error:
-        raise DeclarationError(f"input: {file.place} is not a whole gzip file. Write it again.") from error
+        raise DeclarationError(
+            f"input: {file.place} is not a whole gzip file. Write it again."
+        ) from error
     except OSError as error:  # gzip's too, of another file or a wrong checksum
-        raise DeclarationError(f"input: {file.place} cannot be copied to {folder}: {error_text(error)}.") from error
+        raise DeclarationError(
+            f"input: {file.place} cannot be copied to {folder}: {error_text(error)}."
+        ) from error
     return target
 
 
@@ -188,18 +201,25 @@ def typed_copy(file: str, types: Mapping[str, pa.DataType], folder: str) -> str:
             durable.make_folder(Path(folder))
         with copy_at(target) as copy:
             with open_parquet(file) as opened:
-                fields = [field.with_type(types.get(field.name, field.type)) for field in opened.schema_arrow]
+                fields = [
+                    field.with_type(types.get(field.name, field.type))
+                    for field in opened.schema_arrow
+                ]
                 with pq.ParquetWriter(copy, pa.schema(fields)) as writer:
                     for batch in opened.iter_batches():
                         conformed = zip(batch.columns, fields, strict=True)
                         columns = [conform(column, field.type) for column, field in conformed]
                         writer.write_batch(pa.record_batch(columns, schema=pa.schema(fields)))
             if StoredFile.at(file) != stored:
-                raise DeclarationError(f"input: {file} changed while it was read; start again when it is complete.")
+                raise DeclarationError(
+                    f"input: {file} changed while it was read; start again when it is complete."
+                )
         if not is_url(folder):
             durable.sync(Path(folder))
     except OSError as error:
-        raise DeclarationError(f"input: {file} cannot be copied to {folder}: {error_text(error)}.") from error
+        raise DeclarationError(
+            f"input: {file} cannot be copied to {folder}: {error_text(error)}."
+        ) from error
     return target
 
 
@@ -239,6 +259,7 @@ def _convert(file: StoredFile, declared: Input, target: Writable) -> None:
     written = pq.read_metadata(target).num_rows
     if counted.bytes != file.size or written != rows:
         raise DeclarationError(
-            f"input: {file.place} has {file.size:,} bytes and {rows:,} rows, of which {counted.bytes:,} bytes "
+            f"input: {file.place} has {file.size:,} bytes and {rows:,} rows, of which "
+            f"{counted.bytes:,} bytes "
             f"were read and {written:,} rows written; start again."
         )

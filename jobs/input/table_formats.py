@@ -7,7 +7,10 @@ from jobs.errors import DeclarationError
 from jobs.storage.stored_files import files_in, folders_in
 from jobs.storage.urls import is_url
 
-CURES = {"a Delta": 'Input(format="delta")', "an Iceberg": 'Input(format="iceberg", table="catalog.namespace.table")'}
+CURES = {
+    "a Delta": 'Input(format="delta")',
+    "an Iceberg": ('Input(format="iceberg", table="catalog.namespace.table")'),
+}
 
 
 def refuse_table_formats(folder: str, root: str) -> None:
@@ -28,8 +31,10 @@ def refuse_table_formats(folder: str, root: str) -> None:
         for log, kind in _logs_above(place, listed):
             declared = f"declare it by {CURES[kind]}, or " if kind in CURES else ""
             raise DeclarationError(
-                f"input: {log} makes {root} part of {kind} table, whose files also hold deleted rows; {declared}write "
-                "the rows of each day to Parquet files in a folder of their own, and name that folder in Input.path."
+                f"input: {log} makes {root} part of {kind} table, whose files also hold deleted "
+                f"rows; {declared}write "
+                "the rows of each day to Parquet files in a folder of their own, and name that "
+                "folder in Input.path."
             )
 
 
@@ -47,7 +52,9 @@ def _logs_above(place: str, listed: set[str]) -> Iterator[tuple[str, str]]:
             yield f"{inside}_delta_log", "a Delta"
         if ".hoodie" in folders:
             yield f"{inside}.hoodie", "a Hudi"
-        if "metadata" in folders and any(".metadata.json" in file.name for file in files_in(f"{inside}metadata")):
+        if "metadata" in folders and any(
+            ".metadata.json" in file.name for file in files_in(f"{inside}metadata")
+        ):
             yield f"{inside}metadata", "an Iceberg"
         above, name = os.path.split(place)
         if "=" not in name and name != "data":  # partitions, and Iceberg's folder of files

@@ -18,11 +18,13 @@ from jobs.errors import DeclarationError
 SPARK_TYPES = "org.apache.spark.sql.parquet.row.metadata"
 UTC, LOCAL = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 BY_STORAGE = {
-    "BOOLEAN": pa.bool_(), "INT32": pa.int32(), "INT64": pa.int64(), "INT96": UTC, "FLOAT": pa.float32(),
-    "DOUBLE": pa.float64(), "BYTE_ARRAY": pa.binary(), "FIXED_LEN_BYTE_ARRAY": pa.binary(),
+    "BOOLEAN": pa.bool_(), "INT32": pa.int32(), "INT64": pa.int64(), "INT96": UTC,
+    "FLOAT": pa.float32(), "DOUBLE": pa.float64(), "BYTE_ARRAY": pa.binary(),
+    "FIXED_LEN_BYTE_ARRAY": pa.binary(),
 }  # fmt: skip
 BY_NAME = {
-    "STRING": pa.string(), "ENUM": pa.string(), "JSON": pa.string(), "BSON": pa.binary(), "DATE": pa.date32(),
+    "STRING": pa.string(), "ENUM": pa.string(), "JSON": pa.string(), "BSON": pa.binary(),
+    "DATE": pa.date32(),
 }  # fmt: skip
 SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 UNSIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
@@ -30,7 +32,10 @@ LARGEST_PRECISION = 38  # of a DECIMAL, in Spark and Delta
 REFUSED = {
     "TIME": "a time of day, which a Delta table cannot store. Write it as text.",
     "TIMESTAMP": "a timestamp in nanoseconds, which Spark does not read. Write it in microseconds.",
-    "DECIMAL": f"a decimal of more than {LARGEST_PRECISION} digits, which Spark does not read. Write it with fewer.",
+    "DECIMAL": (
+        f"a decimal of more than {LARGEST_PRECISION} digits, which Spark does not read. "
+        "Write it with fewer."
+    ),
 }
 
 
@@ -46,7 +51,10 @@ class InputColumn:
     def without_type(self) -> str:
         """A clause that the column has no type, with the reason."""
         if pa.types.is_nested(self.kind):
-            return f"something in {self.name!r} has no type in {self.file}, as it is null or empty in all rows there"
+            return (
+                f"something in {self.name!r} has no type in {self.file}, as it is null or empty "
+                "in all rows there"
+            )
         return f"{self.name!r} has no type in {self.file}, as all of it is null there"
 
 
@@ -57,14 +65,18 @@ def read_columns(file: Path | str, footer: pq.FileMetaData) -> Iterator[InputCol
         DeclarationError: Spark cannot read a column, or a Delta table cannot store it.
     """
     leaves = (footer.schema.column(number) for number in range(len(footer.schema)))
-    noted = json.loads((footer.metadata or {}).get(SPARK_TYPES.encode(), b'{"fields": []}'))["fields"]
+    noted = json.loads((footer.metadata or {}).get(SPARK_TYPES.encode(), b'{"fields": []}'))[
+        "fields"
+    ]
     spark_field = {field["name"]: field for field in noted}
     for field in footer.schema.to_arrow_schema():
         try:
             kind = _without_types(_as_read(field.type, leaves), field.type)
         except ValueError as reason:
             raise DeclarationError(f"input: {field.name!r} in {file} is {reason}") from reason
-        yield InputColumn(field.name, kind, file, _has_no_type(field.type), spark_field.get(field.name))
+        yield InputColumn(
+            field.name, kind, file, _has_no_type(field.type), spark_field.get(field.name)
+        )
 
 
 def _without_types(kind: pa.DataType, stored: pa.DataType) -> pa.DataType:
@@ -73,7 +85,9 @@ def _without_types(kind: pa.DataType, stored: pa.DataType) -> pa.DataType:
         return stored
     if pa.types.is_struct(kind) and pa.types.is_struct(stored):
         pairs = zip(kind, stored, strict=True)
-        return pa.struct([one.with_type(_without_types(one.type, other.type)) for one, other in pairs])
+        return pa.struct(
+            [one.with_type(_without_types(one.type, other.type)) for one, other in pairs]
+        )
     if pa.types.is_map(kind) and pa.types.is_map(stored):
         return pa.map_(kind.key_type, _without_types(kind.item_type, stored.item_type))
     if pa.types.is_list(kind) and stored.num_fields == 1:
@@ -111,7 +125,9 @@ def _adds_fields(kind: pa.DataType, wide: pa.DataType) -> bool:
     """Return whether `wide` has more fields in structs than `kind`, and otherwise its types."""
     if pa.types.is_struct(kind) and pa.types.is_struct(wide):
         fields = {field.name: field.type for field in wide}
-        return all(field.name in fields and _adds_fields(field.type, fields[field.name]) for field in kind)
+        return all(
+            field.name in fields and _adds_fields(field.type, fields[field.name]) for field in kind
+        )
     if pa.types.is_map(kind) and pa.types.is_map(wide):
         return bool(kind.key_type == wide.key_type and _adds_fields(kind.item_type, wide.item_type))
     if pa.types.is_list(kind) and pa.types.is_list(wide):
@@ -169,7 +185,9 @@ def _leaf(column: Any) -> pa.DataType:
     elif name == "TIMESTAMP" and logical["timeUnit"] != "nanoseconds":
         kind = UTC if logical["isAdjustedToUTC"] else LOCAL
     if kind is None:
-        other = f"of Parquet's type {name}, which a Delta table cannot store. Write it as another type."
+        other = (
+            f"of Parquet's type {name}, which a Delta table cannot store. Write it as another type."
+        )
         raise ValueError(REFUSED.get(name, other))
     return kind
 
@@ -183,9 +201,13 @@ def in_both(one: InputColumn, other: InputColumn) -> InputColumn:
     kind = _wider(one.kind, other.kind)
     if kind is not None:
         wide = next((column for column in (one, other) if column.kind == kind), None)
-        return replace(wide or replace(one, kind=kind, untyped=_has_no_type(kind), spark_field=None), name=one.name)
+        return replace(
+            wide or replace(one, kind=kind, untyped=_has_no_type(kind), spark_field=None),
+            name=one.name,
+        )
     raise DeclarationError(
-        f"input: {one.name!r} is {one.kind} in {one.file}, but {other.kind} in {other.file}. A column has one type in "
+        f"input: {one.name!r} is {one.kind} in {one.file}, but {other.kind} in {other.file}. A "
+        "column has one type in "
         "all files of a day: write one of them again with the other's type."
     )
 
@@ -228,7 +250,10 @@ def _fits(narrow: pa.DataType, wide: pa.DataType) -> bool:
         room = 32 if of.is_float64(wide) else wide.bit_width if of.is_integer(wide) else 0
         return bool(narrow.bit_width <= room)
     if of.is_decimal(narrow) and of.is_decimal(wide):
-        return bool(wide.scale >= narrow.scale and wide.precision - wide.scale >= narrow.precision - narrow.scale)
+        return bool(
+            wide.scale >= narrow.scale
+            and wide.precision - wide.scale >= narrow.precision - narrow.scale
+        )
     pairs = (
         (of.is_float32, of.is_float64),
         (of.is_binary, of.is_string),

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 StoredOutcome = Literal["ok", "miss", "error", "timeout", "asked", "expired"]
 OUTCOMES: tuple[StoredOutcome, ...] = get_args(StoredOutcome)
 ANSWERS = ("ok", "miss")  # a service's answers for a key
-MARKS = ("asked", "expired")  # Tidegate's marks: an unrepeatable call starts; older records are void
+# Tidegate's marks: an unrepeatable call starts; older records are void
+MARKS = ("asked", "expired")
 
 SCHEMA = pa.schema(
     [
@@ -27,7 +28,10 @@ LARGEST = 1 << 30  # bytes of text in an Arrow array, which counts them in 32 bi
 WORDS = ["outcome", "run_id"]  # columns with few distinct words
 # the schema for reading files: SCHEMA takes a fifth longer
 ENCODED = pa.schema(
-    [one.with_type(pa.dictionary(pa.int32(), one.type)) if one.name in WORDS else one for one in SCHEMA]
+    [
+        one.with_type(pa.dictionary(pa.int32(), one.type)) if one.name in WORDS else one
+        for one in SCHEMA
+    ]
 )
 
 
@@ -55,7 +59,8 @@ class StoredAnswer(NamedTuple):
 def as_table(answers: Sequence[StoredAnswer]) -> pa.Table:
     columns = zip(*answers, strict=True) if answers else ((),) * len(SCHEMA)
     return pa.table(
-        [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+        [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)],
+        schema=SCHEMA,
     )
 
 
@@ -88,7 +93,8 @@ def as_answers(table: pa.Table) -> list[StoredAnswer]:
     return list(map(_MAKE, zip(*columns, strict=True)))
 
 
-_MAKE: Callable[[tuple[Any, ...]], StoredAnswer] = functools.partial(tuple.__new__, StoredAnswer)  # entirely in C
+# entirely in C
+_MAKE: Callable[[tuple[Any, ...]], StoredAnswer] = functools.partial(tuple.__new__, StoredAnswer)
 
 
 def _words(column: pa.ChunkedArray) -> list[str]:

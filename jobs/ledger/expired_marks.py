@@ -31,7 +31,9 @@ def expired_marks(folder: LedgerFolder) -> pa.Table:
         except FileNotFoundError:  # a compaction deleted it meanwhile: list again
             continue
         return found.filter(pc.equal(found["outcome"], EXPIRED)).drop_columns(["outcome"])
-    raise LedgerError(f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?")
+    raise LedgerError(
+        f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?"
+    )
 
 
 def _records(folder: LedgerFolder) -> Iterator[pa.Table]:
@@ -39,12 +41,18 @@ def _records(folder: LedgerFolder) -> Iterator[pa.Table]:
     for file in there.generation.files if there.generation else ():
         yield from _read_compacted(folder, file)
     marks = [part for part in there.parts if part.startswith(OF_REFRESH)]
-    yield from (table.select(COLUMNS) for _, table in read_parts(folder, marks) if table is not None)
+    yield from (
+        table.select(COLUMNS) for _, table in read_parts(folder, marks) if table is not None
+    )
 
 
 def _read_compacted(folder: LedgerFolder, file: CompactedFile) -> Iterator[pa.Table]:
     with open_compacted(folder, file) as opened:
-        groups = [number for number in range(opened.metadata.num_row_groups) if _may_have_marks(opened, number)]
+        groups = [
+            number
+            for number in range(opened.metadata.num_row_groups)
+            if _may_have_marks(opened, number)
+        ]
         if groups:
             try:
                 rows = opened.read_row_groups(groups, columns=COLUMNS)

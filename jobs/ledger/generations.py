@@ -65,7 +65,8 @@ class Generation:
     name: str
     completed_at: int  # µs since the epoch
     files: tuple[CompactedFile, ...] = ()
-    taken_in: Mapping[str, int] = field(default_factory=dict)  # part, named as in LedgerFolder.parts -> time in µs
+    # part, named as in LedgerFolder.parts -> time in µs
+    taken_in: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
@@ -98,12 +99,17 @@ class Contents:
     @property
     def taken_in(self) -> dict[str, int]:
         """The compacted parts that the next generation lists too: those that still exist."""
-        return {part: self.generation.taken_in[part] for part in self.parts_taken_in} if self.generation else {}
+        return (
+            {part: self.generation.taken_in[part] for part in self.parts_taken_in}
+            if self.generation
+            else {}
+        )
 
 
 def contents(folder: LedgerFolder) -> Contents:
     """Return the current contents. Raises LedgerError for a newer format or a failed listing."""
-    parts = folder.parts()  # first: a part that is compacted and deleted later is in a generation that is read later
+    # first: a part that is compacted and deleted later is in a generation that is read later
+    parts = folder.parts()
     generation = newest_generation(folder)
     taken_in = generation.taken_in if generation else {}
     return Contents(
@@ -116,16 +122,23 @@ def contents(folder: LedgerFolder) -> Contents:
 def newest_generation(folder: LedgerFolder) -> Generation | None:
     """Return the generation that readers use. Raises LedgerError if it cannot be determined."""
     for _ in range(LIST_TRIES):
-        with contextlib.suppress(FileNotFoundError):  # replaced and deleted since the listing: list again
+        # replaced and deleted since the listing: list again
+        with contextlib.suppress(FileNotFoundError):
             return next(complete_generations(folder), None)
-    raise LedgerError(f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?")
+    raise LedgerError(
+        f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?"
+    )
 
 
 class NewFiles:
     """The files of the generation after `base`, until it is complete."""
 
     def __init__(
-        self, folder: LedgerFolder, base: Generation | None, *, token: Callable[[int], str] = secrets.token_hex
+        self,
+        folder: LedgerFolder,
+        base: Generation | None,
+        *,
+        token: Callable[[int], str] = secrets.token_hex,
     ) -> None:
         self._folder = folder
         self._name = f"{base.number + 1 if base else 1:017d}"
@@ -137,7 +150,9 @@ class NewFiles:
         self._written.append(f"{self._files}/{len(self._written):05d}.parquet")
         return self._written[-1]
 
-    def complete(self, files: Sequence[CompactedFile], taken_in: Mapping[str, int], now_us: int) -> Generation | None:
+    def complete(
+        self, files: Sequence[CompactedFile], taken_in: Mapping[str, int], now_us: int
+    ) -> Generation | None:
         """Make these files the newest generation.
 
         Returns:
@@ -159,7 +174,8 @@ class NewFiles:
         newest = number_in(complete_names(list_compacted(folder))[0])
         if newest is None or newest <= number:
             return True
-        folder.delete(name)  # other changes had completed this number and later numbers, and swept it, before
+        # other changes had completed this number and later numbers, and swept it, before
+        folder.delete(name)
         return False
 
     def _has_created(self, name: str, data: bytes) -> bool:
@@ -197,7 +213,9 @@ def number_in(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def complete_generations(folder: LedgerFolder, files: Iterable[str] | None = None) -> Iterator[Generation]:
+def complete_generations(
+    folder: LedgerFolder, files: Iterable[str] | None = None
+) -> Iterator[Generation]:
     """Yield every generation, newest first, without torn generations that were replaced.
 
     Args:
@@ -231,14 +249,19 @@ def _read(folder: LedgerFolder, name: str) -> Generation:
         written = facts["format"]
         if written <= FORMAT:
             files = tuple(CompactedFile(*file) for file in facts["files"])
-            return Generation(name.split("/")[1], facts["completed_at"], files, dict(facts["taken_in"]))
+            return Generation(
+                name.split("/")[1], facts["completed_at"], files, dict(facts["taken_in"])
+            )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise TornGeneration(
-            f"ledger {folder.root!r}: {name} is damaged: {error_text(error)}. Nothing was called and nothing deleted. "
-            "Restore it from a copy. Without one delete it; calls for the answers of its generation are then paid "
+            f"ledger {folder.root!r}: {name} is damaged: {error_text(error)}. Nothing was called "
+            "and nothing deleted. "
+            "Restore it from a copy. Without one delete it; calls for the answers of its "
+            "generation are then paid "
             "again."
         ) from error
     raise LedgerError(
-        f"ledger {folder.root!r}: {name} has format {written}, and this Tidegate reads up to {FORMAT}: upgrade it, or "
+        f"ledger {folder.root!r}: {name} has format {written}, and this Tidegate reads up to "
+        f"{FORMAT}: upgrade it, or "
         "give it a ledger of its own."
     )

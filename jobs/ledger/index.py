@@ -11,7 +11,10 @@ from jobs.ledger.keyed_file import KeyedFile, write_keyed
 def write_index(path: str, answers: pa.Table) -> None:
     """Write the answers (one per key, from `select`) to a path or URL. Raises LedgerError."""
     types = {"key": pa.large_string(), "response": pa.large_string()}
-    columns = {name: answers[name].cast(types.get(name, answers[name].type)) for name in answers.column_names}
+    columns = {
+        name: answers[name].cast(types.get(name, answers[name].type))
+        for name in answers.column_names
+    }
     columns |= {name: answers[name].dictionary_encode() for name in ("outcome", "run_id")}
     write_keyed(path, pa.table(columns))
 

@@ -57,11 +57,16 @@ def read_journal(data: bytes, check: Callable[[Mapping[bytes, bytes] | None], No
         check: Raises for metadata of a newer format or of no ledger.
     """
     batches = []
-    with contextlib.suppress(pa.ArrowInvalid, OSError, StopIteration):  # its process was killed while writing
+    # its process was killed while writing
+    with contextlib.suppress(pa.ArrowInvalid, OSError, StopIteration):
         reader = pa.ipc.open_stream(data)
         check(reader.schema.metadata)
         while True:
             batch = reader.read_next_batch()
             batch.validate(full=True)
             batches.append(batch)
-    return pa.Table.from_batches(batches, reader.schema).cast(SCHEMA) if batches else SCHEMA.empty_table()
+    return (
+        pa.Table.from_batches(batches, reader.schema).cast(SCHEMA)
+        if batches
+        else SCHEMA.empty_table()
+    )

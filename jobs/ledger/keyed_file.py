@@ -24,7 +24,9 @@ def write_keyed(path: str, table: pa.Table) -> None:
     """Write the table (with unique texts in `key`) to a path or URL. Raises LedgerError."""
     hashes = key_hashes(table[KEY].to_pylist())
     order = np.argsort(hashes, kind="stable")
-    columns = {name: table[name].combine_chunks().take(pa.array(order)) for name in table.column_names}
+    columns = {
+        name: table[name].combine_chunks().take(pa.array(order)) for name in table.column_names
+    }
     batch = pa.RecordBatch.from_pydict({HASH: pa.array(hashes[order]), **columns})
     try:
         filesystem, inside = open_filesystem(path)
@@ -37,7 +39,8 @@ def write_keyed(path: str, table: pa.Table) -> None:
             file.write_batch(batch)
     except (pa.ArrowException, OSError) as error:
         raise LedgerError(
-            f"ledger: a file of this run cannot be written to {path!r}: {error_text(error)}. Free some space "
+            f"ledger: a file of this run cannot be written to {path!r}: {error_text(error)}. Free "
+            "some space "
             "there and start again."
         ) from error
 
@@ -81,7 +84,9 @@ class KeyedFile:
             wanted, lines = wanted[near], lines[near]
             if not len(wanted):
                 return found
-            same = pc.equal(self.batch[KEY].take(pa.array(lines)), keys.take(pa.array(wanted))).to_numpy(False)
+            same = pc.equal(
+                self.batch[KEY].take(pa.array(lines)), keys.take(pa.array(wanted))
+            ).to_numpy(False)
             found[wanted[same]] = lines[same]
             wanted, lines = wanted[~same], lines[~same] + 1
 
@@ -98,6 +103,9 @@ def _local_copy(path: str) -> Any:
             objects.download(path, copy)
         else:
             filesystem, inside = open_filesystem(path)
-            with copy.open("xb") as local, filesystem.open_input_stream(inside, compression=None) as remote:
+            with (
+                copy.open("xb") as local,
+                filesystem.open_input_stream(inside, compression=None) as remote,
+            ):
                 shutil.copyfileobj(remote, local, COPY_BYTES)
         return pa.memory_map(str(copy))

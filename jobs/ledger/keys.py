@@ -52,7 +52,9 @@ def joined(keys: Sequence[Key]) -> bytes:
         together = orjson.dumps(keys, _plain, _OPTIONS)[1:-1] + b"," if keys else b""
     except orjson.JSONEncodeError:
         together = b"null"
-    return b"".join(key_text(key).encode() + b"," for key in keys) if b"null" in together else together
+    return (
+        b"".join(key_text(key).encode() + b"," for key in keys) if b"null" in together else together
+    )
 
 
 def texts_in(together: bytes | bytearray, count: int, *, hidden: bool = False) -> pa.StringArray:
@@ -115,10 +117,14 @@ def key_hashes(texts: Sequence[str]) -> npt.NDArray[np.uint64]:
 
 
 def asked_texts(keys: pa.Array, *, hidden: bool, parts: Collection[str] = ()) -> list[str | None]:
-    """The column of `schema.key` in the ledger's form; None for rows without a call. parts: in order, if they fit."""
+    """The column of `schema.key` in the ledger's form; None for rows without a call. parts: in
+    order, if they fit.
+    """
     own = [field.name for field in keys.type]
     order = parts if sorted(parts) == sorted(own) else own
     return [
-        None if key is None or None in key.values() else key_text(tuple(key[part] for part in order), hidden=hidden)
+        None
+        if key is None or None in key.values()
+        else key_text(tuple(key[part] for part in order), hidden=hidden)
         for key in keys.to_pylist()
     ]

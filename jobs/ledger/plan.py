@@ -20,7 +20,8 @@ class LedgerPlan:
     flush_rows: int
     flush_seconds: float
     hidden: bool = False  # key texts are hashed: a key reads a pii column
-    idempotent: bool = True  # False: a mark is stored before each call; a mark without an answer means unknown
+    # False: a mark is stored before each call; a mark without an answer means unknown
+    idempotent: bool = True
     # the file of the run's stored answers, as an executor opens it; a bare name comes from
     # SparkContext.addFile
     index: str | None = None

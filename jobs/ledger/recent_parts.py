@@ -12,7 +12,8 @@ from jobs.ledger.store import PARTS, LedgerFolder
 MOST_BYTES = 32 << 20
 LARGEST = 1 << 20  # bytes of a part's file
 
-File = tuple[str, int, int]  # path, size, time of change: the last two distinguish files of the same name
+# path, size, time of change: the last two distinguish files of the same name
+File = tuple[str, int, int]
 
 
 class RecentParts:
@@ -29,7 +30,8 @@ class RecentParts:
         path = f"{folder.path}/{PARTS}/{part}"
         if folder.place:  # a store has a part whole or not at all, and each name is unique
             return (f"{folder.place} {path}", 0, 0)
-        if part.endswith(JOURNAL) or folder.filesystem.type_name != "local":  # a journal grows; a look costs a request
+        # a journal grows; a look costs a request
+        if part.endswith(JOURNAL) or folder.filesystem.type_name != "local":
             return None
         try:
             info = folder.filesystem.get_file_info(path)

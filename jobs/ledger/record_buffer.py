@@ -41,7 +41,9 @@ class Columns:
         """Whether a record marks a call that must not be made twice."""
         return _CODES["asked"] in self._outcomes
 
-    def append(self, key: Key, outcome: StoredOutcome, response: bytes | None, answered_at: int) -> None:
+    def append(
+        self, key: Key, outcome: StoredOutcome, response: bytes | None, answered_at: int
+    ) -> None:
         """Append a StoredAnswer with the raw key. Raises TypeError for a key without a text."""
         self._keys += joined([key])
         self._outcomes.append(_CODES[outcome])
@@ -50,7 +52,11 @@ class Columns:
         self._answered_at.append(answered_at)
 
     def extend(
-        self, keys: Sequence[Key], responses: bytearray, lengths: Sequence[int], answered_at: Sequence[int]
+        self,
+        keys: Sequence[Key],
+        responses: bytearray,
+        lengths: Sequence[int],
+        answered_at: Sequence[int],
     ) -> None:
         """Append "ok" records with concatenated responses. Raises TypeError as `append`."""
         self._keys += joined(keys)
@@ -73,8 +79,12 @@ class Columns:
         columns = [
             texts_in(self._keys, len(self), hidden=hidden),
             pa.array(OUTCOMES).take(codes),
-            pa.chunked_array(_strings(self._responses, np.frombuffer(self._lengths, np.int64)), pa.string()),
-            pa.array(np.frombuffer(self._answered_at, np.int64)).cast(SCHEMA.field("answered_at").type),
+            pa.chunked_array(
+                _strings(self._responses, np.frombuffer(self._lengths, np.int64)), pa.string()
+            ),
+            pa.array(np.frombuffer(self._answered_at, np.int64)).cast(
+                SCHEMA.field("answered_at").type
+            ),
             pa.repeat(run_id, len(self)),
         ]
         return pa.table(columns, schema=SCHEMA)

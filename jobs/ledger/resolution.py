@@ -26,13 +26,17 @@ OK, MISS, ERROR, TIMEOUT, ASKED, EXPIRED = range(len(OUTCOMES))
 NEVER = -(1 << 62)  # before all times
 LONGEST = 1 << 62  # µs, the longest time to live
 SKEW = 300_000_000  # µs, tolerated difference of clocks
-MARKS_KEPT = 30 * 86_400_000_000  # µs, of "expired" marks: longer than an answer takes to reach the ledger
-TO_COME = 1 << 61  # µs by which future times are moved back: before all times, after NEVER, in order
+# µs, of "expired" marks: longer than an answer takes to reach the ledger
+MARKS_KEPT = 30 * 86_400_000_000
+# µs by which future times are moved back: before all times, after NEVER, in order
+TO_COME = 1 << 61
 
 
 def outcome_codes(table: pa.Table) -> Ints:
     """Return each row's outcome as its index in OUTCOMES; -1 for an unknown outcome."""
-    codes: Ints = pc.index_in(table["outcome"], pa.array(OUTCOMES)).fill_null(-1).to_numpy().astype(np.int64)
+    codes: Ints = (
+        pc.index_in(table["outcome"], pa.array(OUTCOMES)).fill_null(-1).to_numpy().astype(np.int64)
+    )
     return codes
 
 
@@ -65,7 +69,9 @@ def answer_times(table: pa.Table) -> Ints:
 
 def believed(times: Ints, now_us: int) -> Ints:
     """Return effective times: future times come before all others."""
-    put_back: Ints = np.where(times > now_us + SKEW, np.minimum(times, TO_COME // 2) - TO_COME, times)
+    put_back: Ints = np.where(
+        times > now_us + SKEW, np.minimum(times, TO_COME // 2) - TO_COME, times
+    )
     return put_back
 
 
@@ -97,10 +103,14 @@ def decide(keys: Ints, table: pa.Table, count: int, *, now_us: int, ttl: Ttl) ->
     asked_open = times[ASKED] > np.maximum(np.maximum(answered, times[ERROR]), void)
     failed = np.where(times[ERROR] >= times[TIMEOUT], ERROR, TIMEOUT)
     failed_at = np.maximum(times[ERROR], times[TIMEOUT])
-    failure_holds = (failed_at > np.maximum(answered, void)) & (now_us - failed_at < _limit(limits["error"]))
+    failure_holds = (failed_at > np.maximum(answered, void)) & (
+        now_us - failed_at < _limit(limits["error"])
+    )
     every = np.arange(count)
     speaks = np.select(
-        [holds, asked_open, failure_holds], [rows[younger, every], rows[ASKED], rows[failed, every]], default=-1
+        [holds, asked_open, failure_holds],
+        [rows[younger, every], rows[ASKED], rows[failed, every]],
+        default=-1,
     )
     has_answer = (answered > NEVER) & (speaks < 0)
     return Decided(speaks, has_answer & counts, has_answer & ~counts)
@@ -122,7 +132,11 @@ def superseded(keys: Ints, table: pa.Table, count: int, now_us: int) -> Mask:
     codes = outcome_codes(table)
     below = own < bar[codes, keys]
     is_mark = codes == EXPIRED
-    useless: Mask = below | (~is_mark & (own <= void[keys])) | (is_mark & (now_us - answer_times(table) > MARKS_KEPT))
+    useless: Mask = (
+        below
+        | (~is_mark & (own <= void[keys]))
+        | (is_mark & (now_us - answer_times(table) > MARKS_KEPT))
+    )
     return useless
 
 

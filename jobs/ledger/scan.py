@@ -37,7 +37,9 @@ class KeySet:
         place = bisect.bisect_left(self._ordered, smallest)
         return place < len(self._ordered) and self._ordered[place] <= largest
 
-    def places(self, keys: pa.ChunkedArray, smallest: str | None = None, largest: str | None = None) -> pa.ChunkedArray:
+    def places(
+        self, keys: pa.ChunkedArray, smallest: str | None = None, largest: str | None = None
+    ) -> pa.ChunkedArray:
         """Return each key's index in the wanted keys, or null; all keys are within the bounds."""
         first = 0 if smallest is None else bisect.bisect_left(self._ordered, smallest)
         last = len(self) if largest is None else bisect.bisect_right(self._ordered, largest)
@@ -46,7 +48,11 @@ class KeySet:
 
 
 def matches(
-    folder: LedgerFolder, there: Contents, wanted: KeySet, *, unread: Callable[[str], object] = lambda _: None
+    folder: LedgerFolder,
+    there: Contents,
+    wanted: KeySet,
+    *,
+    unread: Callable[[str], object] = lambda _: None,
 ) -> Iterator[pa.Table]:
     """Yield the rows of wanted keys in batches of schema FOUND.
 
@@ -145,7 +151,9 @@ def _in_groups(file: pq.ParquetFile, stored: CompactedFile, wanted: KeySet) -> p
     return found.filter(found["place"].is_valid()).cast(FOUND)
 
 
-def _reading(pool: Executor, folder: LedgerFolder, part: str, schema: pa.Schema) -> Future[pa.Table | None]:
+def _reading(
+    pool: Executor, folder: LedgerFolder, part: str, schema: pa.Schema
+) -> Future[pa.Table | None]:
     """Start reading a part; the result of a recent part is done already."""
     file = _RECENT.find_kept_file(folder, part) if schema is ENCODED else None
     if file is None or (known := _RECENT.get(file)) is None:
@@ -155,7 +163,9 @@ def _reading(pool: Executor, folder: LedgerFolder, part: str, schema: pa.Schema)
     return done
 
 
-def _whole(folder: LedgerFolder, part: str, schema: pa.Schema, file: File | None) -> pa.Table | None:
+def _whole(
+    folder: LedgerFolder, part: str, schema: pa.Schema, file: File | None
+) -> pa.Table | None:
     try:
         table = folder.read_part(part, schema)
     except ForeignFile as error:

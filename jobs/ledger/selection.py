@@ -101,15 +101,24 @@ class Search:
         for _ in range(VANISHED_AT_MOST):
             try:
                 return self._update(contents(self._folder), now_us)
-            except FileNotFoundError:  # a compaction deleted the file after compacting it: list again
+            # a compaction deleted the file after compacting it: list again
+            except FileNotFoundError:
                 continue
-        raise LedgerError(f"ledger {self._folder.root!r}: its files vanish while they are read; is it being deleted?")
+        raise LedgerError(
+            f"ledger {self._folder.root!r}: its files vanish while they are read; is "
+            "it being deleted?"
+        )
 
     def _update(self, there: Contents, now_us: int) -> bool:
         name = there.generation.name if there.generation else None
         is_new = name != self._read.generation  # it may have dropped records, so search again
-        known = frozenset() if is_new else self._read.parts  # parts may void what the generation has
-        parts = [part for part in there.parts if part not in known and not part.startswith(self._without or "//")]
+        # parts may void what the generation has
+        known = frozenset() if is_new else self._read.parts
+        parts = [
+            part
+            for part in there.parts
+            if part not in known and not part.startswith(self._without or "//")
+        ]
         torn: set[str] = set()
         wanted = Contents(there.generation if is_new else None, tuple(parts))
         tables = matches(self._folder, wanted, self._keys, unread=torn.add)
@@ -132,10 +141,14 @@ class Search:
             return self._keys.texts.take(pa.array(places[which]))
 
         columns = [texts(decided.rows >= 0), *(rows[name] for name in REST)]
-        return Selected(pa.table(columns, schema=SCHEMA), texts(decided.expired), texts(decided.refreshed))
+        return Selected(
+            pa.table(columns, schema=SCHEMA), texts(decided.expired), texts(decided.refreshed)
+        )
 
 
-def select(folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: int, ttl: Ttl) -> Selected:
+def select(
+    folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: int, ttl: Ttl
+) -> Selected:
     """Return the effective record of each wanted key, if any:
 
     - the newest ok or miss within its time to live;
@@ -160,7 +173,9 @@ def select(folder: LedgerFolder, wanted: pa.Array | pa.ChunkedArray, *, now_us: 
     return search.selected(now_us=now_us, ttl=ttl)
 
 
-def _newest_records(tables: Iterable[pa.Table], before: pa.Table, count: int, now_us: int) -> pa.Table:
+def _newest_records(
+    tables: Iterable[pa.Table], before: pa.Table, count: int, now_us: int
+) -> pa.Table:
     """Return the newest record of each key and outcome; `count` is the number of keys."""
     kept, rows, has_new = [before], before.num_rows, False
     for found in tables:

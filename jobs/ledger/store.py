@@ -37,7 +37,8 @@ PARTS = "parts"
 LIST_TRIES = 5
 NO_FOLDERS = ("s3", "gcs", "abfs")  # object stores, where a folder is a prefix of names
 
-OpenRoot = Callable[[str], tuple[fs.FileSystem, str]]  # a root -> its filesystem, and the path in it
+# a root -> its filesystem, and the path in it
+OpenRoot = Callable[[str], tuple[fs.FileSystem, str]]
 
 _log = logging.getLogger("tidegate.ledger")
 
@@ -77,7 +78,9 @@ class LedgerFolder:
         try:
             filesystem, path = (self.storage or open_filesystem)(self.root)
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise LedgerError(f"ledger {self.root!r}: it cannot be opened: {error_text(error)}.") from error
+            raise LedgerError(
+                f"ledger {self.root!r}: it cannot be opened: {error_text(error)}."
+            ) from error
         return filesystem, f"{path.rstrip('/')}/{self.lookup}/{self.fingerprint}"
 
     @functools.cached_property
@@ -97,7 +100,12 @@ class LedgerFolder:
 
     # -- writing -----------------------------------------------------------------------------------
     def write_part(
-        self, run_id: str, name: str, answers: Sequence[StoredAnswer] | pa.Table, *, lasting: bool = False
+        self,
+        run_id: str,
+        name: str,
+        answers: Sequence[StoredAnswer] | pa.Table,
+        *,
+        lasting: bool = False,
     ) -> str:
         """Store the answers as a part; on return, at least the operating system has them.
 
@@ -126,7 +134,10 @@ class LedgerFolder:
         """Return the journal of a new part; None if the filesystem cannot append to a file."""
         if self.filesystem.type_name != "local":
             return None
-        return Journal(Path(f"{self.path}/{PARTS}/{run_id}/{name}{JOURNAL}"), {FORMAT_KEY: str(FORMAT).encode()})
+        return Journal(
+            Path(f"{self.path}/{PARTS}/{run_id}/{name}{JOURNAL}"),
+            {FORMAT_KEY: str(FORMAT).encode()},
+        )
 
     def write(self, name: str, data: bytes | pa.Buffer) -> None:
         """Write an object with a new name. Raises LedgerError; a failed write leaves no file."""
@@ -192,8 +203,10 @@ class LedgerFolder:
             objects.create(below(self.root, self.lookup, self.fingerprint, name), data)
         else:
             raise LedgerError(
-                f"ledger {self.root!r}: only a filesystem that can create a file on condition that it does not exist "
-                "lets answers be compacted or forgotten: a local folder or, with tidegate[s3] installed, an object "
+                f"ledger {self.root!r}: only a filesystem that can create a file on condition that "
+                "it does not exist "
+                "lets answers be compacted or forgotten: a local folder or, with tidegate[s3] "
+                "installed, an object "
                 "store."
             )
 
@@ -220,7 +233,8 @@ class LedgerFolder:
 
     def _not_stored(self, error: Exception) -> LedgerError:
         return LedgerError(
-            f"ledger {self.root!r}: answers cannot be stored: {error_text(error)}. Free some space or fix the "
+            f"ledger {self.root!r}: answers cannot be stored: {error_text(error)}. Free some space "
+            "or fix the "
             "permissions, then rerun: what was stored before is kept and used."
         )
 
@@ -241,7 +255,9 @@ class LedgerFolder:
         except FileNotFoundError:
             return
         except (pa.ArrowException, OSError) as error:
-            raise LedgerError(f"ledger {self.root!r}: {name} cannot be deleted: {error_text(error)}.") from error
+            raise LedgerError(
+                f"ledger {self.root!r}: {name} cannot be deleted: {error_text(error)}."
+            ) from error
 
     # -- listing and reading -----------------------------------------------------------------------
     def names(self, below: str = "") -> list[str]:
@@ -254,17 +270,26 @@ class LedgerFolder:
 
         Raises LedgerError if the listing fails at any point, so that no file seems to be missing.
         """
-        selector = fs.FileSelector(f"{self.path}/{below}".rstrip("/"), allow_not_found=True, recursive=True)
+        selector = fs.FileSelector(
+            f"{self.path}/{below}".rstrip("/"), allow_not_found=True, recursive=True
+        )
         try:
             for _ in range(LIST_TRIES - 1):
-                with contextlib.suppress(FileNotFoundError):  # a folder was created or deleted during the lookup
+                # a folder was created or deleted during the lookup
+                with contextlib.suppress(FileNotFoundError):
                     return self._listed(selector)
             return self._listed(selector)
         except (pa.ArrowException, OSError) as error:
-            raise LedgerError(f"ledger {self.root!r}: it cannot be listed: {error_text(error)}.") from error
+            raise LedgerError(
+                f"ledger {self.root!r}: it cannot be listed: {error_text(error)}."
+            ) from error
 
     def _listed(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
-        return [info for info in self.filesystem.get_file_info(selector) if info.type == fs.FileType.File]
+        return [
+            info
+            for info in self.filesystem.get_file_info(selector)
+            if info.type == fs.FileType.File
+        ]
 
     def has_folders(self, below: str) -> bool:
         """Return whether a subfolder has folders; False on a store, where folders are prefixes."""
@@ -272,9 +297,14 @@ class LedgerFolder:
             return False
         selector = fs.FileSelector(f"{self.path}/{below}", allow_not_found=True)
         try:
-            return any(info.type == fs.FileType.Directory for info in self.filesystem.get_file_info(selector))
+            return any(
+                info.type == fs.FileType.Directory
+                for info in self.filesystem.get_file_info(selector)
+            )
         except (pa.ArrowException, OSError) as error:
-            raise LedgerError(f"ledger {self.root!r}: it cannot be listed: {error_text(error)}.") from error
+            raise LedgerError(
+                f"ledger {self.root!r}: it cannot be listed: {error_text(error)}."
+            ) from error
 
     def parts(self, run_id: str | None = None, prefix: str = "") -> list[str]:
         """Return the existing parts as `<run_id>/<name>.parquet`, and journals, sorted.
@@ -291,7 +321,9 @@ class LedgerFolder:
         start = f"{self.path}/{PARTS}/"
         paths = (file.path for file in files)
         return sorted(
-            path[len(start) :] for path in paths if path.startswith(start) and path.endswith((".parquet", JOURNAL))
+            path[len(start) :]
+            for path in paths
+            if path.startswith(start) and path.endswith((".parquet", JOURNAL))
         )
 
     def is_empty(self) -> bool:
@@ -329,13 +361,17 @@ class LedgerFolder:
         name = f"{PARTS}/{part}"
         if part.endswith(JOURNAL):
             try:
-                rows = read_journal(self.read_bytes(name), lambda metadata: self._require_format(name, metadata))
+                rows = read_journal(
+                    self.read_bytes(name), lambda metadata: self._require_format(name, metadata)
+                )
             except FileNotFoundError:
                 rows = SCHEMA.empty_table()
             return rows.cast(schema)
         data = self.read_bytes(name)
         try:
-            with self._parquet(name, pa.BufferReader(data), encoded=map(SCHEMA.get_field_index, WORDS)) as file:
+            with self._parquet(
+                name, pa.BufferReader(data), encoded=map(SCHEMA.get_field_index, WORDS)
+            ) as file:
                 return file.read(columns=SCHEMA.names).cast(schema)
         except MemoryError as error:  # Arrow's MemoryError is an ArrowException too
             raise self.unreadable(name, error) from error
@@ -352,7 +388,9 @@ class LedgerFolder:
         try:
             if self.place:
                 return objects.content(below(self.place, name))
-            with self.filesystem.open_input_stream(f"{self.path}/{name}", compression=None) as stream:
+            with self.filesystem.open_input_stream(
+                f"{self.path}/{name}", compression=None
+            ) as stream:
                 data: bytes = stream.read()
         except FileNotFoundError:
             raise
@@ -381,7 +419,9 @@ class LedgerFolder:
     def foreign_or_unreadable(self, name: str, error: Exception) -> Exception:
         """Return ForeignFile for a torn file, LedgerError for a failure that may pass."""
         local = self.filesystem.type_name == "local"  # its filesystem errors have a number
-        torn = isinstance(error, pa.ArrowInvalid) or (local and getattr(error, "errno", None) is None)
+        torn = isinstance(error, pa.ArrowInvalid) or (
+            local and getattr(error, "errno", None) is None
+        )
         return (
             ForeignFile(error_text(error))
             if torn and not isinstance(error, MemoryError)
@@ -390,11 +430,14 @@ class LedgerFolder:
 
     def unreadable(self, name: str, error: Exception) -> LedgerError:
         return LedgerError(
-            f"ledger {self.root!r}: {name} cannot be read: {error_text(error)}. Nothing was called for its answers; "
+            f"ledger {self.root!r}: {name} cannot be read: {error_text(error)}. Nothing was called "
+            "for its answers; "
             "start again when it can be."
         )
 
-    def _parquet(self, name: str, source: pa.NativeFile, encoded: Iterable[int] = ()) -> pq.ParquetFile:
+    def _parquet(
+        self, name: str, source: pa.NativeFile, encoded: Iterable[int] = ()
+    ) -> pq.ParquetFile:
         file = pq.ParquetFile(source, read_dictionary=encoded, page_checksum_verification=True)
         self._require_format(name, file.metadata.metadata)
         return file
@@ -405,7 +448,8 @@ class LedgerFolder:
             raise Foreign("not a Tidegate ledger file")
         if int(written) > FORMAT:
             raise LedgerError(
-                f"ledger {self.root!r}: {name} has format {int(written)}, and this Tidegate reads up to {FORMAT}: "
+                f"ledger {self.root!r}: {name} has format {int(written)}, and this Tidegate reads "
+                f"up to {FORMAT}: "
                 "upgrade it, or give it a ledger of its own."
             )
 

@@ -36,10 +36,14 @@ def versions(folder: LedgerFolder) -> list[LedgerFolder]:
     try:
         selector = fs.FileSelector(folder.path.rpartition("/")[0], allow_not_found=True)
         found = sorted(
-            info.base_name for info in folder.filesystem.get_file_info(selector) if info.type == fs.FileType.Directory
+            info.base_name
+            for info in folder.filesystem.get_file_info(selector)
+            if info.type == fs.FileType.Directory
         )
     except (pa.ArrowException, OSError) as error:
-        raise LedgerError(f"ledger {folder.root!r}: it cannot be listed: {error_text(error)}.") from error
+        raise LedgerError(
+            f"ledger {folder.root!r}: it cannot be listed: {error_text(error)}."
+        ) from error
     return [replace(folder, fingerprint=name) for name in found]
 
 

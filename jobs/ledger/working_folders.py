@@ -26,7 +26,9 @@ BEAT = "run.json"
 ABANDONED = timedelta(days=2)  # without a heartbeat, which a living run writes every few seconds
 
 
-def by_run(folder: LedgerFolder, files: Iterable[fs.FileInfo]) -> dict[str, dict[str, datetime | None]]:
+def by_run(
+    folder: LedgerFolder, files: Iterable[fs.FileInfo]
+) -> dict[str, dict[str, datetime | None]]:
     """Return the names and times of files by run, for each run with a folder among these files."""
     start = len(folder.path) + len(RUNS) + 2
     found: dict[str, dict[str, datetime | None]] = {}
@@ -56,13 +58,17 @@ def _host() -> str:
     return f"{socket.gethostname()} {space}".strip()
 
 
-def remove_gone(folder: LedgerFolder, files: Iterable[fs.FileInfo], own: str | None = None) -> set[str]:
+def remove_gone(
+    folder: LedgerFolder, files: Iterable[fs.FileInfo], own: str | None = None
+) -> set[str]:
     """Delete the folders of runs whose process is known to have ended.
 
     Returns:
         The other registered runs, without `own`, the run of this process.
     """
-    registered = {run_id for run_id, names in by_run(folder, files).items() if BEAT in names} - {own}
+    registered = {run_id for run_id, names in by_run(folder, files).items() if BEAT in names} - {
+        own
+    }
     gone = {run_id for run_id in registered if _is_gone(folder, run_id)}
     for run_id in gone:
         remove_run(folder, run_id)
@@ -78,13 +84,24 @@ def _is_gone(folder: LedgerFolder, run_id: str) -> bool:
         os.kill(int(facts["pid"]), 0)
     except ProcessLookupError:
         return True
-    except (FileNotFoundError, LedgerError, OSError, ValueError, KeyError, TypeError, OverflowError):
+    except (
+        FileNotFoundError,
+        LedgerError,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        OverflowError,
+    ):
         return False  # deleted meanwhile, another user's process, or a foreign file: it may live
     return False
 
 
 def remove_abandoned(
-    folder: LedgerFolder, files: Sequence[fs.FileInfo] | None = None, *, clock: Callable[[], float] = time.time
+    folder: LedgerFolder,
+    files: Sequence[fs.FileInfo] | None = None,
+    *,
+    clock: Callable[[], float] = time.time,
 ) -> set[str]:
     """Delete the folders of runs without a file of the last two days; they contain no answers.
 
@@ -103,7 +120,9 @@ def remove_abandoned(
     files = folder.files() if files is None else files
     times = [info.mtime.timestamp() for info in files if info.mtime is not None]
     before = min(max(times, default=0.0), clock()) - ABANDONED.total_seconds()
-    abandoned = {run_id for run_id, names in by_run(folder, files).items() if _last(names.values()) < before}
+    abandoned = {
+        run_id for run_id, names in by_run(folder, files).items() if _last(names.values()) < before
+    }
     for run_id in abandoned:
         remove_run(folder, run_id)
     return abandoned
@@ -126,4 +145,6 @@ def remove_run(folder: LedgerFolder, run_id: str) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise LedgerError(f"ledger {folder.root!r}: {name} cannot be deleted: {error_text(error)}.") from error
+        raise LedgerError(
+            f"ledger {folder.root!r}: {name} cannot be deleted: {error_text(error)}."
+        ) from error

@@ -65,7 +65,8 @@ class LedgerWriter:
         self._flush_seconds = flush_seconds
         self._lock = threading.Lock()
         self._wake = threading.Event()
-        self._came = threading.Event()  # an answer is pending, or none will come: until then an idle thread sleeps
+        # an answer is pending, or none will come: until then an idle thread sleeps
+        self._came = threading.Event()
         self._stored_more = threading.Condition(self._lock)
         self._pending = Columns()
         self._taken = 0  # answers enqueued so far
@@ -84,7 +85,9 @@ class LedgerWriter:
         self._thread = threading.Thread(target=self._run, name="ledger writer", daemon=True)
         self._thread.start()
 
-    def put(self, key: Key, outcome: StoredOutcome, response: bytes | None, answered_at: int) -> int:
+    def put(
+        self, key: Key, outcome: StoredOutcome, response: bytes | None, answered_at: int
+    ) -> int:
         """Enqueue a StoredAnswer with the raw key, from any thread, without waiting for a disk.
 
         Returns:
@@ -99,7 +102,11 @@ class LedgerWriter:
             return self._took(1)
 
     def put_answers(
-        self, keys: Sequence[Key], responses: bytearray, lengths: Sequence[int], answered_at: Sequence[int]
+        self,
+        keys: Sequence[Key],
+        responses: bytearray,
+        lengths: Sequence[int],
+        answered_at: Sequence[int],
     ) -> int:
         """Enqueue several "ok" answers at once. Returns the ticket of the last answer."""
         with self._taking():
@@ -202,7 +209,8 @@ class LedgerWriter:
         assert self._journal is not None
         try:
             self._journal.append(table)
-        except OSError as error:  # a part that cannot be written ends the run; a journal is only for a kill
+        # a part that cannot be written ends the run; a journal is only for a kill
+        except OSError as error:
             _log.warning("ledger %r: no journal: %s", self._folder.root, error)
             self._journal, self._writes_journals = None, False
 
@@ -242,7 +250,9 @@ class LedgerWriter:
             self._take_pending()
             # a lost mark would repeat a call that must not be repeated; lost answers are only paid
             # again
-            self._folder.write_part(self._run_id, name, pa.concat_tables(self._tables), lasting=self._has_marks)
+            self._folder.write_part(
+                self._run_id, name, pa.concat_tables(self._tables), lasting=self._has_marks
+            )
             if self._journal is not None:
                 self._journal.remove()
             with self._lock:

@@ -15,11 +15,15 @@ from dataclasses import dataclass
 SOONEST, LATEST = 0.1, 0.25  # s after a decision until all tasks know it: they report that often
 LEAST_KNOWN_FOR = 50  # rounds; then half of the limit shows the present least latency
 CEILING_KNOWN_FOR = 60.0  # s; then the service may bear more than it refused
-CEILING_RISES_EVERY = 20.0  # s, by one call, if the ceiling is below the limit that the refusal implies
+# s, by one call, if the ceiling is below the limit that the refusal implies
+CEILING_RISES_EVERY = 20.0
 LESS_THAN_REFUSED = 0.95
-FAILURES, SHARE_OF_FAILURES = 3, (0.1, 0.5)  # of a round's calls, are an overload; a larger share is an outage
-IN_USE = 0.75  # of the limit, on average; a round with less use does not show whether the service bears the limit
-STALE = 0.9  # a latency that stays over this share of itself after a cut of the limit is not our queue
+# of a round's calls, are an overload; a larger share is an outage
+FAILURES, SHARE_OF_FAILURES = 3, (0.1, 0.5)
+# of the limit, on average; a round with less use does not show whether the service bears the limit
+IN_USE = 0.75
+# a latency that stays over this share of itself after a cut of the limit is not our queue
+STALE = 0.9
 
 
 @dataclass
@@ -66,7 +70,10 @@ class AdaptiveLimit:
             self._lost.add(seen)
             if seen.refused:
                 self._refused_at = min(self._refused_at, now)
-        whole = now >= self._timed_since + max(SOONEST, self._latency) and self._timed.answered + self._lost.failed > 0
+        whole = (
+            now >= self._timed_since + max(SOONEST, self._latency)
+            and self._timed.answered + self._lost.failed > 0
+        )
         if whole or now >= self._refused_at + SOONEST:
             self._decide(now)
 
@@ -97,13 +104,17 @@ class AdaptiveLimit:
         self._refused_over = self.limit - many
         self._ceiling = int(min(less, self.limit * LESS_THAN_REFUSED))
         self._good = min(self._good, self._ceiling)
-        self._ceiling_until, self._ceiling_rises_at = now + CEILING_KNOWN_FOR, now + CEILING_RISES_EVERY
+        self._ceiling_until, self._ceiling_rises_at = (
+            now + CEILING_KNOWN_FOR,
+            now + CEILING_RISES_EVERY,
+        )
         self._lost_since = now + LATEST + lost.lost / (lost.refused + lost.failed)
         self._before_probe, self._starting, self._cut_at = None, False, None
 
     def _follow(self, timed: Seen, lasted: float) -> None:
         """Set the limit by the latency of a round that lasted `lasted` seconds."""
-        least = self._latency * (1 + 1 / math.sqrt(timed.answered))  # the mean of few answers is inexact
+        # the mean of few answers is inexact
+        least = self._latency * (1 + 1 / math.sqrt(timed.answered))
         if self._before_probe is not None:
             self.limit, self._before_probe = self._before_probe, None
             self._least, self._least_age = least, 0
@@ -111,7 +122,9 @@ class AdaptiveLimit:
         is_used = timed.seconds >= lasted * self.limit * IN_USE
         if is_used:
             self._good = max(self._good, self.limit)
-        if least <= self._least or (self._cut_at is not None and self._latency > STALE * self._cut_at):
+        if least <= self._least or (
+            self._cut_at is not None and self._latency > STALE * self._cut_at
+        ):
             self._least, self._least_age = least, 0
         self._least_age += 1
         gradient = min(1.0, max(0.5, self._least / self._latency))
@@ -121,7 +134,11 @@ class AdaptiveLimit:
             self._starting = False
             wanted = self.limit * gradient + math.sqrt(self.limit)
         self._cut_at = self._latency if wanted < STALE * self.limit else None
-        if self._least_age >= LEAST_KNOWN_FOR and self._latency > self._least and self.limit > self._at_least:
+        if (
+            self._least_age >= LEAST_KNOWN_FOR
+            and self._latency > self._least
+            and self.limit > self._at_least
+        ):
             self._before_probe, wanted = self.limit, self.limit / 2
         if is_used or wanted < self.limit:
             self.limit = int(wanted)

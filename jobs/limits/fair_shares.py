@@ -43,7 +43,9 @@ def useful_shares(total: int, wants: Sequence[int], least: int) -> list[int]:
     left = max(0, total - sum(want for want in wants if want < least))
     served = calling[: max(1, left // least)]
     shares = [want if want < least else 0 for want in wants]
-    for place, share in zip(served, fair_shares(left, [wants[place] for place in served]), strict=True):
+    for place, share in zip(
+        served, fair_shares(left, [wants[place] for place in served]), strict=True
+    ):
         shares[place] = share
     return shares
 

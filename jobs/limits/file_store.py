@@ -21,11 +21,13 @@ from jobs.limits.store import REMOVE_IT, BookCorrupt, SharedFile, StoreLost, boo
 
 Found = TypeVar("Found")
 LOOK_EVERY = 0.25  # s between two polls for gates that other runs closed
-WRITTEN_WITHIN = 2.5  # s in which a run of another machine writes its book, which it does each second
+# s in which a run of another machine writes its book, which it does each second
+WRITTEN_WITHIN = 2.5
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS books (service TEXT PRIMARY KEY, version INTEGER NOT NULL, boot TEXT NOT NULL,
-                                  book TEXT NOT NULL, gate_changes INTEGER NOT NULL DEFAULT 0)
+CREATE TABLE IF NOT EXISTS books (service TEXT PRIMARY KEY, version INTEGER NOT NULL,
+                                  boot TEXT NOT NULL, book TEXT NOT NULL,
+                                  gate_changes INTEGER NOT NULL DEFAULT 0)
 """
 UPDATE = """
 INSERT INTO books (service, version, boot, book) VALUES (?1, 1, ?2, ?3)
@@ -48,7 +50,9 @@ class FileStore:
         clock: Seconds, the same for all processes of the machine.
     """
 
-    def __init__(self, path: str, *, patience: float, clock: Callable[[], float] = since_start) -> None:
+    def __init__(
+        self, path: str, *, patience: float, clock: Callable[[], float] = since_start
+    ) -> None:
         self._clock = clock
         self._dice = random.Random()
         self._path = path
@@ -80,14 +84,17 @@ class FileStore:
         """See LimitStore. First takes over books from before the machine's last start."""
         if others := self._of_other_starts():
             await asyncio.sleep(WRITTEN_WITHIN)
-            now = dict(self._of_other_starts())  # without books that another run took over meanwhile
+            # without books that another run took over meanwhile
+            now = dict(self._of_other_starts())
             if any(now.get(service, version) != version for service, version in others):
                 raise self._shared()
             for service, _ in others:
                 await self.step(service, lambda _book, _now: None)
         with self._errors():
             rows = self._connected().execute("SELECT service, book FROM books").fetchall()
-            return {service: book_in(book, service, self._path) for service, book in rows}, self._clock()
+            return {
+                service: book_in(book, service, self._path) for service, book in rows
+            }, self._clock()
 
     def _of_other_starts(self) -> set[tuple[str, int]]:
         """Return services and versions of books from another machine or start of the machine."""
@@ -97,7 +104,8 @@ class FileStore:
 
     def _shared(self) -> SharedFile:
         return SharedFile(
-            f"the file of the limits, {self._path}, is written by another machine too. A file is for the runs of one "
+            f"the file of the limits, {self._path}, is written by another machine too. A file is "
+            "for the runs of one "
             "machine; let these machines share their limits in PostgreSQL"
         )
 
@@ -110,7 +118,9 @@ class FileStore:
         first = True
         while True:
             with self._errors():
-                rows = self._connected().execute("SELECT service, gate_changes FROM books").fetchall()
+                rows = (
+                    self._connected().execute("SELECT service, gate_changes FROM books").fetchall()
+                )
             for service, count in rows:
                 if not first and seen.get(service, 0) != count:
                     yield service
@@ -120,7 +130,9 @@ class FileStore:
 
     async def tell(self, service: str) -> None:
         with self._errors():
-            self._connected().execute("UPDATE books SET gate_changes = gate_changes + 1 WHERE service = ?", (service,))
+            self._connected().execute(
+                ("UPDATE books SET gate_changes = gate_changes + 1 WHERE service = ?"), (service,)
+            )
 
     async def close(self) -> None:
         if self._connection is not None:
@@ -129,7 +141,9 @@ class FileStore:
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(self._path, timeout=self._patience, isolation_level=None)
+            self._connection = sqlite3.connect(
+                self._path, timeout=self._patience, isolation_level=None
+            )
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute(SCHEMA)
@@ -140,6 +154,10 @@ class FileStore:
         try:
             yield
         except (sqlite3.OperationalError, OSError) as error:
-            raise StoreLost(f"the file of the limits, {self._path}, cannot be used ({error})") from error
+            raise StoreLost(
+                f"the file of the limits, {self._path}, cannot be used ({error})"
+            ) from error
         except sqlite3.Error as error:
-            raise BookCorrupt(f"the file of the limits, {self._path}, is corrupt ({error}). {REMOVE_IT}") from error
+            raise BookCorrupt(
+                f"the file of the limits, {self._path}, is corrupt ({error}). {REMOVE_IT}"
+            ) from error

@@ -52,7 +52,8 @@ class Share:
     """An owner's part of a limit."""
 
     has: int
-    target: int  # to which it should reduce its part, or to which its part grows once others return theirs
+    # to which it should reduce its part, or to which its part grows once others return theirs
+    target: int
     free: int = field(default=0, compare=False)
 
 
@@ -102,10 +103,14 @@ class LeaseBook:
         amounts: Amount of each limit; by default the strictest that the present owners declare.
     """
 
-    def __init__(self, state: Mapping[str, Any] | None = None, *, amounts: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, state: Mapping[str, Any] | None = None, *, amounts: Mapping[str, int] | None = None
+    ) -> None:
         state = {} if state is None else state
         self.amounts = dict(amounts or {})
-        self._owners = {owner: _read_owner(facts) for owner, facts in state.get("owners", {}).items()}
+        self._owners = {
+            owner: _read_owner(facts) for owner, facts in state.get("owners", {}).items()
+        }
         # by limit: the end of the window and the amount that an owner with an expired lease may
         # have used in it
         self._cooling: dict[str, list[list[float]]] = {
@@ -127,7 +132,9 @@ class LeaseBook:
             "pause": None if self._pause is None else asdict(self._pause),
         }
 
-    def heartbeat(self, owner: str, claims: Mapping[str, Claim], *, now: float, ttl: float, name: str = "") -> Answer:
+    def heartbeat(
+        self, owner: str, claims: Mapping[str, Claim], *, now: float, ttl: float, name: str = ""
+    ) -> Answer:
         """Record an owner's claims, by limit, and renew its lease. Returns its parts from now on.
 
         Args:
@@ -143,20 +150,32 @@ class LeaseBook:
         taken_back = self._unsettled.get(owner, {})
         self.settle(owner, dict.fromkeys(claims, 0))
         for limit_name, claim in claims.items():
-            part = known.parts.setdefault(limit_name, _Part(claim.limit, taken_back.get(limit_name, 0)))
+            part = known.parts.setdefault(
+                limit_name, _Part(claim.limit, taken_back.get(limit_name, 0))
+            )
             part.limit, part.least = claim.limit, claim.least
             part.held = min(part.held, max(0, claim.keeps))
             part.wants = max(0, claim.wants)
         shares = {limit_name: self._give(owner, limit_name) for limit_name in claims}
         gate, closed_for = self._gate_for(owner, now, ttl)
         reason = "" if self._pause is None else self._pause.reason
-        lacks = [limit_name for limit_name, claim in claims.items() if claim.wants and not shares[limit_name].has]
-        return Answer(shares, ttl, gate, closed_for, reason, silent_for=self._silent_for(lacks, now))
+        lacks = [
+            limit_name
+            for limit_name, claim in claims.items()
+            if claim.wants and not shares[limit_name].has
+        ]
+        return Answer(
+            shares, ttl, gate, closed_for, reason, silent_for=self._silent_for(lacks, now)
+        )
 
     def _silent_for(self, lacks: Sequence[str], now: float) -> float:
         """Return the seconds until the leases of silent owners with some of these limits end."""
         silent = (owner for owner in self._owners.values() if now > owner.seen + SILENT_AFTER)
-        ends = (one.expires - now for one in silent if any(one.parts[name].held for name in lacks if name in one.parts))
+        ends = (
+            one.expires - now
+            for one in silent
+            if any(one.parts[name].held for name in lacks if name in one.parts)
+        )
         return max(ends, default=0.0)
 
     def leave(self, owner: str, *, now: float, spent: Mapping[str, int] = NOTHING_KNOWN) -> None:
@@ -222,7 +241,9 @@ class LeaseBook:
                 if part.limit.window == math.inf:
                     self._cool(name, part, part.held, 0.0)
         self._owners, self._unsettled, self._pause = {}, {}, None
-        self._cooling = {name: parts for name, parts in self._cooling.items() if parts[0][0] == math.inf}
+        self._cooling = {
+            name: parts for name, parts in self._cooling.items() if parts[0][0] == math.inf
+        }
 
     # -- shares ------------------------------------------------------------------------------------
 
@@ -256,7 +277,9 @@ class LeaseBook:
         amount = self.amount(name, owner)
         parts = self._list_parts(name)
         least = max(one.least for one in parts)
-        for part, target in zip(parts, useful_shares(amount, [one.wants for one in parts], least), strict=True):
+        for part, target in zip(
+            parts, useful_shares(amount, [one.wants for one in parts], least), strict=True
+        ):
             part.target = target
         own = self._owners[owner].parts[name]
         free = amount - self.held(name)
@@ -338,7 +361,9 @@ class LeaseBook:
 
     def pause(self, now: float) -> tuple[float, str] | None:
         """Return for how many seconds the gate stays closed, and the reason; None if it is open."""
-        return None if self._pause is None else (max(0.0, self._pause.until - now), self._pause.reason)
+        return (
+            None if self._pause is None else (max(0.0, self._pause.until - now), self._pause.reason)
+        )
 
 
 def _read_owner(facts: Mapping[str, Any]) -> _Owner:

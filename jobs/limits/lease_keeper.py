@@ -23,7 +23,8 @@ from jobs.wording import one_line
 
 EVERY = 1.0  # s between heartbeats
 EVERY_WAITING = 0.25  # s, while other runs still hold a part of this run's target
-SOONEST = 0.1  # s, the shortest time between heartbeats, if something is to be returned or requested
+# s, the shortest time between heartbeats, if something is to be returned or requested
+SOONEST = 0.1
 SLACK = 10.0  # s after the last answered heartbeat in which calls may still start
 WAIT_SAID_AFTER, WAIT_SAID_AGAIN = 10.0, 60.0  # s in which other runs hold all of a limit
 TTL_OF_TASKS = 30.0  # s, time to live of a task's part without a store
@@ -47,14 +48,20 @@ class LeaseKeeper:
 
     def __post_init__(self) -> None:
         self.holder = LeaseHolder(self.declared.limits)
-        amounts = {name: limit.amount if self.store is None else 0 for name, limit in self.declared.limits.items()}
+        amounts = {
+            name: limit.amount if self.store is None else 0
+            for name, limit in self.declared.limits.items()
+        }
         self.tasks = LeaseBook(amounts=amounts)
         self._adaptive: AdaptiveLimit | None = None
         if self.declared.at_least is not None:
-            self._adaptive = AdaptiveLimit(self.declared.at_least, self.declared.limits[CALLS].amount)
+            self._adaptive = AdaptiveLimit(
+                self.declared.at_least, self.declared.limits[CALLS].amount
+            )
             self._divide(self.clock())
         self._lock = threading.Lock()
-        self._closed: tuple[float, str] | None = None  # end and reason of a pause that the store does not know yet
+        # end and reason of a pause that the store does not know yet
+        self._closed: tuple[float, str] | None = None
         self._opened = False  # a task's probe succeeded, which the store does not know yet
         self._asked: dict[str, int] = {}
         self._pause = EVERY  # s, the longest time to the next heartbeat
@@ -78,7 +85,9 @@ class LeaseKeeper:
                 if self.store is None or name not in self.tasks.amounts:
                     self.tasks.amounts[name] = limits[name].amount if self.store is None else 0
             reserved = {**self.declared.reserved, **declared.reserved}
-            self.declared = replace(self.declared, longest_call=longest, limits=limits, reserved=reserved)
+            self.declared = replace(
+                self.declared, longest_call=longest, limits=limits, reserved=reserved
+            )
             self.holder.limits = limits
             if self._adaptive is not None:
                 self._adaptive.at_most = limits[CALLS].amount
@@ -93,16 +102,25 @@ class LeaseKeeper:
             if self._adaptive is not None and seen is not None:
                 self._adaptive.take(seen, now)
                 self._divide(now)
-            ttl = max(TTL_OF_TASKS, self.ttl) if self.store is None else max(0.0, self.holder.until - now)
+            ttl = (
+                max(TTL_OF_TASKS, self.ttl)
+                if self.store is None
+                else max(0.0, self.holder.until - now)
+            )
             answer = self.tasks.heartbeat(task, claims, now=now, ttl=ttl)
             if self.store is not None:
                 known = self.holder.shares if now < self.holder.until else {}
                 free = {name: known.get(name, NOTHING).free for name in claims}
-                shares = {name: replace(one, free=one.free + free[name]) for name, one in answer.shares.items()}
+                shares = {
+                    name: replace(one, free=one.free + free[name])
+                    for name, one in answer.shares.items()
+                }
                 answer = replace(answer, shares=shares)
             if self._adaptive is not None:
                 found, declared = self._adaptive.limit, self.declared.limits[CALLS].amount
-                answer = replace(answer, adapted=found < declared and found <= self._may_use(CALLS, now))
+                answer = replace(
+                    answer, adapted=found < declared and found <= self._may_use(CALLS, now)
+                )
             urgent = self._is_urgent()
         if urgent:
             self.hurry()
@@ -120,10 +138,12 @@ class LeaseKeeper:
         """Pause all calls, because a task was throttled or reported the service down."""
         with self._lock:
             now = self.clock()
-            if self.store is None:  # the coordinator pauses the tasks of one run at once; one of them probes
+            # the coordinator pauses the tasks of one run at once; one of them probes
+            if self.store is None:
                 self.tasks.close_gate(seconds, reason, now=now)
                 return
-            self.tasks.close_gate(math.inf, reason, now=now)  # the store decides when it ends and who probes
+            # the store decides when it ends and who probes
+            self.tasks.close_gate(math.inf, reason, now=now)
             if self._closed is None or now + seconds > self._closed[0]:
                 self._closed = now + seconds, reason
             self._opened = False
@@ -143,9 +163,12 @@ class LeaseKeeper:
         for name, limit in self.declared.limits.items():
             share = self.holder.shares.get(name, NOTHING)
             wanted = self._wanted(name)
-            enough = share.target if limit.window else min(share.target, wanted)  # a window's want changes all the time
+            # a window's want changes all the time
+            enough = share.target if limit.window else min(share.target, wanted)
             gives = share.has > max(enough, self.tasks.held(name))
-            lacks = share.has < wanted and min(limit.amount, wanted) > min(limit.amount, self._asked.get(name, 0))
+            lacks = share.has < wanted and min(limit.amount, wanted) > min(
+                limit.amount, self._asked.get(name, 0)
+            )
             if gives or lacks:
                 return True
         return False
@@ -157,7 +180,8 @@ class LeaseKeeper:
         assert self.store is not None
         self._loop, self._soon = asyncio.get_running_loop(), asyncio.Event()
         try:
-            if self._is_idle():  # the first task that wants a part gets it without the pause after a heartbeat
+            # the first task that wants a part gets it without the pause after a heartbeat
+            if self._is_idle():
                 await self._soon.wait()
             while True:
                 self._soon.clear()
@@ -165,14 +189,17 @@ class LeaseKeeper:
                 await asyncio.sleep(SOONEST)
                 at_most = None if self._is_idle() else max(0.0, min(EVERY, self._pause) - SOONEST)
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(at_most):  # wait_for of Python 3.11 can lose a cancellation
+                    # wait_for of Python 3.11 can lose a cancellation
+                    async with asyncio.timeout(at_most):
                         await self._soon.wait()
         finally:
             self._soon = None
 
     def _is_idle(self) -> bool:
         with self._lock:
-            nothing = not any(self.tasks.held(name) or self.tasks.wanted(name) for name in self.declared.limits)
+            nothing = not any(
+                self.tasks.held(name) or self.tasks.wanted(name) for name in self.declared.limits
+            )
             known = self._closed is None and not self._opened and self.lost_since is None
             return nothing and known and not any(share.has for share in self.holder.shares.values())
 
@@ -185,7 +212,10 @@ class LeaseKeeper:
             in_use = {name: self.tasks.held(name) for name in self.declared.limits}
             self._asked = {name: self._wanted(name) for name in self.declared.limits}
             asked = self.holder.ask(in_use, self._asked)
-            claims = {name: replace(claim, least=self.declared.least(name)) for name, claim in asked.items()}
+            claims = {
+                name: replace(claim, least=self.declared.least(name))
+                for name, claim in asked.items()
+            }
             self._divide(asked_at)
             closed, opened = self._closed, self._opened
 
@@ -242,18 +272,29 @@ class LeaseKeeper:
             return
         self._waits_since = now if self._waits_since is None else self._waits_since
         waited, amount = now - self._waits_since, self.declared.limits[CALLS].amount
-        self.waits = f"waits for other runs, which hold all {amount:,} calls in flight of {self.declared.service}"
+        self.waits = (
+            f"waits for other runs, which hold all {amount:,} calls in flight of "
+            f"{self.declared.service}"
+        )
         if answer.silent_for:
             self.waits = f"waits for calls of a killed run to end, {math.ceil(answer.silent_for)} s"
         if waited >= WAIT_SAID_AFTER and now - self._wait_said_at >= WAIT_SAID_AGAIN:
             self._wait_said_at = now
             logging.getLogger("tidegate").warning(
-                "service %s: for %.0f s no call could start, because other runs hold all of its %d calls in flight. "
-                "What a killed run held is free %.0f s after its end; `tidegate limits` lists the runs.",
+                "service %s: for %.0f s no call could start, because other runs hold all of its %d "
+                "calls in flight. "
+                "What a killed run held is free %.0f s after its end; `tidegate limits` lists the "
+                "runs.",
                 self.declared.service, waited, amount, self.ttl,
             )  # fmt: skip
 
-    def _take(self, answer: Answer, asked_at: float, closed: tuple[float, str] | None, opened: bool) -> None:  # noqa: FBT001
+    def _take(
+        self,
+        answer: Answer,
+        asked_at: float,
+        closed: tuple[float, str] | None,
+        opened: bool,  # noqa: FBT001
+    ) -> None:
         with self._lock:
             self.holder.take(answer, asked_at=asked_at)
             now = self.clock()
@@ -280,14 +321,20 @@ class LeaseKeeper:
             self.tasks.amounts[name] = self._at_most(name, self._may_use(name, now))
 
     def _may_use(self, name: str, now: float) -> int:
-        return self.declared.limits[name].amount if self.store is None else self.holder.may_use(name, now)
+        return (
+            self.declared.limits[name].amount
+            if self.store is None
+            else self.holder.may_use(name, now)
+        )
 
     def _wanted(self, name: str) -> int:
         return self._at_most(name, self.tasks.wanted(name))
 
     def _at_most(self, name: str, amount: int) -> int:
         """Return this amount, bounded by what the service bears."""
-        return amount if self._adaptive is None or name != CALLS else min(amount, self._adaptive.limit)
+        return (
+            amount if self._adaptive is None or name != CALLS else min(amount, self._adaptive.limit)
+        )
 
     def hurry(self) -> None:
         """Send the next heartbeat at once. Callable from any thread."""

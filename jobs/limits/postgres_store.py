@@ -20,17 +20,23 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 CHANNEL = "tidegate_gates"
-MAKING = 7_414_733  # key of an advisory lock, because two runs that create the schema at once would collide
+# key of an advisory lock, because two runs that create the schema at once would collide
+MAKING = 7_414_733
 SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS tidegate;
-CREATE TABLE IF NOT EXISTS tidegate.limit_books (service text PRIMARY KEY, version bigint NOT NULL, book text NOT NULL);
+CREATE TABLE IF NOT EXISTS tidegate.limit_books
+    (service text PRIMARY KEY, version bigint NOT NULL, book text NOT NULL);
 """
 TABLE = "tidegate.limit_books"
 TIME = "extract(epoch FROM clock_timestamp())::float8 AS now"
-SELECT = f"SELECT {TIME}, version, book FROM (SELECT) AS nothing LEFT JOIN tidegate.limit_books ON service = $1"  # noqa: S608  # a constant
+SELECT = f"""
+SELECT {TIME}, version, book
+FROM (SELECT) AS nothing LEFT JOIN tidegate.limit_books ON service = $1
+"""  # noqa: S608  # a constant
 UPDATE = """
 INSERT INTO tidegate.limit_books (service, version, book) VALUES ($1, 1, $3)
-ON CONFLICT (service) DO UPDATE SET version = limit_books.version + 1, book = $3 WHERE limit_books.version = $2
+ON CONFLICT (service) DO UPDATE SET version = limit_books.version + 1, book = $3
+WHERE limit_books.version = $2
 RETURNING version
 """
 NO_CHANGE = """
@@ -62,7 +68,9 @@ class PostgresStore:
                 row = await connection.fetchrow(SELECT, service)
                 book = book_in(row["book"], service, TABLE)
                 found = decide(book, row["now"])
-                if await connection.fetchval(UPDATE, service, row["version"], json.dumps(book.state())):
+                if await connection.fetchval(
+                    UPDATE, service, row["version"], json.dumps(book.state())
+                ):
                     return found
                 await asyncio.sleep(self._dice.uniform(0, RETRY_WITHIN))
 
@@ -71,9 +79,13 @@ class PostgresStore:
     async def books(self) -> tuple[dict[str, LeaseBook], float]:
 
         async def do(connection: asyncpg.Connection) -> tuple[dict[str, LeaseBook], float]:
-            rows = await connection.fetch("SELECT service, book FROM tidegate.limit_books ORDER BY service")
+            rows = await connection.fetch(
+                "SELECT service, book FROM tidegate.limit_books ORDER BY service"
+            )
             now = await connection.fetchval(f"SELECT {TIME}")
-            return {row["service"]: book_in(row["book"], row["service"], TABLE) for row in rows}, now
+            return {
+                row["service"]: book_in(row["book"], row["service"], TABLE) for row in rows
+            }, now
 
         return await self._on_connection(do)
 
@@ -83,7 +95,9 @@ class PostgresStore:
         connection = await self._connect()
         try:
             connection.add_termination_listener(lambda _connection: heard.put_nowait(None))
-            await connection.add_listener(CHANNEL, lambda _c, _pid, _channel, payload: heard.put_nowait(payload))
+            await connection.add_listener(
+                CHANNEL, lambda _c, _pid, _channel, payload: heard.put_nowait(payload)
+            )
             while (service := await heard.get()) is not None:
                 yield service
         finally:
@@ -91,7 +105,9 @@ class PostgresStore:
         raise StoreLost("the connection to the store of the limits ended")
 
     async def tell(self, service: str) -> None:
-        await self._on_connection(lambda connection: connection.execute("SELECT pg_notify($1, $2)", CHANNEL, service))
+        await self._on_connection(
+            lambda connection: connection.execute("SELECT pg_notify($1, $2)", CHANNEL, service)
+        )
 
     async def check(self) -> None:
         """See LimitStore. A statement that changes no row needs the same rights."""
@@ -126,7 +142,13 @@ class PostgresStore:
                 await connection.execute("SELECT pg_advisory_xact_lock($1)", MAKING)
                 if not await connection.fetchval("SELECT to_regclass('tidegate.limit_books')"):
                     await connection.execute(SCHEMA)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, ValueError) as error:
+        except (
+            asyncpg.PostgresError,
+            asyncpg.InterfaceError,
+            OSError,
+            TimeoutError,
+            ValueError,
+        ) as error:
             raise _lost("is not reached", error) from error
         return connection
 

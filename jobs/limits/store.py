@@ -64,7 +64,14 @@ def book_in(text: str | None, service: str, place: str) -> LeaseBook:
     """
     try:
         return LeaseBook(None if text is None else json.loads(text))
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise BookCorrupt(
             f"the book of the limits of {service} in {place} is corrupt ({type(error).__name__}: "
             f"{one_line(str(error), 60)}). {REMOVE_IT}"

@@ -26,7 +26,9 @@ def machine_id() -> str:
         return ""
 
 
-def limits_url(environment: Mapping[str, str] = os.environ, machine: Callable[[], str] = machine_id) -> str:
+def limits_url(
+    environment: Mapping[str, str] = os.environ, machine: Callable[[], str] = machine_id
+) -> str:
     """Return the address of the store where runs meet; empty if the variable says `off`.
 
     The default is a file in the user's state folder, so that all runs of a user on a machine meet.
@@ -41,7 +43,11 @@ def limits_url(environment: Mapping[str, str] = os.environ, machine: Callable[[]
     state = environment.get(STATE_HOME)
     try:
         folder = Path(state) if state else Path.home() / ".local" / "state"
-        name = f"limits-{hashlib.sha256(found.encode()).hexdigest()[:12]}" if (found := machine()) else "limits"
+        name = (
+            f"limits-{hashlib.sha256(found.encode()).hexdigest()[:12]}"
+            if (found := machine())
+            else "limits"
+        )
         return f"file://{(folder / FOLDER / name).absolute()}.sqlite"
     except RuntimeError as error:
         raise DeclarationError(
@@ -64,7 +70,9 @@ def open_store(url: str, *, patience: float = 5.0) -> LimitStore:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        raise DeclarationError(f"{LIMITS_URL} is no address: its host or its port is none.") from None
+        raise DeclarationError(
+            f"{LIMITS_URL} is no address: its host or its port is none."
+        ) from None
     if parts.scheme in ("postgresql", "postgres") and parts.hostname:
         require_extra("postgres", LIMITS_URL)
         from jobs.limits.postgres_store import PostgresStore
@@ -73,5 +81,6 @@ def open_store(url: str, *, patience: float = 5.0) -> LimitStore:
     if parts.scheme == "file" and not parts.netloc and len(parts.path) > 1:
         from jobs.limits.file_store import FileStore
 
-        return FileStore(url.removeprefix("file://"), patience=patience)  # a path may contain `?`, `#` and `;`
+        # a path may contain `?`, `#` and `;`
+        return FileStore(url.removeprefix("file://"), patience=patience)
     raise DeclarationError(f"{LIMITS_URL} has another form than {FORMS}.")

@@ -50,14 +50,22 @@ class WindowUse:
         each: Amount of the limit per unit.
     """
 
-    def __init__(self, window: float, unit: str, reserve_per_call: int, each: Fraction = ONE) -> None:
-        self.window, self.unit, self.reserve_per_call, self.each = window, unit, reserve_per_call, each
+    def __init__(
+        self, window: float, unit: str, reserve_per_call: int, each: Fraction = ONE
+    ) -> None:
+        self.window, self.unit, self.reserve_per_call, self.each = (
+            window,
+            unit,
+            reserve_per_call,
+            each,
+        )
         self._is_one = each == ONE  # spares the arithmetic of fractions for each request
         self._arrives = arrives_within(window)
         self._reserved = 0
         self._used = 0
         self._sent: deque[Sent] = deque()  # requests that may not have arrived yet, in order
-        self._ends: deque[tuple[float, int]] = deque()  # times at which amounts are free again, in order
+        # times at which amounts are free again, in order
+        self._ends: deque[tuple[float, int]] = deque()
         self._paced_since = 0.0
         self._paced = [0, 0]  # reserved in the last full interval, and in the current interval
 
@@ -80,12 +88,19 @@ class WindowUse:
     @property
     def is_one_request(self) -> bool:
         """Whether each call uses a single unit for a while, its request."""
-        return self.unit == "request" and self.reserve_per_call == 1 and self._is_one and self.window < math.inf
+        return (
+            self.unit == "request"
+            and self.reserve_per_call == 1
+            and self._is_one
+            and self.window < math.inf
+        )
 
     def wants(self, now: float, calls: int, *, at_least: int = 0) -> int:
         """Return the use, plus what `calls` calls could use until the next heartbeats."""
         self._pace(now)
-        return self.in_use(now) + (max(self.reserve_per_call * calls, 2 * max(self._paced), at_least) if calls else 0)
+        return self.in_use(now) + (
+            max(self.reserve_per_call * calls, 2 * max(self._paced), at_least) if calls else 0
+        )
 
     def reserve(self, now: float, calls: int = 1) -> None:
         """Reserve the amount of `calls` beginning calls."""
@@ -136,7 +151,9 @@ class CallUse:
 
     __slots__ = ("_billed", "_clock", "_has_told", "_reserved", "_sent", "_until")
 
-    def __init__(self, limits: Iterable[WindowUse], clock: Callable[[], float], until: float = math.inf) -> None:
+    def __init__(
+        self, limits: Iterable[WindowUse], clock: Callable[[], float], until: float = math.inf
+    ) -> None:
         self._clock = clock
         self._until = until
         self._reserved: dict[WindowUse, int] = {}

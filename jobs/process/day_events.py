@@ -34,7 +34,8 @@ class DayOutcome:
 
     day: str
     run_id: str
-    state: str  # published, held back, failed, not started, or stopped: and by what (errors.RunStopped)
+    # published, held back, failed, not started, or stopped: and by what (errors.RunStopped)
+    state: str
     reason: str  # a sentence; empty for a published day
     record: DayRecord | None = None
     code: int = 0  # exit status of the Spark program, as far as the day is concerned

@@ -22,7 +22,13 @@ from jobs.process.before_spark import BeforeSpark
 from jobs.process.day_events import FAILED, NOT_STARTED, DayEvent, DayOutcome, DayStage, DaysWarning
 from jobs.process.day_options import DayOptions
 from jobs.process.forked_program import WaitForEnd
-from jobs.process.publish_decision import Quality, kept, or_warning, publish_or_hold_back, render_report
+from jobs.process.publish_decision import (
+    Quality,
+    kept,
+    or_warning,
+    publish_or_hold_back,
+    render_report,
+)
 from jobs.process.spark_submit import ProgramResult, SparkSubmit, ended
 from jobs.run.enrich_day import FAILED as FAILED_STATUS
 from jobs.run.enrich_day import WRONG, day_run_id
@@ -55,7 +61,9 @@ class DayPipeline:
     wait: float = WAIT
     advise: Callable[[DayOutcome], DayOutcome] | None = None
 
-    def run(self, days: Sequence[str], options: DayOptions | None = None, *, run_id: str = "") -> Generator[DayEvent]:
+    def run(
+        self, days: Sequence[str], options: DayOptions | None = None, *, run_id: str = ""
+    ) -> Generator[DayEvent]:
         """Runs the days in a Spark application, in order. A failed day does not affect the others.
 
         Whatever ends the application (a service that is down, a crash) ends the run: later days
@@ -95,17 +103,23 @@ class DayPipeline:
             now(),
         )
         table = self.enrichment.output.path
-        warning = or_warning(lambda: run_records.save_unwritten(run, table), "how it ended is not kept")
+        warning = or_warning(
+            lambda: run_records.save_unwritten(run, table), "how it ended is not kept"
+        )
         return replace(outcome, warnings=(*outcome.warnings, warning)) if warning else outcome
 
     def render(self) -> str:
         """Renders the report. Returns why it could not be written, in a sentence; else empty."""
         name, table = self.enrichment.name, self.enrichment.output.path
-        return or_warning(lambda: render_report(self.quality, name, table), "its report is not written")
+        return or_warning(
+            lambda: render_report(self.quality, name, table), "its report is not written"
+        )
 
 
 class _Run:
-    def __init__(self, pipeline: DayPipeline, days: Sequence[str], options: DayOptions, run_id: str) -> None:
+    def __init__(
+        self, pipeline: DayPipeline, days: Sequence[str], options: DayOptions, run_id: str
+    ) -> None:
         self._pipeline = pipeline
         self._name = pipeline.enrichment.name
         self._options = options
@@ -151,9 +165,15 @@ class _Run:
                     leased(self._pipeline.enrichment.output.path, day, run_id, wait=wait)
                 )
             except DayTaken as taken:
-                refused.append(self._unwritten(DayOutcome(day, run_id, NOT_STARTED, str(taken), code=FAILED_STATUS)))
+                refused.append(
+                    self._unwritten(
+                        DayOutcome(day, run_id, NOT_STARTED, str(taken), code=FAILED_STATUS)
+                    )
+                )
             except DeclarationError as error:  # for example if the table's folder is read-only
-                refused.append(self._unwritten(DayOutcome(day, run_id, FAILED, str(error), code=WRONG)))
+                refused.append(
+                    self._unwritten(DayOutcome(day, run_id, FAILED, str(error), code=WRONG))
+                )
             if refused and self._options.until_red:
                 break
         return refused
@@ -172,9 +192,16 @@ class _Run:
         for day in days:
             run_records.progress_file(self._name, day).unlink(missing_ok=True)  # of an earlier run
         yield DayStage(
-            days[0], self._ids[days[0]], "starting", {"log": str(log), "engine": self._pipeline.submit.engine}
+            days[0],
+            self._ids[days[0]],
+            "starting",
+            {"log": str(log), "engine": self._pipeline.submit.engine},
         )
-        submit = self._pipeline.submit.for_short_run() if self._before.is_short(days) else self._pipeline.submit
+        submit = (
+            self._pipeline.submit.for_short_run()
+            if self._before.is_short(days)
+            else self._pipeline.submit
+        )
         with (
             self._before.handed_over() as handed_over,
             submit.started(
@@ -210,7 +237,13 @@ class _Run:
     def _program_options(self) -> list[str]:
         several = ["--in-turn"] if len(self._ids) > 1 else []
         until_red = ["--until-red"] if self._options.until_red and several else []
-        return ["--checks", self._pipeline.quality.checks, *several, *until_red, *self._options.program]
+        return [
+            "--checks",
+            self._pipeline.quality.checks,
+            *several,
+            *until_red,
+            *self._options.program,
+        ]
 
     def _stages(self, day: str, wait: WaitForEnd) -> Iterator[DayStage]:
         """Yields Spark's events of the day as they come, up to the day's last or Spark's end."""
@@ -223,7 +256,9 @@ class _Run:
                 if not last:
                     self._link_log(day)
                 last = event
-                yield from self._progressed(day, event if event["kind"] == "progress" else event.get("progress"))
+                yield from self._progressed(
+                    day, event if event["kind"] == "progress" else event.get("progress")
+                )
                 if event["kind"] != "progress":
                     yield DayStage(day, self._ids[day], event["kind"], event)
             if event.get("kind") in LAST_WORDS or self._code is not None:
@@ -262,8 +297,14 @@ class _Run:
             record = run_records.hold_back(kept(record, keep), refused)
         else:
             record = publish_or_hold_back(record, keep, self._leases[day])
-        outcome = DayOutcome(day, self._ids[day], record.state, record.reason, record, warnings=record.warnings)
-        return self._summarized(outcome) if outcome.is_published and self._options.summaries else outcome
+        outcome = DayOutcome(
+            day, self._ids[day], record.state, record.reason, record, warnings=record.warnings
+        )
+        return (
+            self._summarized(outcome)
+            if outcome.is_published and self._options.summaries
+            else outcome
+        )
 
     def _summarized(self, outcome: DayOutcome) -> DayOutcome:
         """Returns the outcome with its windows and summaries; names those that failed."""
@@ -288,7 +329,9 @@ class _Run:
     def _stopped(self, day: str, event: Mapping[str, Any]) -> DayOutcome:
         state, code = event.get("state", FAILED), event.get("status", FAILED_STATUS)
         no_input = bool(event.get("no_input", False))
-        outcome = DayOutcome(day, self._ids[day], state, event["reason"], code=code, no_input=no_input)
+        outcome = DayOutcome(
+            day, self._ids[day], state, event["reason"], code=code, no_input=no_input
+        )
         return self._unwritten(replace(outcome, progress=self._progress.get(day)))
 
     def _broken_off(self, day: str, result: ProgramResult) -> DayOutcome:
@@ -296,13 +339,19 @@ class _Run:
         before it could report anything.
         """
         self._link_log(day)
-        outcome = DayOutcome(day, self._ids[day], FAILED, result.reason, code=result.code, crashed=result.crashed)
+        outcome = DayOutcome(
+            day, self._ids[day], FAILED, result.reason, code=result.code, crashed=result.crashed
+        )
         return self._unwritten(replace(outcome, progress=self._progress.get(day)))
 
     def _unwritten(self, outcome: DayOutcome) -> DayOutcome:
         advise = self._pipeline.advise
-        outcome = advise(outcome) if advise else replace(outcome, next_step=self._again(outcome.day))
-        return outcome if outcome.state == NOT_STARTED else self._pipeline.record(outcome, self._began)
+        outcome = (
+            advise(outcome) if advise else replace(outcome, next_step=self._again(outcome.day))
+        )
+        return (
+            outcome if outcome.state == NOT_STARTED else self._pipeline.record(outcome, self._began)
+        )
 
     def _again(self, day: str) -> str:
         return f"Once that is fixed, run the day again: `tidegate run {self._name} --day {day}`."

@@ -36,7 +36,9 @@ def runs_our_code(enrichment: Enrichment) -> bool:
 
 def can_fork() -> bool:
     """Returns whether a fork is safe: no other thread runs, and deltalake is not loaded."""
-    return sys.platform == "linux" and threading.active_count() == 1 and "deltalake" not in sys.modules
+    return (
+        sys.platform == "linux" and threading.active_count() == 1 and "deltalake" not in sys.modules
+    )
 
 
 def spare_pandas() -> None:
@@ -107,7 +109,11 @@ def forked(
 
 
 def _run(
-    program: Callable[[list[str]], int], arguments: list[str], output: int, environment: Mapping[str, str], parent: int
+    program: Callable[[list[str]], int],
+    arguments: list[str],
+    output: int,
+    environment: Mapping[str, str],
+    parent: int,
 ) -> None:
     die_with_parent()
     if os.getppid() != parent:  # the parent died before the call above
@@ -116,6 +122,7 @@ def _run(
     for stream in (sys.stdout, sys.stderr):
         os.dup2(output, stream.fileno())
     os.environ.update(environment)
-    pa.set_memory_pool(pa.system_memory_pool())  # as GIVING_BACK sets it for a newly started program
+    # as GIVING_BACK sets it for a newly started program
+    pa.set_memory_pool(pa.system_memory_pool())
     ctypes.CDLL(None).mallopt(M_TRIM_THRESHOLD, TRIM_AT)
     sys.exit(program(arguments))

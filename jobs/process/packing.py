@@ -15,7 +15,9 @@ from jobs.errors import DeclarationError
 
 OWN = __name__.partition(".")[0]  # inside `tidegate` where the wheel is installed
 CHECKS = "data_quality"  # inside `tidegate` too
-NEEDED = tuple(dict.fromkeys(("asyncio_core", OWN, "tidegate", *([CHECKS] if OWN == "jobs" else []))))
+NEEDED = tuple(
+    dict.fromkeys(("asyncio_core", OWN, "tidegate", *([CHECKS] if OWN == "jobs" else [])))
+)
 FIRST_MOMENT = (1980, 1, 1, 0, 0, 0)  # of a zip: the same code makes the same bytes
 
 
@@ -60,7 +62,9 @@ def package(target: Path, packages: Iterable[str] = (), data: Sequence[str] = ()
     try:
         with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, source in sorted(taken.items()):
-                archive.writestr(zipfile.ZipInfo(name, FIRST_MOMENT), source.read_bytes(), zipfile.ZIP_DEFLATED)
+                archive.writestr(
+                    zipfile.ZipInfo(name, FIRST_MOMENT), source.read_bytes(), zipfile.ZIP_DEFLATED
+                )
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)
@@ -93,7 +97,9 @@ def _files(name: str) -> tuple[Path, list[PurePath]]:
     """Returns the folder that holds a package or module, and its files below that folder."""
     found = None if "." in name else importlib.util.find_spec(name)
     if found is None or found.origin is None:
-        raise DeclarationError(f"{name!r} is no package or module that can be imported here; name a top-level one.")
+        raise DeclarationError(
+            f"{name!r} is no package or module that can be imported here; name a top-level one."
+        )
     origin = Path(found.origin)
     if found.submodule_search_locations is None:
         return origin.parent, [PurePath(origin.name)]

@@ -73,7 +73,8 @@ def _living(session: int) -> list[int]:
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # a process may end while we look
-            fields = stat.read_text().rpartition(")")[2].split()  # after the name: state, parent, group, session
+            # after the name: state, parent, group, session
+            fields = stat.read_text().rpartition(")")[2].split()
             if int(fields[3]) == session and fields[0] != "Z":
                 found.append(int(stat.parent.name))
     return found

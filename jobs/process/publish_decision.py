@@ -29,17 +29,22 @@ class Quality(Protocol):
     def keep(self, record: DayRecord) -> object:
         """Stores the verdicts of a run. Raises an exception with a user-facing sentence."""
 
-    def render(self, enrichment: str, records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> object:
+    def render(
+        self, enrichment: str, records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]
+    ) -> object:
         """Renders the report. records: the last of every day. unwritten: runs without files."""
 
 
-def publish_or_hold_back(record: DayRecord, keep: Callable[[DayRecord], object], lease: Lease) -> DayRecord:
+def publish_or_hold_back(
+    record: DayRecord, keep: Callable[[DayRecord], object], lease: Lease
+) -> DayRecord:
     """Stores the verdicts, then publishes the day in a single commit, unless a verdict holds it
     back or its lease is lost.
 
     Verdicts that cannot be stored are a warning: those in memory decide. Returns the saved record.
     """
-    from jobs.tables import publishing  # imports Delta, which callers that only name a day do not need
+    # imports Delta, which callers that only name a day do not need
+    from jobs.tables import publishing
 
     record = kept(record, keep)
     try:

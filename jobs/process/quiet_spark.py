@@ -22,7 +22,9 @@ STDERR = 2
 
 
 @contextmanager
-def quiet_session(name: str, purpose: str, before_start: Callable[[], None] = lambda: None) -> Iterator[SparkSession]:
+def quiet_session(
+    name: str, purpose: str, before_start: Callable[[], None] = lambda: None
+) -> Iterator[SparkSession]:
     """Starts a local Spark session and stops it at the end; an active session is used and kept.
 
     Args:

@@ -26,7 +26,9 @@ def settings_from_environment() -> dict[str, str]:
     try:
         words = shlex.split(os.environ.get(SPARK_CONF, ""))
     except ValueError as error:
-        raise DeclarationError(f"{SPARK_CONF}: {str(error).lower()}; quote values as in a shell.") from error
+        raise DeclarationError(
+            f"{SPARK_CONF}: {str(error).lower()}; quote values as in a shell."
+        ) from error
     return read_settings(words, SPARK_CONF)
 
 
@@ -44,7 +46,9 @@ def read_settings(words: Iterable[str], source: str) -> dict[str, str]:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key.startswith("spark.") or key != "".join(key.split()):
-            raise DeclarationError(f"{source}: {word!r} is no setting of Spark; write spark.key=value.")
+            raise DeclarationError(
+                f"{source}: {word!r} is no setting of Spark; write spark.key=value."
+            )
         settings[key] = value
     return settings
 
@@ -55,7 +59,9 @@ def refuse_own_settings(settings: Mapping[str, str], master: str) -> None:
     Raises:
         DeclarationError: Names each of them, and why.
     """
-    own = {**OF_SESSION, **OF_APPLICATION, **local_master.start_settings(master)}.keys() - set(OF_USER)
+    own = {**OF_SESSION, **OF_APPLICATION, **local_master.start_settings(master)}.keys() - set(
+        OF_USER
+    )
     reasons = dict.fromkeys(own, "Tidegate sets it itself") | SET_ELSEWHERE
     DeclarationError.raise_for(
         f"{key}={value} cannot be set: {reasons[key]}; leave it out."

@@ -37,7 +37,13 @@ JAVA = 17
 REMOTE = "sc://"  # prefix of the address of a Spark Connect server
 JVM_GAVE_UP = "Error: A fatal exception has occurred. Program will exit."
 REFUSED_BY_SUBMIT = re.compile(r'^Exception in thread "main" [\w.$]+: (.+)$', re.MULTILINE)
-REFUSED_BY_JAVA = re.compile(r"^(.+)\nError: Could not create the Java Virtual Machine\.$", re.MULTILINE)
+REFUSED_BY_JAVA = re.compile(
+    (
+        r"^(.+)\nError: Could not create the Java Virtual "
+        r"Machine\.$"
+    ),
+    re.MULTILINE,
+)
 OWN_WORDS = (FAILED, WRONG, STOPPED)  # exit statuses for which the program has reported the reason
 
 
@@ -106,12 +112,20 @@ class SparkSubmit:
             with self._forked(arguments, log) as wait:
                 yield wait
             return
-        with self.program_started(PROGRAM, arguments, name=f"{reference} {days[0]}", log=log, leases=leases) as wait:
+        with self.program_started(
+            PROGRAM, arguments, name=f"{reference} {days[0]}", log=log, leases=leases
+        ) as wait:
             yield wait
 
     @contextlib.contextmanager
     def program_started(
-        self, program: Path, arguments: Sequence[str], *, name: str, log: Path, leases: Sequence[Lease] = ()
+        self,
+        program: Path,
+        arguments: Sequence[str],
+        *,
+        name: str,
+        log: Path,
+        leases: Sequence[Lease] = (),
     ) -> Iterator[WaitForEnd]:
         """Starts a program that writes to the file `log`. Yields the function that waits for it.
 
@@ -127,9 +141,11 @@ class SparkSubmit:
                 return
             process = subprocess.Popen(  # noqa: S603
                 command_under_guard([*self._command(program, name), *arguments], grace=self.grace),
-                env=python_environment(self.master) | self._environment(log) | dict(self.environment),
+                env=python_environment(self.master) | self._environment(log)
+                | dict(self.environment),
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                start_new_session=True, pass_fds=[lease.file for lease in leases if lease.file is not None],
+                start_new_session=True,
+                pass_fds=[lease.file for lease in leases if lease.file is not None],
             )  # fmt: skip
             try:
                 yield _waiting_for(process)
@@ -145,11 +161,21 @@ class SparkSubmit:
         log.parent.mkdir(parents=True, exist_ok=True)
         with (
             log.open("wb") as output,
-            forked(enrich_day.main, arguments, output=output, environment=environment, grace=self.grace) as wait,
+            forked(
+                enrich_day.main, arguments, output=output, environment=environment, grace=self.grace
+            ) as wait,
         ):
             yield wait
 
-    def run(self, reference: str, *, days: Sequence[str], run_id: str, log: Path, options: Sequence[str] = ()) -> int:
+    def run(
+        self,
+        reference: str,
+        *,
+        days: Sequence[str],
+        run_id: str,
+        log: Path,
+        options: Sequence[str] = (),
+    ) -> int:
         """Runs the program to its end, as `started` starts it. Returns its exit status."""
         with self.started(reference, days=days, run_id=run_id, log=log, options=options) as wait:
             while (code := wait(None)) is None:
@@ -184,7 +210,9 @@ class SparkSubmit:
         conf = {
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
-            "spark.driver.extraJavaOptions": " ".join(filter(None, [logging, archived_classes(), self.java_options])),
+            "spark.driver.extraJavaOptions": " ".join(
+                filter(None, [logging, archived_classes(), self.java_options])
+            ),
         } | dict(self.conf)
         # they make a secret per application, which a standalone master cannot
         if self.master.startswith(("yarn", "k8s://")):
@@ -207,7 +235,11 @@ def python_environment(master: str) -> dict[str, str]:
     The workers use this interpreter too, unless PYSPARK_PYTHON names that of a cluster's image.
     """
     own_modules = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
-    of_workers = sys.executable if local_master.is_local(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
+    of_workers = (
+        sys.executable
+        if local_master.is_local(master)
+        else os.environ.get("PYSPARK_PYTHON", sys.executable)
+    )
     python = {"PYSPARK_PYTHON": of_workers, "PYSPARK_DRIVER_PYTHON": sys.executable}
     return GIVING_BACK | dict(os.environ) | python | {"PYTHONPATH": own_modules}
 
@@ -217,11 +249,22 @@ def java_missing() -> str:
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(Path(home, "bin", "java") if home else "java")
     if java is None:
-        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "none is on PATH, and JAVA_HOME is not set"
+        where = (
+            f"JAVA_HOME is {home}, which has no bin/java"
+            if home
+            else ("none is on PATH, and JAVA_HOME is not set")
+        )
         return f"Spark needs Java {JAVA} or newer: {where}. Nothing was called."
     if (version := _java_version(Path(java))) < JAVA:
-        where = f"JAVA_HOME is {home}, which has Java {version}" if home else f"{java} is Java {version}"
-        return f"Spark needs Java {JAVA} or newer: {where}. Set JAVA_HOME to a newer one. Nothing was called."
+        where = (
+            (f"JAVA_HOME is {home}, which has Java {version}")
+            if home
+            else f"{java} is Java {version}"
+        )
+        return (
+            f"Spark needs Java {JAVA} or newer: {where}. Set JAVA_HOME to a newer one. Nothing "
+            "was called."
+        )
     return ""
 
 
@@ -229,12 +272,15 @@ def _java_version(java: Path) -> int:
     """Returns the version in Java's file `release`, without starting Java, or else JAVA."""
     with contextlib.suppress(OSError):
         release = (java.resolve().parents[1] / "release").read_text()
-        if message := re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE):  # 1.8.0 is Java 8
+        # 1.8.0 is Java 8
+        if message := re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE):
             return int(message[1])
     return JAVA
 
 
-def spark_submit_from_environment(engine: str | None = None, settings: Sequence[str] = ()) -> SparkSubmit:
+def spark_submit_from_environment(
+    engine: str | None = None, settings: Sequence[str] = ()
+) -> SparkSubmit:
     """Returns the settings of the environment: TIDEGATE_SPARK_MASTER, _CONF, _DRIVER_MEMORY,
     _JAVA_OPTIONS, TIDEGATE_ENGINE.
 
@@ -255,10 +301,13 @@ def spark_submit_from_environment(engine: str | None = None, settings: Sequence[
         engine=chosen_engine(engine),
     )
     if settings and submit.engine == LOCAL:
-        raise DeclarationError(f"--conf {settings[0]}: the local engine has no Spark; leave --conf out.")
+        raise DeclarationError(
+            f"--conf {settings[0]}: the local engine has no Spark; leave --conf out."
+        )
     if added and submit.is_remote:
         raise DeclarationError(
-            f"{next(iter(added))}: a server of Spark Connect has its own configuration; set it there."
+            f"{next(iter(added))}: a server of Spark Connect has its own configuration; set it "
+            "there."
         )
     refuse_own_settings(added, submit.master)
     return submit
@@ -268,7 +317,9 @@ def ended(code: int, log: Path) -> ProgramResult:
     """Returns how a program ended before its last event; its last log line may be the reason."""
     if code in OWN_WORDS:
         return ProgramResult(code, _why_not_started(log) or _last_line(log))
-    return ProgramResult(code, f"Spark ended with status {code} before the day was done.{LOG_SAYS_MORE}{log}")
+    return ProgramResult(
+        code, (f"Spark ended with status {code} before the day was done.{LOG_SAYS_MORE}{log}")
+    )
 
 
 def _waiting_for(process: subprocess.Popen[bytes]) -> WaitForEnd:
@@ -283,10 +334,16 @@ def _waiting_for(process: subprocess.Popen[bytes]) -> WaitForEnd:
 def _why_not_started(log: Path) -> str:
     """Returns why Java or spark-submit did not start the program; empty if it started."""
     text = log.read_text(errors="replace").rstrip()
-    if not text.endswith(JVM_GAVE_UP) and not text.rpartition("\n")[2].startswith("\tat org.apache.spark.deploy."):
+    if not text.endswith(JVM_GAVE_UP) and not text.rpartition("\n")[2].startswith(
+        "\tat org.apache.spark.deploy."
+    ):
         return ""
     found = REFUSED_BY_SUBMIT.search(text) or REFUSED_BY_JAVA.search(text)
-    return f"Spark cannot start: {found[1].rstrip('.')}. Nothing was called.{LOG_SAYS_MORE}{log}" if found else ""
+    return (
+        (f"Spark cannot start: {found[1].rstrip('.')}. Nothing was called.{LOG_SAYS_MORE}{log}")
+        if found
+        else ""
+    )
 
 
 def _last_line(log: Path) -> str:

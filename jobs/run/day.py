@@ -85,7 +85,8 @@ def run_day(
     require_new_run(enrichment, run_id)
     changed = None
     if enrichment.input.only_changed:
-        from jobs.run.changes.changed_rows import (  # they import deltalake, which definitions load without
+        # they import deltalake, which definitions load without
+        from jobs.run.changes.changed_rows import (
             find_changes,
             taken_over,
         )
@@ -139,7 +140,8 @@ def run_files(
         clock: Seconds, monotonic.
     """
     started_at = _now()
-    from jobs.run.engines.driver_task import is_for_driver  # import Spark only after the declaration is checked
+    # import Spark only after the declaration is checked
+    from jobs.run.engines.driver_task import is_for_driver
     from jobs.run.engines.engine import LOCAL, LocalEngine, SparkEngine, chosen_engine
     from jobs.run.plan.planner import RunOfDay, plan_day
     from jobs.run.request_metrics import RequestMetricsCollector
@@ -157,24 +159,36 @@ def run_files(
     try:
         with RunProgress(engine.coordinator, input_day.rows, report) as progress:
             run = RunOfDay(
-                day, run_id, started_at, rules or RunOptions(), progress.number,
-                in_one_task=not whole_day and len(input_day.files) == 1 and input_day.rows <= ROWS_OF_ONE_TASK,
+                day,
+                run_id,
+                started_at,
+                rules or RunOptions(),
+                progress.number,
+                in_one_task=not whole_day
+                and len(input_day.files) == 1
+                and input_day.rows <= ROWS_OF_ONE_TASK,
                 on_store=on_store,
-            )  # fmt: skip
+            )
             plan = plan_day(engine, enrichment, input_day, run)
             if plan.tasks.may_call:
                 meters = run_bills.begin(plan.facts, plan.tasks.lookups)
                 plan = replace(plan, tasks=replace(plan.tasks, meters=meters))
             here, here_if_known = (  # a micro-batch of a stream goes through Spark's workers
                 isinstance(engine, LocalEngine)
-                or (whole_day and is_for_driver(engine.spark, plan.tasks, rows=input_day.rows, calls=calls))
+                or (
+                    whole_day
+                    and is_for_driver(engine.spark, plan.tasks, rows=input_day.rows, calls=calls)
+                )
                 for calls in (True, False)
             )
             if here:
-                importing.join()  # an import stops the clocks of calls in this process for tenths of a second
+                # an import stops the clocks of calls in this process for tenths of a second
+                importing.join()
             bill = run_records.bill_of(run_id, enrichment.name, day)
             try:
-                facts = _written(plan, input_day, progress, sent, here=here, here_if_known=here_if_known)
+                facts = _written(
+                    plan, input_day, progress, sent, here=here, here_if_known=here_if_known
+                )
             finally:
                 is_settled = bill is None or end_run(bill)
     except Exception as error:
@@ -192,7 +206,8 @@ def run_files(
     _show(report, "written", record)
     if checks:
         record = _judged(engine, plan, record, checks)
-    run_records.save(record)  # before it is reported, because the receiver decides about the day at once
+    # before it is reported, because the receiver decides about the day at once
+    run_records.save(record)
     run_bills.end(bill if is_settled else None)  # otherwise calls may still be in flight
     if checks:
         _show(report, "checked", record)
@@ -219,7 +234,8 @@ def _writes_on_store(
 
 
 def _is_elsewhere() -> bool:
-    from jobs.run.engines.engine import is_elsewhere  # imports Spark; only a store needs it this early
+    # imports Spark; only a store needs it this early
+    from jobs.run.engines.engine import is_elsewhere
 
     return is_elsewhere()
 
@@ -264,7 +280,9 @@ def _written(
 
 
 def _with_rows_beside(engine: Engine, facts: DayFacts) -> DayFacts:
-    """Have tasks write the rows of the tables beside the published one, which publishing then only commits."""
+    """Have tasks write the rows of the tables beside the published one, which publishing then only
+    commits.
+    """
     from jobs.tables.delivery import with_rows
     from jobs.tables.rows_beside import write_beside
 
@@ -275,7 +293,13 @@ def _with_rows_beside(engine: Engine, facts: DayFacts) -> DayFacts:
 
 
 def _counted(
-    engine: Engine, plan: DayPlan, facts: DayFacts, sent: RequestMetricsCollector, *, rows_in: int, job_s: float
+    engine: Engine,
+    plan: DayPlan,
+    facts: DayFacts,
+    sent: RequestMetricsCollector,
+    *,
+    rows_in: int,
+    job_s: float,
 ) -> DayRecord:
     from jobs.run.metrics import run_metrics as metrics
 
@@ -284,11 +308,16 @@ def _counted(
     figures = sent.in_figures(metrics.with_stored(figures, plan.tasks), facts.declared)
     lookups = facts.declared.lookups
     figures = run_bills.with_bill(figures, plan.tasks.meters, lookups)
-    return DayRecord(facts, run_bills.with_saved(figures, lookups, partial(_latest_first, facts.declared.enrichment)))
+    return DayRecord(
+        facts,
+        run_bills.with_saved(figures, lookups, partial(_latest_first, facts.declared.enrichment)),
+    )
 
 
 def _latest_first(enrichment: str) -> list[DayRecord]:
-    return sorted(run_records.load(enrichment), key=lambda record: record.facts.started_at, reverse=True)
+    return sorted(
+        run_records.load(enrichment), key=lambda record: record.facts.started_at, reverse=True
+    )
 
 
 def _judged(engine: Engine, plan: DayPlan, record: DayRecord, checks: str) -> DayRecord:
@@ -301,7 +330,9 @@ def _judged(engine: Engine, plan: DayPlan, record: DayRecord, checks: str) -> Da
     ledgers = zip(plan.tasks.lookups, plan.tasks.ledgers, strict=True)
     kept = {lookup.name: (lookup, ledger) for lookup, ledger in ledgers if ledger is not None}
     with stored_answers(record.facts, kept) as stored:
-        tasks = {"tasks": engine.file_stage(record.facts.files)} if is_url(record.facts.folder) else {}
+        tasks = (
+            {"tasks": engine.file_stage(record.facts.files)} if is_url(record.facts.folder) else {}
+        )
         judged = named(checks)(spark, record.facts, record.figures, stored, evaluate, **tasks)
     return replace(record, verdicts=tuple(judged.verdicts), pictures=judged.pictures)
 
@@ -313,7 +344,9 @@ def _now(now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> st
 def _import_meanwhile(checks: str | None) -> threading.Thread:
     """Imports the slow checks while Spark works; an error is raised where they are used."""
     module = (checks or "").partition(":")[0]
-    importing = threading.Thread(target=_import, args=(module,), name="tidegate-checks", daemon=True)
+    importing = threading.Thread(
+        target=_import, args=(module,), name="tidegate-checks", daemon=True
+    )
     importing.start()
     return importing
 
@@ -330,4 +363,6 @@ def named(reference: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise DeclarationError(f"{reference!r} names nothing that can be loaded: {error}") from error
+        raise DeclarationError(
+            f"{reference!r} names nothing that can be loaded: {error}"
+        ) from error

@@ -72,7 +72,10 @@ def write_out(
     plan = _with_address(engine, plan, divides=True)
     assert plan.driver is not None
     files = TaskFiles.of(
-        folder, written_schema(prepared.schema, plan.layout), distinct_columns(plan.layout), plan.meters
+        folder,
+        written_schema(prepared.schema, plan.layout),
+        distinct_columns(plan.layout),
+        plan.meters,
     )
 
     checked = _checked(sent)
@@ -83,7 +86,8 @@ def write_out(
         return files.write(checked(written), facts.partitionId(), attempt=facts.taskAttemptId())
 
     coordinator = engine.coordinator
-    parts: Any = prepared if plan.reads is None else range(tasks)  # Spark, or a task, reads the rows
+    # Spark, or a task, reads the rows
+    parts: Any = prepared if plan.reads is None else range(tasks)
     try:
         stage = engine.stage(plan.driver, here=here)
         with files.only_of_results() as results:
@@ -93,7 +97,10 @@ def write_out(
         coordinator.end(plan.driver)
     if sent is not None:
         sent.add(results)
-    facts, attempts = tuple(result.file for result in results), tuple(result.attempt for result in results)
+    facts, attempts = (
+        tuple(result.file for result in results),
+        tuple(result.attempt for result in results),
+    )
     return WrittenRows(facts, tuple(given), attempts)
 
 
@@ -152,7 +159,9 @@ def write_keys(
     return pa.concat_tables(tables)
 
 
-def _checked(sent: RequestMetricsCollector | None) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _checked(
+    sent: RequestMetricsCollector | None,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Returns what a task does with its rows: without `sent`, answers in doubt fail it.
 
     A function of this module would make the task load the module.
@@ -164,7 +173,11 @@ def distinct_columns(layout: BatchLayout) -> Iterator[str]:
     """Yields the written columns with mostly distinct values."""
     yield from (schema.INPUT_SEQ, schema.OUTPUT_SEQ, schema.SOURCE_ROW)
     for lookup in layout.lookups:
-        yield from (schema.published_answered_at(lookup), schema.attempts(lookup), schema.latency_ms(lookup))
+        yield from (
+            schema.published_answered_at(lookup),
+            schema.attempts(lookup),
+            schema.latency_ms(lookup),
+        )
 
 
 def _with_address(engine: Engine, plan: PartitionPlan, *, divides: bool = False) -> PartitionPlan:
@@ -176,5 +189,7 @@ def _with_address(engine: Engine, plan: PartitionPlan, *, divides: bool = False)
     else:
         limits = leased_limits(plan.lookups, plan.budgets, now=plan.meters.run_began)
         keepers = build_keepers(limits, engine.name, run_id=plan.meters.run_id)
-    address = engine.coordinator.register(totals=totals, tasks=tasks, progress=plan.progress, keepers=keepers)
+    address = engine.coordinator.register(
+        totals=totals, tasks=tasks, progress=plan.progress, keepers=keepers
+    )
     return replace(plan, driver=address, limits=limits)

@@ -27,7 +27,14 @@ from typing import Any
 
 from jobs.declare.finding.loading import load
 from jobs.declare.values.calendar import require_day
-from jobs.errors import LOG_SAYS_MORE, DeclarationError, NoInput, RowFailed, RunStopped, TidegateError
+from jobs.errors import (
+    LOG_SAYS_MORE,
+    DeclarationError,
+    NoInput,
+    RowFailed,
+    RunStopped,
+    TidegateError,
+)
 from jobs.run.day import Report, run_day
 from jobs.run.engines.spark_failures import explain_error
 from jobs.run.plan.options import RunOptions
@@ -56,7 +63,9 @@ def main(arguments: list[str] | None = None) -> int:
     several = len(options.day) > 1 or options.in_turn
     status = WROTE
     for day in options.day:
-        end = _Day(options, day, day_run_id(options.run_id, day) if several else options.run_id).run()
+        end = _Day(
+            options, day, day_run_id(options.run_id, day) if several else options.run_id
+        ).run()
         status = status or end.status
         if not end.may_go_on:
             break
@@ -80,7 +89,11 @@ class _Day:
         try:
             record = self._checked()
             name = record.facts.declared.enrichment
-            state = _wait_for_decision(name, self._day, self._run_id) if options.in_turn else record.state
+            state = (
+                _wait_for_decision(name, self._day, self._run_id)
+                if options.in_turn
+                else record.state
+            )
         except Exception as error:  # noqa: BLE001  # the user gets a sentence for any error
             return self._failed(error)
         return DayEnd(WROTE, state != "held back" or not options.until_red)
@@ -97,8 +110,8 @@ class _Day:
             ignore_ttl=options.ignore_ttl,
         )
         return run_day(
-            enrichment, self._day, self._run_id, rules=rules, checks=options.checks, compared=options.compared,
-            report=self._report,
+            enrichment, self._day, self._run_id, rules=rules, checks=options.checks,
+            compared=options.compared, report=self._report,
         )  # fmt: skip
 
     def _failed(self, error: Exception) -> DayEnd:
@@ -111,10 +124,18 @@ class _Day:
         stopped = isinstance(error, RunStopped | RowFailed)
         state = error.state if isinstance(error, RunStopped) else "failed"
         status = STOPPED if stopped else WRONG if isinstance(error, DeclarationError) else FAILED
-        message = {"day": self._day, "state": state, "status": status, "reason": str(error), "next_step": AGAIN}
+        message = {
+            "day": self._day,
+            "state": state,
+            "status": status,
+            "reason": str(error),
+            "next_step": AGAIN,
+        }
         message["no_input"] = isinstance(error, NoInput)
         self._report({"kind": "stopped" if stopped else "failed", **message})
-        return DayEnd(status, isinstance(error, DeclarationError | RowFailed) and not self._options.until_red)
+        return DayEnd(
+            status, isinstance(error, DeclarationError | RowFailed) and not self._options.until_red
+        )
 
     def _report(self, event: dict[str, Any]) -> None:
         terminal(event)
@@ -127,37 +148,72 @@ def with_log(reason: str) -> str:
     return f"{reason}{LOG_SAYS_MORE}{log}" if log else reason
 
 
-def _wait_for_decision(enrichment: str, day: str, run_id: str, sleep: Callable[[float], None] = time.sleep) -> str:
+def _wait_for_decision(
+    enrichment: str, day: str, run_id: str, sleep: Callable[[float], None] = time.sleep
+) -> str:
     """Waits until the parent process has decided about the day; returns the day's state.
 
     Later checks compare with the decided day.
     """
-    while (record := run_records.of_run(enrichment, day, run_id)) is not None and record.state == "written":
-        sleep(LOOK_EVERY)  # the end of the starter ends this program too: jobs/process/process_guard.py
+    while (
+        record := run_records.of_run(enrichment, day, run_id)
+    ) is not None and record.state == "written":
+        # the end of the starter ends this program too: jobs/process/process_guard.py
+        sleep(LOOK_EVERY)
     return "" if record is None else record.state
 
 
-def _options(arguments: list[str] | None, new_id: Callable[[], uuid.UUID] = uuid.uuid4) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="enrich_day", description="Enrich one day: write its files and check them.")
-    parser.add_argument("--enrichment", required=True, metavar="MODULE:NAME", help="as enrichments.flights:flights")
+def _options(
+    arguments: list[str] | None, new_id: Callable[[], uuid.UUID] = uuid.uuid4
+) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="enrich_day", description=("Enrich one day: write its files and check them.")
+    )
+    parser.add_argument(
+        "--enrichment", required=True, metavar="MODULE:NAME", help="as enrichments.flights:flights"
+    )
     parser.add_argument("--day", required=True, nargs="+", metavar="YYYY-MM-DD")
-    parser.add_argument("--run-id", default=None, help="names the run's folder; by default a new one")
     parser.add_argument(
-        "--in-turn", action="store_true", help="wait until somebody published a day, or held it back, before the next"
+        "--run-id", default=None, help=("names the run's folder; by default a new one")
     )
-    parser.add_argument("--until-red", action="store_true", help="end with the first day that is not published")
     parser.add_argument(
-        "--checks", metavar="MODULE:FUNCTION", help="judges the written files, as data_quality.day:check"
+        "--in-turn",
+        action="store_true",
+        help=("wait until somebody published a day, or held it back, before the next"),
     )
-    parser.add_argument("--max-calls", type=int, metavar="N", help="stop, resumable, when so many calls were made")
-    parser.add_argument("--max-cost", metavar="MONEY", help="the same for what they cost, as '5 USD'")
+    parser.add_argument(
+        "--until-red", action="store_true", help=("end with the first day that is not published")
+    )
+    parser.add_argument(
+        "--checks",
+        metavar="MODULE:FUNCTION",
+        help=("judges the written files, as data_quality.day:check"),
+    )
+    parser.add_argument(
+        "--max-calls", type=int, metavar="N", help=("stop, resumable, when so many calls were made")
+    )
+    parser.add_argument(
+        "--max-cost", metavar="MONEY", help=("the same for what they cost, as '5 USD'")
+    )
     parser.add_argument("--no-calls", action="store_true", help="answers out of the ledger only")
-    parser.add_argument("--ignore-ttl", action="store_true", help="use answers of any age; only errors are asked again")
-    parser.add_argument("--compared", type=Path, metavar="FOLDER", help="of files that say which rows changed, by day")
+    parser.add_argument(
+        "--ignore-ttl",
+        action="store_true",
+        help=("use answers of any age; only errors are asked again"),
+    )
+    parser.add_argument(
+        "--compared",
+        type=Path,
+        metavar="FOLDER",
+        help=("of files that say which rows changed, by day"),
+    )
     options = parser.parse_args(arguments)
     options.run_id = options.run_id or new_id().hex
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", options.run_id):
-        parser.error(f"--run-id {options.run_id!r}: letters, digits, '_', '.' and '-' only, as it names a folder.")
+        parser.error(
+            f"--run-id {options.run_id!r}: letters, digits, '_', '.' and '-' only, as it "
+            "names a folder."
+        )
     return options
 
 

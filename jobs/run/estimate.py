@@ -78,19 +78,28 @@ class Estimate(Facts):
     rows: int  # that would be enriched
     ledger: str | None
     lookups: tuple[LookupEstimate, ...]
-    changes: tuple[tuple[str, int], ...] = ()  # new, changed, expired, gone and kept rows of a table without days
+    # new, changed, expired, gone and kept rows of a table without days
+    changes: tuple[tuple[str, int], ...] = ()
 
     def render(self) -> str:
         first, last = self.days[0], self.days[-1]
         span = first if first == last else f"{first} .. {last}"
         count = counted(len(self.days), "day")
-        lines = [f"{self.enrichment}   {span}   {count}, {self.published} published with this declaration"]
+        lines = [
+            (
+                f"{self.enrichment}   {span}   {count}, {self.published} published with this "
+                "declaration"
+            )
+        ]
         if self.without_input:
             lines.append(
-                f"  no input           {', '.join(self.without_input[:10])}{' ...' * (len(self.without_input) > 10)}"
+                "  no input           "
+                f"{', '.join(self.without_input[:10])}{' ...' * (len(self.without_input) > 10)}"
             )
         changes = ", ".join(f"{count:,} {name}" for name, count in self.changes)
-        lines.append(f"  rows               {self.rows:,}{'   because: ' if changes else ''}{changes}")
+        lines.append(
+            f"  rows               {self.rows:,}{'   because: ' if changes else ''}{changes}"
+        )
         for lookup in self.lookups:
             lines += _rendered(lookup, has_ledger=self.ledger is not None)
         return "\n".join(lines)
@@ -125,7 +134,9 @@ def estimate(
                 raise
             without.append(day)
     if not found:
-        raise DeclarationError(f"{enrichment.name}: input: none of the {len(days)} days has any; nothing to plan.")
+        raise DeclarationError(
+            f"{enrichment.name}: input: none of the {len(days)} days has any; nothing to plan."
+        )
     for input_day in found.values():
         check_columns(enrichment, input_day.names)
         check_event_time(enrichment, input_day.schema)
@@ -143,7 +154,9 @@ def estimate(
         lookups.append(_estimated(lookup, wanted, plan, figures.get(lookup.name), clock() // 1000))
     latest = [record for record in run_records.latest(enrichment.name) if record.facts.day in found]
     published = [
-        one for one in latest if one.state == "published" and one.facts.declared.fingerprint == enrichment.fingerprint
+        one
+        for one in latest
+        if one.state == "published" and one.facts.declared.fingerprint == enrichment.fingerprint
     ]
     return Estimate(
         enrichment=enrichment.name,
@@ -158,7 +171,11 @@ def estimate(
 
 
 def _estimated(
-    lookup: Lookup, wanted: pa.Table, plan: LedgerPlan | None, last: LookupMetrics | None, now_us: int
+    lookup: Lookup,
+    wanted: pa.Table,
+    plan: LedgerPlan | None,
+    last: LookupMetrics | None,
+    now_us: int,
 ) -> LookupEstimate:
     keys = wanted.num_rows
     because: dict[str, int] = {}
@@ -168,10 +185,16 @@ def _estimated(
         selected = select(open_folder(plan), wanted[TEXT], now_us=now_us, ttl=plan.ttl)
         answers, failed = needing_no_call(lookup, plan, selected.answers, now_us)
         in_ledger = answers.num_rows
-        missing = wanted.filter(pc.invert(pc.is_in(wanted[TEXT], value_set=answers["key"].combine_chunks())))
+        missing = wanted.filter(
+            pc.invert(pc.is_in(wanted[TEXT], value_set=answers["key"].combine_chunks()))
+        )
         oldest = pc.min(answers["answered_at"].cast(pa.int64())).as_py()
         known = (answers["key"].combine_chunks(), selected.expired, selected.refreshed, failed)
-        because = {OUTLIVED: len(selected.expired), REFRESHED: len(selected.refreshed), FAILED: len(failed)}
+        because = {
+            OUTLIVED: len(selected.expired),
+            REFRESHED: len(selected.refreshed),
+            FAILED: len(failed),
+        }
         because |= _asked_before(lookup, plan, reduce(_without, known, wanted[TEXT]), now_us)
     asked = keys - in_ledger
     because[NEVER_ASKED] = asked - sum(because.values())
@@ -180,7 +203,9 @@ def _estimated(
     today = datetime.fromtimestamp(now_us / 1e6, UTC).date().isoformat()
     price = in_force(lookup.prices, today)
     later = min(
-        (one for one in lookup.prices if (one.since or "") > today), key=lambda one: one.since or "", default=None
+        (one for one in lookup.prices if (one.since or "") > today),
+        key=lambda one: one.since or "",
+        default=None,
     )
     units = requests if price is not None and price.unit == "request" else calls
     return LookupEstimate(
@@ -195,7 +220,9 @@ def _estimated(
         calls_because="" if calls == asked else BY_ROW if lookup.cache is None else EVERY_DAY,
         requests=requests,
         batch_size=lookup.batch_size,
-        cost=f"{price_units(price, units):f}" if lookup.prices and lookup.prices[0].unit in SENT else None,
+        cost=f"{price_units(price, units):f}"
+        if lookup.prices and lookup.prices[0].unit in SENT
+        else None,
         price=_reported(price),
         later_price=f"{_reported(later)} from {later.since}" if later is not None else "",
         seconds=_seconds(lookup, calls, last),
@@ -207,7 +234,9 @@ def _without(texts: pa.ChunkedArray, known: pa.Array) -> pa.ChunkedArray:
     return texts.filter(pc.invert(pc.is_in(texts, value_set=known)))
 
 
-def _asked_before(lookup: Lookup, plan: LedgerPlan, texts: pa.ChunkedArray, now_us: int) -> dict[str, int]:
+def _asked_before(
+    lookup: Lookup, plan: LedgerPlan, texts: pa.ChunkedArray, now_us: int
+) -> dict[str, int]:
     """Counts keys that only an earlier request was called for, by the change since then."""
     because: dict[str, int] = {}
     now = plain(lookup.request_facts())
@@ -232,7 +261,9 @@ def _reported(price: PriceFacts | None) -> str:
 
 def _last_figures(enrichment: Enrichment) -> dict[str, LookupMetrics]:
     found: dict[str, LookupMetrics] = {}
-    for record in sorted(run_records.load(enrichment.name), key=lambda record: record.facts.started_at):
+    for record in sorted(
+        run_records.load(enrichment.name), key=lambda record: record.facts.started_at
+    ):
         found |= {one.name: one for one in record.figures.lookups if one.calls and one.rows_called}
     return found
 
@@ -243,12 +274,17 @@ def _seconds(lookup: Lookup, calls: int, last: LookupMetrics | None) -> float | 
     if last is None:
         return None
     at_once = lookup.facts().max_attempts_at_once
-    spent = last.limit_s * at_once  # s; as many calls in flight then as now, unless the declaration changed
+    # s; as many calls in flight then as now, unless the declaration changed
+    spent = last.limit_s * at_once
     return spent / last.rows_called * calls / at_once
 
 
 def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
-    oldest = f"   oldest answer {lookup.oldest_days:,.1f} days" if lookup.oldest_days is not None else ""
+    oldest = (
+        (f"   oldest answer {lookup.oldest_days:,.1f} days")
+        if lookup.oldest_days is not None
+        else ""
+    )
     because = ", ".join(f"{reason} {count:,}" for reason, count in lookup.because)
     each = f"   {lookup.batch_size} items each" if lookup.batch_size > 1 else ""
     at = f"{counted(lookup.concurrency, 'call')} in flight"
@@ -260,9 +296,15 @@ def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
     lines = [
         f"{lookup.name}",
         f"  distinct keys      {lookup.keys:,} of {counted(lookup.rows, 'row')}",
-        f"    in the ledger    {lookup.in_ledger:,}{oldest}" if has_ledger else "    no ledger: every run asks all",
+        f"    in the ledger    {lookup.in_ledger:,}{oldest}"
+        if has_ledger
+        else ("    no ledger: every run asks all"),
         f"    asked anew       {lookup.asked:,}{'   because: ' if because else ''}{because}",
-        *([f"    calls            {lookup.calls:,}   {lookup.calls_because}"] if lookup.calls_because else ()),
+        *(
+            [(f"    calls            {lookup.calls:,}   {lookup.calls_because}")]
+            if lookup.calls_because
+            else ()
+        ),
         f"  requests           {lookup.requests:,}{each}",
         f"  time               {took}",
     ]
@@ -270,7 +312,9 @@ def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
         later = f"; {lookup.later_price}" if lookup.later_price else ""
         price = lookup.price or "no price is in force today"
         currency = lookup.price.split(" ")[1] if lookup.price else ""
-        lines.insert(-1, f"  cost               {lookup.cost} {currency}".rstrip() + f" at {price}{later}")
+        lines.insert(
+            -1, (f"  cost               {lookup.cost} {currency}").rstrip() + f" at {price}{later}"
+        )
     return lines
 
 

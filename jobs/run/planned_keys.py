@@ -28,7 +28,13 @@ ROWS_BY_ARROW = 5_000_000  # of a day
 _DAY = "__key_day"
 # values that are equal are equal in Arrow and in Spark, and have the same text
 SAME_TO_BOTH = (
-    *(pa.types.is_boolean, pa.types.is_signed_integer, pa.types.is_string, pa.types.is_binary, pa.types.is_date32),
+    *(
+        pa.types.is_boolean,
+        pa.types.is_signed_integer,
+        pa.types.is_string,
+        pa.types.is_binary,
+        pa.types.is_date32,
+    ),
     pa.types.is_timestamp,
 )
 
@@ -57,7 +63,9 @@ class PlannedKeys:
         # so that `first` belongs to a day
         groups = rows.append_column(CALLS, calls).group_by(TEXT, use_threads=False)
         counted = groups.aggregate([(ROWS, "sum"), (CALLS, how)])
-        return counted.select([TEXT, f"{ROWS}_sum", f"{CALLS}_{how}"]).rename_columns([TEXT, ROWS, CALLS])
+        return counted.select([TEXT, f"{ROWS}_sum", f"{CALLS}_{how}"]).rename_columns(
+            [TEXT, ROWS, CALLS]
+        )
 
     def _by_arrow(self, lookup: Lookup) -> list[pa.Table] | None:
         hidden = lookup.reads(self.enrichment.pii)
@@ -84,9 +92,9 @@ class PlannedKeys:
 
         lookup, names = self.enrichment.lookups[number], self._frames[0][1].layout.keys[number]
         by_day = (
-            day_keys(prepared, names, task=F.lit(0), hidden=lookup.reads(self.enrichment.pii), seed=0).select(
-                TEXT, ROWS, F.lit(place).alias(_DAY)
-            )
+            day_keys(
+                prepared, names, task=F.lit(0), hidden=lookup.reads(self.enrichment.pii), seed=0
+            ).select(TEXT, ROWS, F.lit(place).alias(_DAY))
             for place, (prepared, _) in enumerate(self._frames)
         )
         of_day = F.col(ROWS) if lookup.cache is None else F.lit(1)
@@ -102,7 +110,8 @@ def _keys_in(day: InputDay, lookup: Lookup, *, hidden: bool) -> pa.Table | None:
     if values is None or day.rows > ROWS_BY_ARROW:
         return None
     read = read_by(values.values())
-    spark_knows_more = any(column.spark_field for column in day.columns if column.name in read)  # as a collation
+    # as a collation
+    spark_knows_more = any(column.spark_field for column in day.columns if column.name in read)
     if spark_knows_more or not all(_is_same_to_both(value.kind) for value in values.values()):
         return None
     rows = read_keys(day, values)
@@ -110,7 +119,9 @@ def _keys_in(day: InputDay, lookup: Lookup, *, hidden: bool) -> pa.Table | None:
         return None
     keys = rows.select(parts)
     once = (
-        keys.append_column(ROWS, pa.array(np.ones(keys.num_rows, np.int64))).group_by(parts).aggregate([(ROWS, "sum")])
+        keys.append_column(ROWS, pa.array(np.ones(keys.num_rows, np.int64)))
+        .group_by(parts)
+        .aggregate([(ROWS, "sum")])
     )
     texts = [key_texts(batch, parts, hidden=hidden) for batch in once.to_batches()]
     return pa.table([pa.chunked_array(texts, pa.string()), once[f"{ROWS}_sum"]], [TEXT, ROWS])

@@ -9,7 +9,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from jobs.clients.request_counter import RequestCounts
-from jobs.schema.records import Billed, DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics, RequestMetrics
+from jobs.schema.records import (
+    Billed,
+    DayMetrics,
+    DeclaredFacts,
+    LookupFacts,
+    LookupMetrics,
+    RequestMetrics,
+)
 from jobs.tables.records import run_bills
 from jobs.task.output_files import TaskResult
 
@@ -31,7 +38,9 @@ class RequestMetricsCollector:
             lost = sum(result.earlier.get(facts.name, 0) for result in self._results)
             lookup = replace(of_files, calls=of_files.calls + lost, calls_lost=lost)
             reported = [
-                (result.task, result.requests[facts.name]) for result in self._results if facts.name in result.requests
+                (result.task, result.requests[facts.name])
+                for result in self._results
+                if facts.name in result.requests
             ]
             lookups.append(_with_requests(facts, lookup, reported) if reported else lookup)
         return replace(figures, lookups=tuple(lookups))
@@ -47,7 +56,8 @@ def _with_requests(
     requests = RequestMetrics(
         sent=sum(one.sent.total() for one in counts),
         # a request for a single key is a retry when the row's attempt is not its first
-        retried=sum(one.repeated for one in counts) + (lookup.retried if facts.batch_size == 1 else 0),
+        retried=sum(one.repeated for one in counts)
+        + (lookup.retried if facts.batch_size == 1 else 0),
         throttled=sum(one.throttled for one in counts),
         answered=sum(one.answered for one in counts),
         items=sum(one.items.total() for one in counts),
@@ -67,9 +77,13 @@ def _billed(
     if lookup.billed is None:
         return None
     unit = facts.prices[0].unit
-    by_unit = [{"item": one.items, "request": one.sent}.get(unit, one.units.get(unit, Counter())) for one in counts]
+    by_unit = [
+        {"item": one.items, "request": one.sent}.get(unit, one.units.get(unit, Counter()))
+        for one in counts
+    ]
     days: Counter[int] = sum(by_unit, Counter())
-    lost = {"item": requests.items - lookup.answered, "request": requests.sent - requests.answered}.get(
-        unit, sum(one.lost[unit] for one in counts)
-    )
+    lost = {
+        "item": requests.items - lookup.answered,
+        "request": requests.sent - requests.answered,
+    }.get(unit, sum(one.lost[unit] for one in counts))
     return replace(run_bills.billed(facts, days), lost=max(0, lost), saved=lookup.billed.saved)

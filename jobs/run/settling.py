@@ -32,7 +32,9 @@ async def settle(store: LimitStore) -> None:
             bill = run_records.bill_of(run_id) if run_id else None
             spent = None if bill is None else run_bills.spent(bill, service)
             if bill is not None and spent is not None:
-                await store.step(service, partial(_settle, owner=owner, spent=dict.fromkeys(held, spent)))
+                await store.step(
+                    service, partial(_settle, owner=owner, spent=dict.fromkeys(held, spent))
+                )
                 settled.append(bill)
     for bill in settled:
         if run_records.of_run(bill.enrichment, bill.day, bill.run_id) is not None:

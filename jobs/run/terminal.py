@@ -38,14 +38,18 @@ class Terminal:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._last = 0.0
-        self._untold: dict[str, Any] | None = None  # the last progress, if it came too soon after another
+        # the last progress, if it came too soon after another
+        self._untold: dict[str, Any] | None = None
 
     def __call__(self, event: dict[str, Any]) -> None:
         match event["kind"]:
             case "progress":
                 self._progress(event)
             case "started":
-                self._line(f"{event['day']}   run {event['run_id']}   {counted(event['rows_total'], 'row')}")
+                self._line(
+                    f"{event['day']}   run {event['run_id']}   "
+                    f"{counted(event['rows_total'], 'row')}"
+                )
             case "written":
                 self._line(f"written to {event['record']['facts']['folder']}")
                 for lookup in event["record"]["figures"]["lookups"]:

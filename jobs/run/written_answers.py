@@ -103,8 +103,12 @@ class Written:
 
     def stored(self, path: Path) -> pa.Table | None:
         """Returns what the ledger holds of the answers. path: of a file for the responses."""
-        called = tuple(part.name for part in read_schema(self.facts.files[0]).field(schema.key(self.lookup.name)).type)
-        parts = tuple(f"__part_{number}" for number in range(len(called)))  # names that collide with no other
+        called = tuple(
+            part.name
+            for part in read_schema(self.facts.files[0]).field(schema.key(self.lookup.name)).type
+        )
+        # names that collide with no other
+        parts = tuple(f"__part_{number}" for number in range(len(called)))
         instead = _find(self.plan, self._pairs(parts), self.facts, path)
         mapping = Mapped(self.lookup, parts, called, instead)
         with pq.ParquetFile(path) as file:
@@ -112,17 +116,25 @@ class Written:
         return pa.Table.from_batches(mapped) if mapped else None
 
     def _pairs(self, parts: Sequence[str]) -> pa.Table:
-        rows = pa.concat_tables(_once(self._answered(batch, parts), [*parts, AT]) for batch in self._batches())
+        rows = pa.concat_tables(
+            _once(self._answered(batch, parts), [*parts, AT]) for batch in self._batches()
+        )
         texts = [key_texts(batch, parts, hidden=self.plan.hidden) for batch in rows.to_batches()]
         rows = rows.append_column(TEXT, pa.chunked_array(texts, pa.string()))
         rows = rows.append_column(PAIR, pa.array(range(rows.num_rows), pa.int64()))
         once = rows.group_by([TEXT, AT]).aggregate([(BY_LEDGER, "all"), (PAIR, "min")])
         pairs = rows.take(once[f"{PAIR}_min"]).drop_columns([PAIR])
-        return pairs.set_column(pairs.schema.get_field_index(BY_LEDGER), BY_LEDGER, once[f"{BY_LEDGER}_all"])
+        return pairs.set_column(
+            pairs.schema.get_field_index(BY_LEDGER), BY_LEDGER, once[f"{BY_LEDGER}_all"]
+        )
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         name = self.lookup.name
-        columns = [schema.key(name), schema.published_status(name), schema.published_answered_at(name)]
+        columns = [
+            schema.key(name),
+            schema.published_status(name),
+            schema.published_answered_at(name),
+        ]
         for path in self.facts.files:
             with open_parquet(path) as file:
                 yield from file.iter_batches(ROWS_AT_ONCE, columns=[*columns, schema.source(name)])
@@ -131,7 +143,9 @@ class Written:
         """Returns the rows with an answer: the parts of their key, AT and BY_LEDGER."""
         name = self.lookup.name
         status, at = batch[schema.published_status(name)], batch[schema.published_answered_at(name)]
-        batch = batch.filter(pc.and_(pc.is_in(status, value_set=pa.array(ANSWERS)), pc.is_valid(at)))
+        batch = batch.filter(
+            pc.and_(pc.is_in(status, value_set=pa.array(ANSWERS)), pc.is_valid(at))
+        )
         by_ledger = pc.fill_null(pc.equal(batch[schema.source(name)], "ledger"), False)
         key, at = batch[schema.key(name)], batch[schema.published_answered_at(name)]
         rows = pa.table([*key.flatten(), at, by_ledger], [*parts, AT, BY_LEDGER])
@@ -183,7 +197,9 @@ class Pairs:
         pairs: Ints = self._order[where[there]]
         found = found.filter(pa.array(hit)).filter(pa.array(there))
         hashes = key_hashes(
-            pc.binary_join_element_wise(found["outcome"], found["response"].fill_null(""), " ").to_pylist()
+            pc.binary_join_element_wise(
+                found["outcome"], found["response"].fill_null(""), " "
+            ).to_pylist()
         )
         first = np.zeros(len(pairs), np.bool_)
         first[np.unique(pairs, return_index=True)[1]] = True
@@ -200,7 +216,10 @@ class Pairs:
         pairs: Ints = np.flatnonzero(~self._seen)
         if not len(pairs):
             return pairs, []
-        newest, by_ledger = self._newest[self._places[pairs]], self.table[BY_LEDGER].to_numpy()[pairs]
+        newest, by_ledger = (
+            self._newest[self._places[pairs]],
+            self.table[BY_LEDGER].to_numpy()[pairs],
+        )
         never_kept = ~by_ledger & (newest <= self.begun)
         replaced = compacted() & ((newest > self._times[pairs]) | (newest == NEVER))
         return pairs, np.where(never_kept | replaced, GONE, NONE).tolist()
@@ -208,7 +227,9 @@ class Pairs:
     def instead(self) -> dict[int, str]:
         """Returns for some pairs what counts instead of the found answer."""
         older = self._seen & (self._times < self._newest_before[self._places])
-        return dict.fromkeys(np.flatnonzero(older).tolist(), NONE) | dict.fromkeys(self._unsure, GONE)
+        return dict.fromkeys(np.flatnonzero(older).tolist(), NONE) | dict.fromkeys(
+            self._unsure, GONE
+        )
 
 
 @dataclass(frozen=True)
@@ -222,12 +243,18 @@ class Mapped:
         name, caller = self.lookup.name, client_for(self.lookup, 1)
         nothing = (None,) * len(self.lookup.columns)
         for batch in batches:
-            rows = zip(*(batch.column(one).to_pylist() for one in (PAIR, OUTCOME, RESPONSE)), strict=True)
+            rows = zip(
+                *(batch.column(one).to_pylist() for one in (PAIR, OUTCOME, RESPONSE)), strict=True
+            )
             replies = [self._reply(caller, *row) for row in rows]
             columns: dict[str, Any] = {
-                schema.key(name): pa.StructArray.from_arrays([batch.column(part) for part in self.parts], self.called),
+                schema.key(name): pa.StructArray.from_arrays(
+                    [batch.column(part) for part in self.parts], self.called
+                ),
                 schema.published_answered_at(name): batch.column(AT).cast(TIMESTAMP),
-                schema.published_status(name): pa.array([status for status, _ in replies], pa.string()),
+                schema.published_status(name): pa.array(
+                    [status for status, _ in replies], pa.string()
+                ),
                 BY_RUN: batch.column(BY_RUN),
             }
             values = zip(*(answer or nothing for _, answer in replies), strict=True)
@@ -235,7 +262,9 @@ class Mapped:
                 columns[column.name] = pa.array(of_column, column.arrow_type)
             yield pa.RecordBatch.from_pydict(columns)
 
-    def _reply(self, caller: Any, pair: int, outcome: Any, response: str | None) -> tuple[str, Sequence[Any] | None]:
+    def _reply(
+        self, caller: Any, pair: int, outcome: Any, response: str | None
+    ) -> tuple[str, Sequence[Any] | None]:
         outcome = self.instead.get(pair, outcome)
         if outcome not in ANSWERS:
             return outcome, None
@@ -261,14 +290,18 @@ def _find(plan: LedgerPlan, table: pa.Table, facts: DayFacts, path: Path) -> Map
                     numbers, answers = pairs.take(found)
                     if len(numbers):
                         by_run = pc.is_in(answers["run_id"], value_set=own)
-                        file.write_table(_lines(table, numbers, answers["outcome"], answers["response"], by_run))
+                        file.write_table(
+                            _lines(table, numbers, answers["outcome"], answers["response"], by_run)
+                        )
                 missing, message = pairs.missing(compacted=lambda: _compacted_since(folder, begun))
                 unknown = pa.nulls(len(missing), pa.string()), pa.nulls(len(missing), pa.bool_())
                 file.write_table(_lines(table, missing, pa.array(message, pa.string()), *unknown))
         except FileNotFoundError:  # a compaction deleted the file long after merging it: list again
             continue
         return pairs.instead()
-    raise LedgerError(f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?")
+    raise LedgerError(
+        f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?"
+    )
 
 
 def _compacted_since(folder: LedgerFolder, begun: int) -> bool:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-# -- columns that a run adds to its input ------------------------------------------------------------------------------
+# -- columns that a run adds to its input
+# ------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Column:
     """`{}` in its name and meaning is the name of a lookup."""
@@ -24,7 +25,9 @@ class Column:
     nullable: bool = True
 
     def of(self, lookup: str) -> Column:
-        return dataclasses.replace(self, name=self.name.format(lookup), meaning=self.meaning.format(lookup))
+        return dataclasses.replace(
+            self, name=self.name.format(lookup), meaning=self.meaning.format(lookup)
+        )
 
     @property
     def ddl(self) -> str:
@@ -36,34 +39,73 @@ class Column:
         import pyarrow as pa
 
         attempt = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("throttled", pa.bool_())])
-        plain = {"INT": pa.int32(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_()}
+        plain = {
+            "INT": pa.int32(),
+            "BIGINT": pa.int64(),
+            "DOUBLE": pa.float64(),
+            "BOOLEAN": pa.bool_(),
+        }
         times = {"TIMESTAMP": pa.timestamp("us", "UTC"), _ATTEMPTS: pa.list_(attempt)}
         return ({"STRING": pa.string()} | plain | times)[self.kind]
 
 
-# µs since the epoch, by one monotonic clock per partition, which is set to the epoch once at the partition's start.
-# throttled: the service throttled the call (such as 429) or was down; such an attempt uses no retry.
+# µs since the epoch, by one monotonic clock per partition, which is set to the epoch once at the
+# partition's start. throttled: the service throttled the call (such as 429) or was down; such an
+# attempt uses no retry.
 _ATTEMPTS = "ARRAY<STRUCT<start: BIGINT, end: BIGINT, throttled: BOOLEAN>>"
 
 ROW_TABLE = (  # once per row
-    Column("_partition", "INT", "Number of the Spark partition, which is one task.", nullable=False),
+    Column(
+        "_partition", "INT", ("Number of the Spark partition, which is one task."), nullable=False
+    ),
     Column("_input_seq", "BIGINT", "Position in the partition's input, from 0.", nullable=False),
     Column("_output_seq", "BIGINT", "Position in the partition's output, from 0.", nullable=False),
-    Column("_segment", "BIGINT", "Watermarks that the partition saw before the row, at input.", nullable=False),
-    Column("_late", "BOOLEAN", "Event time at or before the last watermark emitted before it.", nullable=False),
+    Column(
+        "_segment",
+        "BIGINT",
+        ("Watermarks that the partition saw before the row, at input."),
+        nullable=False,
+    ),
+    Column(
+        "_late",
+        "BOOLEAN",
+        ("Event time at or before the last watermark emitted before it."),
+        nullable=False,
+    ),
     Column("_source_file", "STRING", "URI of the input file."),
     Column("_source_row", "BIGINT", "Row number in that file, from 0."),
 )
 AUDIT_TABLE = (  # once per lookup, in the run's files
     Column("_{}_status", "STRING", "One of OUTCOMES.", nullable=False),
-    Column("_{}_source", "STRING", "call, ledger or shared; null where nothing answered, but for a joined call."),
+    Column(
+        "_{}_source",
+        "STRING",
+        ("call, ledger or shared; null where nothing answered, but for a joined call."),
+    ),
     Column("_{}_attempts", _ATTEMPTS, "Every attempt.", nullable=False),
-    Column("_{}_latency_ms", "DOUBLE", "First start to outcome, with the waits between attempts; null without one."),
-    Column("_{}_paused_ms", "DOUBLE", "The part of latency_ms in which the clock stood, its gate closed."),
-    Column("_{}_error", "STRING", "What happened, in one sentence, where the outcome is timeout, error or unknown."),
+    Column(
+        "_{}_latency_ms",
+        "DOUBLE",
+        ("First start to outcome, with the waits between attempts; null without one."),
+    ),
+    Column(
+        "_{}_paused_ms",
+        "DOUBLE",
+        ("The part of latency_ms in which the clock stood, its gate closed."),
+    ),
+    Column(
+        "_{}_error",
+        "STRING",
+        ("What happened, in one sentence, where the outcome is timeout, error or unknown."),
+    ),
 )
 PUBLISHED_TABLE = (  # once per lookup, for consumers
-    Column("{}_status", "STRING", "How the row ended at {}: ok, miss, skipped, timeout, ...", nullable=False),
+    Column(
+        "{}_status",
+        "STRING",
+        ("How the row ended at {}: ok, miss, skipped, timeout, ..."),
+        nullable=False,
+    ),
     Column("{}_answered_at", "TIMESTAMP", "When {} was answered; null unless it was."),
 )
 ROW_COLUMNS = tuple(column.name for column in ROW_TABLE)
@@ -100,7 +142,9 @@ def error(lookup: str) -> str:
 
 
 def key(lookup: str) -> str:
-    """Struct of the parts of the key, by name. Only in the run's files, because a key may be personal."""
+    """Struct of the parts of the key, by name. Only in the run's files, because a key may be
+    personal.
+    """
     return f"_{lookup}_key"
 
 
@@ -118,33 +162,43 @@ def published_answered_at(lookup: str) -> str:
 
 def timed_out_text(limit: float | None, attempts: int) -> str:
     """The beginning of the error of a row that timed out. limit: in s."""
-    return f"no answer within {limit} s, " + (f"{attempts} attempts" if attempts else "waiting for an equal request")
+    return f"no answer within {limit} s, " + (
+        f"{attempts} attempts" if attempts else "waiting for an equal request"
+    )
 
 
 def arrow_schema(columns: StructType) -> pa.Schema:
-    """Spark's columns as Arrow has them, times in UTC. Raises PySparkException for a type that Arrow lacks."""
+    """Spark's columns as Arrow has them, times in UTC. Raises PySparkException for a type that
+    Arrow lacks.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    has_zone = "timezone" in inspect.signature(to_arrow_schema).parameters  # up to Spark 4.1 UTC is the only one
+    # up to Spark 4.1 UTC is the only one
+    has_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
     zone: dict[str, Any] = {"timezone": "UTC"} if has_zone else {}
     return to_arrow_schema(columns, **zone)
 
 
-# -- columns of the tables beside the published one, besides a row's identity ------------------------------------------
+# -- columns of the tables beside the published one, besides a row's identity
+# ------------------------------------------
 RUN_ID = "run_id"  # string: the run that wrote the row
 LETTER_COLUMNS = ("_lookup", "_key", "_status", "_error", "_attempts", "_at")  # of a dead letter
 
-# -- of the tables of windows, next to their keys and aggregates; and of the rows that are in none ---------------------
+# -- of the tables of windows, next to their keys and aggregates; and of the rows that are in none
+# ---------------------
 WINDOW_START, WINDOW_END, WINDOW_ROWS = "window_start", "window_end", "window_rows"
-PANE, FIRED = "pane", "fired"  # with panes="all": number of the firing, from 0; ON_TIME or FIRED_LATE
+# with panes="all": number of the firing, from 0; ON_TIME or FIRED_LATE
+PANE, FIRED = "pane", "fired"
 INPUT_DAY = "input_day"  # the day of the input that the window's rows are of
-WATERMARK, REASON = "watermark", "reason"  # of a dropped row: in force at its arrival; TOO_LATE or NO_EVENT_TIME
+# of a dropped row: in force at its arrival; TOO_LATE or NO_EVENT_TIME
+WATERMARK, REASON = "watermark", "reason"
 WINDOW_COLUMNS = (WINDOW_START, WINDOW_END, WINDOW_ROWS, PANE, FIRED, INPUT_DAY)
 DROPPED_COLUMNS = (WINDOW_START, WINDOW_END, WATERMARK, REASON, INPUT_DAY)
 ON_TIME, FIRED_LATE = "on time", "late"
 TOO_LATE, NO_EVENT_TIME = "late", "no event time"
 
-# -- outcome of a row for a lookup, and the source of its answer -------------------------------------------------------
+# -- outcome of a row for a lookup, and the source of its answer
+# -------------------------------------------------------
 Outcome = Literal["ok", "miss", "skipped", "fallback", "timeout", "error", "unknown", "not_asked"]
 OUTCOMES: tuple[Outcome, ...] = typing.get_args(Outcome)
 Source = Literal["call", "ledger", "shared"]
@@ -160,8 +214,10 @@ SOURCES: dict[Outcome, tuple[Source | None, ...]] = {  # of a row with this outc
 }
 FAILED: tuple[Outcome, ...] = ("timeout", "error", "unknown")  # the outcomes with an error's text
 NOT_REPEATED = "the call must not be made twice"  # in the text of every `unknown`
-NONE, GONE = "none", "gone"  # instead of a stored answer's outcome: there is none; there may have been one
-BY_RUN = "by_run"  # of a stored answer, boolean: whether the run that is checked stored it; null: not known
+# instead of a stored answer's outcome: there is none; there may have been one
+NONE, GONE = "none", "gone"
+# of a stored answer, boolean: whether the run that is checked stored it; null: not known
+BY_RUN = "by_run"
 Mode = Literal["unordered", "ordered", "key_ordered"]
 MODES: tuple[Mode, ...] = typing.get_args(Mode)
 Severity = Literal["error", "warn"]

@@ -15,7 +15,8 @@ class Facts:
     """Frozen plain data that survives JSON unchanged."""
 
     def to_json(self) -> str:
-        return json.dumps(self, default=_fields)  # dataclasses.asdict copies all that is in it first
+        # dataclasses.asdict copies all that is in it first
+        return json.dumps(self, default=_fields)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -24,7 +25,13 @@ class Facts:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         hints = cls._hints()
-        return cls(**{name: _restored(hints[name], value) for name, value in values.items() if name in hints})
+        return cls(
+            **{
+                name: _restored(hints[name], value)
+                for name, value in values.items()
+                if name in hints
+            }
+        )
 
     @classmethod
     @functools.cache

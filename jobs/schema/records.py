@@ -1,4 +1,6 @@
-"""The facts of declarations, runs and days, as records that a process hands to another or keeps in a file."""
+"""The facts of declarations, runs and days, as records that a process hands to another or keeps in
+a file.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +33,21 @@ class LookupFacts(Facts):
     timeout: float | None  # s, all attempts and the waits between them
     max_concurrency: int  # calls in flight, over all tasks of the run
     retries: int = 0  # after the first attempt
-    initial_delay: float = 0.0  # s; pause after attempt n >= min(max_delay, initial_delay * multiplier**(n-1))
+    # s; pause after attempt n >= min(max_delay, initial_delay * multiplier**(n-1))
+    initial_delay: float = 0.0
     max_delay: float = 0.0
     multiplier: float = 1.0
-    ranges: tuple[tuple[str, float | None, float | None], ...] = ()  # column, smallest, largest value of an answer
+    # column, smallest, largest value of an answer
+    ranges: tuple[tuple[str, float | None, float | None], ...] = ()
     null_share: tuple[tuple[str, float], ...] = ()  # column, largest share of nulls among ok rows
-    dead_letters: tuple[str, ...] = ()  # outcomes that make a row a dead letter; it stays in the day too
+    # outcomes that make a row a dead letter; it stays in the day too
+    dead_letters: tuple[str, ...] = ()
     hidden_key: bool = False  # a part of the key is personal: it is hashed outside the run's files
     batch_size: int = 1  # the highest number of keys of one call; attempts are counted per key
     prices: tuple[PriceFacts, ...] = ()  # the price in force on the day of a call applies
     version: int = 1
-    keys: tuple[tuple[str, str], ...] = ()  # part of the key, its Spark SQL over the input's columns
+    # part of the key, its Spark SQL over the input's columns
+    keys: tuple[tuple[str, str], ...] = ()
     asks_once: bool = True  # one call per key and run; False without a cache
 
     @property
@@ -95,11 +101,13 @@ class DeclaredFacts(Facts):
     event_time: EventTimeFacts | None = None
     timeout_tolerance: float = 0.0  # largest share of rows, per lookup
     error_tolerance: float = 0.0
-    miss_change: float | None = None  # largest change of the miss share in 28 days; None: not checked
+    # largest change of the miss share in 28 days; None: not checked
+    miss_change: float | None = None
     time_slack: float = 0.25  # s, allowed over a time limit before a row counts as too slow
     publish_by: str | None = None  # "06:30", in `zone`, on the day after
     zone: str = "UTC"  # whose days the input's are
-    severities: dict[str, Severity] = field(default_factory=dict)  # check name -> severity, against its default
+    # check name -> severity, against its default
+    severities: dict[str, Severity] = field(default_factory=dict)
     expectations: tuple[ExpectationFacts, ...] = ()
     ledger: str | None = None  # where answers are stored; None: nowhere
     fingerprint: str = ""
@@ -130,7 +138,9 @@ class WrittenFile(Facts):
 
 @dataclass(frozen=True)
 class WrittenWindows(Facts):
-    """The windows that a run made of its rows. Every row is in a window, or was dropped, or has no event time."""
+    """The windows that a run made of its rows. Every row is in a window, or was dropped, or has no
+    event time.
+    """
 
     name: str
     files: tuple[str, ...]  # absolute paths, Parquet: a row per window, or per firing
@@ -143,14 +153,17 @@ class WrittenWindows(Facts):
 
 @dataclass(frozen=True)
 class RowChanges(Facts):
-    """The rows of a run of `Input(rows="changed")`, compared with those that readers saw when it began."""
+    """The rows of a run of `Input(rows="changed")`, compared with those that readers saw when it
+    began.
+    """
 
     new: int  # in the input, and not published
     changed: int  # with another value in a column of the input
     expired: int  # unchanged, with an answer past its `ttl` or none at all
     gone: int  # published, and not in the input any more
     kept: int  # published, and neither enriched nor judged again
-    over: int = 0  # publications of the day so far: this run replaces the last of them and no later one
+    # publications of the day so far: this run replaces the last of them and no later one
+    over: int = 0
 
     @property
     def counts(self) -> dict[str, int]:
@@ -173,23 +186,33 @@ class DayFacts(Facts):
     input_files: tuple[str, ...]  # absolute paths
     input_columns: tuple[str, ...]
     folder: str  # absolute; the folder of the run's files
-    files: tuple[str, ...]  # absolute paths of the Parquet files, as written; empty for an empty day
-    shares: tuple[tuple[int, ...], ...]  # per lookup, in order: each task's first share, by task number
+    # absolute paths of the Parquet files, as written; empty for an empty day
+    files: tuple[str, ...]
+    # per lookup, in order: each task's first share, by task number
+    shares: tuple[tuple[int, ...], ...]
     started_at: str  # ISO 8601, UTC
     finished_at: str
     versions: dict[str, str] = field(default_factory=dict)
-    asked_by: tuple[str, ...] = ()  # per lookup, in order: "row", or "distinct keys: 50,000 of 1,000,000 rows"
-    input_types: str = ""  # types of the input's columns, as Spark's JSON of a struct; empty: Spark infers them
+    # per lookup, in order: "row", or "distinct keys: 50,000 of 1,000,000 rows"
+    asked_by: tuple[str, ...] = ()
+    # types of the input's columns, as Spark's JSON of a struct; empty: Spark infers them
+    input_types: str = ""
     shares_given: tuple[ShareGiven, ...] = ()  # in the order of the changes
-    attempts: tuple[int, ...] = ()  # by task number: the attempt that wrote its rows; empty: each task had one
+    # by task number: the attempt that wrote its rows; empty: each task had one
+    attempts: tuple[int, ...] = ()
     windows: tuple[WrittenWindows, ...] = ()  # in the order in which they are declared
-    input_version: int | None = None  # of the input, where it is a Delta table; of an Iceberg table the snapshot
+    # of the input, where it is a Delta table; of an Iceberg table the snapshot
+    input_version: int | None = None
     input_table: str = ""  # id of that table
     unread: tuple[str, ...] = ()  # what lies beside the input's files, or in no day of its table
-    changes: RowChanges | None = None  # with Input(rows="changed"); `files` are of the rows that were enriched
-    kept_files: tuple[str, ...] = ()  # as `files`, of the rows that are published again as they were
-    written: tuple[WrittenFile, ...] = ()  # facts of the files that tasks wrote on the store of the table
-    audit_files: tuple[WrittenFile, ...] = ()  # there, for the tables beside it, until the run is published
+    # with Input(rows="changed"); `files` are of the rows that were enriched
+    changes: RowChanges | None = None
+    # as `files`, of the rows that are published again as they were
+    kept_files: tuple[str, ...] = ()
+    # facts of the files that tasks wrote on the store of the table
+    written: tuple[WrittenFile, ...] = ()
+    # there, for the tables beside it, until the run is published
+    audit_files: tuple[WrittenFile, ...] = ()
     letter_files: tuple[WrittenFile, ...] = ()
 
     @property
@@ -200,8 +223,8 @@ class DayFacts(Facts):
 
 @dataclass(frozen=True)
 class Billed(Facts):
-    """The cost of one lookup's calls at the declared prices. A unit is an item or request that was sent, or a unit that
-    a coroutine billed.
+    """The cost of one lookup's calls at the declared prices. A unit is an item or request that was
+    sent, or a unit that a coroutine billed.
     """
 
     units: int
@@ -222,7 +245,8 @@ class RequestMetrics(Facts):
     answered: int  # requests that brought an answer or a miss
     items: int  # keys in them
     most_at_once: tuple[int, ...] = ()  # per task, by number: highest number in flight
-    in_doubt: int = 0  # answers that may be another key's, because their connection brought an extra one
+    # answers that may be another key's, because their connection brought an extra one
+    in_doubt: int = 0
 
 
 @dataclass(frozen=True)
@@ -234,37 +258,47 @@ class LookupMetrics(Facts):
     calls: int  # attempts made, with `calls_lost`
     retried: int  # attempts after a row's first
     wall_s: float  # first start to last end of an attempt
-    limit_s: float  # sum of the attempts' times / allowed concurrent attempts: the shortest possible time
+    # sum of the attempts' times / allowed concurrent attempts: the shortest possible time
+    limit_s: float
     latency_p50_ms: float | None  # of answered rows
     latency_p99_ms: float | None
-    rows_called: int = 0  # rows that made a call; the others were skipped or got their answer elsewhere
-    keys_called: int | None = None  # distinct keys of these rows; None: not counted, as without a cache
+    # rows that made a call; the others were skipped or got their answer elsewhere
+    rows_called: int = 0
+    # distinct keys of these rows; None: not counted, as without a cache
+    keys_called: int | None = None
     from_ledger: int = 0  # rows whose answer came from the ledger
     keys_from_ledger: int = 0  # distinct keys of these rows; counted where a price is declared
     shared: int = 0  # rows that shared the call of an equal row
     answered: int = 0  # rows with an answer or a miss from their own call
-    calls_lost: int = 0  # of task attempts that were lost; the next ones took their answers from the ledger
+    # of task attempts that were lost; the next ones took their answers from the ledger
+    calls_lost: int = 0
     stored: int | None = None  # answers and misses that this run stored; None: no ledger
     throttled: int = 0  # attempts that the service throttled
     oldest_answer_at: str | None = None  # ISO 8601, UTC, of the day's answers; None: it has none
-    requests: RequestMetrics | None = None  # None: not counted, as a user's function sends its own requests
+    # None: not counted, as a user's function sends its own requests
+    requests: RequestMetrics | None = None
     billed: Billed | None = None  # None: no price is declared
     throttled_s: float = 0.0  # time that the gate was closed by throttling; mean over the tasks
     down_s: float = 0.0  # the same, because the service was down
-    adapted_s: float = 0.0  # time that calls waited because the service bears no more at once; likewise
-    # outage, rate, cpu, adaptive, concurrency, service, spark (jobs/run/metrics/limiting_factor.py);
-    # empty: nothing was called
+    # time that calls waited because the service bears no more at once; likewise
+    adapted_s: float = 0.0
+    # outage, rate, cpu, adaptive, concurrency, service, spark
+    # (jobs/run/metrics/limiting_factor.py); empty: nothing was called
     limited_by: str = ""
 
     @property
     def known_share(self) -> float:
-        """Share of the rows that cost no call of their own: answered from the ledger, or by an equal row's call."""
+        """Share of the rows that cost no call of their own: answered from the ledger, or by an
+        equal row's call.
+        """
         rows = sum(self.outcomes.values())
         return (self.from_ledger + self.shared) / rows if rows else 0.0
 
     @property
     def slots_in_use(self) -> float:
-        """The used share of the allowed concurrent calls, on average from the first call to the last."""
+        """The used share of the allowed concurrent calls, on average from the first call to the
+        last.
+        """
         return self.limit_s / self.wall_s if self.wall_s > 0 else 0.0
 
 
@@ -290,7 +324,8 @@ class Verdict(Facts):
     unexpected_count: int = 0
     element_count: int = 0
     expected: str = ""
-    evidence: tuple[dict[str, Any], ...] = ()  # a bounded sample of the rows at fault, with their identity
+    # a bounded sample of the rows at fault, with their identity
+    evidence: tuple[dict[str, Any], ...] = ()
 
     @property
     def holds_back(self) -> bool:
@@ -300,7 +335,9 @@ class Verdict(Facts):
 
 @dataclass(frozen=True)
 class DayRecord(Facts):
-    """The record of one run of one day; stored as JSON for orchestration, reports and the terminal."""
+    """The record of one run of one day; stored as JSON for orchestration, reports and the
+    terminal.
+    """
 
     facts: DayFacts
     figures: DayMetrics
@@ -311,7 +348,8 @@ class DayRecord(Facts):
     published_version: int | None = None
     published_at: str | None = None
     warnings: tuple[str, ...] = ()  # sentences: faults beside the day that do not hold it back
-    adds_to: str = ""  # id of the batch before, of a stream, whose figures are in these; that record is obsolete
+    # id of the batch before, of a stream, whose figures are in these; that record is obsolete
+    adds_to: str = ""
 
     @property
     def rows_published(self) -> int:
@@ -321,9 +359,15 @@ class DayRecord(Facts):
 
     @property
     def dead_letters(self) -> int:
-        """The number of dead letters, counted per lookup; their table has them once the day is published."""
+        """The number of dead letters, counted per lookup; their table has them once the day is
+        published.
+        """
         wanted = {lookup.name: lookup.dead_letters for lookup in self.facts.declared.lookups}
-        return sum(one.outcomes.get(outcome, 0) for one in self.figures.lookups for outcome in wanted.get(one.name, ()))
+        return sum(
+            one.outcomes.get(outcome, 0)
+            for one in self.figures.lookups
+            for outcome in wanted.get(one.name, ())
+        )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
-NOT_HERE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)  # an older kernel, or a file system of another machine
+# an older kernel, or a file system of another machine
+NOT_HERE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 def exchange(new: Path, old: Path) -> None:

@@ -20,7 +20,8 @@ from jobs.storage.objects import Changed, ReadObject, Tag
 
 BEAT = 5.0  # s between two writes of the holder
 EXPIRES = 20.0  # s without a write, after which another process may take the lock
-LOOK_AGAIN, LOOK_EVERY = 0.1, 1.0  # s until a waiting process's second look, and the longest time between two looks
+# s until a waiting process's second look, and the longest time between two looks
+LOOK_AGAIN, LOOK_EVERY = 0.1, 1.0
 ENDED = "ended"
 
 
@@ -61,7 +62,11 @@ class ObjectLock:
             self._write_over()
 
     def take(
-        self, wait: float, *, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+        self,
+        wait: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Take the lock once it is free. Raises LockTaken after `wait` s, and OSError."""
         deadline = clock() + wait
@@ -128,7 +133,11 @@ def content(there: ReadObject | None) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def held(
-    place: str, about: Mapping[str, Any], *, wait: float, token: Callable[[int], str] = secrets.token_hex
+    place: str,
+    about: Mapping[str, Any],
+    *,
+    wait: float,
+    token: Callable[[int], str] = secrets.token_hex,
 ) -> Iterator[ObjectLock]:
     """Hold the lock while the body runs.
 

@@ -32,7 +32,8 @@ IN_ENVIRONMENT = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
 
 _log = logging.getLogger("tidegate.storage")
 
-Tag = dict[str, str]  # of a version of an object: the store's etag, and its version id if it has one
+# of a version of an object: the store's etag, and its version id if it has one
+Tag = dict[str, str]
 
 
 class Changed(Exception):  # noqa: N818  # what happened to the object
@@ -131,7 +132,9 @@ def small_content(place: str, largest: int) -> bytes | None:
             found = obstore.get(store, name)
             return bytes(found.bytes()) if found.meta["size"] <= largest else None
         except FileNotFoundError as error:
-            missing = f"there is no object {place}" if NO_BUCKET not in str(error) else error_text(error)
+            missing = (
+                f"there is no object {place}" if NO_BUCKET not in str(error) else error_text(error)
+            )
     raise FileNotFoundError(missing)
 
 
@@ -157,7 +160,8 @@ def replace(place: str, data: bytes, over: Tag) -> Tag:
         there = read(place)
         if there is None or there.tag != over:
             raise
-        # Ceph's gateway 16 quotes the etags that it gives, and compares those of a request without quotes
+        # Ceph's gateway 16 quotes the etags that it gives, and compares those of a request without
+        # quotes
         return _put_if(place, data, {name: value.strip('"') for name, value in over.items()})
 
 
@@ -206,7 +210,8 @@ def download(place: str, file: Path) -> StoredFile:
     store, name = _opened(place)
     with _as_os_errors(), file.open("xb") as target:
         found = obstore.get(store, name)
-        facts = found.meta  # read before the content, because older versions of obstore drop it then
+        # read before the content, because older versions of obstore drop it then
+        facts = found.meta
         for part in found:
             target.write(part)
     return StoredFile(place, facts["size"], round(facts["last_modified"].timestamp()) * 10**9)
@@ -231,8 +236,12 @@ def listed(folder: str, *, after: str = "") -> list[ListedObject]:
     with _as_os_errors():
         try:
             found = [
-                ListedObject(one["path"][start:], one["size"], one["last_modified"], one["e_tag"] or "")
-                for page in obstore.list(store, prefix, offset=f"{prefix}/{after}" if after else None)
+                ListedObject(
+                    one["path"][start:], one["size"], one["last_modified"], one["e_tag"] or ""
+                )
+                for page in obstore.list(
+                    store, prefix, offset=f"{prefix}/{after}" if after else None
+                )
                 for one in page
                 if len(one["path"]) > start  # an empty name marks the folder itself
             ]
@@ -244,12 +253,16 @@ def listed(folder: str, *, after: str = "") -> list[ListedObject]:
 def _listed_by_arrow(folder: str) -> Iterator[ListedObject]:
     """Yield the objects from Arrow's listing, which has no etag: time and size replace it."""
     filesystem, path = open_filesystem(folder.rstrip("/"))
-    for info in filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True)):
+    for info in filesystem.get_file_info(
+        fs.FileSelector(path, recursive=True, allow_not_found=True)
+    ):
         name = info.path[len(path) + 1 :]
         if info.type == fs.FileType.File and _is_addressable(name):
             yield ListedObject(name, info.size, info.mtime, f"{info.mtime_ns}-{info.size}")
         elif info.type == fs.FileType.File:
-            _log.warning("object %s in %s has an unusual name and is passed over", ascii(name), folder)
+            _log.warning(
+                ("object %s in %s has an unusual name and is passed over"), ascii(name), folder
+            )
 
 
 def _is_addressable(name: str) -> bool:
@@ -265,7 +278,8 @@ def delete(folder: str, names: Iterable[str]) -> None:
     with _as_os_errors():
         try:
             obstore.delete(store, places)
-        except FileNotFoundError:  # of an object, if the store deletes one by one: others may follow it
+        # of an object, if the store deletes one by one: others may follow it
+        except FileNotFoundError:
             for place in places:
                 with contextlib.suppress(FileNotFoundError):
                     obstore.delete(store, place)

@@ -75,4 +75,6 @@ def parquet_dataset(places: Sequence[str]) -> ds.Dataset:
     import pyarrow.dataset as ds  # loads pandas, which definitions do without
 
     filesystem = open_filesystem(places[0])[0]
-    return ds.dataset([open_filesystem(place)[1] for place in places], filesystem=filesystem, format="parquet")
+    return ds.dataset(
+        [open_filesystem(place)[1] for place in places], filesystem=filesystem, format="parquet"
+    )

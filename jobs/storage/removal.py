@@ -21,7 +21,9 @@ def remove_others(folder: str, *, kept: Container[str]) -> None:
     """Delete the files in a folder whose places are not in `kept`."""
     with contextlib.suppress(OSError):
         if is_url(folder):
-            names = [one.name for one in objects.listed(folder) if below(folder, one.name) not in kept]
+            names = [
+                one.name for one in objects.listed(folder) if below(folder, one.name) not in kept
+            ]
             if names:
                 objects.delete(folder, names)
             return

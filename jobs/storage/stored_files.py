@@ -21,7 +21,8 @@ from jobs.storage.urls import is_url
 from jobs.wording import one_line
 
 REQUEST = re.compile(r" \(Request ID: .*?\)")  # of a store's error, unique to each
-ANSWER = re.compile(r"<Code>(\w+)</Code>\s*(?:<Message>(.*?)</Message>)?")  # a store's answer in the text of an error
+# a store's answer in the text of an error
+ANSWER = re.compile(r"<Code>(\w+)</Code>\s*(?:<Message>(.*?)</Message>)?")
 
 
 def open_filesystem(place: str) -> tuple[fs.FileSystem, str]:
@@ -44,7 +45,8 @@ def _filesystem(root: str) -> tuple[fs.FileSystem, str]:
     only a part of the root in abfss://container@account.dfs.core.windows.net/.
     """
     if root.startswith("s3://"):
-        with contextlib.suppress(pa.ArrowInvalid):  # the oldest supported pyarrow does not have the option
+        # the oldest supported pyarrow does not have the option
+        with contextlib.suppress(pa.ArrowInvalid):
             # with it a small file takes one request, not three
             filesystem, bucket = fs.FileSystem.from_uri(f"{root}?allow_delayed_open=true")
             return filesystem, bucket

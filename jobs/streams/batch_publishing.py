@@ -25,7 +25,13 @@ from jobs.tables.delta.copied_log import COMMIT_TRIES
 from jobs.tables.delta.delta_log import commit_hooks, lasting, table_at
 from jobs.tables.delta.publishers import alone_with, storing
 from jobs.tables.leases.day_leases import Lease
-from jobs.tables.publishing import add_actions, created, delta_schema, lasting_beside, transaction_name
+from jobs.tables.publishing import (
+    add_actions,
+    created,
+    delta_schema,
+    lasting_beside,
+    transaction_name,
+)
 from jobs.tables.records import run_records
 from jobs.tables.records.published_runs import last_published, publications
 from jobs.tables.shown import shown_elsewhere
@@ -57,7 +63,11 @@ def complete_records(
 ) -> list[DayRecord]:
     """Returns a published batch's records; saves as published those that a kill left as written."""
     runs = runs_in_table(enrichment)
-    found = [run_records.of_run(enrichment.name, day, run) for day, run in runs if run.startswith(batch.runs)]
+    found = [
+        run_records.of_run(enrichment.name, day, run)
+        for day, run in runs
+        if run.startswith(batch.runs)
+    ]
     records = [record for record in found if record is not None]
     if left := [record for record in records if record.state == "written"]:
         table = table_at(enrichment.output.path)
@@ -82,14 +92,16 @@ def _save_published(
     """
     at = now().isoformat(timespec="seconds")
     published = [
-        dataclasses.replace(record, state="published", published_version=version, published_at=at) for record in records
+        dataclasses.replace(record, state="published", published_version=version, published_at=at)
+        for record in records
     ]
     for record in published:
         name, day = record.facts.declared.enrichment, record.facts.day
         before = _published_before(name, day, batch, runs_before.get(day, ""))
         if before is None:
             run_records.save(record)
-        elif not before.facts.run_id.startswith(f"{batch.query}-"):  # the record of a day's run stays
+        # the record of a day's run stays
+        elif not before.facts.run_id.startswith(f"{batch.query}-"):
             run_records.save(dataclasses.replace(record, figures=after_run(before, record.figures)))
         else:
             both = together(before.figures, record.figures)
@@ -98,9 +110,15 @@ def _save_published(
     return published
 
 
-def _published_before(enrichment: str, day: str, batch: MicroBatch, run_before: str) -> DayRecord | None:
+def _published_before(
+    enrichment: str, day: str, batch: MicroBatch, run_before: str
+) -> DayRecord | None:
     """Returns the record of what readers saw; a batch of this query is found by its run."""
-    record = run_records.of_run(enrichment, day, run_before) if run_before.startswith(f"{batch.query}-") else None
+    record = (
+        run_records.of_run(enrichment, day, run_before)
+        if run_before.startswith(f"{batch.query}-")
+        else None
+    )
     if record is not None and record.state == "published":
         return record
     return last_published(enrichment, day, before=batch.runs)
@@ -141,7 +159,9 @@ def publish_batch(
                     dead_letters.write(record.facts, again=False)
             version = _append(table_at(table) or created(records[0].facts), records, batch)
         shown_elsewhere.show(records[0].facts.declared)
-        return _save_published(records, batch, version, now, {lease.day: lease.before for lease in leases})
+        return _save_published(
+            records, batch, version, now, {lease.day: lease.before for lease in leases}
+        )
 
 
 def _append(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) -> int:
@@ -164,7 +184,9 @@ def _append(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) 
         else:
             table.update_incremental()
             return table.version()
-    raise PublishConflict(f"batch {batch.number} of {declared.enrichment} is published by another process meanwhile.")
+    raise PublishConflict(
+        f"batch {batch.number} of {declared.enrichment} is published by another process meanwhile."
+    )
 
 
 def _has(table: DeltaTable, batch: MicroBatch) -> bool:
@@ -172,13 +194,17 @@ def _has(table: DeltaTable, batch: MicroBatch) -> bool:
     return version is not None and version >= batch.number
 
 
-def _properties(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) -> CommitProperties:
+def _properties(
+    table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch
+) -> CommitProperties:
     # so that no run of a day overwrites the batch unnoticed
     days = [transaction_name(record.facts) for record in records]
     return CommitProperties(
         custom_metadata={
             "tidegate.batch": str(batch.number),
-            "tidegate.runs": json.dumps({record.facts.day: record.facts.run_id for record in records}),
+            "tidegate.runs": json.dumps(
+                {record.facts.day: record.facts.run_id for record in records}
+            ),
             "tidegate.rows": str(sum(record.figures.rows_out for record in records)),
             "tidegate.declaration": records[0].facts.declared.fingerprint,
         },

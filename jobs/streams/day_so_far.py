@@ -26,7 +26,9 @@ def together(before: DayMetrics, now: DayMetrics) -> DayMetrics:
         rows_in=before.rows_in + now.rows_in,
         rows_out=before.rows_out + now.rows_out,
         rows_late=before.rows_late + now.rows_late,
-        lookups=tuple(_add_lookup(known[one.name], one) if one.name in known else one for one in now.lookups),
+        lookups=tuple(
+            _add_lookup(known[one.name], one) if one.name in known else one for one in now.lookups
+        ),
         job_s=round(before.job_s + now.job_s, 3),
     )
 
@@ -36,7 +38,10 @@ def _add_lookup(before: LookupMetrics, now: LookupMetrics) -> LookupMetrics:
     return replace(
         now,
         **_sums(before, now, leave=("latency_p50_ms", "latency_p99_ms")),
-        outcomes={outcome: before.outcomes.get(outcome, 0) + rows for outcome, rows in now.outcomes.items()},
+        outcomes={
+            outcome: before.outcomes.get(outcome, 0) + rows
+            for outcome, rows in now.outcomes.items()
+        },
         oldest_answer_at=min(oldest, default=None),
         requests=_requests(before.requests, now.requests),
         billed=_billed(before.billed, now.billed),
@@ -53,13 +58,18 @@ def _billed(before: Billed | None, now: Billed | None) -> Billed | None:
 
 def billed_together(before: Billed, now: Billed) -> Billed:
     """Returns the sum of two bills of the same unit and currency."""
-    cost, saved = Decimal(before.cost) + Decimal(now.cost), Decimal(before.saved) + Decimal(now.saved)
+    cost, saved = (
+        Decimal(before.cost) + Decimal(now.cost),
+        Decimal(before.saved) + Decimal(now.saved),
+    )
     return replace(now, **_sums(before, now), cost=f"{cost:f}", saved=f"{saved:f}")
 
 
 def _sums(before: Any, now: Any, *, leave: Collection[str] = ()) -> dict[str, Any]:
     """Returns the sums of all fields that are numbers on both sides."""
-    numbers = {field.name: (getattr(before, field.name), getattr(now, field.name)) for field in fields(now)}
+    numbers = {
+        field.name: (getattr(before, field.name), getattr(now, field.name)) for field in fields(now)
+    }
     return {
         name: one + other
         for name, (one, other) in numbers.items()

@@ -30,7 +30,11 @@ class DeltaSource:
     """The commits of a Delta table, partitioned by the day, as batches."""
 
     def __init__(self, enrichment: Enrichment, checkpoint: Path) -> None:
-        self._enrichment, self._declared, self._checkpoint = enrichment, enrichment.input, checkpoint
+        self._enrichment, self._declared, self._checkpoint = (
+            enrichment,
+            enrichment.input,
+            checkpoint,
+        )
         self._published = PublishedSources(enrichment)
         self._done = (NONE_BEFORE, NONE_BEFORE)  # the last requested batch, and its last version
 
@@ -65,8 +69,10 @@ class DeltaSource:
             durable.write(file, json.dumps({"id": table.id}).encode())
         elif json.loads(file.read_text())["id"] != table.id:
             raise DeclarationError(
-                f"{self._enrichment.name}: input: {table.root} is another table than the one that this stream has "
-                f"followed, whose versions it has seen; delete the checkpoint {self._checkpoint} to begin anew."
+                f"{self._enrichment.name}: input: {table.root} is another table than the one that "
+                "this stream has "
+                f"followed, whose versions it has seen; delete the checkpoint {self._checkpoint} "
+                "to begin anew."
             )
 
 
@@ -93,7 +99,9 @@ class _DeltaBatch:
     def days(self) -> Sequence[str]:
         if self.before == NONE_BEFORE:
             return self.table.days()
-        return sorted({day for one in self._after(self.before) for day in (*one.added, *one.removed)})
+        return sorted(
+            {day for one in self._after(self.before) for day in (*one.added, *one.removed)}
+        )
 
     def new_files(self, day: str) -> Sequence[Path]:
         seen = self._published_version(day)
@@ -122,7 +130,11 @@ class _DeltaBatch:
         stream, or of a new checkpoint.
         """
         record = last_published(self.enrichment.name, day)
-        if record is None or record.facts.input_version is None or record.facts.input_table != self.table.id:
+        if (
+            record is None
+            or record.facts.input_version is None
+            or record.facts.input_table != self.table.id
+        ):
             return NONE_BEFORE
         return record.facts.input_version
 
@@ -132,16 +144,22 @@ class _DeltaBatch:
         if removing is not None and not self.enrichment.input.skip_change_commits:
             name = self.enrichment.name
             raise DeclarationError(
-                f"{name}: input: version {removing} of {self.table.root} deletes or changes rows of {day}, and a "
-                f"stream only adds rows; run the day, `tidegate run {name} --day {day}`, and start the stream again, "
+                f"{name}: input: version {removing} of {self.table.root} deletes or changes rows "
+                f"of {day}, and a "
+                f"stream only adds rows; run the day, `tidegate run {name} --day {day}`, and start "
+                "the stream again, "
                 "or declare Input(skip_change_commits=True)."
             )
-        return [file for one in changes if day not in one.removed for file in one.added.get(day, ())]
+        return [
+            file for one in changes if day not in one.removed for file in one.added.get(day, ())
+        ]
 
     def _require_there(self, files: Sequence[Path], day: str) -> None:
         name = self.enrichment.name
         if gone := next((file for file in files if not file.exists()), None):
             raise DeclarationError(
-                f"{name}: input: {gone} was deleted before the stream read it, as vacuum does with a file that was "
-                f"rewritten; run the day, `tidegate run {name} --day {day}`, and start the stream again."
+                f"{name}: input: {gone} was deleted before the stream read it, as vacuum does with "
+                "a file that was "
+                f"rewritten; run the day, `tidegate run {name} --day {day}`, and start the stream "
+                "again."
             )

@@ -87,16 +87,23 @@ class Stream:
     def _follow(self, trigger: Trigger) -> None:
         spark = session(f"{self._enrichment.name} stream")
         batches = MicroBatches(
-            spark, self._enrichment, self._checkpoint, self._quality, wait=self._wait, published=self._note
+            spark,
+            self._enrichment,
+            self._checkpoint,
+            self._quality,
+            wait=self._wait,
+            published=self._note,
         )
         watched = batches.source.watched()
         files = (
             spark.readStream.schema("value STRING").option("pathGlobFilter", watched.names)
-            .option("maxFileAge", FOR_EVER).options(**trigger.reader_options()).text(watched.folders)
+            .option("maxFileAge", FOR_EVER).options(**trigger.reader_options())
+            .text(watched.folders)
         )  # fmt: skip  # only the files' names are used here
         query = (
             files.writeStream.queryName(self._enrichment.name).foreachBatch(batches)
-            .option("checkpointLocation", str(self._checkpoint)).trigger(**trigger.writer_options()).start()
+            .option("checkpointLocation", str(self._checkpoint))
+            .trigger(**trigger.writer_options()).start()
         )  # fmt: skip
         try:
             while not query.awaitTermination(BEAT):
@@ -163,14 +170,27 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="enrich_stream", description="Enrich what is new, check and publish it.")
-    parser.add_argument("--enrichment", required=True, metavar="MODULE:NAME", help="as enrichments.flights:flights")
-    parser.add_argument("--quality", required=True, metavar="MODULE:CLASS", help="the checks and their verdicts")
+    parser = argparse.ArgumentParser(
+        prog="enrich_stream", description=("Enrich what is new, check and publish it.")
+    )
+    parser.add_argument(
+        "--enrichment", required=True, metavar="MODULE:NAME", help="as enrichments.flights:flights"
+    )
+    parser.add_argument(
+        "--quality", required=True, metavar="MODULE:CLASS", help="the checks and their verdicts"
+    )
     when = parser.add_mutually_exclusive_group(required=True)
     when.add_argument("--available-now", action="store_true", help="end when nothing is new")
-    when.add_argument("--trigger", type=float, metavar="S", help="between the beginnings of two batches, for ever")
+    when.add_argument(
+        "--trigger",
+        type=float,
+        metavar="S",
+        help=("between the beginnings of two batches, for ever"),
+    )
     parser.add_argument("--most-files", type=int, metavar="N", help="in one batch")
-    parser.add_argument("--wait", type=float, default=WAIT, metavar="S", help="for a run of a day that is ending")
+    parser.add_argument(
+        "--wait", type=float, default=WAIT, metavar="S", help=("for a run of a day that is ending")
+    )
     return parser.parse_args(arguments)
 
 

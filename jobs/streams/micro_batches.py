@@ -58,7 +58,12 @@ class MicroBatches:
         wait: float,
         published: Published,
     ) -> None:
-        self._spark, self._enrichment, self._checkpoint, self._quality = spark, enrichment, checkpoint, quality
+        self._spark, self._enrichment, self._checkpoint, self._quality = (
+            spark,
+            enrichment,
+            checkpoint,
+            quality,
+        )
         self._wait, self._published = wait, published
         self.source = source_of(enrichment, checkpoint)
         self._watermark = StreamWatermark(enrichment.event_time, checkpoint)
@@ -99,14 +104,18 @@ class MicroBatches:
                 ]
         self._published(batch.number, records, self._watermark.advance(records))
 
-    def _new_rows(self, batch: MicroBatch, held: ExitStack, leases: list[Lease]) -> list[tuple[str, str, InputDay]]:
+    def _new_rows(
+        self, batch: MicroBatch, held: ExitStack, leases: list[Lease]
+    ) -> list[tuple[str, str, InputDay]]:
         """Returns days with new rows, their run ids, and the rows; their preflight has passed."""
         found: list[tuple[str, str, InputDay]] = []
         enrichment, new = self._enrichment, self.source.batch(batch.number)
         for day in new.days:
             # a new id for each try, so that nothing of a killed try is used
             run_id = f"{batch.runs}{uuid.uuid4().hex[:8]}"
-            leases.append(held.enter_context(leased(enrichment.output.path, day, run_id, wait=self._wait)))
+            leases.append(
+                held.enter_context(leased(enrichment.output.path, day, run_id, wait=self._wait))
+            )
             files = new.new_files(day)
             if files and (rows := new.rows_of(files)).rows:
                 check_input(enrichment, rows, day)
@@ -122,19 +131,27 @@ class MicroBatches:
 
     def _keep(self, records: Sequence[DayRecord]) -> list[tuple[str, ...]]:
         """Stores the verdicts. Returns each record's warnings; its rows are published anyway."""
-        return [kept(replace(record, warnings=()), self._quality.keep).warnings for record in records]
+        return [
+            kept(replace(record, warnings=()), self._quality.keep).warnings for record in records
+        ]
 
     def _refuse_red(self, batch: MicroBatch, records: Sequence[DayRecord]) -> None:
         """Holds all days of the batch back if any of them is red: the batch is published in a
         single commit, or not at all.
         """
-        reasons = [f"{record.facts.day}: {reason}" for record in records if (reason := held_back_by(record))]
+        reasons = [
+            f"{record.facts.day}: {reason}"
+            for record in records
+            if (reason := held_back_by(record))
+        ]
         if reasons:
             for record in records:
                 run_records.hold_back(record, reasons[0])
             raise BatchHeldBack(
-                f"batch {batch.number} is held back: {reasons[0].rstrip('.')}. Nothing of it is published; once that "
-                "is mended, start the stream again: it does this batch anew, with the ledger's answers."
+                f"batch {batch.number} is held back: {reasons[0].rstrip('.')}. Nothing of it is "
+                "published; once that "
+                "is mended, start the stream again: it does this batch anew, with the ledger's "
+                "answers."
             )
 
 

@@ -34,7 +34,9 @@ class PublishedSources:
 
     def _day_sources(self, day: str) -> set[str]:
         files = list(files_of_days(self._enrichment))
-        self._known = {file: known for _, file in files if (known := self._known.get(file)) is not None}
+        self._known = {
+            file: known for _, file in files if (known := self._known.get(file)) is not None
+        }
         for of, file in files:
             if of == day and file not in self._known:
                 self._known[file] = sources(file)

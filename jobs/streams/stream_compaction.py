@@ -19,7 +19,9 @@ class StreamCompaction:
     take more than a twentieth of the time.
     """
 
-    def __init__(self, enrichment: Enrichment, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, enrichment: Enrichment, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         folders = [declared_folder(enrichment, lookup) for lookup in enrichment.lookups]
         self._folders = [folder for folder in folders if folder is not None]
         self._clock = clock

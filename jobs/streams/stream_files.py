@@ -30,23 +30,28 @@ def check_streamable(enrichment: Enrichment) -> None:
     if declared.format not in ("parquet", "delta") or is_url(declared.path):
         what = f"is at {declared.path}" if is_url(declared.path) else f"is {declared.format}"
         raise DeclarationError(
-            f"{enrichment.name}: input: a stream reads folders of Parquet files or a Delta table, on a disk, and this "
+            f"{enrichment.name}: input: a stream reads folders of Parquet files or a Delta table, "
+            "on a disk, and this "
             f"one {what}. Run its days: `tidegate run {enrichment.name} --day ...`."
         )
     if not isinstance(declared.every, str):
         raise DeclarationError(
-            f"{enrichment.name}: input: every names partitions, each of which its next run replaces, and a stream only "
+            f"{enrichment.name}: input: every names partitions, each of which its next run "
+            "replaces, and a stream only "
             f"adds rows. Run them: `tidegate run {enrichment.name}`."
         )
     if is_url(enrichment.output.path):
         raise DeclarationError(
-            f"{enrichment.name}: output: a stream publishes to a folder on a disk, and this one is at "
+            f"{enrichment.name}: output: a stream publishes to a folder on a disk, and this one is "
+            "at "
             f"{enrichment.output.path}. Run its days: `tidegate run {enrichment.name} --day ...`."
         )
     if enrichment.output.parquet:
         raise DeclarationError(
-            f"{enrichment.name}: output: parquet: each batch of a stream would write the whole day to "
-            f"{enrichment.output.parquet} anew. Leave it out, or run its days: `tidegate run {enrichment.name} --day "
+            f"{enrichment.name}: output: parquet: each batch of a stream would write the whole day "
+            "to "
+            f"{enrichment.output.parquet} anew. Leave it out, or run its days: `tidegate run "
+            f"{enrichment.name} --day "
             "...`."
         )
 
@@ -59,16 +64,22 @@ def query_id(checkpoint: Path) -> str:
 def files_of_batch(checkpoint: Path, batch: int) -> list[Path]:
     """Returns the files of a batch that has begun, by their names."""
     first, last = (_offset(checkpoint, number) for number in (batch - 1, batch))
-    entries = [entry for number in range(first + 1, last + 1) for entry in _entries(checkpoint, number)]
+    entries = [
+        entry for number in range(first + 1, last + 1) for entry in _entries(checkpoint, number)
+    ]
     return sorted(map(_path, entries))
 
 
 def files_before(checkpoint: Path, batch: int) -> Iterator[Path]:
     """Yields the files of all batches before this batch."""
     last = _offset(checkpoint, batch - 1)
-    merged = max((int(path.stem) for path in _log(checkpoint).glob("*.compact")), default=NONE_BEFORE)
+    merged = max(
+        (int(path.stem) for path in _log(checkpoint).glob("*.compact")), default=NONE_BEFORE
+    )
     if merged > NONE_BEFORE:
-        yield from (_path(entry) for entry in _json(_merged(checkpoint, merged)) if entry["batchId"] <= last)
+        yield from (
+            _path(entry) for entry in _json(_merged(checkpoint, merged)) if entry["batchId"] <= last
+        )
     for number in range(merged + 1, last + 1):
         yield from map(_path, _entries(checkpoint, number))
 
@@ -94,7 +105,11 @@ def _offset(checkpoint: Path, batch: int) -> int:
 def _entries(checkpoint: Path, number: int) -> Iterator[dict[str, Any]]:
     """Returns the files of a log entry; Spark merges every tenth entry with all before it."""
     alone, merged = _log(checkpoint) / str(number), _merged(checkpoint, number)
-    return (entry for entry in _json(alone if alone.exists() else merged) if entry.get("batchId") == number)
+    return (
+        entry
+        for entry in _json(alone if alone.exists() else merged)
+        if entry.get("batchId") == number
+    )
 
 
 def _log(checkpoint: Path) -> Path:
@@ -115,6 +130,7 @@ def _json(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
     except (OSError, ValueError) as error:
         raise TidegateError(
-            f"{path}, of the stream's checkpoint, cannot be read: {error}. Restore it, or delete the checkpoint's "
+            f"{path}, of the stream's checkpoint, cannot be read: {error}. Restore it, or delete "
+            "the checkpoint's "
             "folder: a new one leaves out the files that the table has rows of."
         ) from error

@@ -78,7 +78,8 @@ def run_stream(pipeline: DayPipeline, options: Sequence[str]) -> Iterator[Stream
     check_streamable(enrichment)
     if pipeline.submit.is_remote:
         raise DeclarationError(
-            f"{name}: TIDEGATE_SPARK_MASTER is {pipeline.submit.master!r}; Spark Connect would run the batches in its "
+            f"{name}: TIDEGATE_SPARK_MASTER is {pipeline.submit.master!r}; Spark Connect would run "
+            "the batches in its "
             "server, away from the leases of the table. Name a master for a stream, as local[2]."
         )
     if pipeline.submit.engine == LOCAL:
@@ -86,8 +87,16 @@ def run_stream(pipeline: DayPipeline, options: Sequence[str]) -> Iterator[Stream
     if why := pipeline.quality.unready(name):
         raise DeclarationError(f"{name}: {why} Nothing was called.")
     quality = type(pipeline.quality)
-    given = ["--enrichment", pipeline.reference, "--quality", f"{quality.__module__}:{quality.__qualname__}"]
-    folder, log = str(stream_state.checkpoint_path(enrichment.output.path)), stream_state.spark_log(name)
+    given = [
+        "--enrichment",
+        pipeline.reference,
+        "--quality",
+        f"{quality.__module__}:{quality.__qualname__}",
+    ]
+    folder, log = (
+        str(stream_state.checkpoint_path(enrichment.output.path)),
+        stream_state.spark_log(name),
+    )
     try:
         with leased(folder, "the stream", uuid.uuid4().hex, wait=pipeline.wait) as lease:
             stream_state.health_file(name).unlink(missing_ok=True)  # of an earlier process
@@ -122,13 +131,16 @@ class _Follower:
         yield self._end(state, code)
 
     def _published(self, state: StreamState) -> Iterator[BatchPublished]:
-        yield from (BatchPublished(done) for done in state.last if done.run_id not in self._reported)
+        yield from (
+            BatchPublished(done) for done in state.last if done.run_id not in self._reported
+        )
         self._reported = {done.run_id for done in state.last}
 
     def _end(self, state: StreamState | None, code: int) -> StreamEnded:
         warning = self._pipeline.render()
         batches, rows = (state.batches, state.rows) if state else (0, 0)
-        if state is None or state.state == stream_state.RUNNING:  # the program could not write its end
+        # the program could not write its end
+        if state is None or state.state == stream_state.RUNNING:
             result = ended(code, self._log)
             return StreamEnded(FAILED, result.reason, code, batches, rows, result.crashed, warning)
         return StreamEnded(state.state, state.reason, code, batches, rows, warning=warning)

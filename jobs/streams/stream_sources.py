@@ -53,10 +53,14 @@ class FolderSource:
 
     def watched(self) -> Watched:
         """Returns the folders of all days: the files in them, without subfolders."""
-        return Watched(f"{Path(self._declared.path).absolute()}/{self._declared.partition}=*", PARQUET)
+        return Watched(
+            f"{Path(self._declared.path).absolute()}/{self._declared.partition}=*", PARQUET
+        )
 
     def batch(self, number: int) -> Batch:
-        return _FolderBatch(by_day(files_of_batch(self._checkpoint, number), self._declared), self._published)
+        return _FolderBatch(
+            by_day(files_of_batch(self._checkpoint, number), self._declared), self._published
+        )
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,8 @@ class BatchDone(Facts):
         letters = f", {counted(self.dead_letters, 'dead letter')}" if self.dead_letters else ""
         line = (
             f"{which}  {counted(self.rows, 'row')}, {counted(self.calls, 'call')}, "
-            f"{counted(self.from_ledger, 'answer')} from the ledger{letters}; version {self.version}"
+            f"{counted(self.from_ledger, 'answer')} from the ledger{letters}; version "
+            f"{self.version}"
         )
         return "\n".join([line, *(f"{which}  warning: {warning}" for warning in self.warnings)])
 
@@ -96,7 +97,9 @@ def read(enrichment: str) -> StreamState | None:
 
 
 def write(state: StreamState) -> None:
-    run_records.replace(health_file(state.enrichment), json.dumps(json.loads(state.to_json()), indent=1))
+    run_records.replace(
+        health_file(state.enrichment), json.dumps(json.loads(state.to_json()), indent=1)
+    )
 
 
 def now(clock: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> str:

@@ -56,11 +56,14 @@ class StreamWatermark:
         return late
 
 
-def _rows(records: Sequence[DayRecord], column: str) -> Iterator[tuple[Millis, np.typing.NDArray[np.bool_]]]:
+def _rows(
+    records: Sequence[DayRecord], column: str
+) -> Iterator[tuple[Millis, np.typing.NDArray[np.bool_]]]:
     """Yields event times, and whether the row is late for its task."""
     for file in (file for record in records for file in record.facts.files):
         with pq.ParquetFile(file) as opened:
-            names = {name.lower(): name for name in opened.schema_arrow.names}  # a declaration ignores case
+            # a declaration ignores case
+            names = {name.lower(): name for name in opened.schema_arrow.names}
             for batch in opened.iter_batches(columns=[names[column.lower()], schema.LATE]):
                 times, late = batch.column(names[column.lower()]), batch.column(schema.LATE)
                 yield event_times_ms(times), late.to_numpy(zero_copy_only=False).astype(bool)

@@ -21,4 +21,6 @@ def write(facts: DayFacts, *, again: bool = True) -> Callable[[], object]:
     if facts.audit_files:  # its tasks wrote them
         return by_run.take_over(table, facts, facts.audit_files, again=again)
     files = with_rows(facts)
-    return by_run.write(table, facts, (lambda: audit_rows(files, facts)) if files else None, again=again)
+    return by_run.write(
+        table, facts, (lambda: audit_rows(files, facts)) if files else None, again=again
+    )

@@ -36,7 +36,9 @@ def write(facts: DayFacts, *, again: bool = True) -> Callable[[], object]:
     def rows(schema: pa.Schema) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_batches(schema, letters(files, facts))
 
-    return by_run.write(table, facts, None if first is None else partial(rows, first.schema), again=again)
+    return by_run.write(
+        table, facts, None if first is None else partial(rows, first.schema), again=again
+    )
 
 
 def of_day(table: str, partition: str, day: str) -> pa.Table:
@@ -47,5 +49,6 @@ def of_day(table: str, partition: str, day: str) -> pa.Table:
     # deltalake's filesystem is written in Python: Arrow's threads may still free its buffers when
     # the interpreter ends, which aborts the process (apache/arrow#34314)
     return found.to_pyarrow_table(
-        filesystem=fs.SubTreeFileSystem(path, filesystem), filters=[(partition, "=", column_value(day))]
+        filesystem=fs.SubTreeFileSystem(path, filesystem),
+        filters=[(partition, "=", column_value(day))],
     )

@@ -35,7 +35,9 @@ def deliver(facts: DayFacts) -> DayFacts:
         with_rows = tuple(file for file in facts.files if file not in empty)
         return dataclasses.replace(facts, files=with_rows, audit_files=(), letter_files=())
     files = [file for file in facts.files if pq.read_metadata(file).num_rows]
-    of_windows = [file for window in facts.windows for file in (*window.files, *window.dropped_files)]
+    of_windows = [
+        file for window in facts.windows for file in (*window.files, *window.dropped_files)
+    ]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(
             pool.map(
@@ -53,14 +55,22 @@ def deliver(facts: DayFacts) -> DayFacts:
     )
     folder = below(table, *Path(facts.folder).relative_to(root).parts)
     return dataclasses.replace(
-        facts, folder=folder, files=places(files), kept_files=places(facts.kept_files), windows=tuple(windows)
+        facts,
+        folder=folder,
+        files=places(files),
+        kept_files=places(facts.kept_files),
+        windows=tuple(windows),
     )
 
 
 def with_rows(facts: DayFacts) -> list[str]:
     """Returns the published files of a run that are not empty."""
     known = {file.place: file.rows for file in facts.written}
-    return [file for file in facts.published_files if known.get(file) or (file not in known and _rows_of(file))]
+    return [
+        file
+        for file in facts.published_files
+        if known.get(file) or (file not in known and _rows_of(file))
+    ]
 
 
 def _rows_of(file: str) -> int:
@@ -69,7 +79,9 @@ def _rows_of(file: str) -> int:
 
 
 def discard_work(facts: DayFacts) -> None:
-    """Remove what a published run has in the work folder, or for the tables beside the published one."""
+    """Remove what a published run has in the work folder, or for the tables beside the published
+    one.
+    """
     if is_url(facts.folder):
         remove_folder(below(facts.folder, FOLDER))
     elif is_url(facts.declared.table):

@@ -16,7 +16,9 @@ from jobs.tables.delta.copied_rows import copy_rows
 from jobs.tables.leases.day_leases import Lease
 
 
-def without_rows(record: DayRecord, sources: Iterable[str], keys: KeysOf, *, run_id: str, lease: Lease) -> int:
+def without_rows(
+    record: DayRecord, sources: Iterable[str], keys: KeysOf, *, run_id: str, lease: Lease
+) -> int:
     """Publishes the day of this record without the rows of these keys; its verdicts stay.
 
     Readers see the day with the rows or without them. A crash leaves unpublished files, which
@@ -60,7 +62,9 @@ def without_rows(record: DayRecord, sources: Iterable[str], keys: KeysOf, *, run
         audit_files=(),
         letter_files=(),
     )
-    written = dataclasses.replace(record, facts=new_facts, figures=figures, state="written", reason="")
+    written = dataclasses.replace(
+        record, facts=new_facts, figures=figures, state="written", reason=""
+    )
     publishing.publish(written, lease)
     return gone
 

@@ -34,7 +34,8 @@ def save_published_records(enrichment: Enrichment) -> None:
     """
     if not _left_as_written(enrichment):
         return
-    with storing(enrichment.output.path), alone_with(enrichment.output.path):  # no publication is running
+    # no publication is running
+    with storing(enrichment.output.path), alone_with(enrichment.output.path):
         table = table_at(enrichment.output.path)
         if table is not None:
             sync_log(enrichment.output.path)
@@ -42,7 +43,9 @@ def save_published_records(enrichment: Enrichment) -> None:
         for record in _left_as_written(enrichment):
             if (commit := published.get(record.facts.run_id)) is not None:
                 version, at = commit.version, commit.at
-                run_records.save(replace(record, state="published", published_version=version, published_at=at))
+                run_records.save(
+                    replace(record, state="published", published_version=version, published_at=at)
+                )
 
 
 def _left_as_written(enrichment: Enrichment) -> list[DayRecord]:

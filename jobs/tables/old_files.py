@@ -45,7 +45,9 @@ class Removed:
     runs: int = 0
 
 
-def vacuum(table: str, *, older_than: timedelta = RETENTION, clock: Callable[[], float] = time.time) -> Removed:
+def vacuum(
+    table: str, *, older_than: timedelta = RETENTION, clock: Callable[[], float] = time.time
+) -> Removed:
     """Deletes files that no reader needs.
 
     These are files that were replaced before the limit, folders of unpublished runs older than it,
@@ -86,7 +88,9 @@ def remove_run(table: str, run_id: str) -> None:
     Raises TidegateError as `vacuum` does.
     """
     work = work_folder(table)
-    folders = [folder for name in (run_id, run_id + KEYS) if (folder := Path(work, RUNS, name)).is_dir()]
+    folders = [
+        folder for name in (run_id, run_id + KEYS) if (folder := Path(work, RUNS, name)).is_dir()
+    ]
     if folders:
         needed = _needed(table, _named(table))
         for folder in folders:
@@ -106,7 +110,9 @@ def _copies(table: str) -> dict[str, list[ListedObject]]:
     return found
 
 
-def _remove_copies(table: str, runs: Mapping[str, Sequence[ListedObject]], needed: set[str], before: float) -> int:
+def _remove_copies(
+    table: str, runs: Mapping[str, Sequence[ListedObject]], needed: set[str], before: float
+) -> int:
     removed, unpublished = [], 0
     for copies in runs.values():
         unneeded = [one for one in copies if f"{RUNS}/{one.name}" not in needed]
@@ -137,7 +143,8 @@ def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[st
         if is_url(table):
             remove_abandoned(table)
             if opened.metadata().configuration.get("delta.enableExpiredLogCleanup") != "false":
-                opened.cleanup_metadata()  # entries of the log, which a commit on a store does not delete
+                # entries of the log, which a commit on a store does not delete
+                opened.cleanup_metadata()
     return len(old), named
 
 
@@ -151,7 +158,9 @@ def _named(table: str) -> set[str]:
 
 def _named_in(opened: DeltaTable, table: str) -> set[str]:
     """Returns the files of this version, and of earlier versions that are not vacuumed yet."""
-    replaced_since = opened.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True)
+    replaced_since = opened.vacuum(
+        retention_hours=0, enforce_retention_duration=False, dry_run=True
+    )
     named = [uri.removeprefix("file://").removeprefix(f"{table}/") for uri in opened.file_uris()]
     return {form for name in (*named, *replaced_since) for form in (name, unquote(name))}
 
@@ -175,14 +184,18 @@ def _remove_run(folder: Path, needed: set[Path], before: float) -> bool:
     if newest > before:
         return False
     shutil.rmtree(folder, ignore_errors=True)
-    return any(path.suffix == ".parquet" for path in files)  # otherwise only the rest of an old version
+    # otherwise only the rest of an old version
+    return any(path.suffix == ".parquet" for path in files)
 
 
 def _remove_inputs(folder: Path, days: set[str], before: float) -> None:
     with storing(str(folder)):
         for path in _files(folder) if folder.is_dir() else ():
             with contextlib.suppress(FileNotFoundError):  # another vacuum is at work
-                if path.parent.name.rpartition("=")[2] not in days and path.stat().st_mtime <= before:
+                if (
+                    path.parent.name.rpartition("=")[2] not in days
+                    and path.stat().st_mtime <= before
+                ):
                     path.unlink()
 
 

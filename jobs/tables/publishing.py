@@ -81,7 +81,13 @@ def publish(
         shown_elsewhere.show(facts.declared)
         at = now().isoformat(timespec="seconds")
         saved = run_records.save(
-            dataclasses.replace(record, facts=delivered, state="published", published_version=version, published_at=at)
+            dataclasses.replace(
+                record,
+                facts=delivered,
+                state="published",
+                published_version=version,
+                published_at=at,
+            )
         )
         discard_work(facts)
         return saved
@@ -99,7 +105,11 @@ def _committed(record: DayRecord, published: DeltaTable | None) -> int:
     try:
         before = facts.changes.over if facts.changes else None
         with lasting(facts.declared.table):
-            version = first_day(record) if published is None else replace_day(published, record, before=before)
+            version = (
+                first_day(record)
+                if published is None
+                else replace_day(published, record, before=before)
+            )
     except PublishConflict:
         for table in beside(facts):
             by_run.remove(table, facts)
@@ -190,8 +200,8 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
         try:
             with pushed(table):
                 table.create_write_transaction(
-                    [*add_actions(facts)], mode="overwrite", schema=table.schema(), partition_by=[partition],
-                    partition_filters=[(partition, "=", facts.day)],
+                    [*add_actions(facts)], mode="overwrite", schema=table.schema(),
+                    partition_by=[partition], partition_filters=[(partition, "=", facts.day)],
                     commit_properties=_properties(record, table.version() + 2),
                     post_commithook_properties=commit_hooks(facts.declared.table, table),
                 )  # fmt: skip
@@ -203,14 +213,17 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
     if _is_own(table, record):
         return table.version()
     raise PublishConflict(
-        f"another run published {facts.day} of {facts.declared.enrichment} meanwhile; this one did not. "
+        f"another run published {facts.day} of {facts.declared.enrichment} meanwhile; this one did "
+        "not. "
         "Nothing is lost: readers see the other run's day."
     )
 
 
 def _is_own(table: DeltaTable, record: DayRecord) -> bool:
     """Returns whether this run's commit is in the way: a store took it, its answer was lost."""
-    return any(entry.get("tidegate.run_id") == record.facts.run_id for entry in table.history(COMMIT_TRIES))
+    return any(
+        entry.get("tidegate.run_id") == record.facts.run_id for entry in table.history(COMMIT_TRIES)
+    )
 
 
 def transaction_name(facts: DayFacts) -> str:
@@ -236,14 +249,18 @@ def _properties(record: DayRecord, mark: int, *also: Transaction) -> CommitPrope
     # Delta retries no commit: of two commits that create a table it would take the second for a
     # commit that adds to it, which would duplicate the day. So the version is known, too.
     of_day = Transaction(transaction_name(record.facts), mark)
-    return CommitProperties(custom_metadata=metadata, app_transactions=[of_day, *also], max_commit_retries=0)
+    return CommitProperties(
+        custom_metadata=metadata, app_transactions=[of_day, *also], max_commit_retries=0
+    )
 
 
 def add_actions(facts: DayFacts) -> list[AddAction]:
     if is_url(facts.folder):
         root = f"{facts.declared.table.rstrip('/')}/"
         moment = round(dt.datetime.fromisoformat(facts.finished_at).timestamp() * 1000)
-        found = [(one.place.removeprefix(root), one.bytes, moment, one.rows) for one in facts.written]
+        found = [
+            (one.place.removeprefix(root), one.bytes, moment, one.rows) for one in facts.written
+        ]
     else:
         found = _on_disk(facts)
     return [
@@ -265,7 +282,12 @@ def _on_disk(facts: DayFacts) -> list[tuple[str, int, int, int]]:
     root = work_folder(facts.declared.table).resolve()
     stats = ((file, file.stat()) for file in map(Path, facts.published_files))
     return [
-        (str(file.relative_to(root)), stat.st_size, int(stat.st_mtime * 1000), pq.read_metadata(file).num_rows)
+        (
+            str(file.relative_to(root)),
+            stat.st_size,
+            int(stat.st_mtime * 1000),
+            pq.read_metadata(file).num_rows,
+        )
         for file, stat in stats
     ]
 
@@ -276,4 +298,6 @@ def delta_schema(facts: DayFacts) -> Schema:
     names = [name for name in published_columns(facts) if name in written.names]
     columns = pa.schema([written.field(name).with_nullable(True) for name in names])
     fields = Schema.from_arrow(columns).fields
-    return Schema([*fields, Field(facts.declared.partition, day_type("day" if is_day(facts.day) else "hour"))])
+    return Schema(
+        [*fields, Field(facts.declared.partition, day_type("day" if is_day(facts.day) else "hour"))]
+    )

@@ -1,4 +1,5 @@
-"""The rows of the tables beside the published one, made from files of a run: audit columns, and dead letters.
+"""The rows of the tables beside the published one, made from files of a run: audit columns, and
+dead letters.
 
 Tasks load this module, so it imports no deltalake.
 """
@@ -27,26 +28,33 @@ OWN_COLUMNS = (
     pa.field("_status", pa.string()),
     pa.field("_error", pa.string()),
     pa.field("_attempts", pa.int32()),  # 0: it waited for the call of an equal request
-    pa.field("_at", pa.timestamp("us", "UTC")),  # end of the last attempt, or of the run without one
+    # end of the last attempt, or of the run without one
+    pa.field("_at", pa.timestamp("us", "UTC")),
     pa.field(RUN_ID, pa.string()),
 )
 
 
 def write_beside(facts: DayFacts, file: str) -> tuple[WrittenFile, WrittenFile | None]:
-    """In a task: write the audit rows and the dead letters of one file into the run's folder, on the store of the
-    table. The log of a table tells the day and the run.
+    """In a task: write the audit rows and the dead letters of one file into the run's folder, on
+    the store of the table. The log of a table tells the day and the run.
 
     Returns:
         The two files; no second one without letters.
     """
     name = file.rpartition("/")[2]
     known = (facts.declared.partition, RUN_ID)
-    audited = _write(below(facts.folder, FOLDER, f"audit-{name}"), iter(audit_rows([file], facts)), known)
+    audited = _write(
+        below(facts.folder, FOLDER, f"audit-{name}"), iter(audit_rows([file], facts)), known
+    )
     assert audited is not None  # the file has rows
-    return audited, _write(below(facts.folder, FOLDER, f"letters-{name}"), letters([file], facts), known)
+    return audited, _write(
+        below(facts.folder, FOLDER, f"letters-{name}"), letters([file], facts), known
+    )
 
 
-def _write(place: str, batches: Iterator[pa.RecordBatch], known: Sequence[str]) -> WrittenFile | None:
+def _write(
+    place: str, batches: Iterator[pa.RecordBatch], known: Sequence[str]
+) -> WrittenFile | None:
     first = next(batches, None)
     if first is None:
         return None
@@ -71,7 +79,9 @@ def audit_rows(files: Sequence[str], facts: DayFacts) -> pa.RecordBatchReader:
 
 
 def _audit_columns(facts: DayFacts, written: pa.Schema) -> list[str]:
-    """Row identity and audit columns in the files' spelling: Arrow heeds case, and declarations do not."""
+    """Row identity and audit columns in the files' spelling: Arrow heeds case, and declarations do
+    not.
+    """
     by_lower_name = {name.lower(): name for name in written.names}
     wanted = [*facts.declared.row_id, *schema.ROW_COLUMNS]
     for lookup in facts.declared.lookups:
@@ -92,7 +102,8 @@ def letters(files: Sequence[str], facts: DayFacts) -> Iterator[pa.RecordBatch]:
 def _wanted(dataset: ds.Dataset, facts: DayFacts, lookup: LookupFacts) -> Iterator[pa.RecordBatch]:
     by_lower_name = {name.lower(): name for name in dataset.schema.names}
     name = lookup.name
-    identity = [by_lower_name[column.lower()] for column in facts.declared.row_id]  # declarations ignore case
+    # declarations ignore case
+    identity = [by_lower_name[column.lower()] for column in facts.declared.row_id]
     columns = {column: ds.field(column) for column in identity}
     key = by_lower_name.get(schema.key(name).lower())  # files of an older version have none
     columns["_key"] = ds.field(key) if key else ds.scalar(pa.scalar(None, pa.struct([])))
@@ -108,7 +119,11 @@ def _batch(found: pa.RecordBatch, facts: DayFacts, lookup: LookupFacts) -> pa.Re
     attempts = found.column("_attempts").to_pylist()
     finished = round(dt.datetime.fromisoformat(facts.finished_at).timestamp() * 1e6)
     ends = [made[-1]["end"] if made else finished for made in attempts]
-    identity = [name for name in found.schema.names if name not in ("_key", "_status", "_error", "_attempts")]
+    identity = [
+        name
+        for name in found.schema.names
+        if name not in ("_key", "_status", "_error", "_attempts")
+    ]
     columns = {name: found.column(name) for name in identity}
     own = [
         pa.array([lookup.name] * rows, pa.string()),

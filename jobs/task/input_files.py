@@ -7,7 +7,9 @@ import pyarrow as pa
 from jobs.input.file_rows import FileRows
 
 
-def rows_in_tasks(reads: FileRows) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def rows_in_tasks(
+    reads: FileRows,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a function for mapInArrow that maps task numbers in the column `id` to their rows."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -74,7 +74,9 @@ class Chain:
                     await function.finish()
             except TimeoutError:
                 unfinished.append(f"lookup {lookup.name}: its function")
-        await asyncio.gather(*(caller.settle() for caller in self.callers if isinstance(caller, Doubting)))
+        await asyncio.gather(
+            *(caller.settle() for caller in self.callers if isinstance(caller, Doubting))
+        )
         return unfinished
 
     def outstanding(self) -> list[int]:
@@ -104,8 +106,12 @@ class Chain:
     def running(self) -> int:
         """The calls in flight, without those that wait for a lease."""
         leases = {lease for lease in self.leases if lease is not None}
-        unleased = (one for one, lease in zip(self.operators, self.leases, strict=True) if lease is None)
-        return sum(lease.running for lease in leases) + sum(one.statistics().running for one in unleased)
+        unleased = (
+            one for one, lease in zip(self.operators, self.leases, strict=True) if lease is None
+        )
+        return sum(lease.running for lease in leases) + sum(
+            one.statistics().running for one in unleased
+        )
 
     def started(self) -> list[int]:
         """Return the number of calls that have started, for each lookup."""
@@ -121,16 +127,27 @@ class Chain:
             began: Recent calls per lookup, because calls that end at once are never seen in flight.
         """
         found: dict[str, int] = {}
-        for place, (operator, lease, share) in enumerate(zip(self.operators, self.leases, shares, strict=True)):
+        for place, (operator, lease, share) in enumerate(
+            zip(self.operators, self.leases, shares, strict=True)
+        ):
             if lease is not None:
                 figures = operator.statistics()
-                hides_rows = figures.queued >= figures.capacity and figures.outstanding >= figures.concurrency
-                could = share if hides_rows else min(share, max(began[place], self._calls(place, figures.outstanding)))
+                hides_rows = (
+                    figures.queued >= figures.capacity
+                    and figures.outstanding >= figures.concurrency
+                )
+                could = (
+                    share
+                    if hides_rows
+                    else min(share, max(began[place], self._calls(place, figures.outstanding)))
+                )
                 found[lease.service] = found.get(lease.service, 0) + could
         return found
 
     def resize(self, lookups: Sequence[Lookup], shares: Sequence[int]) -> None:
-        for operator, requesting, lookup, share in zip(self.operators, self._requesting, lookups, shares, strict=True):
+        for operator, requesting, lookup, share in zip(
+            self.operators, self._requesting, lookups, shares, strict=True
+        ):
             if requesting is not None:
                 requesting.allow(share)
             rows = rows_at_once(lookup, share)
@@ -148,7 +165,15 @@ def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:
             watched[service] = gate, _watch(task, lookup, gate), _lease(task, of_service, gate)
     services = [watched[service_identity(lookup)] for lookup in plan.lookups]
     by_service = {service: watch for service, (_, watch, _) in watched.items()}
-    made = Chain([], [], [], [], [watch for _, watch, _ in services], by_service, [lease for *_, lease in services])
+    made = Chain(
+        [],
+        [],
+        [],
+        [],
+        [watch for _, watch, _ in services],
+        by_service,
+        [lease for *_, lease in services],
+    )
     for place, lookup in reversed(list(enumerate(plan.lookups))):
         operator, asking, caller = _operator(task, place, watched[service_identity(lookup)], output)
         made.operators.insert(0, operator)
@@ -165,9 +190,13 @@ def chain(task: Surroundings, output: Callable[[StreamElement], None]) -> Chain:
 
 def _watch(task: Surroundings, lookup: Lookup, gate: Gate) -> CircuitBreaker:
     called = f"{lookup.service_name} at {lookup.address}" if lookup.address else lookup.service_name
-    batch_size = max(other.batch_size for other in task.plan.lookups if other.service_key == lookup.service_key)
+    batch_size = max(
+        other.batch_size for other in task.plan.lookups if other.service_key == lookup.service_key
+    )
     on_pause = partial(task.on_pause, service_identity(lookup))
-    return CircuitBreaker(lookup.outage_rule, called, gate, task.now_us, batch_size=batch_size, on_pause=on_pause)
+    return CircuitBreaker(
+        lookup.outage_rule, called, gate, task.now_us, batch_size=batch_size, on_pause=on_pause
+    )
 
 
 def _lease(task: Surroundings, limits: ServiceLimits | None, gate: Gate) -> ServiceLease | None:
@@ -227,7 +256,9 @@ def _operator(
 def _caller(task: Surroundings, place: int) -> Client:
     """Make a client with connections for its largest possible share."""
     plan, share = task.plan, max(1, task.share[place])
-    caller = task.client_for(plan.lookups[place], sum(plan.shares[place]) if plan.divides else share)
+    caller = task.client_for(
+        plan.lookups[place], sum(plan.shares[place]) if plan.divides else share
+    )
     if isinstance(caller, Requesting):
         caller.allow(share)
     return caller

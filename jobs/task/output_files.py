@@ -58,7 +58,9 @@ class TaskFiles:
     meters: Meters | None = None  # of the run's bill
 
     @classmethod
-    def of(cls, folder: str, written: StructType, distinct: Iterable[str], meters: Meters | None = None) -> TaskFiles:
+    def of(
+        cls, folder: str, written: StructType, distinct: Iterable[str], meters: Meters | None = None
+    ) -> TaskFiles:
         """Return files with these types, readable as if Spark had written them."""
         types = nullable(written)
         return cls(folder, arrow_schema(types), types.json(), frozenset(distinct), meters)
@@ -101,7 +103,9 @@ class TaskFiles:
                 with suppress(Exception):  # it has an error already, or ends its calls
                     batches.close()
             if isinstance(error, OSError) and error not in of_the_input:
-                raise TidegateError(f"{self.folder}: the rows cannot be written: {error}.") from error
+                raise TidegateError(
+                    f"{self.folder}: the rows cannot be written: {error}."
+                ) from error
             raise
         sent, earlier = request_counter.counted(), request_counter.earlier()
         return TaskResult(WrittenFile(place, size, rows), task, sent, attempt, earlier)
@@ -130,7 +134,9 @@ class TaskFiles:
             remove_others(self.folder, kept={result.file.place for result in results})
 
 
-def _remembering(batches: Iterator[pa.RecordBatch], errors: list[OSError]) -> Iterator[pa.RecordBatch]:
+def _remembering(
+    batches: Iterator[pa.RecordBatch], errors: list[OSError]
+) -> Iterator[pa.RecordBatch]:
     """Yield the batches and note their OSErrors, to tell them from the output disk's."""
     try:
         yield from batches

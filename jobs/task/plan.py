@@ -40,4 +40,6 @@ class PartitionPlan:
     @property
     def bounds_cost(self) -> bool:
         """Whether calls may end because a cap or a budget is used up."""
-        return self.cap is not None or any(limits.budgets for limits in self.limits if limits is not None)
+        return self.cap is not None or any(
+            limits.budgets for limits in self.limits if limits is not None
+        )

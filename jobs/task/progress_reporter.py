@@ -21,7 +21,12 @@ class ProgressReporter:
         *,
         cpu_time: Callable[[], float] = time.thread_time,
     ) -> None:
-        self._progress, self._lookups, self._chain, self._attempts = progress, lookups, chain, attempts
+        self._progress, self._lookups, self._chain, self._attempts = (
+            progress,
+            lookups,
+            chain,
+            attempts,
+        )
         self._now_us, self._cpu_time = now_us, cpu_time
         self._began = now_us(), cpu_time()
 
@@ -29,11 +34,15 @@ class ProgressReporter:
         """Return the progress until now, with this number of rows that have left."""
         progress = self._progress
         progress.rows = rows
-        progress.in_flight = sum(operator.statistics().running for operator in self._chain.operators)
+        progress.in_flight = sum(
+            operator.statistics().running for operator in self._chain.operators
+        )
         progress.take(self._attempts)
         progress.seconds = (self._now_us() - self._began[0]) / 1e6
         progress.loop_s = self._cpu_time() - self._began[1]
-        for lookup, watch, lease in zip(self._lookups, self._chain.watches, self._chain.leases, strict=True):
+        for lookup, watch, lease in zip(
+            self._lookups, self._chain.watches, self._chain.leases, strict=True
+        ):
             progress.throttled_s[lookup.name], progress.down_s[lookup.name] = watch.closed_seconds()
             progress.adapted_s[lookup.name] = 0.0 if lease is None else lease.adapted_s
         return progress

@@ -36,7 +36,11 @@ class RowInput:
     """
 
     def __init__(
-        self, plan: PartitionPlan, ledgers: Sequence[TaskLedger | None], elements: RowElements, limits: TaskLimits
+        self,
+        plan: PartitionPlan,
+        ledgers: Sequence[TaskLedger | None],
+        elements: RowElements,
+        limits: TaskLimits,
     ) -> None:
         self._plan = plan
         self._ledgers = ledgers
@@ -107,7 +111,9 @@ class RowInput:
                 )
                 for index in ledger.indexes
             ]
-        return KnownOutcomes(answers, sources, names=tuple(plan.lookups[place].keys), may_call=plan.may_call)
+        return KnownOutcomes(
+            answers, sources, names=tuple(plan.lookups[place].keys), may_call=plan.may_call
+        )
 
 
 async def _let_calls_run(chain: Chain) -> None:
@@ -129,7 +135,11 @@ class RowOutput:
     """
 
     def __init__(
-        self, plan: PartitionPlan, partition: int, ledgers: Sequence[TaskLedger | None], elements: RowElements
+        self,
+        plan: PartitionPlan,
+        partition: int,
+        ledgers: Sequence[TaskLedger | None],
+        elements: RowElements,
     ) -> None:
         self._assembler = Assembler(plan.layout, partition)
         self._ledgers = [ledger for ledger in ledgers if ledger is not None]

@@ -95,7 +95,10 @@ class PartitionRun:
         self._attempts = AttemptCounts()
         self._progress = TaskProgress(partition, attempt, unit=plan.unit)
         ledgers = plan.ledgers or (None,) * len(plan.lookups)
-        self._ledgers = [None if one is None else TaskLedger(one, partition, attempt, self.now_us) for one in ledgers]
+        self._ledgers = [
+            None if one is None else TaskLedger(one, partition, attempt, self.now_us)
+            for one in ledgers
+        ]
         elements = RowElements(plan.lookups, plan.mode)
         self._input = RowInput(plan, self._ledgers, elements, self._limits)
         self._output = RowOutput(plan, partition, self._ledgers, elements)
@@ -108,7 +111,9 @@ class PartitionRun:
         self._is_left_behind = self._all_written = False
         self._unfinished: list[str] = []  # functions that did not end after the last row
         limits = {
-            one.name: one.timeout for one in plan.lookups if isinstance(one, AsyncFunctionLookup | CoroutineLookup)
+            one.name: one.timeout
+            for one in plan.lookups
+            if isinstance(one, AsyncFunctionLookup | CoroutineLookup)
         }
         self._watch = LoopWatch(limits, self._leave_loop_behind) if limits else None
         self._stopped: Exception | None = None  # to raise, if Spark did not leave
@@ -119,8 +124,12 @@ class PartitionRun:
         If Spark leaves early, cancel the calls and wait for the loop to end.
         """
         self._loop = loop = asyncio.new_event_loop()
-        loop_thread = threading.Thread(target=self._run_loop, args=(loop,), name="tidegate-loop", daemon=True)
-        reader = threading.Thread(target=self._read, args=(batches,), name="tidegate-reader", daemon=True)
+        loop_thread = threading.Thread(
+            target=self._run_loop, args=(loop,), name="tidegate-loop", daemon=True
+        )
+        reader = threading.Thread(
+            target=self._read, args=(batches,), name="tidegate-reader", daemon=True
+        )
         loop_thread.start()
         reader.start()
         try:
@@ -136,7 +145,11 @@ class PartitionRun:
 
     def _rows_ahead(self, share: Sequence[int]) -> int:
         held = ROWS_HELD if any(self._plan.ledgers) else 0
-        return PREFETCH_ROWS + held + CAPACITY_PER_CALL * sum(map(rows_at_once, self._plan.lookups, share))
+        return (
+            PREFETCH_ROWS
+            + held
+            + CAPACITY_PER_CALL * sum(map(rows_at_once, self._plan.lookups, share))
+        )
 
     def _read_ahead(self, share: Sequence[int]) -> None:
         self._window.grow(self._rows_ahead(share))
@@ -224,7 +237,11 @@ class PartitionRun:
             end = user_facing_error(error)
         if self._stopped is not None:
             end = self._stopped
-        elif end is not None and not self._input.failed and not isinstance(end, LedgerError | MemoryError):
+        elif (
+            end is not None
+            and not self._input.failed
+            and not isinstance(end, LedgerError | MemoryError)
+        ):
             self.driver.send_failure(end)  # the next attempt would fail again
             if isinstance(end, BudgetExhausted):
                 # when this task fails, Spark cancels the others, with their calls in flight
@@ -262,7 +279,8 @@ class PartitionRun:
     def _say_unfinished(self) -> None:
         for name in sorted(set(self._unfinished)):
             logging.getLogger("tidegate").warning(
-                "%s did not end within %.0f s after the last row; the task ends without it. A blocking client needs a "
+                "%s did not end within %.0f s after the last row; the task ends without it. A "
+                "blocking client needs a "
                 "time limit of its own.", name, ENDS_WITHIN,
             )  # fmt: skip
 
@@ -280,16 +298,26 @@ class PartitionRun:
                 return
             output = self._output
             task = self._surroundings(stack)
-            chained = chain(task, output.collect_by_key if self._plan.mode == "key_ordered" else output.collect)
+            chained = chain(
+                task, output.collect_by_key if self._plan.mode == "key_ordered" else output.collect
+            )
             self._limits.set_operators(chained)
-            reporter = ProgressReporter(self._progress, self._plan.lookups, chained, self._attempts, self.now_us)
+            reporter = ProgressReporter(
+                self._progress, self._plan.lookups, chained, self._attempts, self.now_us
+            )
             for lookup, operator in zip(self._plan.lookups, chained.operators, strict=True):
                 stack.push_async_callback(self._close, lookup, operator)
                 await operator.open()
             try:
                 async with asyncio.TaskGroup() as group:
-                    beside = [self._tick(reporter), self._end_when_spent(task.allowance), self._drain(chained)]
-                    until_the_end = [*map(group.create_task, (*beside, *map(raise_failure, chained.operators)))]
+                    beside = [
+                        self._tick(reporter),
+                        self._end_when_spent(task.allowance),
+                        self._drain(chained),
+                    ]
+                    until_the_end = [
+                        *map(group.create_task, (*beside, *map(raise_failure, chained.operators)))
+                    ]
                     carriers = [group.create_task(link.carry()) for link in chained.links]
                     await self._input.feed(chained, task.allowance)
                     for link, carrier in zip(chained.links, carriers, strict=True):
@@ -325,8 +353,8 @@ class PartitionRun:
                 stack.callback(ledger.close)
                 ledger.open()
         return Surroundings(
-            plan, limits.share, self._ledgers, allowance, self.now_us, self._attempts, self._client_for,
-            on_pause=limits.report_pause, ask_soon=limits.ask_soon,
+            plan, limits.share, self._ledgers, allowance, self.now_us, self._attempts,
+            self._client_for, on_pause=limits.report_pause, ask_soon=limits.ask_soon,
         )  # fmt: skip
 
     async def _end_when_spent(self, allowance: CallBudget | None) -> None:

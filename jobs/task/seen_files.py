@@ -17,7 +17,9 @@ HELD = 0.2  # s in which a task keeps its slot, so that the other slots get the 
 PACKAGES = (asyncio_core.__name__, __name__.partition(".task.")[0])
 
 
-def look_around(files: Sequence[str], sleep: Callable[[float], None] = time.sleep) -> tuple[str, str, list[str]]:
+def look_around(
+    files: Sequence[str], sleep: Callable[[float], None] = time.sleep
+) -> tuple[str, str, list[str]]:
     """Return this host, a digest of its tasks' code, and the files that it does not see."""
     sleep(HELD)
     hidden = [file for file in files if not os.path.exists(file)]  # noqa: PTH110  # as a task has it

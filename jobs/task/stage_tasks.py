@@ -26,7 +26,9 @@ RESULT = StructType([StructField("part", IntegerType()), StructField("result", B
 def over_parts(task: Task, parts: Sequence[Any]) -> SparkTask:
     """Return a function for a frame with indexes of `parts` in its column `id`."""
 
-    def run(batches: Iterator[pa.RecordBatch], facts: TaskFacts | None = None) -> Iterator[pa.RecordBatch]:
+    def run(
+        batches: Iterator[pa.RecordBatch], facts: TaskFacts | None = None
+    ) -> Iterator[pa.RecordBatch]:
         facts = facts or _of_spark()
         for batch in batches:
             for number in batch["id"].to_pylist():
@@ -38,7 +40,9 @@ def over_parts(task: Task, parts: Sequence[Any]) -> SparkTask:
 def over_rows(task: Task) -> SparkTask:
     """Return a function for a frame; the task gets the iterator of a partition's batches."""
 
-    def run(batches: Iterator[pa.RecordBatch], facts: TaskFacts | None = None) -> Iterator[pa.RecordBatch]:
+    def run(
+        batches: Iterator[pa.RecordBatch], facts: TaskFacts | None = None
+    ) -> Iterator[pa.RecordBatch]:
         facts = facts or _of_spark()
         yield _result(facts.partitionId(), task(batches, facts))
 
@@ -57,4 +61,6 @@ def read_result(row: Any) -> Any:
 
 
 def _result(part: int, result: Any) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"part": pa.array([part], pa.int32()), "result": [pickle.dumps(result)]})
+    return pa.RecordBatch.from_pydict(
+        {"part": pa.array([part], pa.int32()), "result": [pickle.dumps(result)]}
+    )

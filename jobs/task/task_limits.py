@@ -54,7 +54,9 @@ class TaskLimits:
         self._driver = driver
         self._now_us = now_us
         self._on_share = on_share
-        self.share = [0 if plan.divides else shares[partition % len(shares)] for shares in plan.shares]
+        self.share = [
+            0 if plan.divides else shares[partition % len(shares)] for shares in plan.shares
+        ]
         self.given = asyncio.Event()
         self.all_rows_came = asyncio.Event()
         if not plan.divides:
@@ -79,7 +81,8 @@ class TaskLimits:
         if self._chain is None:
             return
         at_most = [max(1, share if lease is None else min(share, lease.calls))
-                   for share, lease in zip(self.share, self._chain.leases, strict=True)]  # fmt: skip
+                   for share,
+                   lease in zip(self.share, self._chain.leases, strict=True)]  # fmt: skip
         self._chain.resize(self._plan.lookups, at_most)
 
     @property
@@ -126,14 +129,22 @@ class TaskLimits:
         if not self._driver.is_connected or not (self._plan.divides or leases):
             return
         self._heartbeats += 1
-        self._sent_at = {number: at for number, at in self._sent_at.items() if number > self._heartbeats - 20}
+        self._sent_at = {
+            number: at for number, at in self._sent_at.items() if number > self._heartbeats - 20
+        }
         self._sent_at[self._heartbeats] = asyncio.get_running_loop().time()
         facts: dict[str, Any] = {"number": self._heartbeats, "at": self._now_us()}
         if self._plan.divides:
-            wants = chain.outstanding() if self.all_rows_came.is_set() else [*map(sum, self._plan.shares)]
+            wants = (
+                chain.outstanding()
+                if self.all_rows_came.is_set()
+                else [*map(sum, self._plan.shares)]
+            )
             self.share = [*map(min, self.share, wants)]
             facts |= {"keeps": self.share, "wants": wants}
-        claims = {service: lease.claims(could_use.get(service, 0)) for service, lease in leases.items()}
+        claims = {
+            service: lease.claims(could_use.get(service, 0)) for service, lease in leases.items()
+        }
         self._resize()  # what is given back is not used from now on
         self._driver.send(HEARTBEAT, **facts, services=claims)
 
@@ -173,7 +184,9 @@ class TaskLimits:
     def report_pause(self, service: str, seconds: float, reason: str, down: bool) -> None:  # noqa: FBT001  # as CircuitBreaker passes it
         """Report that this task was throttled, or found the service down."""
         self._note_pause(service, seconds)
-        self._driver.send(PAUSE, service=service, seconds=seconds, reason=one_line(reason), down=down)
+        self._driver.send(
+            PAUSE, service=service, seconds=seconds, reason=one_line(reason), down=down
+        )
 
     def _note_pause(self, service: str, seconds: float) -> None:
         if (lease := self._leases.get(service)) is not None:

@@ -13,7 +13,9 @@ from pathlib import Path
 def prefer_compiled_spark() -> None:
     """Drop Spark's archive from Python's path where pip installed and compiled the same modules."""
     if str((spark := Path(os.environ.get("SPARK_HOME", ""))).parent) in sys.path:
-        sys.path[:] = [path for path in sys.path if path != str(spark / "python" / "lib" / "pyspark.zip")]
+        sys.path[:] = [
+            path for path in sys.path if path != str(spark / "python" / "lib" / "pyspark.zip")
+        ]
 
 
 def load_libraries() -> None:

@@ -35,7 +35,11 @@ from airflow.sdk import (
     PartitionedAtRuntime,
     RetryRule,
 )
-from airflow.sdk.definitions.deadline import BaseDeadlineReference, DeadlineAlert, deadline_reference
+from airflow.sdk.definitions.deadline import (
+    BaseDeadlineReference,
+    DeadlineAlert,
+    deadline_reference,
+)
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 FORMAT = 1  # of the manifest, and of the results of `tidegate run --json`
@@ -89,9 +93,12 @@ class TidegateDay(BaseOperator):
         **kwargs: Any,
     ) -> None:
         again_after = dt.timedelta(seconds=manifest["again_after_s"])
-        later = RetryRule(LaterAgain, retry_delay=again_after, reason="tried again until publish_by")
+        later = RetryRule(
+            LaterAgain, retry_delay=again_after, reason="tried again until publish_by"
+        )
         policy = {
-            "retries": DAY_LONG // again_after + 2,  # publish_by and the count of crashes end it sooner
+            # publish_by and the count of crashes end it sooner
+            "retries": DAY_LONG // again_after + 2,
             "retry_delay": min(again_after, AFTER_A_CRASH),
             "retry_policy": ExceptionRetryPolicy([later]),
         }
@@ -122,7 +129,9 @@ class TidegateDay(BaseOperator):
         """
         day = context["dag_run"].partition_key or context["params"].get("day")
         if not day:
-            raise AirflowFailException('No day is named: give a partition key, or {"day": "2013-01-10"} as conf.')
+            raise AirflowFailException(
+                'No day is named: give a partition key, or {"day": "2013-01-10"} as conf.'
+            )
         command = self._command(context["params"], day)
         began = context["dag_run"].start_date
         crashes = Crashes(context["task_state_store"], began)
@@ -141,7 +150,10 @@ class TidegateDay(BaseOperator):
             raise AirflowFailException(_sentence(red))
         if red is not None:
             self._raise(red, began)
-        self._emit(context["outlet_events"], [one for one in results if one["enrichment"] == self.enrichment["name"]])
+        self._emit(
+            context["outlet_events"],
+            [one for one in results if one["enrichment"] == self.enrichment["name"]],
+        )
 
     def on_kill(self) -> None:
         """Ends the command, which ends its Spark."""
@@ -157,17 +169,27 @@ class TidegateDay(BaseOperator):
     def _command(self, params: Mapping[str, Any], day: str) -> list[str]:
         mode = params.get("mode") or "nightly"
         if mode not in self.enrichment["modes"]:
-            raise AirflowFailException(f"mode is {mode!r}; it must be one of: {', '.join(self.enrichment['modes'])}.")
+            raise AirflowFailException(
+                f"mode is {mode!r}; it must be one of: {', '.join(self.enrichment['modes'])}."
+            )
         name, reference = self.enrichment["name"], self.enrichment["reference"]
         words = {
             "nightly": ["run", reference, "--day", day],
             "replay": ["replay", reference, "--day", day],
             "remap": ["remap", name, "--from", day, "--to", day, "--package", self.package],
-            "refresh": ["refresh", str(params.get("lookup")), "--where", str(params.get("where")), "--run"],
+            "refresh": [
+                "refresh",
+                str(params.get("lookup")),
+                "--where",
+                str(params.get("where")),
+                "--run",
+            ],
         }[mode]
         if mode == "refresh":
             if not params.get("lookup") or not params.get("where"):
-                raise AirflowFailException('A refresh needs "lookup" and "where", as "answer.temp_c = 0".')
+                raise AirflowFailException(
+                    'A refresh needs "lookup" and "where", as "answer.temp_c = 0".'
+                )
             words += ["--package", self.package]
             for option in ("answered_from", "answered_to"):
                 if params.get(option):
@@ -257,7 +279,9 @@ class Crashes:
     def begin(self) -> None:
         """Counts this try. Raises AirflowFailException when enough tries have crashed."""
         if self._before >= self.MOST:
-            raise AirflowFailException(f"{self.MOST} tries were killed, as by a lack of memory; their logs end there.")
+            raise AirflowFailException(
+                f"{self.MOST} tries were killed, as by a lack of memory; their logs end there."
+            )
         self._store.set(self._key, self._before + 1)
 
     def end(self) -> None:
@@ -289,7 +313,9 @@ class PublishBy(BaseDeadlineReference):
         from airflow.models import DagRun  # the scheduler has it; a task need not
         from sqlalchemy import select
 
-        of_run = select(DagRun.partition_key).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
+        of_run = select(DagRun.partition_key).where(
+            DagRun.dag_id == dag_id, DagRun.run_id == run_id
+        )
         day = session.scalar(of_run)
         if not day:
             return None
@@ -332,14 +358,21 @@ def dags_of(
     content = json.loads(Path(manifest).read_text())
     if content.get("format") != FORMAT:
         raise ValueError(
-            f"{manifest}: format is {content.get('format')!r}; this tidegate_airflow.py reads {FORMAT}. Copy the file "
+            f"{manifest}: format is {content.get('format')!r}; this tidegate_airflow.py reads "
+            f"{FORMAT}. Copy the file "
             "of the Tidegate that wrote the manifest."
         )
     dags = {}
     for entry in content["enrichments"]:
-        with DAG(entry["name"], schedule=_timetable(entry), **{**_arguments(entry, on_late), **dag_arguments}) as dag:
+        with DAG(
+            entry["name"],
+            schedule=_timetable(entry),
+            **{**_arguments(entry, on_late), **dag_arguments},
+        ) as dag:
             owner = ", ".join(entry["owners"]) or "airflow"
-            TidegateDay(task_id="day", enrichment=entry, manifest=content, env=env, pool=pool, owner=owner)
+            TidegateDay(
+                task_id="day", enrichment=entry, manifest=content, env=env, pool=pool, owner=owner
+            )
         dags[dag.dag_id] = dag
     return dags
 
@@ -347,7 +380,9 @@ def dags_of(
 def _arguments(entry: Mapping[str, Any], on_late: Any) -> dict[str, Any]:
     deadline = None
     if on_late is not None and entry["publish_by"] is not None:
-        deadline = DeadlineAlert(PublishBy(entry["publish_by"], entry["zone"]), dt.timedelta(0), on_late)
+        deadline = DeadlineAlert(
+            PublishBy(entry["publish_by"], entry["zone"]), dt.timedelta(0), on_late
+        )
     start, end = _first_and_last(entry)
     runbook = f"\n\n[Runbook]({entry['runbook']})" if entry["runbook"] else ""
     return {
@@ -390,19 +425,30 @@ def _timetable(entry: Mapping[str, Any]) -> CronPartitionTimetable | Partitioned
     every = entry.get("every", "day")
     if not isinstance(every, str):
         raise ValueError(  # noqa: TRY004  # of the declaration, not of a type
-            f"{entry['name']}: schedule is {cron!r}, and its partitions have names, which no timetable of Airflow asks "
+            f"{entry['name']}: schedule is {cron!r}, and its partitions have names, which no "
+            "timetable of Airflow asks "
             "for; leave the schedule out, and trigger runs with a partition key."
         )
     minute, hour, *days = cron.split()
-    if not (minute.isdigit() and (hour == "*" if every == "hour" else hour.isdigit()) and days == ["*", "*", "*"]):
+    if not (
+        minute.isdigit()
+        and (hour == "*" if every == "hour" else hour.isdigit())
+        and days == ["*", "*", "*"]
+    ):
         raise ValueError(
-            f"{entry['name']}: schedule is {cron!r}; Airflow names a run's {every} by the run before it, so it must be "
-            f"one time {'an hour, as 5 * * * *' if every == 'hour' else 'a day, as 15 2 * * *'}. A {every} that a "
+            f"{entry['name']}: schedule is {cron!r}; Airflow names a run's {every} by the run "
+            "before it, so it must be "
+            f"one time {'an hour, as 5 * * * *' if every == 'hour' else 'a day, as 15 2 * * *'}. A "
+            f"{every} that a "
             "service stopped is tried again without another time."
         )
     if every == "hour":
-        return CronPartitionTimetable(cron, timezone="UTC", run_offset=-1, key_format="%Y-%m-%dT%HZ")
-    return CronPartitionTimetable(cron, timezone=entry["zone"], run_offset=-1, key_format="%Y-%m-%d")
+        return CronPartitionTimetable(
+            cron, timezone="UTC", run_offset=-1, key_format="%Y-%m-%dT%HZ"
+        )
+    return CronPartitionTimetable(
+        cron, timezone=entry["zone"], run_offset=-1, key_format="%Y-%m-%d"
+    )
 
 
 def _params(entry: Mapping[str, Any]) -> dict[str, Param]:
@@ -425,7 +471,9 @@ def at_time(day: dt.date, time: str, zone: str) -> dt.datetime:
 def _sentence(result: Mapping[str, Any]) -> str:
     figures, reason = result.get("figures"), result["reason"]
     if not reason and figures:
-        reason = f"{figures['rows']:,} rows, {figures['calls']:,} calls; version {figures['version']}."
+        reason = (
+            f"{figures['rows']:,} rows, {figures['calls']:,} calls; version {figures['version']}."
+        )
     report = f" Report: {result['report']}" if result.get("report") else ""
     return f"{result['day']}: {result['state']}: {reason}{report}"
 

@@ -9,7 +9,16 @@ from jobs.process.day_events import DayOutcome
 from jobs.run.enrich_day import WRONG as WRONG_STATUS
 from jobs.schema.records import DayRecord
 from orchestration.common.report_server import served
-from orchestration.common.states import CRASHED, FAILED, HELD_BACK, NO_INPUT, NOT_STARTED, PUBLISHED, UNCHANGED, WRONG
+from orchestration.common.states import (
+    CRASHED,
+    FAILED,
+    HELD_BACK,
+    NO_INPUT,
+    NOT_STARTED,
+    PUBLISHED,
+    UNCHANGED,
+    WRONG,
+)
 
 FORMAT = 1  # of a result and of the manifest
 EXIT_CODES = {
@@ -40,13 +49,18 @@ def state_of(outcome: DayOutcome) -> str:
 def describe_result(enrichment: str, outcome: DayOutcome) -> dict[str, Any]:
     state = state_of(outcome)
     has_page = state != NOT_STARTED
-    warnings = [*outcome.warnings, *(f"{summary} is not made: {why}." for summary, why in outcome.unmade)]
+    warnings = [
+        *outcome.warnings,
+        *(f"{summary} is not made: {why}." for summary, why in outcome.unmade),
+    ]
     return {
         **result(enrichment, outcome.day, state, outcome.reason),
         "next_step": outcome.next_step,
         "run_id": outcome.run_id,
         "report": served(f"reports/{enrichment}/{outcome.day}/index.html") if has_page else None,
-        "spark_log": served(f"runs/{enrichment}/{outcome.day}/{outcome.run_id}.spark.log") if has_page else None,
+        "spark_log": served(f"runs/{enrichment}/{outcome.day}/{outcome.run_id}.spark.log")
+        if has_page
+        else None,
         "figures": None if outcome.record is None else figures(outcome.record),
         "summaries": dict(outcome.summaries),
         "warnings": warnings,
@@ -62,7 +76,13 @@ def result(enrichment: str, day: str | None, state: str, reason: str) -> dict[st
         state: The state of the day.
         reason: A sentence.
     """
-    return {"format": FORMAT, "enrichment": enrichment, "day": day, "state": state, "reason": reason}
+    return {
+        "format": FORMAT,
+        "enrichment": enrichment,
+        "day": day,
+        "state": state,
+        "reason": reason,
+    }
 
 
 def figures(record: DayRecord) -> dict[str, Any]:

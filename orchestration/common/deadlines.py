@@ -10,7 +10,11 @@ AGAIN_AFTER = dt.timedelta(minutes=15)  # from the end of the run that was stopp
 
 
 def has_day(enrichment: Enrichment, day: str) -> bool:
-    first, *end = (day_begin(one, enrichment.zone) for one in (enrichment.start, enrichment.end) if one is not None)
+    first, *end = (
+        day_begin(one, enrichment.zone)
+        for one in (enrichment.start, enrichment.end)
+        if one is not None
+    )
     begin = day_begin(day, enrichment.zone)
     return first <= begin and all(begin < one for one in end)
 

@@ -50,12 +50,18 @@ def _entry(one: Discovered) -> dict[str, Any]:
         "every": enrichment.input.every,
         "start": enrichment.start,
         "end": enrichment.end,
-        "modes": ["nightly"] if enrichment.ledger is None else ["nightly", "replay", "remap", "refresh"],
+        "modes": ["nightly"]
+        if enrichment.ledger is None
+        else ["nightly", "replay", "remap", "refresh"],
         "lookups": [lookup.name for lookup in enrichment.lookups],
-        "input": f"iceberg://{table}" if (table := enrichment.input.table) else _address(enrichment.input.path),
+        "input": f"iceberg://{table}"
+        if (table := enrichment.input.table)
+        else _address(enrichment.input.path),
         "table": tables["table"],
         "dead_letters": tables["dead letters"] if has_dead_letters else None,
-        "summaries": {summary.name: tables[f"summary {summary.name}"] for summary in enrichment.summaries},
+        "summaries": {
+            summary.name: tables[f"summary {summary.name}"] for summary in enrichment.summaries
+        },
     }
 
 

@@ -25,20 +25,25 @@ class Mode:
 
 
 NIGHTLY = Mode(
-    "nightly", (), "enriches and checks", "Enriches one day, checks it, publishes it and makes its summaries."
+    "nightly",
+    (),
+    "enriches and checks",
+    ("Enriches one day, checks it, publishes it and makes its summaries."),
 )
 REPLAY = Mode(
     "replay",
     ("--ignore-ttl",),
     "asks again for the dead letters of",
-    "Asks again for the dead letters of a day and publishes it complete. All other answers come from the ledger, "
+    "Asks again for the dead letters of a day and publishes it complete. All other answers come "
+    "from the ledger, "
     "whatever their age. A day without dead letters stays as it is: nothing is called.",
 )
 REMAP = Mode(
     "remap",
     ("--no-calls", "--ignore-ttl"),
     "maps the stored responses anew for",
-    "Publishes a day again from stored responses, with the columns and paths declared now: no call is made. Held back "
+    "Publishes a day again from stored responses, with the columns and paths declared now: no call "
+    "is made. Held back "
     "when a row would lose an answer that the ledger does not hold.",
 )
 REFRESHED = Mode(  # a sensor requests it after a run of tidegate_refresh_answers

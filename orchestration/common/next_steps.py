@@ -18,8 +18,16 @@ def run_again(enrichment: Enrichment) -> str:
     """Returns how to run the day again, as the end of a sentence. Materializing only the asset
     makes no windows or summaries.
     """
-    beside = [name for name, made in (("windows", enrichment.windows), ("summaries", enrichment.summaries)) if made]
-    with_them = f" by the job {enrichment.name}_nightly, with its {' and '.join(beside)}" if beside else ""
+    beside = [
+        name
+        for name, made in (("windows", enrichment.windows), ("summaries", enrichment.summaries))
+        if made
+    ]
+    with_them = (
+        (f" by the job {enrichment.name}_nightly, with its {' and '.join(beside)}")
+        if beside
+        else ""
+    )
     return f"materialize the day again{with_them}; published days stay as they are."
 
 
@@ -35,4 +43,7 @@ def after(enrichment: Enrichment, day: str, state: str) -> str:
             "It is not restarted automatically: its deadline has passed, or it has none."
         )
     until = f"{enrichment.publish_by} {enrichment.zone}"
-    return f"Nothing: it is restarted automatically about {local_time(enrichment, start)}, and again until {until}."
+    return (
+        f"Nothing: it is restarted automatically about {local_time(enrichment, start)}, and "
+        f"again until {until}."
+    )

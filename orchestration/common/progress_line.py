@@ -14,7 +14,9 @@ Event = Mapping[str, Any]
 class ProgressLog:
     """Writes a line for each phase of a day, and otherwise at most a line every EVERY seconds."""
 
-    def __init__(self, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._write = write
         self._clock = clock
         self._next_line = clock()

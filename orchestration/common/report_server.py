@@ -19,7 +19,10 @@ REPORTS_URL = "TIDEGATE_REPORTS_URL"
 SERVED = ("reports", "runs")  # folders under data/; nothing else is shown
 OF_THIS_MACHINE = {"127.0.0.1", "localhost", "::1"}
 NOT_YET = "Not found: the first run that writes a day makes its report, and each run its log"
-FOREIGN = f"Host is not this machine; set {REPORTS_URL} to the address under which the reports are published"
+FOREIGN = (
+    f"Host is not this machine; set {REPORTS_URL} to the address under which the reports are "
+    "published"
+)
 
 
 def served(path: str) -> str:
@@ -46,9 +49,13 @@ class ReportHandler(SimpleHTTPRequestHandler):
             self.end_headers()
             return None
         try:
-            root, wanted = Path(self.directory).resolve(), Path(self.translate_path(self.path)).resolve()
+            root, wanted = (
+                Path(self.directory).resolve(),
+                Path(self.translate_path(self.path)).resolve(),
+            )
             exists = wanted.exists()
-        except (OSError, ValueError, RuntimeError):  # not a file's name: a NUL in it, too long, a loop of links
+        # not a file's name: a NUL in it, too long, a loop of links
+        except (OSError, ValueError, RuntimeError):
             self.send_error(HTTPStatus.NOT_FOUND)
             return None
         if not any(wanted.is_relative_to(root / folder) for folder in SERVED):
@@ -67,7 +74,8 @@ class ReportHandler(SimpleHTTPRequestHandler):
         return _host(f"//{self.headers.get('Host', '')}") in known - {""}
 
     def end_headers(self) -> None:
-        self.send_header("Cache-Control", "no-cache")  # a day that runs again has a new report at the same address
+        # a day that runs again has a new report at the same address
+        self.send_header("Cache-Control", "no-cache")
         super().end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is its parent's

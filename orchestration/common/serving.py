@@ -36,7 +36,10 @@ def serve_together(
     for variable, number in ports.items():
         if is_taken(int(number)):
             cure = f"stop it, or set {variable} to a free port"
-            print(f"Port {number} is in use, perhaps by another `{called}`: {cure}.", file=sys.stderr)
+            print(
+                (f"Port {number} is in use, perhaps by another `{called}`: {cure}."),
+                file=sys.stderr,
+            )
             return 1
     for stop in (signal.SIGINT, signal.SIGTERM):  # a shell makes background processes ignore SIGINT
         signal.signal(stop, signal.default_int_handler)
@@ -58,7 +61,8 @@ def serve_together(
 
 def is_taken(port: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that just ended take no port
+        # connections that just ended take no port
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
@@ -66,7 +70,9 @@ def is_taken(port: int) -> bool:
     return False
 
 
-def start(command: Sequence[str], environment: Mapping[str, str], grace: float) -> subprocess.Popen[bytes]:
+def start(
+    command: Sequence[str], environment: Mapping[str, str], grace: float
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603
         command_under_guard(list(command), grace=grace),
         env=environment,

@@ -5,7 +5,8 @@ from jobs.process import day_events
 FAILED, NOT_STARTED, PUBLISHED = day_events.FAILED, day_events.NOT_STARTED, day_events.PUBLISHED
 RUNNING, CANCELLED, CRASHED = "running", "cancelled", "crashed"
 HELD_BACK, NO_INPUT, WRONG, UNCHANGED = "held back", "no input", "wrong", "unchanged"
-NO_ALARM = {PUBLISHED, RUNNING, NOT_STARTED, CANCELLED, CRASHED}  # every other state needs a person, or time
+# every other state needs a person, or time
+NO_ALARM = {PUBLISHED, RUNNING, NOT_STARTED, CANCELLED, CRASHED}
 
 
 def in_words(state: str, reason: str) -> str:

@@ -30,7 +30,10 @@ def post(address: str, message: Mapping[str, Any]) -> None:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise urllib.error.URLError(NO_ADDRESS)
         request = urllib.request.Request(  # noqa: S310  # its scheme is known
-            address, json.dumps(message).encode(), {"Content-Type": "application/json"}, method="POST"
+            address,
+            json.dumps(message).encode(),
+            {"Content-Type": "application/json"},
+            method="POST",
         )
         with urllib.request.build_opener(_NoRedirects).open(request, timeout=PATIENCE):
             pass
@@ -55,5 +58,8 @@ def reason(error: OSError) -> str:
     if status is None:
         return str(getattr(error, "reason", None) or type(error).__name__)
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-        return f"{status}, a redirect, which is not followed. Set {WEBHOOK} to the address that it leads to"
+        return (
+            f"{status}, a redirect, which is not followed. Set {WEBHOOK} to the address that it "
+            "leads to"
+        )
     return str(status)

@@ -42,10 +42,15 @@ def _attributes() -> type[pydantic.BaseModel]:
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(enrichment.Enrichment):
         if field.init:
-            required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+            required = (
+                field.default is dataclasses.MISSING
+                and field.default_factory is dataclasses.MISSING
+            )
             fields[field.name] = (Any, ... if required else None)
     config = pydantic.ConfigDict(extra="forbid")
-    model: type[pydantic.BaseModel] = pydantic.create_model("EnrichmentAttributes", __config__=config, **fields)
+    model: type[pydantic.BaseModel] = pydantic.create_model(
+        "EnrichmentAttributes", __config__=config, **fields
+    )
     return model
 
 
@@ -70,7 +75,12 @@ class Enrichment(dg.Component):
         return _attributes()
 
     @classmethod
-    def load(cls, attributes: pydantic.BaseModel | None, context: dg.ComponentLoadContext) -> "Enrichment":  # noqa: ARG003  # the Spark program reads them from the file, so they are read from there
+    def load(
+        cls,
+        attributes: pydantic.BaseModel | None,  # noqa: ARG003
+        context: dg.ComponentLoadContext,
+    ) -> "Enrichment":
+        # the Spark program reads the attributes from the file, so they are read from there
         file = _relative(context.path / FILE)
         from_yaml(file)  # its errors name this file
         return cls(file)
@@ -96,7 +106,9 @@ def _files_below(folder: Path) -> Iterator[Path]:
     where Dagster is started.
     """
     for path in folder.rglob(FILE):
-        if re.search(rf"^type: *[\w.]+\.dagster\.{Enrichment.__name__}\s*$", path.read_text(), re.MULTILINE):
+        if re.search(
+            rf"^type: *[\w.]+\.dagster\.{Enrichment.__name__}\s*$", path.read_text(), re.MULTILINE
+        ):
             yield _relative(path)
 
 

@@ -49,7 +49,9 @@ class Declared:
     def raw_key(self) -> dg.AssetKey:
         if self.upstream is not None and not self.enrichment.input.asset_key:
             return self.upstream.key
-        return self.names.input(self.enrichment, self.input_name or input_folders(self.enrichment)[-1:])
+        return self.names.input(
+            self.enrichment, self.input_name or input_folders(self.enrichment)[-1:]
+        )
 
     @property
     def input_is_foreign(self) -> bool:
@@ -82,7 +84,10 @@ class Declared:
         if every == "day":
             return dg.DailyPartitionsDefinition(start_date=start, end_date=end, timezone=zone)
         return dg.HourlyPartitionsDefinition(
-            start_date=day_begin(start, zone), end_date=day_begin(end, zone) if end else None, timezone="UTC", fmt=HOUR
+            start_date=day_begin(start, zone),
+            end_date=day_begin(end, zone) if end else None,
+            timezone="UTC",
+            fmt=HOUR,
         )
 
     @property
@@ -119,7 +124,11 @@ def with_distinct_inputs(all_declared: Sequence[Declared]) -> list[Declared]:
     inputs are named by as few of their last folders as distinguish them.
     """
     folders = {declared.name: input_folders(declared.enrichment) for declared in all_declared}
-    published = {place: declared for declared in all_declared for place in output_folders(declared.enrichment)}
+    published = {
+        place: declared
+        for declared in all_declared
+        for place in output_folders(declared.enrichment)
+    }
     paths = set(folders.values())
 
     def name(path: tuple[str, ...]) -> tuple[str, ...]:
@@ -141,7 +150,10 @@ def declared_as(all_declared: Sequence[Declared], name: str) -> Declared:
     """Returns the enrichment of this name. Raises dagster.Failure with the known names."""
     by_name = {one.name: one for one in all_declared}
     if name not in by_name:
-        raise dg.Failure(f"no enrichment is called {name!r}. There are: {', '.join(by_name)}.", allow_retries=False)
+        raise dg.Failure(
+            (f"no enrichment is called {name!r}. There are: {', '.join(by_name)}."),
+            allow_retries=False,
+        )
     return by_name[name]
 
 
@@ -160,4 +172,6 @@ def enrichments_in(package: str, names: Names | None = None) -> list[Declared]:
             raise DeclarationError(message)
         found.append(one)
     names = names or Names()
-    return sorted((Declared(*one, names=names) for one in found), key=lambda declared: declared.name)
+    return sorted(
+        (Declared(*one, names=names) for one in found), key=lambda declared: declared.name
+    )

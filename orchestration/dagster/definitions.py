@@ -24,11 +24,16 @@ from orchestration.dagster.streams import stream_job
 
 
 def build_definitions(
-    all_declared: Sequence[Declared], spark: SparkProgram, executor: dg.ExecutorDefinition | None = None
+    all_declared: Sequence[Declared],
+    spark: SparkProgram,
+    executor: dg.ExecutorDefinition | None = None,
 ) -> dg.Definitions:
     all_declared = with_distinct_inputs(all_declared)
-    raw = {  # two enrichments may share an input; the project defines an input that its asset writes
-        declared.raw_key: raw_asset(declared) for declared in all_declared if not declared.input_is_foreign
+    # two enrichments may share an input; the project defines an input that its asset writes
+    raw = {
+        declared.raw_key: raw_asset(declared)
+        for declared in all_declared
+        if not declared.input_is_foreign
     }
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = [*raw.values()]
     for declared in all_declared:
@@ -45,7 +50,9 @@ def build_definitions(
     ]
     return dg.Definitions(
         assets=assets,
-        asset_checks=[freshness_check(one) for one in all_declared if one.enrichment.publish_by is not None],
+        asset_checks=[
+            freshness_check(one) for one in all_declared if one.enrichment.publish_by is not None
+        ],
         jobs=[*jobs, stream_job(all_declared), *maintenance_jobs(all_declared)],
         schedules=schedules,
         sensors=[starts_days(all_declared, jobs), reports_days(all_declared), alerts(all_declared)],

@@ -6,7 +6,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ONE_MACHINE, TEAM = HERE / "dagster.yaml", HERE / "dagster.team.yaml"
 UI_URL = "TIDEGATE_UI_URL"  # Dagster's page, to which alerts and reports link
-TEAM_HOST = "TIDEGATE_PG_HOST"  # host of the PostgreSQL for runs and events; if set, the team's settings apply
+# host of the PostgreSQL for runs and events; if set, the team's settings apply
+TEAM_HOST = "TIDEGATE_PG_HOST"
 
 
 def dagster_home(folder: Path = Path("data/dagster")) -> Path:

@@ -55,14 +55,19 @@ def _plan(all_declared: Sequence[Declared]) -> dg.JobDefinition:
         from jobs.commands.plan import plan
 
         enrichment = declared_as(all_declared, config.enrichment).enrichment
-        days = day_range(enrichment, config.first, config.last or config.first, names=("first", "last"))
+        days = day_range(
+            enrichment, config.first, config.last or config.first, names=("first", "last")
+        )
         estimate = plan(enrichment, days).render()
         context.log.info(estimate)
         context.add_output_metadata({"estimate": dg.MetadataValue.md(f"```\n{estimate}\n```")})
 
     @dg.job(
         name=shared_name(all_declared, "plan"),
-        description="What days of an enrichment would ask, why a key is asked again, what it costs. Calls nothing.",
+        description=(
+            "What days of an enrichment would ask, why a key is asked again, what it "
+            "costs. Calls nothing."
+        ),
     )
     def plan_days() -> None:
         count_keys()
@@ -77,13 +82,25 @@ def _refresh(all_declared: Sequence[Declared]) -> dg.JobDefinition:
 
         say = context.log.info
         run: dict[str, list[str]] = {}
-        for kept in ledgers.named([(one.reference, one.enrichment) for one in all_declared], config.lookup):
+        for kept in ledgers.named(
+            [(one.reference, one.enrichment) for one in all_declared], config.lookup
+        ):
             matched = refresh.find(
-                kept, config.where, first=config.answered_from or None, last=config.answered_to or None
+                kept,
+                config.where,
+                first=config.answered_from or None,
+                last=config.answered_to or None,
             )
-            say(f"{counted(len(matched.keys), 'stored answer')} of {config.lookup} with {config.where}")
+            say(
+                f"{counted(len(matched.keys), 'stored answer')} of {config.lookup} with "
+                f"{config.where}"
+            )
             for _, enrichment, days in matched.days:
-                say(f"{enrichment.name}: {counted(len(days), 'day stands', 'days stand')} on them: {', '.join(days)}")
+                say(
+                    f"{enrichment.name}: {counted(len(days), 'day stands', 'days stand')} on "
+                    "them: "
+                    f"{', '.join(days)}"
+                )
                 run[enrichment.name] = sorted({*run.get(enrichment.name, []), *days})
             if config.do:
                 refresh.expire(kept, matched)
@@ -95,7 +112,8 @@ def _refresh(all_declared: Sequence[Declared]) -> dg.JobDefinition:
 
     @dg.job(
         name=shared_name(all_declared, REFRESH),
-        description="Stored answers that meet a condition are asked anew: marks them, then runs the days that stand on "
+        description="Stored answers that meet a condition are asked anew: marks them, then runs "
+        "the days that stand on "
         "them. With do: false it says which, and changes nothing.",
     )
     def refresh_answers() -> None:
@@ -110,10 +128,13 @@ def _maintenance(all_declared: Sequence[Declared]) -> dg.JobDefinition:
         from jobs.commands import compact, ledgers
 
         say = context.log.info
-        for one in compact.compact(ledgers.kept_by((one.reference, one.enrichment) for one in all_declared)):
+        for one in compact.compact(
+            ledgers.kept_by((one.reference, one.enrichment) for one in all_declared)
+        ):
             say(
                 f"{one.lookup}: {counted(one.done.rows, 'record')}, "
-                f"{counted(one.done.parts_taken_in, 'part')} taken in, {counted(one.done.deleted, 'file')} deleted"
+                f"{counted(one.done.parts_taken_in, 'part')} taken in, "
+                f"{counted(one.done.deleted, 'file')} deleted"
             )
 
     @dg.op(name=shared_name(all_declared, "vacuum_tables"), out=dg.Out(dg.Nothing))
@@ -128,8 +149,10 @@ def _maintenance(all_declared: Sequence[Declared]) -> dg.JobDefinition:
 
     @dg.job(
         name=shared_name(all_declared, "maintenance"),
-        description="The many small parts of every ledger become a few sorted files. Old versions of every table, and "
-        "runs that were never published, are deleted once they are older than keep_days. Safe beside running jobs.",
+        description="The many small parts of every ledger become a few sorted files. Old versions "
+        "of every table, and "
+        "runs that were never published, are deleted once they are older than keep_days. Safe "
+        "beside running jobs.",
     )
     def maintain() -> None:
         compact_ledgers()

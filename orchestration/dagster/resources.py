@@ -51,4 +51,9 @@ class SparkProgram(dg.ConfigurableResource):  # type: ignore[type-arg]
 def spark_program(checks: str = CHECKS) -> SparkProgram:
     """Returns the Spark program that the environment sets by TIDEGATE_SPARK_MASTER and others."""
     wanted = spark_submit_from_environment()
-    return SparkProgram(master=wanted.master, conf=dict(wanted.conf), java_options=wanted.java_options, checks=checks)
+    return SparkProgram(
+        master=wanted.master,
+        conf=dict(wanted.conf),
+        java_options=wanted.java_options,
+        checks=checks,
+    )

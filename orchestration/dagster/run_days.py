@@ -100,7 +100,9 @@ def _root_cause(error: Any) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Run days of a nightly job here and now, until one fails.")
+    parser = argparse.ArgumentParser(
+        description=("Run days of a nightly job here and now, until one fails.")
+    )
     parser.add_argument("job")
     parser.add_argument("days", nargs="+", metavar="day")
     parser.add_argument("--outcomes", type=Path, required=True, help="gets one JSON line per day")
@@ -110,7 +112,10 @@ def main(arguments: list[str] | None = None) -> int:
     with dg.DagsterInstance.get() as instance, options.outcomes.open("a") as lines:
         job = defs.resolve_job_def(options.job)
         published = run_days(
-            job, options.days, instance, lambda outcome: print(outcome.to_json(), file=lines, flush=True)
+            job,
+            options.days,
+            instance,
+            lambda outcome: print(outcome.to_json(), file=lines, flush=True),
         )
     return 0 if published else 1
 

@@ -17,11 +17,21 @@ NIGHT_FIRST = {"dagster/priority": "10"}  # before days of a backfill, which hav
 
 def day_job(declared: Declared) -> Job:
     enrichment = declared.enrichment
-    beside = [*(one.name for one in enrichment.windows), *(one.name for one in enrichment.summaries)]
-    assets: dg.AssetSelection = dg.AssetSelection.assets(declared.key, *map(declared.beside, beside))
+    beside = [
+        *(one.name for one in enrichment.windows),
+        *(one.name for one in enrichment.summaries),
+    ]
+    assets: dg.AssetSelection = dg.AssetSelection.assets(
+        declared.key, *map(declared.beside, beside)
+    )
     if declared.enrichment.publish_by is not None:
-        assets -= dg.AssetSelection.checks(dg.AssetCheckKey(declared.key, PUBLISHED_IN_TIME))  # its sensor evaluates it
-    modes = "".join(f" With the tag {TAG}: {mode.name}: {mode.description}" for mode in OTHERS if enrichment.ledger)
+        # its sensor evaluates it
+        assets -= dg.AssetSelection.checks(dg.AssetCheckKey(declared.key, PUBLISHED_IN_TIME))
+    modes = "".join(
+        (f" With the tag {TAG}: {mode.name}: {mode.description}")
+        for mode in OTHERS
+        if enrichment.ledger
+    )
     return dg.define_asset_job(
         declared.job_name,
         selection=assets,
@@ -48,8 +58,12 @@ def nightly_schedule(declared: Declared, cron: str, job: Job) -> dg.ScheduleDefi
         context: dg.ScheduleEvaluationContext,
     ) -> dg.RunRequest | list[dg.RunRequest] | dg.SkipReason:
         if not isinstance(every, str):
-            tick = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"  # each tick requests the same names again
-            return [dg.RunRequest(f"{name} {tick}", partition_key=name, tags=NIGHT_FIRST) for name in every]
+            # each tick requests the same names again
+            tick = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
+            return [
+                dg.RunRequest(f"{name} {tick}", partition_key=name, tags=NIGHT_FIRST)
+                for name in every
+            ]
         return request_for_yesterday(declared, context.scheduled_execution_time)
 
     return schedule
@@ -64,4 +78,6 @@ def request_for_yesterday(declared: Declared, now: dt.datetime) -> dg.RunRequest
         return dg.RunRequest(run_key=day, partition_key=day, tags=NIGHT_FIRST)
     until = f" until before {declared.enrichment.end}" if declared.enrichment.end else ""
     every = declared.enrichment.input.every
-    return dg.SkipReason(f"{declared.name} has the {every}s from {declared.enrichment.start}{until}: {day} is none.")
+    return dg.SkipReason(
+        f"{declared.name} has the {every}s from {declared.enrichment.start}{until}: {day} is none."
+    )

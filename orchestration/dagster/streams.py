@@ -23,12 +23,19 @@ def stream_job(all_declared: Sequence[Declared]) -> dg.JobDefinition:
     """Returns the job; the sensor that reports days reports what it published."""
 
     @dg.op(name=shared_name(all_declared, "enrich_what_is_new"), pool=POOL, out=dg.Out(dg.Nothing))
-    def enrich_what_is_new(context: dg.OpExecutionContext, config: StreamPass, tidegate_spark: SparkProgram) -> None:
-        _enrich_what_is_new(context, config, declared_as(all_declared, config.enrichment), tidegate_spark)
+    def enrich_what_is_new(
+        context: dg.OpExecutionContext, config: StreamPass, tidegate_spark: SparkProgram
+    ) -> None:
+        _enrich_what_is_new(
+            context, config, declared_as(all_declared, config.enrichment), tidegate_spark
+        )
 
     @dg.job(
         name=shared_name(all_declared, "stream"),
-        description="What is new of an enrichment's input is enriched, checked and published, batch by batch.",
+        description=(
+            "What is new of an enrichment's input is enriched, checked and published, "
+            "batch by batch."
+        ),
     )
     def stream() -> None:
         enrich_what_is_new()
@@ -39,7 +46,8 @@ def stream_job(all_declared: Sequence[Declared]) -> dg.JobDefinition:
 def _enrich_what_is_new(
     context: dg.OpExecutionContext, config: StreamPass, declared: Declared, spark: SparkProgram
 ) -> None:
-    from jobs.process.day_pipeline import DayPipeline  # they import pandas, which definitions load without
+    # they import pandas, which definitions load without
+    from jobs.process.day_pipeline import DayPipeline
     from jobs.streams.stream_pipeline import BatchPublished, StreamEnded, StreamStarting, run_stream
 
     pipeline = DayPipeline(
@@ -59,9 +67,14 @@ def _enrich_what_is_new(
                 case BatchPublished():
                     say(event.done.in_words())
                 case StreamEnded() if event.code:
-                    raise dg.Failure(event.reason, metadata={"state": event.state}, allow_retries=event.crashed)
+                    raise dg.Failure(
+                        event.reason, metadata={"state": event.state}, allow_retries=event.crashed
+                    )
                 case StreamEnded():
-                    say(f"{counted(event.batches, 'batch', 'batches')}, {counted(event.rows, 'row')}")
+                    say(
+                        f"{counted(event.batches, 'batch', 'batches')}, "
+                        f"{counted(event.rows, 'row')}"
+                    )
                     context.add_output_metadata({"batches": event.batches, "rows": event.rows})
     except TidegateError as error:
         raise dg.Failure(str(error), allow_retries=False) from error

@@ -28,7 +28,10 @@ class Run:
 
     @property
     def values(self):
-        return [element.value if isinstance(element, StreamRecord) else element for element in self.emitted]
+        return [
+            element.value if isinstance(element, StreamRecord) else element
+            for element in self.emitted
+        ]
 
     async def put(self, *elements):
         """Bare values stand for records without a timestamp."""
@@ -39,7 +42,9 @@ class Run:
 
 @pytest.fixture
 def opened():
-    """`async with opened(function or script, **options) as run`: always closed, and nothing may be left behind."""
+    """`async with opened(function or script, **options) as run`: always closed, and nothing may be
+    left behind.
+    """
 
     @asynccontextmanager
     async def open_operator(function, **options):

@@ -2,8 +2,9 @@
 
     python tests/asyncio_core/plant_faults.py [name ...]
 
-Each fault, in faults.toml, is one edit of the source. A fault that no test notices, or that no longer fits the source,
-makes this fail: the first asks for a test, the second for a fault that does the same to the new source.
+Each fault, in faults.toml, is one edit of the source. A fault that no test notices, or that no
+longer fits the source, makes this fail: the first asks for a test, the second for a fault that does
+the same to the new source.
 """
 
 import itertools
@@ -36,14 +37,19 @@ class Fault:
     new: str
 
 
-FAULTS = {name: Fault(**fields) for name, fields in tomllib.loads((ROOT / TESTS / "faults.toml").read_text()).items()}
+FAULTS = {
+    name: Fault(**fields)
+    for name, fields in tomllib.loads((ROOT / TESTS / "faults.toml").read_text()).items()
+}
 
 
 def plant(fault: Fault, copy: Path) -> None:
     source = copy / "asyncio_core" / fault.file
     text = source.read_text()
     if text.count(fault.old) != 1:
-        raise SystemExit(f"{fault.file} holds {text.count(fault.old)} times, not once:\n{fault.old}")
+        raise SystemExit(
+            f"{fault.file} holds {text.count(fault.old)} times, not once:\n{fault.old}"
+        )
     source.write_text(text.replace(fault.old, fault.new))
 
 
@@ -67,7 +73,13 @@ def run_tests(copy: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", PROFILE, *arguments]
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
-        command, cwd=copy, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+        command,
+        cwd=copy,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
     )
 
 
@@ -100,10 +112,16 @@ def main(names: list[str]) -> int:
         faults = [FAULTS[name] for name in names or FAULTS]
         tests = processes.map(planted, faults, itertools.repeat(folder))
         for fault_name, test in zip(names or FAULTS, tests, strict=True):
-            print(f"{fault_name:32} {FAULTS[fault_name].promise:58} {test or 'NOTICED BY NO TEST'}", flush=True)
+            print(
+                (f"{fault_name:32} {FAULTS[fault_name].promise:58} {test or 'NOTICED BY NO TEST'}"),
+                flush=True,
+            )
             if not test:
                 unnoticed.append(fault_name)
-    print(f"{len(names or FAULTS)} faults, {len(unnoticed)} unnoticed, {time.monotonic() - started:.0f} s")
+    print(
+        f"{len(names or FAULTS)} faults, {len(unnoticed)} unnoticed, "
+        f"{time.monotonic() - started:.0f} s"
+    )
     return bool(unnoticed)
 
 

@@ -1,10 +1,19 @@
-"""Cancellation from every side: of the producer, of a call, of a worker's task, of close, of everything at the end."""
+"""Cancellation from every side: of the producer, of a call, of a worker's task, of close, of
+everything at the end.
+"""
 
 import asyncio
 
 import pytest
 
-from asyncio_core import AsyncFunction, AsyncInvokeError, AsyncWaitOperator, OutputMode, StreamRecord, fixed_delay
+from asyncio_core import (
+    AsyncFunction,
+    AsyncInvokeError,
+    AsyncWaitOperator,
+    OutputMode,
+    StreamRecord,
+    fixed_delay,
+)
 from asyncio_core.testing import Hang, Reply, ScriptedFunction, run_virtual
 
 
@@ -55,7 +64,9 @@ def test_a_cancelled_process_element_has_not_taken_its_element(opened):
     assert run_virtual(main) == [1, 3]
 
 
-def test_a_process_element_cancelled_in_the_instant_its_room_appears_has_not_taken_its_element(opened):
+def test_a_process_element_cancelled_in_the_instant_its_room_appears_has_not_taken_its_element(
+    opened,
+):
     async def main():
         async with opened({1: Reply([1], 1.0)}, capacity=1) as run:
             await run.put(1)
@@ -102,7 +113,9 @@ def test_a_cancelled_open_closes_the_function():
     assert run_virtual(main) == 1
 
 
-@pytest.mark.parametrize("ending", ["raises CancelledError", "returns", "raises an error", "goes on"])
+@pytest.mark.parametrize(
+    "ending", ["raises CancelledError", "returns", "raises an error", "goes on"]
+)
 def test_an_expired_call_does_not_disturb_the_next_call_of_its_task(opened, ending):
     tasks = []
 
@@ -121,7 +134,9 @@ def test_an_expired_call_does_not_disturb_the_next_call_of_its_task(opened, endi
             raise
 
     async def follower():
-        """Would be cut short by any cancellation left over, and by a count of cancellations left over."""
+        """Would be cut short by any cancellation left over, and by a count of cancellations left
+        over.
+        """
         async with asyncio.timeout(10), asyncio.TaskGroup() as group:
             group.create_task(asyncio.sleep(1.0))
         assert asyncio.current_task() is tasks[0], "the task serves on"
@@ -149,7 +164,9 @@ def test_a_cancelled_error_of_the_users_own_fails_the_record_and_is_shown_to_no_
 
     async def main():
         shown = []
-        strategy = fixed_delay(max_retries=3, delay=1.0, on_exception=lambda error: shown.append(error) or True)
+        strategy = fixed_delay(
+            max_retries=3, delay=1.0, on_exception=lambda error: shown.append(error) or True
+        )
         async with opened(Scenes(a=awaits_a_cancelled_future), retry_strategy=strategy) as run:
             await run.put("a")
             with pytest.raises(AsyncInvokeError) as failure:
@@ -195,7 +212,9 @@ def test_a_worker_cancelled_in_a_call_fails_the_record(opened):
         async with opened(Scenes(a=hang)) as run:
             await run.put("a")
             await asyncio.sleep(1)
-            next(task for task in asyncio.all_tasks() if task.get_name() == "asyncio_core worker").cancel()
+            next(
+                task for task in asyncio.all_tasks() if task.get_name() == "asyncio_core worker"
+            ).cancel()
             with pytest.raises(AsyncInvokeError) as failure:
                 await run.operator.end_input()
             return type(failure.value.__cause__)
@@ -230,7 +249,11 @@ def test_close_cancels_the_calls_and_waits_for_those_that_swallow_it(opened):
             await asyncio.sleep(1.0)
             await run.operator.close()
             assert run.function.running == 0
-            return now(), [call.cancelled for call in run.function.calls], run.operator.statistics().cancelled
+            return (
+                now(),
+                [call.cancelled for call in run.function.calls],
+                run.operator.statistics().cancelled,
+            )
 
     assert run_virtual(main) == (6.0, [True, False], 2)
 
@@ -246,14 +269,22 @@ def test_a_cancelled_close_still_closes_everything_and_then_is_cancelled():
         await asyncio.sleep(1.0)
         closing.cancel()
         await asyncio.wait([closing])
-        return closing.cancelled(), function.closed, function.running, now(), len(asyncio.all_tasks())
+        return (
+            closing.cancelled(),
+            function.closed,
+            function.running,
+            now(),
+            len(asyncio.all_tasks()),
+        )
 
     assert run_virtual(main) == (True, 1, 0, 6.0, 1)
 
 
 def test_an_operator_never_closed_does_not_hang_the_end_of_the_loop():
     async def main():
-        operator = AsyncWaitOperator(ScriptedFunction({1: Hang()}), print, mode=OutputMode.ORDERED, timeout=None)
+        operator = AsyncWaitOperator(
+            ScriptedFunction({1: Hang()}), print, mode=OutputMode.ORDERED, timeout=None
+        )
         await operator.open()
         await operator.process_element(StreamRecord(1))
         await operator.process_element(StreamRecord(2))

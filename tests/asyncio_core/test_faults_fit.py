@@ -1,4 +1,6 @@
-"""The deliberate faults must fit the source; plant_faults.py, which is long, shows that each is noticed."""
+"""The deliberate faults must fit the source; plant_faults.py, which is long, shows that each is
+noticed.
+"""
 
 import tomllib
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Replays scenarios recorded from Flink 2.3.0 jobs, in virtual time; flink/README.md says what the lines hold."""
+"""Replays scenarios recorded from Flink 2.3.0 jobs, in virtual time; flink/README.md says what the
+lines hold.
+"""
 
 import asyncio
 import json
@@ -27,7 +29,9 @@ class UserError(Exception):
 
 
 class Behaviour:
-    """The recorded user function: what each call of each record does, in which of the two runs of a job."""
+    """The recorded user function: what each call of each record does, in which of the two runs of a
+    job.
+    """
 
     def __init__(self, scenario, run, invocations, timeouts):
         self.behaviour = scenario["behaviour"]
@@ -72,7 +76,9 @@ def strategy(retry):
         "on_exception": (lambda error: True) if retry["on_exception"] else None,
     }
     if retry["kind"] == "fixed":
-        return fixed_delay(max_retries=retry["max_attempts"], delay=retry["backoff_ms"] / 1000, **predicates)
+        return fixed_delay(
+            max_retries=retry["max_attempts"], delay=retry["backoff_ms"] / 1000, **predicates
+        )
     return exponential_backoff(
         max_retries=retry["max_attempts"],
         initial_delay=retry["initial_ms"] / 1000,
@@ -83,7 +89,9 @@ def strategy(retry):
 
 
 class Job:
-    """One scenario: a source, the operator, and after a planned failure the second run from the last snapshot."""
+    """One scenario: a source, the operator, and after a planned failure the second run from the
+    last snapshot.
+    """
 
     def __init__(self, scenario):
         self.scenario = scenario
@@ -146,5 +154,7 @@ def test_operator_does_what_flinks_operator_did(trace, seed):
             root = root.__cause__
         assert str(root) in trace["failed"][-1]
         assert job.outputs == trace["outputs"]
-    assert set(job.invocations) == {(id_, attempt, run) for id_, attempt, _, run in trace["invocations"]}
+    assert set(job.invocations) == {
+        (id_, attempt, run) for id_, attempt, _, run in trace["invocations"]
+    }
     assert job.timeouts == [id_ for id_, _ in trace["timeouts"]]

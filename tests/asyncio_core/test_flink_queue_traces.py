@@ -1,4 +1,6 @@
-"""Replays scripts recorded from the queue classes of Flink 2.3.0; flink/README.md says what the lines hold."""
+"""Replays scripts recorded from the queue classes of Flink 2.3.0; flink/README.md says what the
+lines hold.
+"""
 
 import json
 from pathlib import Path
@@ -94,10 +96,16 @@ class Replay:
 
 
 def plain(element):
-    return ["w", element.timestamp] if isinstance(element, Watermark) else ["r", element.value, element.timestamp]
+    return (
+        ["w", element.timestamp]
+        if isinstance(element, Watermark)
+        else ["r", element.value, element.timestamp]
+    )
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: f"{script['id']}-{script['profile']}-{script['mode']}")
+@pytest.mark.parametrize(
+    "script", SCRIPTS, ids=lambda script: f"{script['id']}-{script['profile']}-{script['mode']}"
+)
 def test_queue_does_what_flinks_queue_did(script):
     replay = Replay(script)
     for step, operation in enumerate(script["ops"]):

@@ -1,4 +1,6 @@
-"""Mistakes that Flink's operator once made, by the number of the issue that mended them; ours must not make them."""
+"""Mistakes that Flink's operator once made, by the number of the issue that mended them; ours must
+not make them.
+"""
 
 import asyncio
 import gc
@@ -152,7 +154,9 @@ def test_flink_13491_end_of_input_waits_for_results_still_open(opened):
 
 def test_flink_13635_an_expired_limit_disturbs_no_other_code(opened):
     async def main():
-        async with opened({1: Hang(), 2: Reply([2], 3.0)}, timeouts={1: [], 2: []}, timeout=2.5, capacity=2) as run:
+        async with opened(
+            {1: Hang(), 2: Reply([2], 3.0)}, timeouts={1: [], 2: []}, timeout=2.5, capacity=2
+        ) as run:
             await run.put(1)
             await asyncio.sleep(2.0)
             await run.put(2)  # under way when the limit of 1 expires
@@ -161,14 +165,18 @@ def test_flink_13635_an_expired_limit_disturbs_no_other_code(opened):
             assert not waiting.done()
             await waiting
             await run.operator.end_input()
-            return [call.cancelled for call in run.function.calls], asyncio.current_task().cancelling()
+            return [
+                call.cancelled for call in run.function.calls
+            ], asyncio.current_task().cancelling()
 
     assert run_virtual(main) == ([True, True, False], 0)
 
 
 def test_flink_16219_a_chained_operator_takes_what_the_first_one_lets_out():
     async def main():
-        chain = Chain(ScriptedFunction({1: Reply([10, 11], 1.0)}), ScriptedFunction({10: Reply([100], 1.0)}))
+        chain = Chain(
+            ScriptedFunction({1: Reply([10, 11], 1.0)}), ScriptedFunction({10: Reply([100], 1.0)})
+        )
         await chain.second.open()
         await chain.first.open()
         pump = asyncio.create_task(chain.pump())
@@ -182,7 +190,12 @@ def test_flink_16219_a_chained_operator_takes_what_the_first_one_lets_out():
         await chain.second.close()
         return chain.found
 
-    assert run_virtual(main) == [StreamRecord(100, 5), StreamRecord(11, 5), Watermark(5), StreamRecord(2, 6)]
+    assert run_virtual(main) == [
+        StreamRecord(100, 5),
+        StreamRecord(11, 5),
+        Watermark(5),
+        StreamRecord(2, 6),
+    ]
 
 
 def test_flink_22573_a_result_that_came_in_time_is_not_followed_by_a_timeout(opened):
@@ -210,7 +223,9 @@ def test_flink_27878_a_retry_keeps_the_records_place_and_its_one_outcome(opened)
 def test_flink_30477_a_limit_that_expires_during_a_backoff_ends_the_retries(opened):
     async def main():
         strategy = fixed_delay(max_retries=9, delay=2.0, on_exception=lambda error: True)
-        async with opened({1: Fail(OSError())}, timeouts={1: [-1]}, timeout=1.0, retry_strategy=strategy) as run:
+        async with opened(
+            {1: Fail(OSError())}, timeouts={1: [-1]}, timeout=1.0, retry_strategy=strategy
+        ) as run:
             await run.put(1)
             await run.operator.end_input()
             assert timers() == [], "the retry's timer is gone"
@@ -264,19 +279,32 @@ def test_flink_39680_a_full_queue_does_not_delay_a_snapshot(opened):
 
 @pytest.mark.parametrize("attempt_takes", [0.0, 1.0])
 @pytest.mark.parametrize("seed", range(6))
-def test_flink_40456_a_limit_that_meets_a_retry_in_one_instant_loses_no_record(opened, attempt_takes, seed):
-    """The limit expires in the very instant in which an attempt fails, or in which the next one is due."""
+def test_flink_40456_a_limit_that_meets_a_retry_in_one_instant_loses_no_record(
+    opened, attempt_takes, seed
+):
+    """The limit expires in the very instant in which an attempt fails, or in which the next one is
+    due.
+    """
 
     async def main():
         strategy = fixed_delay(max_retries=9, delay=1.0, on_exception=lambda error: True)
         script = {value: Fail(OSError(), attempt_takes) for value in range(3)}
-        options = {"timeout": 3.0, "timeouts": {value: [value] for value in range(3)}, "retry_strategy": strategy}
+        options = {
+            "timeout": 3.0,
+            "timeouts": {value: [value] for value in range(3)},
+            "retry_strategy": strategy,
+        }
         async with opened(script, **options) as run:
             await run.put(0, 1, 2)
             await run.operator.end_input()
             await asyncio.sleep(50.0)
             statistics = run.operator.statistics()
-            return run.values, run.times, sorted(run.function.timed_out), statistics.waiting_for_retry
+            return (
+                run.values,
+                run.times,
+                sorted(run.function.timed_out),
+                statistics.waiting_for_retry,
+            )
 
     assert run_virtual(main, seed=seed) == ([0, 1, 2], [3.0] * 3, [0, 1, 2], 0)
 

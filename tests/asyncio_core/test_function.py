@@ -1,11 +1,20 @@
-"""What the operator takes for an async function, what it refuses at construction, and what counts as results."""
+"""What the operator takes for an async function, what it refuses at construction, and what counts
+as results.
+"""
 
 import asyncio
 import functools
 
 import pytest
 
-from asyncio_core import AsyncFunction, AsyncInvokeError, AsyncWaitOperator, OutputMode, StreamRecord, fixed_delay
+from asyncio_core import (
+    AsyncFunction,
+    AsyncInvokeError,
+    AsyncWaitOperator,
+    OutputMode,
+    StreamRecord,
+    fixed_delay,
+)
 from asyncio_core.testing import Reply, ScriptedFunction, run_virtual
 
 
@@ -46,7 +55,9 @@ class Bare:
         self.__dict__.update(attributes)
 
 
-@pytest.mark.parametrize("invoke", [plain, lambda value: [value], functools.partial(plain), print, generator])
+@pytest.mark.parametrize(
+    "invoke", [plain, lambda value: [value], functools.partial(plain), print, generator]
+)
 def test_async_invoke_that_is_no_coroutine_function_is_refused(invoke):
     with pytest.raises(TypeError, match="async_invoke must"):
         operator_for(Bare(async_invoke=invoke))
@@ -70,7 +81,13 @@ def test_async_timeout_is_refused():
 
 @pytest.mark.parametrize(
     "callable_",
-    [invoke, CallableObject(), functools.partial(invoke), wrapped(invoke), functools.partial(CallableObject())],
+    [
+        invoke,
+        CallableObject(),
+        functools.partial(invoke),
+        wrapped(invoke),
+        functools.partial(CallableObject()),
+    ],
 )
 def test_callables_that_return_a_coroutine_serve(opened, callable_):
     async def main():
@@ -83,7 +100,8 @@ def test_callables_that_return_a_coroutine_serve(opened, callable_):
 
 
 def test_a_pyflink_style_function_runs_unchanged(opened):
-    class FromPyFlink:  # as pyflink.datastream.AsyncFunction: plain open and close, timeout that raises
+    # as pyflink.datastream.AsyncFunction: plain open and close, timeout that raises
+    class FromPyFlink:
         def open(self, runtime_context):
             self.reported = runtime_context
 
@@ -138,7 +156,9 @@ def test_results_that_are_not_a_list_fail_with_a_clear_message_and_is_not_retrie
         function = ScriptedFunction({1: Reply(returned)})
         async with opened(function, retry_strategy=retry_everything()) as run:
             await run.put(1)
-            with pytest.raises(AsyncInvokeError, match="async_invoke must return a list") as failure:
+            with pytest.raises(
+                AsyncInvokeError, match=("async_invoke must return a list")
+            ) as failure:
                 await run.operator.end_input()
         assert isinstance(failure.value.__cause__, TypeError)
         assert type(returned).__name__ in str(failure.value)
@@ -148,7 +168,9 @@ def test_results_that_are_not_a_list_fail_with_a_clear_message_and_is_not_retrie
 
 
 def retry_everything():
-    return fixed_delay(max_retries=3, delay=1.0, on_result=lambda _: True, on_exception=lambda _: True)
+    return fixed_delay(
+        max_retries=3, delay=1.0, on_result=lambda _: True, on_exception=lambda _: True
+    )
 
 
 @pytest.mark.parametrize("returned", [(1, 2), iter([1, 2]), (n for n in (1, 2)), range(1, 3)])

@@ -1,7 +1,8 @@
-"""Any script of arrivals, latencies, failures, limits, retries, watermarks, crashes and cancels keeps the promises.
+"""Any script of arrivals, latencies, failures, limits, retries, watermarks, crashes and cancels
+keeps the promises.
 
-The plainest model: a record's outcome follows from its own script alone, as long as a free slot never has to be waited
-for; the order follows from the mode, the watermarks and the keys.
+The plainest model: a record's outcome follows from its own script alone, as long as a free slot
+never has to be waited for; the order follows from the mode, the watermarks and the keys.
 """
 
 import asyncio
@@ -33,7 +34,9 @@ MAX_RETRIES = 2
 
 @dataclass(eq=False)
 class Value:
-    """The value of a record: its number, its key, and what its calls do. Weak references can point to it."""
+    """The value of a record: its number, its key, and what its calls do. Weak references can point
+    to it.
+    """
 
     number: int
     key: int
@@ -58,7 +61,9 @@ def outcome(value, retries, limited):
 
 
 class Function(ScriptedFunction):
-    """Plays the steps that a value carries with it. Answers to an expired limit; fails where the script says so."""
+    """Plays the steps that a value carries with it. Answers to an expired limit; fails where the
+    script says so.
+    """
 
     def _step(self, value, attempt):
         step = value.steps[min(attempt, len(value.steps)) - 1]
@@ -175,7 +180,9 @@ def check_outcomes(elements, emitted, limited, retries, *, exact):
         value = element.value
         own = found.pop(value.number, [])
         positions = [position for position, _ in own]
-        assert positions == list(range(positions[0], positions[0] + len(own))) if own else True, "contiguous"
+        assert positions == list(range(positions[0], positions[0] + len(own))) if own else True, (
+            "contiguous"
+        )
         results = [record.value for _, record in own]
         possible = [outcome(value, retries, limited)]
         if limited and not exact:
@@ -193,14 +200,22 @@ def number_of(emitted, place):
 
 
 def check_order(elements, emitted, mode):
-    """The order of first results, with records that gave none left out, against the order of the mode."""
+    """The order of first results, with records that gave none left out, against the order of the
+    mode.
+    """
     order = []
     for place, element in enumerate(emitted):
         mark = element if isinstance(element, Watermark) else number_of(emitted, place)
         if isinstance(element, Watermark) or mark not in order:
             order.append(mark)
-    inputs = [element if isinstance(element, Watermark) else element.value.number for element in elements]
-    keys = {element.value.number: element.value.key for element in elements if isinstance(element, StreamRecord)}
+    inputs = [
+        element if isinstance(element, Watermark) else element.value.number for element in elements
+    ]
+    keys = {
+        element.value.number: element.value.key
+        for element in elements
+        if isinstance(element, StreamRecord)
+    }
     seen = [mark for mark in inputs if isinstance(mark, Watermark) or mark in order]
     if mode is OutputMode.ORDERED:
         assert order == seen
@@ -252,7 +267,9 @@ def test_every_record_has_one_outcome_in_the_promised_order(job, seed):
             await run.produce(elements)
             figures = run.operator.statistics()
             assert figures.attempts == len(run.function.calls)
-            assert figures.timeouts == len(run.function.timed_out) == len(set(run.function.timed_out))
+            assert (
+                figures.timeouts == len(run.function.timed_out) == len(set(run.function.timed_out))
+            )
             assert figures.emitted == len(elements)
         finally:
             await run.operator.close()
@@ -275,13 +292,18 @@ def clings(elements):
 @given(
     job=jobs(),
     seed=st.integers(0, 9),
-    crashes=st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.3, 1.0, 1.15, 2.03, 4.0]), st.integers(0, 6)), max_size=3),
+    crashes=st.lists(
+        st.tuples(st.sampled_from([0.0, 0.1, 0.3, 1.0, 1.15, 2.03, 4.0]), st.integers(0, 6)),
+        max_size=3,
+    ),
 )
 def test_a_crash_after_a_snapshot_at_any_step_loses_and_doubles_nothing(job, seed, crashes):
     elements, options, limited, retries = job
 
     async def until_crash(state, position, crash):
-        """Run from a state; at the crash, return what had left by the snapshot, the state and the position."""
+        """Run from a state; at the crash, return what had left by the snapshot, the state and the
+        position.
+        """
         run = Run(options)
         run.position = position
         await run.operator.open()
@@ -355,7 +377,11 @@ def test_a_cancel_at_any_await_or_an_error_leaves_nothing_behind(job, seed, inst
         return run.emitted
 
     emitted = run_virtual(main, seed=seed)
-    numbers = [number_of(emitted, place) for place in range(len(emitted)) if isinstance(emitted[place], StreamRecord)]
+    numbers = [
+        number_of(emitted, place)
+        for place in range(len(emitted))
+        if isinstance(emitted[place], StreamRecord)
+    ]
     assert set(numbers) <= {record.value.number for record in records_of(elements)}
 
 
@@ -363,7 +389,9 @@ def test_a_cancel_at_any_await_or_an_error_leaves_nothing_behind(job, seed, inst
 @given(
     job=jobs(),
     seed=st.integers(0, 9),
-    cancels=st.lists(st.tuples(st.sampled_from([0.05, 0.1, 0.3, 1.0]), st.integers(0, 6)), max_size=4),
+    cancels=st.lists(
+        st.tuples(st.sampled_from([0.05, 0.1, 0.3, 1.0]), st.integers(0, 6)), max_size=4
+    ),
 )
 def test_a_producer_cancelled_at_any_await_takes_up_where_it_was(job, seed, cancels):
     elements, options, limited, retries = job
@@ -394,7 +422,10 @@ def test_a_producer_cancelled_at_any_await_takes_up_where_it_was(job, seed, canc
 @given(
     job=jobs(),
     seed=st.integers(0, 9),
-    closures=st.lists(st.tuples(st.sampled_from([0.0, 0.2, 0.7, 1.9]), st.sampled_from([0.1, 1.0, 5.0])), max_size=4),
+    closures=st.lists(
+        st.tuples(st.sampled_from([0.0, 0.2, 0.7, 1.9]), st.sampled_from([0.1, 1.0, 5.0])),
+        max_size=4,
+    ),
 )
 def test_a_gate_changes_no_outcome_and_no_order(job, seed, closures):
     elements, options, limited, retries = job
@@ -446,7 +477,9 @@ class WatchedStarts(Function):
     job=jobs(),
     seed=st.integers(0, 9),
     sizes=st.lists(
-        st.tuples(st.sampled_from([0.0, 0.2, 0.7, 1.9]), st.integers(1, 8), st.integers(1, 8)), min_size=1, max_size=4
+        st.tuples(st.sampled_from([0.0, 0.2, 0.7, 1.9]), st.integers(1, 8), st.integers(1, 8)),
+        min_size=1,
+        max_size=4,
     ),
 )
 def test_more_or_fewer_calls_and_places_change_no_outcome_and_no_order(job, seed, sizes):
@@ -493,14 +526,20 @@ def test_after_close_at_any_moment_no_record_is_referred_to(mode, instant):
     references = []
 
     class Forgetful:
-        """Replies, fails once, hangs or clings to life, by the number of the value, and keeps no account of it."""
+        """Replies, fails once, hangs or clings to life, by the number of the value, and keeps no
+        account of it.
+        """
 
         async def async_invoke(self, value):
             if value.number % 4 == 1 and not value.steps:
                 value.steps.append("failed")
-                raise OSError("a new one each time: an exception keeps the frames that it went through")
+                raise OSError(
+                    "a new one each time: an exception keeps the frames that it went through"
+                )
             if value.number % 4 > 1:
-                return await ScriptedFunction()._play(Hang(clings=0.4 if value.number % 4 == 3 else 0.0))
+                return await ScriptedFunction()._play(
+                    Hang(clings=0.4 if value.number % 4 == 3 else 0.0)
+                )
             await asyncio.sleep(0.3)
             return [1]
 

@@ -1,4 +1,6 @@
-"""The promises of the three queues beyond the recorded traces: KEY_ORDERED against the plainest model, and misuse."""
+"""The promises of the three queues beyond the recorded traces: KEY_ORDERED against the plainest
+model, and misuse.
+"""
 
 import pytest
 from hypothesis import given
@@ -28,7 +30,9 @@ def emit_all(queue):
 
 
 class PlainQueue:
-    """A list of [element, results or None, place in the order of completion], searched from the front."""
+    """A list of [element, results or None, place in the order of completion], searched from the
+    front.
+    """
 
     def __init__(self, capacity, mode):
         self.capacity = capacity
@@ -70,7 +74,9 @@ class PlainQueue:
 
     def segment_of(self, line):
         place = [other is line for other in self.lines].index(True)
-        start = max([i + 1 for i in range(place) if isinstance(self.lines[i][0], Watermark)], default=0)
+        start = max(
+            [i + 1 for i in range(place) if isinstance(self.lines[i][0], Watermark)], default=0
+        )
         end = min(
             [i for i in range(place, len(self.lines)) if isinstance(self.lines[i][0], Watermark)],
             default=len(self.lines),
@@ -86,7 +92,11 @@ class PlainQueue:
             return self.lines[0] if self.lines[0][1] is not None else None
         ready = [line for line in self.segment_of(self.lines[0]) if line[1] is not None]
         if self.mode == "key":
-            ready = [line for line in ready if all(other[1] is not None for other in self.of_key(line)[0])]
+            ready = [
+                line
+                for line in ready
+                if all(other[1] is not None for other in self.of_key(line)[0])
+            ]
         return min(ready, key=lambda line: line[2], default=None)
 
     def emit(self):
@@ -121,7 +131,9 @@ def test_queue_agrees_with_a_list_that_is_searched(mode, operations, capacity):
     pairs = []
     for number, operation in enumerate(operations):
         if operation[0] in {"record", "watermark"}:
-            element = StreamRecord(number, number) if operation[0] == "record" else Watermark(number)
+            element = (
+                StreamRecord(number, number) if operation[0] == "record" else Watermark(number)
+            )
             entry, line = queue.try_put(element), model.try_put(element)
             assert (entry is None) == (line is None)
             if entry is not None and operation[0] == "record":
@@ -143,7 +155,9 @@ def test_queue_agrees_with_a_list_that_is_searched(mode, operations, capacity):
         values = queue.values()
         assert sorted(map(repr, values)) == sorted(repr(line[0]) for line in model.lines)
         order = [line[0] for line in model.lines]
-        assert [v for v in values if isinstance(v, Watermark)] == [e for e in order if isinstance(e, Watermark)]
+        assert [v for v in values if isinstance(v, Watermark)] == [
+            e for e in order if isinstance(e, Watermark)
+        ]
         if mode == "ordered":
             assert values == order
     one_by_one, at_once = emit_all(queue), []
@@ -165,7 +179,9 @@ def test_emitting_all_gives_what_emitting_one_by_one_gives(make, operations):
                 own.append(queue.try_put(StreamRecord(number)))
             elif operation[0] == "watermark":
                 queue.try_put(Watermark(number))
-            elif operation[0] == "complete" and own and own[-1 - operation[1] % len(own)] is not None:
+            elif (
+                operation[0] == "complete" and own and own[-1 - operation[1] % len(own)] is not None
+            ):
                 own[-1 - operation[1] % len(own)].complete([number] * operation[2])
         while queues[0].has_completed_elements():
             queues[0].emit_completed_element(emitted[0].append)

@@ -58,7 +58,9 @@ def test_it_may_come_from_within_the_output_and_no_order_changes(opened):
 
             def take(element):
                 run.take(element)
-                run.operator.resize(capacity=2 + len(run.emitted), concurrency=2 + len(run.emitted) // 2)
+                run.operator.resize(
+                    capacity=2 + len(run.emitted), concurrency=2 + len(run.emitted) // 2
+                )
 
             run.operator._output = take
             await run.put(0, 1, Watermark(1), 2, 3, 4, 5, Watermark(2), 6, 7)
@@ -107,7 +109,9 @@ def test_a_retry_that_is_due_waits_for_the_fewer_calls_too(opened):
     retry = fixed_delay(max_retries=1, delay=0.5, on_exception=lambda _: True)
 
     async def main():
-        async with opened(script, capacity=3, concurrency=3, retry_strategy=retry, mode=OutputMode.UNORDERED) as run:
+        async with opened(
+            script, capacity=3, concurrency=3, retry_strategy=retry, mode=OutputMode.UNORDERED
+        ) as run:
             await run.put(0, 1, 2)
             await asyncio.sleep(1.2)
             run.operator.resize(capacity=3, concurrency=2)
@@ -158,7 +162,10 @@ def test_a_call_that_yielded_its_slot_comes_back_to_fewer_calls(opened):
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"capacity": 0, "concurrency": 1}, "capacity is the number of places in the queue, at least 1, got 0"),
+        (
+            {"capacity": 0, "concurrency": 1},
+            ("capacity is the number of places in the queue, at least 1, got 0"),
+        ),
         ({"capacity": 5, "concurrency": 6}, r"from 1 to capacity \(5\), got 6"),
         ({"capacity": 5, "concurrency": 0}, r"from 1 to capacity \(5\), got 0"),
     ],

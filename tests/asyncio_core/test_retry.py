@@ -9,7 +9,13 @@ def always(_):
     return True
 
 
-BACKOFF = {"max_retries": 3, "initial_delay": 1.0, "max_delay": 5.0, "multiplier": 2.0, "on_exception": always}
+BACKOFF = {
+    "max_retries": 3,
+    "initial_delay": 1.0,
+    "max_delay": 5.0,
+    "multiplier": 2.0,
+    "on_exception": always,
+}
 
 
 def test_max_retries_counts_the_calls_after_the_first():
@@ -51,7 +57,9 @@ def test_a_strategy_without_predicate_is_refused():
         exponential_backoff(max_retries=1, initial_delay=1, max_delay=1, multiplier=1)
 
 
-@pytest.mark.parametrize("wrong", [{"max_retries": 0}, {"max_retries": 1.5}, {"delay": 0}, {"delay": float("nan")}])
+@pytest.mark.parametrize(
+    "wrong", [{"max_retries": 0}, {"max_retries": 1.5}, {"delay": 0}, {"delay": float("nan")}]
+)
 def test_wrong_numbers_of_a_fixed_delay_are_refused_by_name(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         fixed_delay(**{"max_retries": 1, "delay": 1.0, "on_result": always, **wrong})

@@ -28,7 +28,13 @@ def test_a_snapshot_holds_inputs_whose_results_have_not_left(opened):
 
     values, snapshot = run_virtual(main)
     assert values == [10]
-    assert snapshot == [StreamRecord(2, 2), Watermark(3), StreamRecord(3, 4), Watermark(5), StreamRecord(4, 6)]
+    assert snapshot == [
+        StreamRecord(2, 2),
+        Watermark(3),
+        StreamRecord(3, 4),
+        Watermark(5),
+        StreamRecord(4, 6),
+    ]
 
 
 def test_a_snapshot_taken_while_results_leave_splits_no_entry(opened):
@@ -162,7 +168,12 @@ def test_attempts_and_clocks_start_anew_after_a_restore(opened):
 
 def test_a_key_ordered_snapshot_restores_the_order_of_each_key(opened):
     async def main():
-        script = {"a1": Reply(["a1"], 5.0), "a2": Reply(["a2"], 1.0), "b1": Reply(["b1"], 2.0), "c1": Hang()}
+        script = {
+            "a1": Reply(["a1"], 5.0),
+            "a2": Reply(["a2"], 1.0),
+            "b1": Reply(["b1"], 2.0),
+            "c1": Hang(),
+        }
         options = {"mode": OutputMode.KEY_ORDERED, "key": lambda value: value[0]}
         async with opened(script, **options) as run:
             await run.put("a1", "a2", "b1", "c1")

@@ -55,7 +55,9 @@ async def slowly(elements, pause=1.0):
 def test_the_generators_yield_in_their_order(source, wait, options, expected):
     async def main():
         script = {**SCRIPT, 1: Reply([1], 9.0)}
-        return values(await collect(wait(source(ELEMENTS), ScriptedFunction(script), timeout=None, **options)))
+        return values(
+            await collect(wait(source(ELEMENTS), ScriptedFunction(script), timeout=None, **options))
+        )
 
     assert run_virtual(main) == expected
 
@@ -69,7 +71,9 @@ def test_results_come_while_the_source_is_still_waiting():
 
 
 @pytest.mark.parametrize("wait", [ordered_wait, unordered_wait])
-@pytest.mark.parametrize("wrong", [{"timeout": 0}, {"timeout": 1, "capacity": 0}, {"timeout": 1, "concurrency": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"timeout": 0}, {"timeout": 1, "capacity": 0}, {"timeout": 1, "concurrency": 0}]
+)
 def test_arguments_are_checked_at_the_call(wait, wrong):
     with pytest.raises(ValueError, match=next(reversed(wrong))):
         wait([], ScriptedFunction(), **wrong)
@@ -118,7 +122,9 @@ def test_an_error_of_the_source_comes_after_the_results_already_out(source):
 
 
 @pytest.mark.parametrize("pause", [0.0, 100.0])
-def test_an_error_of_the_function_comes_after_the_results_already_out_though_the_source_waits(pause):
+def test_an_error_of_the_function_comes_after_the_results_already_out_though_the_source_waits(
+    pause,
+):
     async def main():
         function = ScriptedFunction({1: Reply([1], 1.0), 2: Fail(ValueError("boom"), 2.0)})
         seen = []
@@ -155,7 +161,9 @@ def test_a_slow_reader_gets_all_results_that_came_before_an_error():
 
 def test_an_expired_time_limit_ends_the_generator_with_its_error():
     async def main():
-        return await collect(ordered_wait([StreamRecord(1)], ScriptedFunction({1: Hang()}), timeout=1.0))
+        return await collect(
+            ordered_wait([StreamRecord(1)], ScriptedFunction({1: Hang()}), timeout=1.0)
+        )
 
     with pytest.raises(AsyncInvokeError, match="timed out"):
         run_virtual(main)
@@ -164,7 +172,9 @@ def test_an_expired_time_limit_ends_the_generator_with_its_error():
 def test_leaving_the_generator_cancels_the_calls_and_closes_the_function():
     async def main():
         function = ScriptedFunction({1: Hang(), 2: Hang(clings=3.0)})
-        async with aclosing(unordered_wait(map(StreamRecord, range(100)), function, timeout=None)) as stream:
+        async with aclosing(
+            unordered_wait(map(StreamRecord, range(100)), function, timeout=None)
+        ) as stream:
             async for element in stream:
                 first = element.value
                 break
@@ -176,7 +186,9 @@ def test_leaving_the_generator_cancels_the_calls_and_closes_the_function():
 def test_a_cancelled_reader_leaves_nothing_behind():
     async def main():
         function = ScriptedFunction({1: Hang()})
-        reader = asyncio.create_task(collect(ordered_wait(slowly([StreamRecord(1)] * 9), function, timeout=None)))
+        reader = asyncio.create_task(
+            collect(ordered_wait(slowly([StreamRecord(1)] * 9), function, timeout=None))
+        )
         await asyncio.sleep(3.5)
         reader.cancel()
         await asyncio.wait([reader])

@@ -127,10 +127,17 @@ def test_a_scripted_function_does_what_the_script_says_and_keeps_account():
         assert await function.async_invoke(1) == [10]
         assert await function.async_invoke(1) == [10], "the last step is repeated"
         assert await function.async_invoke("unscripted") == ["unscripted"]
-        return [(call.value, call.attempt, call.started, call.ended) for call in function.calls], function.peak
+        return [
+            (call.value, call.attempt, call.started, call.ended) for call in function.calls
+        ], function.peak
 
     calls, peak = run_virtual(main)
-    assert calls == [(1, 1, 0.0, 0.5), (1, 2, 0.5, 1.5), (1, 3, 1.5, 2.5), ("unscripted", 1, 2.5, 2.5)]
+    assert calls == [
+        (1, 1, 0.0, 0.5),
+        (1, 2, 0.5, 1.5),
+        (1, 3, 1.5, 2.5),
+        ("unscripted", 1, 2.5, 2.5),
+    ]
     assert peak == 1
 
 

@@ -4,7 +4,14 @@ import asyncio
 
 import pytest
 
-from asyncio_core import AsyncInvokeError, Gate, OutputMode, StreamRecord, exponential_backoff, fixed_delay
+from asyncio_core import (
+    AsyncInvokeError,
+    Gate,
+    OutputMode,
+    StreamRecord,
+    exponential_backoff,
+    fixed_delay,
+)
 from asyncio_core.testing import Fail, Hang, Reply, run_virtual
 
 
@@ -13,7 +20,9 @@ def now():
 
 
 def retry(max_retries=3, delay=1.0, **predicates):
-    return fixed_delay(max_retries=max_retries, delay=delay, **(predicates or {"on_exception": lambda error: True}))
+    return fixed_delay(
+        max_retries=max_retries, delay=delay, **(predicates or {"on_exception": lambda error: True})
+    )
 
 
 def starts(function, value):
@@ -22,7 +31,9 @@ def starts(function, value):
 
 def test_an_expired_time_limit_gives_the_functions_own_answer(opened):
     async def main():
-        async with opened({1: Hang(), 2: Hang()}, timeouts={1: [-1, -2], 2: []}, timeout=1.0) as run:
+        async with opened(
+            {1: Hang(), 2: Hang()}, timeouts={1: [-1, -2], 2: []}, timeout=1.0
+        ) as run:
             await run.put(StreamRecord(1, 5), 2)
             await run.operator.end_input()
             return run.emitted, run.times, run.function.timed_out
@@ -34,7 +45,13 @@ def test_by_default_an_expired_time_limit_fails_the_operator(opened):
     async def main():
         async with opened({1: Hang()}, timeout=1.0) as run:
             await run.put(1)
-            with pytest.raises(AsyncInvokeError, match=r"attempt 1 after 1\.000 s.*timed out") as failure:
+            with pytest.raises(
+                AsyncInvokeError,
+                match=(
+                    r"attempt 1 after 1\.000 s.*timed "
+                    r"out"
+                ),
+            ) as failure:
                 await run.operator.end_input()
             assert isinstance(failure.value.__cause__, TimeoutError)
 
@@ -43,7 +60,9 @@ def test_by_default_an_expired_time_limit_fails_the_operator(opened):
 
 def test_the_expired_call_is_cancelled_and_its_slot_is_free(opened):
     async def main():
-        async with opened({1: Hang()}, timeouts={1: [-1]}, timeout=1.0, capacity=2, concurrency=1) as run:
+        async with opened(
+            {1: Hang()}, timeouts={1: [-1]}, timeout=1.0, capacity=2, concurrency=1
+        ) as run:
             await run.put(1, 2)
             await run.operator.end_input()
             first, second = run.function.calls
@@ -60,12 +79,21 @@ def survivors(*values):
 def test_a_call_that_survives_its_time_limit_runs_on_and_its_result_is_dropped(opened):
     async def main():
         script = {1: Reply(["late"], after=3.0), 2: Reply([2], after=0.5)}
-        async with opened(script, timeouts={1: [-1]}, survives_timeout=survivors(1), timeout=1.0, concurrency=1) as run:
+        async with opened(
+            script, timeouts={1: [-1]}, survives_timeout=survivors(1), timeout=1.0, concurrency=1
+        ) as run:
             await run.put(1, 2)
             await run.operator.end_input()
             first, second = run.function.calls
             figures = run.operator.statistics()
-            return first.cancelled, first.ended, second.started, run.values, figures.timeouts, figures.cancelled
+            return (
+                first.cancelled,
+                first.ended,
+                second.started,
+                run.values,
+                figures.timeouts,
+                figures.cancelled,
+            )
 
     assert run_virtual(main) == (False, 3.0, 3.0, [-1, 2], 1, 0)
 
@@ -73,7 +101,9 @@ def test_a_call_that_survives_its_time_limit_runs_on_and_its_result_is_dropped(o
 def test_the_error_of_a_call_that_survived_is_dropped(opened):
     async def main():
         script = {1: Fail(ValueError("late"), after=3.0), 2: Reply([2])}
-        async with opened(script, timeouts={1: [-1]}, survives_timeout=survivors(1), timeout=1.0, concurrency=1) as run:
+        async with opened(
+            script, timeouts={1: [-1]}, survives_timeout=survivors(1), timeout=1.0, concurrency=1
+        ) as run:
             await run.put(1, 2)
             await run.operator.end_input()
             return run.values
@@ -83,7 +113,9 @@ def test_the_error_of_a_call_that_survived_is_dropped(opened):
 
 def test_close_cancels_a_call_that_survived_its_time_limit(opened):
     async def main():
-        async with opened({1: Hang()}, timeouts={1: [-1]}, survives_timeout=survivors(1), timeout=1.0) as run:
+        async with opened(
+            {1: Hang()}, timeouts={1: [-1]}, survives_timeout=survivors(1), timeout=1.0
+        ) as run:
             await run.put(1)
             await run.operator.end_input()
             assert not run.function.calls[0].cancelled
@@ -93,9 +125,13 @@ def test_close_cancels_a_call_that_survived_its_time_limit(opened):
     assert run_virtual(main) == (True, [-1])
 
 
-def test_a_call_that_survived_ends_when_somebody_else_cancels_it_as_the_end_of_the_loop_does(opened):
+def test_a_call_that_survived_ends_when_somebody_else_cancels_it_as_the_end_of_the_loop_does(
+    opened,
+):
     async def main():
-        async with opened({1: Hang()}, timeouts={1: [-1]}, survives_timeout=survivors(1), timeout=1.0) as run:
+        async with opened(
+            {1: Hang()}, timeouts={1: [-1]}, survives_timeout=survivors(1), timeout=1.0
+        ) as run:
             await run.put(1)
             await run.operator.end_input()
             (worker,) = asyncio.all_tasks() - {asyncio.current_task()}
@@ -120,7 +156,9 @@ def test_time_spent_waiting_for_a_slot_does_not_count(opened):
 def test_one_limit_covers_all_attempts_and_the_waits_between_them(opened):
     async def main():
         script = {1: Fail(OSError(), after=0.5)}
-        async with opened(script, timeouts={1: [-1]}, timeout=4.0, retry_strategy=retry(max_retries=99)) as run:
+        async with opened(
+            script, timeouts={1: [-1]}, timeout=4.0, retry_strategy=retry(max_retries=99)
+        ) as run:
             await run.put(1)
             await run.operator.end_input()
             return run.times, starts(run.function, 1)
@@ -131,7 +169,9 @@ def test_one_limit_covers_all_attempts_and_the_waits_between_them(opened):
 def test_the_answer_of_timeout_is_final(opened):
     async def main():
         strategy = retry(on_result=lambda results: not results, on_exception=lambda error: True)
-        async with opened({1: Hang(), 2: Hang()}, timeouts={1: []}, timeout=1.0, retry_strategy=strategy) as run:
+        async with opened(
+            {1: Hang(), 2: Hang()}, timeouts={1: []}, timeout=1.0, retry_strategy=strategy
+        ) as run:
             await run.put(1)
             await asyncio.sleep(1.5)
             await run.put(2)
@@ -206,8 +246,12 @@ def test_a_retry_waits_from_the_end_of_the_attempt(opened):
 
 def test_a_waiting_retry_frees_its_slot_and_comes_before_new_records(opened):
     async def main():
-        script = {1: [Fail(OSError()), Reply([1], 1.0)]} | {value: Reply([value], 1.0) for value in (2, 3, 4)}
-        async with opened(script, capacity=9, concurrency=1, retry_strategy=retry(delay=1.5)) as run:
+        script = {1: [Fail(OSError()), Reply([1], 1.0)]} | {
+            value: Reply([value], 1.0) for value in (2, 3, 4)
+        }
+        async with opened(
+            script, capacity=9, concurrency=1, retry_strategy=retry(delay=1.5)
+        ) as run:
             await run.put(1, 2, 3, 4)
             await asyncio.sleep(0.5)
             assert run.operator.statistics().waiting_for_retry == 1
@@ -226,15 +270,23 @@ def test_a_retry_may_expire_while_it_stands_in_line(opened):
             await asyncio.sleep(2.5)
             assert run.operator.statistics().waiting_for_retry == 1
             await run.operator.end_input()
-            return run.values, len(starts(run.function, 1)), run.operator.statistics().waiting_for_retry
+            return (
+                run.values,
+                len(starts(run.function, 1)),
+                run.operator.statistics().waiting_for_retry,
+            )
 
     assert run_virtual(main) == ([-1, -2], 1, 0)
 
 
 def test_exhausted_results_are_emitted_and_exhausted_errors_fail(opened):
     async def main():
-        strategy = retry(2, on_result=lambda results: results == [0], on_exception=lambda error: True)
-        async with opened({1: Reply([0]), 2: Fail(OSError("refused"))}, retry_strategy=strategy) as run:
+        strategy = retry(
+            2, on_result=lambda results: results == [0], on_exception=lambda error: True
+        )
+        async with opened(
+            {1: Reply([0]), 2: Fail(OSError("refused"))}, retry_strategy=strategy
+        ) as run:
             await run.put(1)
             await asyncio.sleep(5)
             assert run.values == [0]
@@ -264,7 +316,9 @@ def test_a_predicate_that_raises_fails_the_operator(opened, outcome):
         raise KeyError("predicate")
 
     async def main():
-        async with opened({1: outcome}, retry_strategy=retry(on_result=broken, on_exception=broken)) as run:
+        async with opened(
+            {1: outcome}, retry_strategy=retry(on_result=broken, on_exception=broken)
+        ) as run:
             await run.put(1)
             with pytest.raises(AsyncInvokeError, match="predicate"):
                 await run.operator.end_input()
@@ -298,7 +352,11 @@ def test_a_strategy_with_an_impossible_delay_fails_the_operator(opened, delay):
 def test_concurrent_records_do_not_share_their_backoff(opened):
     async def main():
         strategy = exponential_backoff(
-            max_retries=3, initial_delay=1.0, max_delay=9.0, multiplier=2.0, on_exception=lambda error: True
+            max_retries=3,
+            initial_delay=1.0,
+            max_delay=9.0,
+            multiplier=2.0,
+            on_exception=lambda error: True,
         )
         script = {value: [Fail(OSError())] * 3 + [Reply([value])] for value in (1, 2)}
         async with opened(script, retry_strategy=strategy) as run:
@@ -311,7 +369,9 @@ def test_concurrent_records_do_not_share_their_backoff(opened):
 
 def test_end_of_input_changes_no_retry_rule(opened):
     async def main():
-        async with opened({1: [Fail(OSError()), Fail(OSError()), Reply([1])]}, retry_strategy=retry()) as run:
+        async with opened(
+            {1: [Fail(OSError()), Fail(OSError()), Reply([1])]}, retry_strategy=retry()
+        ) as run:
             await run.put(1)
             await run.operator.end_input()
             return starts(run.function, 1)

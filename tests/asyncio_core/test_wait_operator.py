@@ -132,7 +132,9 @@ def test_end_input_waits_for_everything_and_adds_no_watermark(opened):
     assert run_virtual(main) == ([1, 2], 1.0)
 
 
-@pytest.mark.parametrize("method", ["process_element", "end_input", "restore_state", "snapshot_state"])
+@pytest.mark.parametrize(
+    "method", ["process_element", "end_input", "restore_state", "snapshot_state"]
+)
 def test_nothing_works_before_open_or_after_close(method):
     async def call(operator):
         arguments = {"process_element": [StreamRecord(1)], "restore_state": [[]]}.get(method, [])
@@ -141,7 +143,9 @@ def test_nothing_works_before_open_or_after_close(method):
             await returned
 
     async def main():
-        operator = AsyncWaitOperator(ScriptedFunction(), print, mode=OutputMode.ORDERED, timeout=1.0)
+        operator = AsyncWaitOperator(
+            ScriptedFunction(), print, mode=OutputMode.ORDERED, timeout=1.0
+        )
         with pytest.raises(RuntimeError, match="not open yet"):
             await call(operator)
         await operator.open()
@@ -171,7 +175,9 @@ def test_a_second_concurrent_producer_is_refused(opened, method):
             await run.put(1)
             waiting = asyncio.create_task(run.put(2))
             await asyncio.sleep(0)
-            arguments = {"process_element": [StreamRecord(3)], "restore_state": [[]]}.get(method, [])
+            arguments = {"process_element": [StreamRecord(3)], "restore_state": [[]]}.get(
+                method, []
+            )
             with pytest.raises(RuntimeError, match="one producer"):
                 await getattr(run.operator, method)(*arguments)
             waiting.cancel()
@@ -288,12 +294,20 @@ def test_close_wakes_a_waiting_producer(opened):
 
 def test_the_users_error_is_the_cause_and_names_record_attempt_and_time(opened):
     async def main():
-        strategy = fixed_delay(max_retries=2, delay=1.0, on_exception=lambda error: isinstance(error, OSError))
+        strategy = fixed_delay(
+            max_retries=2, delay=1.0, on_exception=lambda error: isinstance(error, OSError)
+        )
         boom = ValueError("boom")
         script = {7: [Fail(OSError("refused"), 0.5), Fail(boom, 0.5)]}
         async with opened(script, retry_strategy=strategy) as run:
             await run.put(StreamRecord(7, 70))
-            with pytest.raises(AsyncInvokeError, match=r"record 7 .*attempt 2 after 2\.000 s.*boom") as failure:
+            with pytest.raises(
+                AsyncInvokeError,
+                match=(
+                    r"record 7 .*attempt 2 after 2\.000 "
+                    r"s.*boom"
+                ),
+            ) as failure:
                 await run.operator.end_input()
         error = failure.value
         assert error.__cause__ is boom
@@ -304,7 +318,9 @@ def test_the_users_error_is_the_cause_and_names_record_attempt_and_time(opened):
 
 def test_the_first_error_wins_and_is_raised_everywhere_but_not_again_by_close(opened):
     async def main():
-        async with opened({1: Fail(ValueError("first"), 1.0), 2: Fail(ValueError("second"), 2.0)}) as run:
+        async with opened(
+            {1: Fail(ValueError("first"), 1.0), 2: Fail(ValueError("second"), 2.0)}
+        ) as run:
             await run.put(1, 2)
             await asyncio.sleep(3.0)
             for call in (run.put(3), run.operator.end_input(), run.operator.restore_state([])):
@@ -350,7 +366,11 @@ def test_after_an_error_nothing_leaves_and_nothing_starts(opened):
             with pytest.raises(AsyncInvokeError):
                 await run.operator.end_input()
             snapshot = run.operator.snapshot_state()
-        return run.values, [call.value for call in run.function.calls], {record.value for record in snapshot}
+        return (
+            run.values,
+            [call.value for call in run.function.calls],
+            {record.value for record in snapshot},
+        )
 
     values, calls, snapshot = run_virtual(main)
     assert values == [2, 4]
@@ -379,7 +399,9 @@ def test_an_error_of_close_is_raised_or_noted_on_the_error_before_it():
             raise OSError("cannot close")
 
     async def main(script):
-        operator = AsyncWaitOperator(BrokenClose(script), print, mode=OutputMode.ORDERED, timeout=1.0)
+        operator = AsyncWaitOperator(
+            BrokenClose(script), print, mode=OutputMode.ORDERED, timeout=1.0
+        )
         await operator.open()
         await operator.process_element(StreamRecord(1))
         await asyncio.sleep(0.5)
@@ -396,7 +418,13 @@ def test_statistics_tell_what_is_inside_and_what_was_done(opened):
     async def main():
         strategy = fixed_delay(max_retries=1, delay=2.0, on_exception=lambda error: True)
         script = {1: [Fail(OSError()), Reply([1])], 2: Hang(), 3: Reply([3], 0.5), 4: Reply([4])}
-        options = {"timeout": 4.0, "timeouts": {2: []}, "capacity": 6, "concurrency": 2, "retry_strategy": strategy}
+        options = {
+            "timeout": 4.0,
+            "timeouts": {2: []},
+            "capacity": 6,
+            "concurrency": 2,
+            "retry_strategy": strategy,
+        }
         async with opened(script, **options) as run:
             await run.put(1, 2, 3, Watermark(9), 4)
             await asyncio.sleep(1.0)
@@ -406,7 +434,12 @@ def test_statistics_tell_what_is_inside_and_what_was_done(opened):
 
     middle, end = run_virtual(main)
     assert (middle.capacity, middle.concurrency) == (6, 2)
-    assert (middle.queued, middle.running, middle.waiting_for_retry, middle.outstanding) == (5, 1, 1, 2)
+    assert (middle.queued, middle.running, middle.waiting_for_retry, middle.outstanding) == (
+        5,
+        1,
+        1,
+        2,
+    )
     assert (middle.records, middle.watermarks, middle.emitted) == (4, 1, 0)
     assert (middle.attempts, middle.retries, middle.failures, middle.timeouts) == (4, 0, 1, 0)
     assert (end.queued, end.running, end.waiting_for_retry, end.outstanding) == (0, 0, 0, 0)
@@ -422,7 +455,14 @@ def test_statistics_after_close_tell_emitted_from_dropped(opened):
         return run.operator.statistics()
 
     end = run_virtual(main)
-    assert (end.records, end.watermarks, end.emitted, end.queued, end.attempts, end.cancelled) == (3, 1, 1, 0, 3, 1)
+    assert (end.records, end.watermarks, end.emitted, end.queued, end.attempts, end.cancelled) == (
+        3,
+        1,
+        1,
+        0,
+        3,
+        1,
+    )
 
 
 def test_a_retry_that_comes_due_while_an_idle_worker_looks_for_records_is_made():
@@ -444,11 +484,17 @@ def test_a_retry_that_comes_due_while_an_idle_worker_looks_for_records_is_made()
         function, emitted = Function(), []
         retry = fixed_delay(max_retries=1, delay=0.001, on_exception=lambda _error: True)
         operator = AsyncWaitOperator(
-            function, emitted.append, mode=OutputMode.UNORDERED, timeout=None, capacity=2, retry_strategy=retry
+            function,
+            emitted.append,
+            mode=OutputMode.UNORDERED,
+            timeout=None,
+            capacity=2,
+            retry_strategy=retry,
         )
         await operator.open()
         asyncio.get_running_loop().call_later(1.0, function.go.set)
-        for element in (StreamRecord("first"), StreamRecord("second"), Watermark(1)):  # the last one finds it full
+        # the last one finds it full
+        for element in (StreamRecord("first"), StreamRecord("second"), Watermark(1)):
             await operator.process_element(element)
         await operator.end_input()
         await operator.close()

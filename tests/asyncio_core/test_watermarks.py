@@ -33,7 +33,12 @@ def test_every_thins_the_watermarks_out():
 
 
 def test_records_without_timestamp_bring_no_watermark():
-    assert stamps(WatermarkStrategy.for_monotonous_timestamps(), None, 5, None) == ["None", "5", 4, "None"]
+    assert stamps(WatermarkStrategy.for_monotonous_timestamps(), None, 5, None) == [
+        "None",
+        "5",
+        4,
+        "None",
+    ]
 
 
 def test_late_is_at_or_before_the_last_emitted_watermark():

@@ -1,4 +1,6 @@
-"""Calls that wait for another call of their operator, and leave their part of the concurrency to others meanwhile."""
+"""Calls that wait for another call of their operator, and leave their part of the concurrency to
+others meanwhile.
+"""
 
 import asyncio
 import random
@@ -11,7 +13,9 @@ from asyncio_core.testing import run_virtual
 
 
 class Joining(AsyncFunction):
-    """A value (key, seconds): the first of a key works so long, those that come meanwhile wait for it."""
+    """A value (key, seconds): the first of a key works so long, those that come meanwhile wait for
+    it.
+    """
 
     def __init__(self, *, survives=False):
         self.operator = None
@@ -46,15 +50,22 @@ class Joining(AsyncFunction):
 
 
 def run(
-    values, *, concurrency, timeout=None, mode=OutputMode.ORDERED, every=0.0, retry_strategy=NO_RETRY, survives=False
+    values,
+    *,
+    concurrency,
+    timeout=None,
+    mode=OutputMode.ORDERED,
+    every=0.0,
+    retry_strategy=NO_RETRY,
+    survives=False,
 ):
     """What left, the function, and the operator's last figures."""
     function, left = Joining(survives=survives), []
 
     async def main():
         operator = function.operator = AsyncWaitOperator(
-            function, lambda record: left.append(record.value), mode=mode, timeout=timeout, capacity=100,
-            concurrency=concurrency, retry_strategy=retry_strategy,
+            function, lambda record: left.append(record.value), mode=mode, timeout=timeout,
+            capacity=100, concurrency=concurrency, retry_strategy=retry_strategy,
         )  # fmt: skip
         await operator.open()
         for value in values:
@@ -80,7 +91,18 @@ def test_those_that_come_back_leave_the_work_to_no_more_calls_than_there_may_be(
     left, function, figures = run(values, concurrency=2)
     assert len(left) == 15
     assert function.most_working == 2
-    assert [function.began[number] for number in range(10)] == [0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0, 5.0]
+    assert [function.began[number] for number in range(10)] == [
+        0.0,
+        1.0,
+        1.0,
+        2.0,
+        2.0,
+        3.0,
+        3.0,
+        4.0,
+        4.0,
+        5.0,
+    ]
     assert figures.running == 0
 
 
@@ -88,7 +110,12 @@ def test_one_that_waits_is_not_among_those_that_run():
     async def main():
         function = Joining()
         operator = function.operator = AsyncWaitOperator(
-            function, lambda _: None, mode=OutputMode.ORDERED, timeout=None, capacity=10, concurrency=5
+            function,
+            lambda _: None,
+            mode=OutputMode.ORDERED,
+            timeout=None,
+            capacity=10,
+            concurrency=5,
         )
         await operator.open()
         for value in [("a", 1.0), ("a", 1.0), ("a", 1.0), ("b", 1.0)]:
@@ -116,7 +143,8 @@ def test_calls_that_wait_for_each_other_lose_no_record_and_keep_the_concurrency(
     values = [(draw.randrange(6), draw.choice([0.0, 0.1, 0.4, 1.5])) for _ in range(100)]
     concurrency = draw.choice([1, 2, 5])
     left, function, figures = run(
-        values, concurrency=concurrency, timeout=draw.choice([None, 1.0]), every=draw.choice([0.0, 0.05]),
+        values, concurrency=concurrency, timeout=draw.choice([None, 1.0]),
+        every=draw.choice([0.0, 0.05]),
         mode=draw.choice([OutputMode.ORDERED, OutputMode.UNORDERED]),
         retry_strategy=fixed_delay(max_retries=2, delay=0.2, on_result=lambda _: draw.random() < 0.2),
     )  # fmt: skip

@@ -1,7 +1,8 @@
-"""A real Spark standalone cluster on loopback, out of the pyspark wheel: a master and workers of one core each.
+"""A real Spark standalone cluster on loopback, out of the pyspark wheel: a master and workers of
+one core each.
 
-The executors' Python has what pip installed, but not this project, so that what they import of it came with the job.
-They run in folders of their own.
+The executors' Python has what pip installed, but not this project, so that what they import of it
+came with the job. They run in folders of their own.
 """
 
 import contextlib
@@ -22,12 +23,15 @@ import pytest
 from jobs.process.process_guard import command_under_guard
 
 UP_WITHIN = 120.0  # s; a bound on a loaded machine, not a promise
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a third less CPU: these programs end too soon
+# a third less CPU: these programs end too soon
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SPARK_HOME = Path(pyspark.__file__).parent
 
 
 def bare_python(folder: Path) -> Path:
-    """A Python with this environment's installed packages but for the project, which is there by a .pth only."""
+    """A Python with this environment's installed packages but for the project, which is there by a
+    .pth only.
+    """
     venv.create(folder, symlinks=True)
     ours = Path(sysconfig.get_paths()["purelib"])
     theirs = folder / ours.relative_to(sys.prefix)
@@ -36,10 +40,14 @@ def bare_python(folder: Path) -> Path:
 
 
 class Cluster:
-    """Started by `start`, ended by `stop` whatever happened between; also ends when this process is killed."""
+    """Started by `start`, ended by `stop` whatever happened between; also ends when this process is
+    killed.
+    """
 
     def __init__(self, root: Path, *, python: Path, hosts: tuple[str, ...]) -> None:
-        """hosts: a worker on each; all of 127.0.0.0/8 are this machine, and different hosts to Spark."""
+        """hosts: a worker on each; all of 127.0.0.0/8 are this machine, and different hosts to
+        Spark.
+        """
         self.root, self.python = root, python
         self._processes: list[subprocess.Popen] = []
         self._hosts = hosts
@@ -53,22 +61,47 @@ class Cluster:
         } | ({"JAVA_HOME": os.environ["JAVA_HOME"]} if "JAVA_HOME" in os.environ else {})
 
     def start(self, **variables: str) -> None:
-        """variables: what the operators of the cluster set for its executors, as addresses of services."""
+        """variables: what the operators of the cluster set for its executors, as addresses of
+        services.
+        """
         self.environment |= variables
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.master = f"spark://127.0.0.1:{port}"
-        self._run("master", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port))
+        self._run(
+            "master",
+            "org.apache.spark.deploy.master.Master",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+        )
         for number, host in enumerate(self._hosts):
             folder = str(self.root / f"worker-{number}")
-            resources = ("--cores", "1", "--memory", "1g", "--work-dir", folder, "--host", host, self.master)
+            resources = (
+                "--cores",
+                "1",
+                "--memory",
+                "1g",
+                "--work-dir",
+                folder,
+                "--host",
+                host,
+                self.master,
+            )
             self._run(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *resources)
         self._wait_for(lambda: self.log("master").count("Registering worker") == len(self._hosts))
 
     def _run(self, name: str, *command: str) -> None:
         with (self.root / f"{name}.log").open("wb") as log:
-            launch = [str(SPARK_HOME / "bin" / "spark-class"), command[0], "--webui-port", "0", *command[1:]]
+            launch = [
+                str(SPARK_HOME / "bin" / "spark-class"),
+                command[0],
+                "--webui-port",
+                "0",
+                *command[1:],
+            ]
             self._processes.append(
                 subprocess.Popen(
                     command_under_guard(launch, grace=5.0),
@@ -99,14 +132,20 @@ class Cluster:
 
     def executors(self) -> list[psutil.Process]:
         """The executors' JVMs, each with the worker JVM that started it as its parent."""
-        return [process for process in self._all() if "CoarseGrainedExecutorBackend" in " ".join(command(process))]
+        return [
+            process
+            for process in self._all()
+            if "CoarseGrainedExecutorBackend" in " ".join(command(process))
+        ]
 
     def pythons(self) -> list[psutil.Process]:
         """Python daemons and workers of the executors."""
         return [process for process in self._all() if "pyspark.daemon" in command(process)]
 
     def _all(self) -> list[psutil.Process]:
-        """All that runs with this cluster's HOME: Python daemons leave their process group, and lose their parents."""
+        """All that runs with this cluster's HOME: Python daemons leave their process group, and
+        lose their parents.
+        """
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
@@ -124,7 +163,9 @@ class Cluster:
             process.send_signal(signal.SIGKILL)
         return moment
 
-    def submit(self, *arguments: str, program: Path, conf: dict[str, str] | None = None, **variables: str):
+    def submit(
+        self, *arguments: str, program: Path, conf: dict[str, str] | None = None, **variables: str
+    ):
         """A spark-submit to this cluster, running."""
         settings = {
             "spark.driver.host": "127.0.0.1",
@@ -140,12 +181,15 @@ class Cluster:
             files += [rest.pop(0), rest.pop(0)]
         spark_submit = Path(sys.executable).with_name("spark-submit")
         launch = [str(spark_submit), "--master", self.master, *words, *files, str(program), *rest]
-        environment = dict(os.environ) | {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": str(self.python)}
+        environment = dict(os.environ) | {
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": str(self.python),
+        }
         environment.pop("PYTHONPATH", None)
         return subprocess.Popen(
             command_under_guard(launch, grace=5.0),
-            env=environment | variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True,
+            env=environment | variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
 
 

@@ -1,4 +1,6 @@
-"""The same job file on a real standalone cluster: a master, two workers of one core, executors in their own folders."""
+"""The same job file on a real standalone cluster: a master, two workers of one core, executors in
+their own folders.
+"""
 
 import contextlib
 import secrets
@@ -46,7 +48,9 @@ FILES = 4  # of the day: two tasks of two files
 
 @pytest.fixture
 def day_in_files(project):
-    """The day of flights again, in several files, so that there is work for two executors. Returns its rows."""
+    """The day of flights again, in several files, so that there is work for two executors. Returns
+    its rows.
+    """
     whole = project / "data" / "raw" / "flights" / f"date={DAY}" / "part-00000.parquet"
     table = pq.ParquetFile(whole).read()
     (project / "data" / "raw").unlink()
@@ -60,13 +64,18 @@ def day_in_files(project):
 
 @pytest.fixture
 def services(project, monkeypatch):
-    """Starts the weather service, its latencies times `scale`; executors find it by the cluster's environment."""
+    """Starts the weather service, its latencies times `scale`; executors find it by the cluster's
+    environment.
+    """
     data, log = project / "data" / "demo", project / "weather_calls.jsonl"
     with contextlib.ExitStack() as running:
 
         def start(scale):
             service = running.enter_context(weather.running(data, log, scale=scale))
-            found = {"WEATHER_URL": service.url, "PLANES_URL": f"sqlite+aiosqlite:///{data / 'planes.db'}"}
+            found = {
+                "WEATHER_URL": service.url,
+                "PLANES_URL": f"sqlite+aiosqlite:///{data / 'planes.db'}",
+            }
             for name, value in found.items():
                 monkeypatch.setenv(name, value)
             return service, found
@@ -129,7 +138,9 @@ def every_row_once(given, record):
 
 
 def own_answers(rows, project):
-    """Rows with the weather of their own origin and moment, as the service's table says; most have one."""
+    """Rows with the weather of their own origin and moment, as the service's table says; most have
+    one.
+    """
     answers = weather.load(project / "data" / "demo")
     own = [row for row in rows if row[schema.status("weather")] == "ok"]
     for row in own:
@@ -138,12 +149,20 @@ def own_answers(rows, project):
     assert len(own) > 0.9 * len(rows)
 
 
-def test_the_day_runs_on_a_cluster_with_the_packages_shipped_by_py_files(project, day_in_files, services, cluster):
+def test_the_day_runs_on_a_cluster_with_the_packages_shipped_by_py_files(
+    project, day_in_files, services, cluster
+):
     _, environment = services(scale=0.0)
-    assert subprocess.run([cluster.python, "-c", "import jobs"], capture_output=True, check=False).returncode != 0
+    assert (
+        subprocess.run(
+            [cluster.python, "-c", "import jobs"], capture_output=True, check=False
+        ).returncode
+        != 0
+    )
     cluster.start(**environment)
     packages = package(project / "packages.zip", ["enrichments"]).zip
-    elsewhere = {"spark.driver.host": own_address(), "spark.driver.bindAddress": "0.0.0.0"}  # as from another host
+    # as from another host
+    elsewhere = {"spark.driver.host": own_address(), "spark.driver.bindAddress": "0.0.0.0"}
     message = Output(
         cluster.submit("--py-files", str(packages), *FLIGHTS, program=PROGRAM, conf=elsewhere)
     ).to_the_end()
@@ -151,7 +170,8 @@ def test_the_day_runs_on_a_cluster_with_the_packages_shipped_by_py_files(project
     rows = every_row_once(day_in_files, record)
     assert {row[schema.PARTITION] for row in rows} == {0, 1}
     own_answers(rows, project)
-    assert f"{len(rows)} of {len(rows)} rows" in message  # the executors told the driver how far they were
+    # the executors told the driver how far they were
+    assert f"{len(rows)} of {len(rows)} rows" in message
     assert "is not reached" not in message
     assert record.figures.loop_busy is not None
     assert all(lookup.limited_by for lookup in record.figures.lookups)
@@ -168,7 +188,9 @@ def test_the_day_runs_on_a_cluster_whose_master_workers_and_drivers_share_a_secr
     )
     cluster.start(SPARK_CONF_DIR=str(conf), **environment)
     files = ("--py-files", str(package(project / "packages.zip", ["enrichments"]).zip))
-    message = Output(cluster.submit(*files, *FLIGHTS, program=PROGRAM, SPARK_CONF_DIR=str(conf))).to_the_end()
+    message = Output(
+        cluster.submit(*files, *FLIGHTS, program=PROGRAM, SPARK_CONF_DIR=str(conf))
+    ).to_the_end()
     (record,) = run_records.load("flights_enriched", DAY)
     own_answers(every_row_once(day_in_files, record), project)
     assert "is not reached" not in message
@@ -187,23 +209,39 @@ def test_a_worker_and_its_executor_killed_in_the_middle_cost_no_row_and_hardly_a
     (record,) = run_records.load("flights_enriched", DAY)
     rows = every_row_once(day_in_files, record)
     own_answers(rows, project)
-    assert f"{len(rows)} of {len(rows)} rows" in message  # the second attempt took over what the first had told
+    # the second attempt took over what the first had told
+    assert f"{len(rows)} of {len(rows)} rows" in message
     calls = service.calls()
     before = [call for call in calls if call.t_end < killed]
     assert len(before) < 0.9 * len({call.key for call in calls})  # else it was no middle
     its_keys = keys_of_tasks(rows, tasks_that_spark_tried_again(project, record))
-    answers = {key: [call.t_end for call in calls if call.key == key and call.outcome == "ok"] for key in its_keys}
+    answers = {
+        key: [call.t_end for call in calls if call.key == key and call.outcome == "ok"]
+        for key in its_keys
+    }
     again = sum(max(0, len(moments) - 1) for moments in answers.values())
     since = killed - max(FLUSH_S, A_WRITE) - A_WRITE  # when the last part that was stored was begun
-    lost = IN_FLIGHT + sum(since < min(moments) <= killed for moments in answers.values() if moments)
-    print(f"killed after {len(before)} calls; {again} of {len(its_keys)} keys of the task answered again, of {lost}")
+    lost = IN_FLIGHT + sum(
+        since < min(moments) <= killed for moments in answers.values() if moments
+    )
+    print(
+        f"killed after {len(before)} calls; {again} of {len(its_keys)} keys of the task "
+        "answered "
+        f"again, of {lost}"
+    )
     assert again <= lost
 
 
 def tasks_that_spark_tried_again(project, record):
     """Those whose second attempt stored answers."""
-    parts = (project / "data" / "ledger" / "weather").glob(f"*/parts/{record.facts.run_id}*/*.parquet")
-    found = {int(task) for task, attempt, *_ in (part.name.split("-") for part in parts) if attempt != "0"}
+    parts = (project / "data" / "ledger" / "weather").glob(
+        f"*/parts/{record.facts.run_id}*/*.parquet"
+    )
+    found = {
+        int(task)
+        for task, attempt, *_ in (part.name.split("-") for part in parts)
+        if attempt != "0"
+    }
     assert found
     return found
 
@@ -214,21 +252,30 @@ def keys_of_tasks(rows, tasks):
     for row in rows:
         key = f"{row['origin']}/{row['scheduled_departure']:%Y-%m-%dT%H:%M:%SZ}"
         asked_by.setdefault(key, set()).add(row[schema.PARTITION])
-    return {key for key, partitions in asked_by.items() if len(partitions) == 1 and partitions <= tasks}
+    return {
+        key for key, partitions in asked_by.items() if len(partitions) == 1 and partitions <= tasks
+    }
 
 
-def test_the_whole_environment_travels_as_an_archive(project, day_in_files, services, new_cluster, tmp_path):
+def test_the_whole_environment_travels_as_an_archive(
+    project, day_in_files, services, new_cluster, tmp_path
+):
     _, environment = services(scale=0.0)
     archive = packed_environment(tmp_path / "packed")
-    cluster = new_cluster(python=Path("environment/bin/python"))  # in the folder that Spark makes for the executor
+    # in the folder that Spark makes for the executor
+    cluster = new_cluster(python=Path("environment/bin/python"))
     cluster.start(**environment)
-    Output(cluster.submit("--archives", f"{archive}#environment", *FLIGHTS, program=PROGRAM)).to_the_end()
+    Output(
+        cluster.submit("--archives", f"{archive}#environment", *FLIGHTS, program=PROGRAM)
+    ).to_the_end()
     (record,) = run_records.load("flights_enriched", DAY)
     own_answers(every_row_once(day_in_files, record), project)
 
 
 def packed_environment(folder):
-    """What docs/cluster.md makes with pip and venv-pack, from the packages that are installed here already."""
+    """What docs/cluster.md makes with pip and venv-pack, from the packages that are installed here
+    already.
+    """
     folder.mkdir()
     home = folder / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
@@ -254,5 +301,9 @@ def with_requirements(names):
         if name not in found:
             found.append(name)
             needs = [Requirement(text) for text in metadata.requires(name) or ()]
-            waiting += [one.name.lower() for one in needs if one.marker is None or one.marker.evaluate({"extra": ""})]
+            waiting += [
+                one.name.lower()
+                for one in needs
+                if one.marker is None or one.marker.evaluate({"extra": ""})
+            ]
     return found

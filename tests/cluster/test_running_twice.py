@@ -1,4 +1,5 @@
-"""A task that Spark runs twice at once (speculation), for real: on a standalone cluster of two hosts, one task slow.
+"""A task that Spark runs twice at once (speculation), for real: on a standalone cluster of two
+hosts, one task slow.
 
 Spark starts no second copy of a task in local mode, nor on the host where the first one runs.
 """
@@ -30,7 +31,8 @@ QUICK, SLOW = range(100), range(1_000, 1_300)  # keys of one task each
 STUCK = 1_050
 IN_FLIGHT = 16
 FLUSH_S = 0.2
-OPENING = 1.0  # s from the moment a task has seen what is stored to its first call, and for a part to be written
+# s from the moment a task has seen what is stored to its first call, and for a part to be written
+OPENING = 1.0
 DECLARATION = """
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service
 
@@ -58,14 +60,17 @@ SPECULATION = {
     "spark.speculation.interval": "100ms",
     "spark.speculation.quantile": "0.5",
     "spark.speculation.multiplier": "1.1",
-    "spark.speculation.minTaskRuntime": "8s",  # of the first attempt: its worker starts, and some answers are stored
+    # of the first attempt: its worker starts, and some answers are stored
+    "spark.speculation.minTaskRuntime": "8s",
     "spark.speculation.efficiency.enabled": "false",
     "spark.log.level": "INFO",  # it names the tasks that run twice
 }
 
 
 class Answers:
-    """Slow for the keys of one task, by `seconds(key, time)` for the first, the second time that a key is asked."""
+    """Slow for the keys of one task, by `seconds(key, time)` for the first, the second time that a
+    key is asked.
+    """
 
     def __init__(self, seconds):
         self.seconds = seconds
@@ -101,15 +106,21 @@ def cluster(new_cluster, tmp_path):
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, service, cluster):
-    """Runs the day on the cluster with speculation wanted; gives the record, the answers, and Spark's log."""
+    """Runs the day on the cluster with speculation wanted; gives the record, the answers, and
+    Spark's log.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    Path("scoring.py").write_text(DECLARATION.format(url=service.url, in_flight=IN_FLIGHT, flush_s=FLUSH_S))
+    Path("scoring.py").write_text(
+        DECLARATION.format(url=service.url, in_flight=IN_FLIGHT, flush_s=FLUSH_S)
+    )
     Path("own_program.py").write_text(OWN_PROGRAM)
     folder = Path(f"raw/date={DAY}")
     folder.mkdir(parents=True)
     for number, keys in enumerate((QUICK, SLOW)):
-        pq.write_table(pa.table({"k": pa.array(keys, pa.int64())}), folder / f"part-{number}.parquet")
+        pq.write_table(
+            pa.table({"k": pa.array(keys, pa.int64())}), folder / f"part-{number}.parquet"
+        )
 
     def run(program, seconds):
         service.answer = answers = Answers(seconds)
@@ -117,7 +128,9 @@ def run(tmp_path, monkeypatch, service, cluster):
         day = ("--enrichment", "scoring:scored", "--day", DAY, "--run-id", "r")
         paths = {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
         files = ("--py-files", str(package(tmp_path / "packages.zip").zip))
-        log = Output(cluster.submit(*files, *day, program=program, conf=SPECULATION, **paths)).to_the_end()
+        log = Output(
+            cluster.submit(*files, *day, program=program, conf=SPECULATION, **paths)
+        ).to_the_end()
         (record,) = run_records.load("scored", DAY)
         return record, answers, log
 
@@ -135,7 +148,9 @@ def is_as_undisturbed(record):
 
 
 def second_attempts():
-    """Parts that a second attempt of a task stored, of the rows or of the keys that were asked first."""
+    """Parts that a second attempt of a task stored, of the rows or of the keys that were asked
+    first.
+    """
     import scoring
 
     ledger = plan_ledger(scoring.scored, scoring.score, "r", RunOptions())
@@ -145,7 +160,9 @@ def second_attempts():
 
 
 def asked_twice(answers, log):
-    """The keys that the copy asked again: no more than the first attempt had in flight when it gave calls up."""
+    """The keys that the copy asked again: no more than the first attempt had in flight when it gave
+    calls up.
+    """
     assert "as speculatable" in log  # Spark did start a copy
     twice = {key for key, calls in answers.calls.items() if calls > 1}
     print(f"{len(twice)} of {len(SLOW)} keys asked twice")
@@ -175,7 +192,10 @@ def test_the_copy_of_a_task_that_hangs_ends_the_day_and_asks_only_for_what_is_no
     assert second_attempts()
     twice = asked_twice(answers, log)
     copied = min(moment for moment, _, times in answers.asked if times == 2)
-    stored = {key for moment, key in answers.given if key in SLOW and moment < copied - FLUSH_S - OPENING}
+    stored = {
+        key for moment, key in answers.given if key in SLOW and moment < copied - FLUSH_S - OPENING
+    }
     assert stored
     assert not twice & stored
-    assert any(row[schema.source("score")] == "ledger" for row in rows_of(record))  # the rows are the copy's
+    # the rows are the copy's
+    assert any(row[schema.source("score")] == "ledger" for row in rows_of(record))

@@ -5,7 +5,8 @@ import pytest
 
 from data_quality.rows import run_output
 
-sys.path.insert(0, str(Path(__file__).parent))  # honest_day and planted_faults stand beside the tests that use them
+# honest_day and planted_faults stand beside the tests that use them
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(autouse=True)
@@ -18,6 +19,7 @@ def _small_parts(monkeypatch):
 def here(tmp_path, monkeypatch, spark):
     """A project of this test's own, whose input is read by several tasks."""
     monkeypatch.chdir(tmp_path)
-    spark.conf.set("spark.sql.files.openCostInBytes", "1k")  # else all of these small files fit into one task
+    # else all of these small files fit into one task
+    spark.conf.set("spark.sql.files.openCostInBytes", "1k")
     yield Path()
     spark.conf.unset("spark.sql.files.openCostInBytes")

@@ -1,6 +1,7 @@
 """A day with every outcome from every source, which keeps every promise.
 
-The lookup's keys are plain columns, so that no Spark is needed. Nothing here shares code with the checks.
+The lookup's keys are plain columns, so that no Spark is needed. Nothing here shares code with the
+checks.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from honest_day import (
 SECOND = 1_000_000
 LIMIT_US = 2 * SECOND
 
-# every way in which a row can end: status, source, own attempts (throttled or not), and how its answer came
+# every way in which a row can end: status, source, own attempts (throttled or not), and how its
+# answer came
 KINDS: tuple[tuple[str, str, str | None, str], ...] = (
     ("ok by call", "ok", "call", "f"),
     ("ok after a retry", "ok", "call", "ff"),
@@ -57,13 +59,17 @@ KINDS: tuple[tuple[str, str, str | None, str], ...] = (
 
 
 class _Writer:
-    """Writes one row after another; each takes three seconds, so that no two calls are in flight at once."""
+    """Writes one row after another; each takes three seconds, so that no two calls are in flight at
+    once.
+    """
 
     def __init__(self) -> None:
         self.clock = RUN_START_US
         self.rows: list[dict[str, Any]] = []
 
-    def row(self, name: str, status: str, source: str | None, attempts: str, *, wait: float = 3.0) -> None:
+    def row(
+        self, name: str, status: str, source: str | None, attempts: str, *, wait: float = 3.0
+    ) -> None:
         number = len(self.rows)
         key: dict[str, Any] = {"flight": number, "airline": f"k{number}"}
         early = self._attempts(attempts, status, wait) if source == "shared" else []
@@ -83,7 +89,9 @@ class _Writer:
             ended = self.clock
         elif status in ("ok", "miss", "fallback"):
             at = {"ok of another run meanwhile": self.clock - 7}.get(name, ended)
-            at = moment(RUN_START_US - 3600 * SECOND - number if name.endswith("from the ledger") else at)
+            at = moment(
+                RUN_START_US - 3600 * SECOND - number if name.endswith("from the ledger") else at
+            )
         if status in ("ok", "fallback") and owner is None:
             answer = {"temp_c": number / 7, "visibility_m": number}
         error = owner["_weather_error"] if owner else error_of(name, number, len(calls))
@@ -109,7 +117,9 @@ class _Writer:
             if status in ("timeout", "fallback") and len(attempts) == 1:
                 length = LIMIT_US
             self.clock += 40_000 if place else 0
-            calls.append({"start": self.clock, "end": self.clock + length, "throttled": kind == "t"})
+            calls.append(
+                {"start": self.clock, "end": self.clock + length, "throttled": kind == "t"}
+            )
             self.clock += length
         return calls
 
@@ -129,12 +139,17 @@ def error_of(name: str, number: int, calls: int) -> str | None:
     if name.startswith("error"):
         return f"500 Internal Server Error: of {number}"
     return (
-        f"run r{number} asked, and its answer is lost; the call must not be made twice" if name == "unknown" else None
+        f"run r{number} asked, and its answer is lost; the call must not be made twice"
+        if name == "unknown"
+        else None
     )
 
 
-def every_outcome_day(root: Path, *, copies: int = 2, seed: int | None = None) -> tuple[Day, list[str]]:
-    """A day of one task and two files in which every kind of row stands `copies` times; and the kind of each row.
+def every_outcome_day(
+    root: Path, *, copies: int = 2, seed: int | None = None
+) -> tuple[Day, list[str]]:
+    """A day of one task and two files in which every kind of row stands `copies` times; and the
+    kind of each row.
 
     seed: of another order of the kinds. The rows are in the order of writing.
     """
@@ -147,16 +162,24 @@ def every_outcome_day(root: Path, *, copies: int = 2, seed: int | None = None) -
     segments, late = _marks([_us(row["departure"]) for row in rows])
     source = "file:" + quote(str(root / "raw" / f"date={DAY}" / "part-00000.parquet"), safe="/=")
     claims: dict[str, Any] = {
-        "_partition": [0] * size, "_input_seq": range(size), "_output_seq": range(size), "_segment": segments,
-        "_late": late, "_source_file": [source] * size, "_source_row": range(size),
+        "_partition": [0] * size, "_input_seq": range(size), "_output_seq": range(size),
+        "_segment": segments, "_late": late, "_source_file": [source] * size,
+        "_source_row": range(size),
     }  # fmt: skip
     types = dict([*INPUT_FIELDS, *ROW_FIELDS, *fields_of(WEATHER)])
-    columns = {name: claims[name] if name in claims else [row[name] for row in rows] for name in types}
+    columns = {
+        name: claims[name] if name in claims else [row[name] for row in rows] for name in types
+    }
     table = pa.table({name: pa.array(columns[name], kind) for name, kind in types.items()})
     lookup = replace(WEATHER, keys=(("flight", "flight"), ("airline", "carrier")))
-    declared = declare(lookups=(lookup,), timeout_tolerance=1.0, error_tolerance=1.0, ledger="ledger")
+    declared = declare(
+        lookups=(lookup,), timeout_tolerance=1.0, error_tolerance=1.0, ledger="ledger"
+    )
     inputs = {"part-00000.parquet": table.select([name for name, _ in INPUT_FIELDS])}
-    outputs = {"part-00000-c000.parquet": table.slice(0, size // 2), "part-00000-c001.parquet": table.slice(size // 2)}
+    outputs = {
+        "part-00000-c000.parquet": table.slice(0, size // 2),
+        "part-00000-c001.parquet": table.slice(size // 2),
+    }
     day = Day(root, declared, inputs, outputs, ((WEATHER.max_concurrency,),))
     day.keep_answers()
     return day, [row["kind"] for row in rows]

@@ -1,6 +1,8 @@
-"""Days that keep every promise, written as a run writes them, in any size: the ground on which faults are planted.
+"""Days that keep every promise, written as a run writes them, in any size: the ground on which
+faults are planted.
 
-Nothing here shares code with the checks: calls are simulated slot by slot, watermarks counted row by row.
+Nothing here shares code with the checks: calls are simulated slot by slot, watermarks counted row
+by row.
 """
 
 from __future__ import annotations
@@ -19,7 +21,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.schema.columns import OUTCOMES
-from jobs.schema.records import DayFacts, DayMetrics, DeclaredFacts, EventTimeFacts, LookupFacts, LookupMetrics
+from jobs.schema.records import (
+    DayFacts,
+    DayMetrics,
+    DeclaredFacts,
+    EventTimeFacts,
+    LookupFacts,
+    LookupMetrics,
+)
 
 DAY = "2013-01-10"
 START_MS = 1_357_776_000_000  # 2013-01-10T00:00:00Z
@@ -75,7 +84,9 @@ INPUT_TYPES = json.dumps(  # as Spark writes them
         "type": "struct",
         "fields": [
             {"name": name, "type": kind, "nullable": True, "metadata": {}}
-            for (name, _), kind in zip(INPUT_FIELDS, ("long", "string", "timestamp", "integer"), strict=True)
+            for (name, _), kind in zip(
+                INPUT_FIELDS, ("long", "string", "timestamp", "integer"), strict=True
+            )
         ],
     }
 )
@@ -119,7 +130,8 @@ class Day:
     outputs: dict[str, pa.Table]
     shares: tuple[tuple[int, ...], ...]
     history: dict[str, DayMetrics] = field(default_factory=dict)
-    stored: dict[str, pa.Table] = field(default_factory=dict)  # by lookup: what a ledger holds of its answers
+    # by lookup: what a ledger holds of its answers
+    stored: dict[str, pa.Table] = field(default_factory=dict)
 
     def keep_answers(self) -> None:
         """Take the answers as they are now for those of the ledger."""
@@ -145,7 +157,9 @@ class Day:
         for folder, tables in ((raw, self.inputs), (run, self.outputs)):
             folder.mkdir(parents=True, exist_ok=True)
             for name, table in tables.items():
-                pq.write_table(table, folder / name, row_group_size=max(10, min(100_000, len(table) // 3)))
+                pq.write_table(
+                    table, folder / name, row_group_size=max(10, min(100_000, len(table) // 3))
+                )
         return self.facts(), self.figures()
 
     def _folders(self) -> tuple[Path, Path]:
@@ -190,7 +204,9 @@ class Day:
         return DayMetrics(rows_in, rows_out, 0, tuple(lookups))
 
 
-def declare(mode: str = "unordered", *, event_time: bool = True, lookups=(WEATHER, PLANE), **changes) -> DeclaredFacts:
+def declare(
+    mode: str = "unordered", *, event_time: bool = True, lookups=(WEATHER, PLANE), **changes
+) -> DeclaredFacts:
     declared = DeclaredFacts(
         enrichment="flights_enriched",
         table="published/flights_enriched",
@@ -210,25 +226,37 @@ def declare(mode: str = "unordered", *, event_time: bool = True, lookups=(WEATHE
 
 def honest_day(root: Path, mode: str = "unordered", *, sizes=(120, 0, 80), seed: int = 0, files_of_a_task: int = 1,
                **changes) -> Day:  # fmt: skip
-    """A day whose tasks have these numbers of rows. Each task reads one input file and writes one or several."""
+    """A day whose tasks have these numbers of rows. Each task reads one input file and writes one
+    or several.
+    """
     declared = declare(mode, **changes)
     dice = random.Random(f"{seed} {mode}")
     inputs, outputs = {}, {}
     ends: set[int] = set()
     shares = tuple(
-        tuple(max(1, lookup.max_concurrency // max(1, len(sizes))) for _ in sizes) for lookup in declared.lookups
+        tuple(max(1, lookup.max_concurrency // max(1, len(sizes))) for _ in sizes)
+        for lookup in declared.lookups
     )
     for partition, size in enumerate(sizes):
         name = f"part-{partition:05d}.parquet"
-        source = "file:" + quote(str(root / "raw" / f"date={DAY}" / name), safe="/=")  # as Spark spells it
+        # as Spark spells it
+        source = "file:" + quote(str(root / "raw" / f"date={DAY}" / name), safe="/=")
         table, columns = input_table(dice, partition, size)
         inputs[name] = table
         written = _task(
-            dice, declared, partition, source, ends, columns=columns, shares=[of[partition] for of in shares]
+            dice,
+            declared,
+            partition,
+            source,
+            ends,
+            columns=columns,
+            shares=[of[partition] for of in shares],
         )
         step = max(1, math.ceil(size / files_of_a_task))
         for number, first in enumerate(range(0, size, step)):
-            outputs[f"part-{partition:05d}-6f1d-c{number:03d}.snappy.parquet"] = written.slice(first, step)
+            outputs[f"part-{partition:05d}-6f1d-c{number:03d}.snappy.parquet"] = written.slice(
+                first, step
+            )
     day = Day(root, declared, inputs, outputs, shares)
     day.keep_answers()
     return day
@@ -239,7 +267,11 @@ def input_table(dice: random.Random, partition: int, size: int) -> tuple[pa.Tabl
     times, clock = [], START_MS
     for _ in range(size):
         clock += dice.choice((0, 1000, 20_000))
-        lag = dice.choice((0, 0, 1000, 30_000)) if dice.random() < 0.95 else dice.choice((61_000, 600_000))
+        lag = (
+            dice.choice((0, 0, 1000, 30_000))
+            if dice.random() < 0.95
+            else dice.choice((61_000, 600_000))
+        )
         times.append(None if dice.random() < 0.01 else (clock - lag))
     columns = {
         "flight": [partition * 10_000_000 + number for number in range(size)],
@@ -251,7 +283,14 @@ def input_table(dice: random.Random, partition: int, size: int) -> tuple[pa.Tabl
 
 
 def _task(
-    dice, declared: DeclaredFacts, partition: int, source: str, ends: set[int], *, columns: dict[str, list], shares
+    dice,
+    declared: DeclaredFacts,
+    partition: int,
+    source: str,
+    ends: set[int],
+    *,
+    columns: dict[str, list],
+    shares,
 ) -> pa.Table:
     size = len(columns["flight"])
     segments, late = _marks(columns["departure"])
@@ -270,7 +309,9 @@ def _task(
         "_source_file": [source] * size,
         "_source_row": list(range(size)),
     }
-    kinds = dict([*INPUT_FIELDS, *ROW_FIELDS, *(f for lookup in declared.lookups for f in fields_of(lookup))])
+    kinds = dict(
+        [*INPUT_FIELDS, *ROW_FIELDS, *(f for lookup in declared.lookups for f in fields_of(lookup))]
+    )
     everything = {**columns, **row, **answers}
     arrays = {name: pa.array(values, kinds[name]) for name, values in everything.items()}
     table = pa.table(arrays).take(pa.array(emitted, pa.int64()))
@@ -279,7 +320,10 @@ def _task(
 
 
 def keys_of_rows(lookup: str, columns: dict[str, list]) -> list[dict]:
-    return [KEYS[lookup](dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)]
+    return [
+        KEYS[lookup](dict(zip(columns, values, strict=True)))
+        for values in zip(*columns.values(), strict=True)
+    ]
 
 
 def _marks(departures: list[int | None]) -> tuple[list[int], list[bool]]:
@@ -287,25 +331,38 @@ def _marks(departures: list[int | None]) -> tuple[list[int], list[bool]]:
     for moment_us in departures:
         moment = None if moment_us is None else moment_us // 1000
         segments.append(seen)
-        late.append(moment is not None and largest is not None and moment <= largest - BOUND_S * 1000 - 1)
+        late.append(
+            moment is not None and largest is not None and moment <= largest - BOUND_S * 1000 - 1
+        )
         if moment is not None and (largest is None or moment > largest):
             largest, seen = moment, seen + 1
     return segments, late
 
 
 def _calls(
-    dice: random.Random, lookup: LookupFacts, share: int, done: list[int], keys: list[dict], *, ends: set[int]
+    dice: random.Random,
+    lookup: LookupFacts,
+    share: int,
+    done: list[int],
+    keys: list[dict],
+    *,
+    ends: set[int],
 ) -> dict[str, list]:
-    """Every row through one of `share` slots; `done` becomes the time at which each row has its outcome.
+    """Every row through one of `share` slots; `done` becomes the time at which each row has its
+    outcome.
 
-    No two calls for one key of a day end in one microsecond: a run could not tell which answer is the last (`ends`).
+    No two calls for one key of a day end in one microsecond: a run could not tell which answer is
+    the last (`ends`).
 
     In the middle all slots stand still for ten seconds, as when the source has nothing to give.
     """
     name, size = lookup.name, len(done)
     columns: dict[str, list] = {column: [] for column, _ in fields_of(lookup)}
     slots = [max(done, default=0) if lookup.name == "plane" else RUN_START_US] * share
-    pauses = [min(lookup.max_delay, lookup.initial_delay * lookup.multiplier**n) for n in range(lookup.retries)]
+    pauses = [
+        min(lookup.max_delay, lookup.initial_delay * lookup.multiplier**n)
+        for n in range(lookup.retries)
+    ]
     came: dict[tuple, tuple[dict, int]] = {}  # by key: the last answer of a call
     for number in range(size):
         if number == size // 2:
@@ -320,7 +377,14 @@ def _calls(
                 _put(dice, columns, lookup, "ok", "shared", answer=came[key])
             else:
                 stored = RUN_START_US - dice.randrange(86_400_000_000)
-                _put(dice, columns, lookup, dice.choice(("ok", "miss")), "ledger", answer=(_answers(dice), stored))
+                _put(
+                    dice,
+                    columns,
+                    lookup,
+                    dice.choice(("ok", "miss")),
+                    "ledger",
+                    answer=(_answers(dice), stored),
+                )
             continue
         start = heapq.heappop(slots)
         outcome, attempts = _attempts(dice, lookup, start, pauses)
@@ -338,13 +402,27 @@ def _calls(
         answer = _answers(dice), end
         if outcome == "ok":
             came[key] = answer
-        _put(dice, columns, lookup, outcome, source, attempts=attempts, latency=latency, problem=problem, answer=answer)
+        _put(
+            dice,
+            columns,
+            lookup,
+            outcome,
+            source,
+            attempts=attempts,
+            latency=latency,
+            problem=problem,
+            answer=answer,
+        )
     assert set(columns) == {column for column, _ in fields_of(lookup)}, name
     return columns
 
 
 def _answers(dice: random.Random) -> dict:
-    return {"temp_c": dice.uniform(-20, 35), "visibility_m": dice.randrange(0, 16_000), "seats": dice.randrange(2, 400)}
+    return {
+        "temp_c": dice.uniform(-20, 35),
+        "visibility_m": dice.randrange(0, 16_000),
+        "seats": dice.randrange(2, 400),
+    }
 
 
 def _attempts(dice: random.Random, lookup: LookupFacts, start: int, pauses: list[float]):
@@ -369,7 +447,16 @@ def _attempts(dice: random.Random, lookup: LookupFacts, start: int, pauses: list
 
 
 def _put(
-    dice, columns, lookup: LookupFacts, outcome, source, *, attempts=(), latency=None, problem=None, answer=(None, None)
+    dice,
+    columns,
+    lookup: LookupFacts,
+    outcome,
+    source,
+    *,
+    attempts=(),
+    latency=None,
+    problem=None,
+    answer=(None, None),
 ) -> None:
     """answer: the columns, and when it came."""
     name, (values, answered_at) = lookup.name, answer
@@ -379,7 +466,9 @@ def _put(
     columns[f"{name}_status"].append(outcome)
     columns[f"{name}_answered_at"].append(answered_at if outcome in ("ok", "miss") else None)
     columns[f"_{name}_source"].append(source)
-    columns[f"_{name}_attempts"].append([{"start": s, "end": e, "throttled": t} for s, e, t in attempts])
+    columns[f"_{name}_attempts"].append(
+        [{"start": s, "end": e, "throttled": t} for s, e, t in attempts]
+    )
     columns[f"_{name}_latency_ms"].append(latency)
     columns[f"_{name}_paused_ms"].append(None if latency is None else 0.0)
     columns[f"_{name}_error"].append(problem)

@@ -1,4 +1,6 @@
-"""Days made by the real operator in virtual time: each task has a seed of its own, and a service that misbehaves."""
+"""Days made by the real operator in virtual time: each task has a seed of its own, and a service
+that misbehaves.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,11 @@ from asyncio_core import (
 )
 from asyncio_core.testing import run_virtual
 
-MODES = {"ordered": OutputMode.ORDERED, "unordered": OutputMode.UNORDERED, "key_ordered": OutputMode.KEY_ORDERED}
+MODES = {
+    "ordered": OutputMode.ORDERED,
+    "unordered": OutputMode.UNORDERED,
+    "key_ordered": OutputMode.KEY_ORDERED,
+}
 
 
 class Row:
@@ -48,7 +54,9 @@ class Row:
 
 
 class Weather(AsyncFunction):
-    """Answers after a while; misses, throttles, fails and hangs as the dice say; keeps the audit of every attempt."""
+    """Answers after a while; misses, throttles, fails and hangs as the dice say; keeps the audit of
+    every attempt.
+    """
 
     def __init__(self, dice: random.Random, gate: Gate) -> None:
         self._dice, self._gate = dice, gate
@@ -90,7 +98,9 @@ class Weather(AsyncFunction):
             row.paused = (self._gate.closed_seconds - row.paused) * 1000
 
 
-async def _run(rows: list[Row], times: list[int | None], mode: str, share: int, dice: random.Random) -> list:
+async def _run(
+    rows: list[Row], times: list[int | None], mode: str, share: int, dice: random.Random
+) -> list:
     gate, left = Gate(), []
     function = Weather(dice, gate)
     operator = AsyncWaitOperator(
@@ -116,7 +126,8 @@ async def _run(rows: list[Row], times: list[int | None], mode: str, share: int, 
     try:
         strategy = WatermarkStrategy.for_bounded_out_of_orderness(60.0)
         for element in strategy.assign(
-            StreamRecord(row, None if time is None else time // 1000) for row, time in zip(rows, times, strict=True)
+            StreamRecord(row, None if time is None else time // 1000)
+            for row, time in zip(rows, times, strict=True)
         ):
             await operator.process_element(element)
         await operator.end_input()
@@ -141,7 +152,9 @@ def operator_day(root: Path, mode: str, *, seeds: range, rows_of_a_task: int = 1
         work = _run(rows, columns["departure"], mode, shares[partition], dice)
         left = run_virtual(work, seed=seed)
         source = "file:" + quote(str(root / "raw" / f"date={DAY}" / name), safe="/=")
-        outputs[f"part-{partition:05d}-c000.snappy.parquet"] = _written(left, partition, source, columns, dice)
+        outputs[f"part-{partition:05d}-c000.snappy.parquet"] = _written(
+            left, partition, source, columns, dice
+        )
     day = Day(root, declared, inputs, outputs, (shares,))
     day.keep_answers()
     return day
@@ -153,7 +166,9 @@ def _error(row: Row) -> str | None:
     return "weather_api: error" if row.outcome == "error" else None
 
 
-def _written(left: list[Row], partition: int, source: str, columns: dict[str, list], dice: random.Random) -> pa.Table:
+def _written(
+    left: list[Row], partition: int, source: str, columns: dict[str, list], dice: random.Random
+) -> pa.Table:
     generator = WatermarkStrategy.for_bounded_out_of_orderness(60.0).create_watermark_generator()
     segments, late, seen = [], [], 0
     for time in columns["departure"]:
@@ -178,7 +193,9 @@ def _written(left: list[Row], partition: int, source: str, columns: dict[str, li
                 "visibility_m": dice.randrange(16_000) if row.outcome == "ok" else None,
                 "_weather_status": row.outcome,
                 "_weather_source": "call" if answered else None,
-                "_weather_attempts": [{"start": s, "end": e, "throttled": t} for s, e, t in row.attempts],
+                "_weather_attempts": [
+                    {"start": s, "end": e, "throttled": t} for s, e, t in row.attempts
+                ],
                 "_weather_latency_ms": row.latency,
                 "_weather_paused_ms": row.paused,
                 "_weather_error": _error(row),
@@ -190,7 +207,9 @@ def _written(left: list[Row], partition: int, source: str, columns: dict[str, li
     kinds = dict([*INPUT_FIELDS, *ROW_FIELDS, *fields_of(WEATHER)])
     departures = [columns["departure"][row.number] for row in left]
     arrays = {
-        name: pa.array(departures if name == "departure" else [record[name] for record in records], kind)
+        name: pa.array(
+            departures if name == "departure" else [record[name] for record in records], kind
+        )
         for name, kind in kinds.items()
     }
     return pa.table(arrays)

@@ -1,7 +1,9 @@
-"""One fault at a time, planted in the written files of an honest day, with the checks that it must turn red.
+"""One fault at a time, planted in the written files of an honest day, with the checks that it must
+turn red.
 
-Each fault changes as little as the world would: a row moved takes its columns along, a call that lasts longer has a
-later end. A place (`first`, `middle`, `last`) says where among the rows that can carry the fault.
+Each fault changes as little as the world would: a row moved takes its columns along, a call that
+lasts longer has a later end. A place (`first`, `middle`, `last`) says where among the rows that can
+carry the fault.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ PLACES = ("first", "middle", "last")
 
 @dataclass(frozen=True)
 class Planted:
-    """What has to be seen: the checks that fail, and the rows that evidence has to name (source file's name, row)."""
+    """What has to be seen: the checks that fail, and the rows that evidence has to name (source
+    file's name, row).
+    """
 
     red: frozenset[str]
     rows: frozenset[tuple[str, int]]
@@ -39,7 +43,8 @@ class Fault:
     ledger: bool = False  # it is found by what is stored of the answers
 
 
-# -- tools -------------------------------------------------------------------------------------------------------------
+# -- tools
+# --------------------------------------------------------------------------------------------------
 def _identity(row: dict[str, Any]) -> tuple[str, int]:
     return row["_source_file"].rsplit("/", 1)[-1], row["_source_row"]
 
@@ -101,7 +106,8 @@ def _called(outcome: str, lookup: str = "weather") -> Callable[[pa.Table], Any]:
     return condition
 
 
-# -- rows --------------------------------------------------------------------------------------------------------------
+# -- rows
+# --------------------------------------------------------------------------------------------------
 def row_lost(day: Day, place: str) -> Planted:
     at = _choose(_places(day, lambda table: [True] * table.num_rows), place)
     row, name = _row(day, at), at[0]
@@ -126,9 +132,12 @@ def row_of_another_input(day: Day, place: str) -> Planted:
     return _planted("every_row_once", rows=[row, foreign])
 
 
-# -- order -------------------------------------------------------------------------------------------------------------
+# -- order
+# --------------------------------------------------------------------------------------------------
 def _neighbours(day: Day, place: str, same: tuple[str, ...]) -> tuple[str, int, int]:
-    """Two rows of one file, the second the next one after the first that agrees in these columns."""
+    """Two rows of one file, the second the next one after the first that agrees in these
+    columns.
+    """
     pairs = []
     for names in _tasks(day).values():
         for name in names:
@@ -159,7 +168,9 @@ def _swap(day: Day, name: str, one: int, other: int, *, rest: bool = True) -> Pl
     claims = day.outputs[name]["_output_seq"]
     _reorder(day, name, order)
     table = day.outputs[name]
-    day.outputs[name] = table.set_column(table.schema.get_field_index("_output_seq"), "_output_seq", claims)
+    day.outputs[name] = table.set_column(
+        table.schema.get_field_index("_output_seq"), "_output_seq", claims
+    )
     return _planted("order_held", rows=[first] if other == one + 1 or not rest else [first, second])
 
 
@@ -167,7 +178,9 @@ def claim_contradicts_files(day: Day, place: str) -> Planted:
     at = _choose(_places(day, lambda table: [False] + [True] * (table.num_rows - 1)), place)
     row = {**_row(day, at), "_output_seq": -1}
     _put(day, at, row)
-    return _planted("watermarks_not_crossed" if day.declared.mode == "unordered" else "order_held", rows=[row])
+    return _planted(
+        "watermarks_not_crossed" if day.declared.mode == "unordered" else "order_held", rows=[row]
+    )
 
 
 def row_over_a_watermark(day: Day, place: str) -> Planted:
@@ -188,8 +201,14 @@ def row_over_a_watermark(day: Day, place: str) -> Planted:
     claims = day.outputs[name]["_output_seq"]
     _reorder(day, name, order)
     table = day.outputs[name]
-    day.outputs[name] = table.set_column(table.schema.get_field_index("_output_seq"), "_output_seq", claims)
-    red = ["watermarks_not_crossed", "order_held"] if day.declared.mode == "ordered" else ["watermarks_not_crossed"]
+    day.outputs[name] = table.set_column(
+        table.schema.get_field_index("_output_seq"), "_output_seq", claims
+    )
+    red = (
+        ["watermarks_not_crossed", "order_held"]
+        if day.declared.mode == "ordered"
+        else ["watermarks_not_crossed"]
+    )
     return _planted(*red, rows=[row])
 
 
@@ -199,7 +218,9 @@ def segment_miscounted(day: Day, place: str) -> Planted:
     for names in _tasks(day).values():
         for name in names:
             segments = _column(day.outputs[name], "_segment")
-            ends += [(name, n) for n in range(len(segments) - 1) if segments[n] + 1 == segments[n + 1]]
+            ends += [
+                (name, n) for n in range(len(segments) - 1) if segments[n] + 1 == segments[n + 1]
+            ]
     at = _choose(ends, place)
     row = _row(day, at)
     row["_segment"] += 1
@@ -221,7 +242,8 @@ def row_marked_late_wrongly(day: Day, place: str) -> Planted:
     return _planted("late_rows_marked", rows=[row])
 
 
-# -- calls -------------------------------------------------------------------------------------------------------------
+# -- calls
+# --------------------------------------------------------------------------------------------------
 def _calls_in_time(
     day: Day, lookup: str = "weather"
 ) -> Iterator[tuple[list[str], list[tuple[int, int, tuple[str, int]]]]]:
@@ -236,7 +258,8 @@ def _calls_in_time(
 
 
 def call_over_the_limit(day: Day, place: str) -> Planted:
-    """first: a task's first call began three seconds earlier; else: the last one before a standstill ended later.
+    """first: a task's first call began three seconds earlier; else: the last one before a
+    standstill ended later.
 
     Only there does a longer call leave the number in flight as it was.
     """
@@ -253,17 +276,28 @@ def call_over_the_limit(day: Day, place: str) -> Planted:
                 latest, last = end, at
             if number == len(calls) - 1:
                 candidates.append(last)
-    candidates = [at for at in candidates if _row(day, at)["_weather_status"] in ("ok", "miss", "timeout", "error")]
+    candidates = [
+        at
+        for at in candidates
+        if _row(day, at)["_weather_status"] in ("ok", "miss", "timeout", "error")
+    ]
     at = _choose(candidates, place)
     row = _row(day, at)
     if row["_weather_status"] not in ("ok", "miss"):
-        row |= {"_weather_status": "miss", "_weather_source": "call", "_weather_error": None, "weather_status": "miss"}
+        row |= {
+            "_weather_status": "miss",
+            "_weather_source": "call",
+            "_weather_error": None,
+            "weather_status": "miss",
+        }
     if place == "first":
         row["_weather_attempts"][0]["start"] -= 3_000_000
     else:
         row["_weather_attempts"][-1]["end"] += 3_000_000
     row["_weather_latency_ms"] += 3_000.0
-    row["weather_answered_at"] = pa.scalar(row["_weather_attempts"][-1]["end"], pa.timestamp("us", "UTC")).as_py()
+    row["weather_answered_at"] = pa.scalar(
+        row["_weather_attempts"][-1]["end"], pa.timestamp("us", "UTC")
+    ).as_py()
     _put(day, at, row)
     return _planted("weather__time_limit_held", rows=[row])
 
@@ -293,13 +327,29 @@ def one_call_too_many_in_flight(day: Day, place: str) -> Planted:
     for names, calls in _calls_in_time(day):
         ends = {end + 1 for _, end, _ in calls}
         starts = [start for start, _, _ in calls]
-        attempts = [one for name in names for of in _column(day.outputs[name], "_weather_attempts") for one in of]
-        begun, ended = sorted(one["start"] for one in attempts), sorted(one["end"] for one in attempts)
+        attempts = [
+            one
+            for name in names
+            for of in _column(day.outputs[name], "_weather_attempts")
+            for one in of
+        ]
+        begun, ended = (
+            sorted(one["start"] for one in attempts),
+            sorted(one["end"] for one in attempts),
+        )
         for number in range(share, len(calls)):
             start, _, at = calls[number]
-            others = starts[number - 1], starts[number + 1] if number + 1 < len(starts) else start + 10**9
+            others = (
+                starts[number - 1],
+                starts[number + 1] if number + 1 < len(starts) else start + 10**9,
+            )
             in_flight = bisect_right(begun, start - 100) - bisect_right(ended, start - 100)
-            if start in ends and start - others[0] > 1_000 and others[1] - start > 1_000 and in_flight == share:
+            if (
+                start in ends
+                and start - others[0] > 1_000
+                and others[1] - start > 1_000
+                and in_flight == share
+            ):
                 candidates.append(at)
     at = _choose(candidates, place)
     row = _row(day, at)
@@ -316,9 +366,12 @@ def one_attempt_too_many(day: Day, place: str) -> Planted:
     """One attempt becomes four, with the declared pauses, in the time of the one."""
 
     def long_enough(table: pa.Table) -> list[bool]:
-        attempts = zip(_column(table, "_weather_attempts"), _column(table, "_weather_status"), strict=True)
+        attempts = zip(
+            _column(table, "_weather_attempts"), _column(table, "_weather_status"), strict=True
+        )
         return [
-            len(of) == 1 and of[0]["end"] - of[0]["start"] > 120_000 and status != "timeout"  # its error counts them
+            # its error counts them
+            len(of) == 1 and of[0]["end"] - of[0]["start"] > 120_000 and status != "timeout"
             for of, status in attempts
         ]
 
@@ -339,7 +392,9 @@ def one_attempt_too_many(day: Day, place: str) -> Planted:
 
 def retry_too_soon(day: Day, place: str) -> Planted:
     def retried(table: pa.Table) -> list[bool]:
-        return [len(of) == 2 and not of[0]["throttled"] for of in _column(table, "_weather_attempts")]
+        return [
+            len(of) == 2 and not of[0]["throttled"] for of in _column(table, "_weather_attempts")
+        ]
 
     at = _choose(_places(day, retried), place)
     row = _row(day, at)
@@ -349,7 +404,8 @@ def retry_too_soon(day: Day, place: str) -> Planted:
     return _planted("weather__retries_held", rows=[row])
 
 
-# -- answers and outcomes ----------------------------------------------------------------------------------------------
+# -- answers and outcomes
+# ----------------------------------------------------------------------------------------------
 def answer_out_of_range(day: Day, place: str) -> Planted:
     at = _choose(_places(day, lambda table: pc.equal(table["_weather_status"], "ok")), place)
     row = {**_row(day, at), "temp_c": 99.9}
@@ -381,7 +437,12 @@ def outcome_missing(day: Day, place: str) -> Planted:
 def answer_from_nowhere(day: Day, place: str) -> Planted:
     """The row says that a call answered, but no call was made."""
     at = _choose(_places(day, _called("ok")), place)
-    row = {**_row(day, at), "_weather_attempts": [], "_weather_latency_ms": None, "_weather_paused_ms": None}
+    row = {
+        **_row(day, at),
+        "_weather_attempts": [],
+        "_weather_latency_ms": None,
+        "_weather_paused_ms": None,
+    }
     _put(day, at, row)
     return _planted("outcomes_add_up", rows=[row])
 
@@ -394,15 +455,20 @@ def ledger_answer_with_calls(day: Day, place: str) -> Planted:
     return _planted("outcomes_add_up", rows=[row])
 
 
-# -- values ------------------------------------------------------------------------------------------------------------
-def _two(day: Day, place: str, condition: Callable[[pa.Table], Any]) -> tuple[tuple[str, int], tuple[str, int]]:
+# -- values
+# --------------------------------------------------------------------------------------------------
+def _two(
+    day: Day, place: str, condition: Callable[[pa.Table], Any]
+) -> tuple[tuple[str, int], tuple[str, int]]:
     """Two rows of one file."""
     found = _places(day, condition)
     pairs = [(one, other) for one, other in itertools.pairwise(found) if one[0] == other[0]]
     return _choose(pairs, place)
 
 
-def _exchange(day: Day, one: tuple[str, int], other: tuple[str, int], columns: list[str]) -> list[dict[str, Any]]:
+def _exchange(
+    day: Day, one: tuple[str, int], other: tuple[str, int], columns: list[str]
+) -> list[dict[str, Any]]:
     """Both rows, with each other's values of these columns."""
     first, second = _row(day, one), _row(day, other)
     for at, row, giver in ((one, first, second), (other, second, first)):
@@ -411,7 +477,11 @@ def _exchange(day: Day, one: tuple[str, int], other: tuple[str, int], columns: l
 
 
 def _edit(
-    day: Day, place: str, check: str, condition: Callable[[pa.Table], Any], change: Callable[[dict[str, Any]], Any]
+    day: Day,
+    place: str,
+    check: str,
+    condition: Callable[[pa.Table], Any],
+    change: Callable[[dict[str, Any]], Any],
 ) -> Planted:
     """Values of one row changed; `change` gives the new ones."""
     at = _choose(_places(day, condition), place)
@@ -440,7 +510,9 @@ def carried_values_swapped(day: Day, place: str) -> Planted:
 def carried_values_of_another_file(day: Day, place: str) -> Planted:
     at = _choose(_places(day, _any_row), place)
     row = _row(day, at)
-    others = [name for names in _tasks(day).values() for name in names if names[0][:10] != at[0][:10]]
+    others = [
+        name for names in _tasks(day).values() for name in names if names[0][:10] != at[0][:10]
+    ]
     giver = _row(day, (others[0], 0))
     _put(day, at, {**row, "flight": giver["flight"], "distance": giver["distance"]})
     return _planted(UNCHANGED, rows=[row])
@@ -473,7 +545,10 @@ def answers_swapped(day: Day, place: str) -> Planted:
 def answers_swapped_with_all_that_is_said_of_them(day: Day, place: str) -> Planted:
     one, other = _two(day, place, _called("ok"))
     audit = [f"_weather_{name}" for name in ("source", "attempts", "latency_ms", "paused_ms")]
-    return _planted(MATCH, rows=_exchange(day, one, other, ["temp_c", "visibility_m", "weather_answered_at", *audit]))
+    return _planted(
+        MATCH,
+        rows=_exchange(day, one, other, ["temp_c", "visibility_m", "weather_answered_at", *audit]),
+    )
 
 
 def answer_doubled(day: Day, place: str) -> Planted:
@@ -493,7 +568,8 @@ def answer_of_a_shared_call_changed(day: Day, place: str) -> Planted:
     alike = [
         other
         for other in (_row(day, place) for place in _places(day, _any_row))
-        if other["plane_answered_at"] == row["plane_answered_at"] and other["_plane_key"] == row["_plane_key"]
+        if other["plane_answered_at"] == row["plane_answered_at"]
+        and other["_plane_key"] == row["_plane_key"]
     ]
     return _planted("plane__answers_match", rows=[row] if len(alike) > 2 else alike)
 
@@ -527,7 +603,12 @@ def published_status_flipped(day: Day, place: str) -> Planted:
 
 
 def hit_made_a_miss(day: Day, place: str) -> Planted:
-    miss = {"temp_c": None, "visibility_m": None, "_weather_status": "miss", "weather_status": "miss"}
+    miss = {
+        "temp_c": None,
+        "visibility_m": None,
+        "_weather_status": "miss",
+        "weather_status": "miss",
+    }
     return _edit(day, place, MATCH, _called("ok"), lambda row: miss)
 
 
@@ -541,7 +622,9 @@ def answer_column_nulled(day: Day, place: str) -> Planted:
 
 
 def answer_changed_a_little(day: Day, place: str) -> Planted:
-    return _edit(day, place, MATCH, _called("ok"), lambda row: {"temp_c": math.nextafter(row["temp_c"], 0.0)})
+    return _edit(
+        day, place, MATCH, _called("ok"), lambda row: {"temp_c": math.nextafter(row["temp_c"], 0.0)}
+    )
 
 
 UNCHANGED, MATCH = "input_unchanged", "weather__answers_match"
@@ -576,7 +659,12 @@ FAULTS = (
     Fault("a key of another lookup", key_of_another_lookup, quick=False),
     Fault("a key lost", key_of_a_row_that_was_asked_lost, quick=False),
     Fault("the answers of two rows swapped", answers_swapped, ledger=True),
-    Fault("answers swapped with their audit", answers_swapped_with_all_that_is_said_of_them, quick=False, ledger=True),
+    Fault(
+        ("answers swapped with their audit"),
+        answers_swapped_with_all_that_is_said_of_them,
+        quick=False,
+        ledger=True,
+    ),
     Fault("an answer doubled", answer_doubled, quick=False, ledger=True),
     Fault("an answer of a shared call changed", answer_of_a_shared_call_changed, quick=False),
     Fault("answered a year too early", answered_a_year_too_early),

@@ -7,11 +7,18 @@ from data_quality.catalogue import checks
 from data_quality.checks import OF_A_LOOKUP, OF_A_WINDOW, OF_THE_ROW
 from data_quality.checks.calls_reconciled import CallsReconciled
 from data_quality.rows.written_day import WrittenDay
-from jobs.schema.records import DayFacts, DayMetrics, ExpectationFacts, LookupFacts, LookupMetrics, RequestMetrics
+from jobs.schema.records import (
+    DayFacts,
+    DayMetrics,
+    ExpectationFacts,
+    LookupFacts,
+    LookupMetrics,
+    RequestMetrics,
+)
 
 RULES = [
-    "time_limit_held", "timeouts_tolerated", "errors_tolerated", "retries_held", "concurrency_held", "answers_in_range",
-    "answers_match",
+    "time_limit_held", "timeouts_tolerated", "errors_tolerated", "retries_held", "concurrency_held",
+    "answers_in_range", "answers_match",
 ]  # fmt: skip
 
 
@@ -35,7 +42,9 @@ def test_the_checks_of_each_lookup_follow_the_checks_of_the_row():
 
 
 def test_what_the_declaration_does_not_ask_for_is_not_there():
-    untimed = LookupFacts("geo", "function", "geo", (("lat", "DOUBLE"),), timeout=None, max_concurrency=2)
+    untimed = LookupFacts(
+        "geo", "function", "geo", (("lat", "DOUBLE"),), timeout=None, max_concurrency=2
+    )
     found = names(declare("unordered", event_time=False, lookups=(untimed,)))
     absent = {
         "order_held",
@@ -62,16 +71,27 @@ def test_answers_over_http_are_held_to_their_connections():
 def test_where_answers_are_kept_it_is_watched_that_each_one_is():
     assert "weather__calls_reconciled" not in names(declare())
     found = {spec.name: spec.severity for spec in checks(declare(ledger="data/ledger"))}
-    assert (found["weather__calls_reconciled"], found["plane__calls_reconciled"]) == ("warn", "warn")
+    assert (found["weather__calls_reconciled"], found["plane__calls_reconciled"]) == (
+        "warn",
+        "warn",
+    )
 
 
 def test_the_declaration_sets_a_severity():
     changed = declare(lookups=(WEATHER,), severities={"weather__timeouts_tolerated": "warn"})
-    assert {spec.name: spec.severity for spec in checks(changed)}["weather__timeouts_tolerated"] == "warn"
+    assert {spec.name: spec.severity for spec in checks(changed)}[
+        "weather__timeouts_tolerated"
+    ] == "warn"
 
 
 def test_a_severity_for_a_check_that_there_is_not_is_refused_with_the_names():
-    with pytest.raises(ValueError, match=r"severities: no check 'every_row_twice'\. The checks are: every_row_once, "):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"severities: no check 'every_row_twice'\. The checks "
+            r"are: every_row_once, "
+        ),
+    ):
         checks(declare(severities={"every_row_twice": "warn"}))
 
 
@@ -80,8 +100,12 @@ def test_the_users_expectations_are_named_by_type_and_column_each_once():
         lookups=(PLANE,),
         expectations=(
             ExpectationFacts("expect_column_values_to_not_be_null", {"column": "distance"}),
-            ExpectationFacts("expect_column_values_to_be_between", {"column": "distance", "min_value": 1}, "warn"),
-            ExpectationFacts("expect_column_values_to_be_between", {"column": "distance", "max_value": 9}),
+            ExpectationFacts(
+                "expect_column_values_to_be_between", {"column": "distance", "min_value": 1}, "warn"
+            ),
+            ExpectationFacts(
+                "expect_column_values_to_be_between", {"column": "distance", "max_value": 9}
+            ),
             ExpectationFacts("expect_table_row_count_to_be_between", {"min_value": 1}),
         ),
     )
@@ -94,7 +118,9 @@ def test_the_users_expectations_are_named_by_type_and_column_each_once():
 
 
 def test_names_are_what_dagster_allows():
-    declared = declare(expectations=(ExpectationFacts("expect_column_to_exist", {"column": "an odd.name"}),))
+    declared = declare(
+        expectations=(ExpectationFacts("expect_column_to_exist", {"column": "an odd.name"}),)
+    )
     assert all(name.replace("_", "").isalnum() for name in names(declared))
 
 
@@ -104,7 +130,16 @@ def test_answers_are_held_to_the_requests_sent_but_a_coroutine_s_which_may_need_
     declared = declare(lookups=(lookup,), ledger="data/ledger")
     facts = DayFacts(declared, "2013-01-10", "r", (), (), "", (), (), "", "")
     counted = LookupMetrics(
-        "geo", {"ok": 9}, 9, 0, 1.0, 1.0, None, None, stored=9, requests=RequestMetrics(9, 0, 0, 9, 5)
+        "geo",
+        {"ok": 9},
+        9,
+        0,
+        1.0,
+        1.0,
+        None,
+        None,
+        stored=9,
+        requests=RequestMetrics(9, 0, 0, 9, 5),
     )
     day = WrittenDay.of_run(None, facts, metrics=DayMetrics(9, 9, 0, (counted,)))
     assert CallsReconciled(declared, lookup).finding([9], day).success is held

@@ -1,4 +1,6 @@
-"""What is changed in the files of a run, in values of any type, and in answers that only the ledger knows better."""
+"""What is changed in the files of a run, in values of any type, and in answers that only the ledger
+knows better.
+"""
 
 import datetime as dt
 import decimal
@@ -73,26 +75,39 @@ def test_a_change_of_any_carried_value_is_found_in_its_row_and_column(spark, tmp
     after = {name: [None] * size for name in names}
     for row, (name, one, other) in enumerate(CHANGES):
         before[name][row], after[name][row] = one, other
-    before["text"][size - 2], after["bytes"][size - 2] = "a", b"a"  # hashed one after the other they are the same
+    # hashed one after the other they are the same
+    before["text"][size - 2], after["bytes"][size - 2] = "a", b"a"
     types = {name: KINDS[name][0] for name in names}
     given = pa.table({name: pa.array(values, types[name]) for name, values in before.items()})
     changed = pa.table({name: pa.array(values, types[name]) for name, values in after.items()})
     source, other = tmp_path / "input.parquet", tmp_path / "files.parquet"
-    where = {"_source_file": [source.as_uri()] * size, "_source_row": pa.array(range(size), pa.int64())}
+    where = {
+        "_source_file": [source.as_uri()] * size,
+        "_source_row": pa.array(range(size), pa.int64()),
+    }
     pq.write_table(given, source)
     lookup_free = LookupFacts("none", "function", "", (("x", "INT"),), None, 1)
     declared = DeclaredFacts("odd", "t", "raw", "date", "unordered", (lookup_free,), ())
-    facts = DayFacts(declared, DAY, "r", (str(source),), tuple(names), "", (str(other),), (), "", "")
+    facts = DayFacts(
+        declared, DAY, "r", (str(source),), tuple(names), "", (str(other),), (), "", ""
+    )
     as_read = InputRows(spark, facts)
     if reader == "Arrow":
         facts = replace(facts, input_types=as_read.spark_types.json())
 
     def judged(table):
-        written = pa.table({name: table[name] for name in names} | where | {"_partition": pa.array([0] * size)})
-        pq.write_table(written.append_column("_input_seq", pa.array(range(size))), other, store_schema=False)
-        return Judging([InputUnchanged(declared)], WrittenDay.of_run(spark, facts)).findings()["input_unchanged"]
+        written = pa.table(
+            {name: table[name] for name in names} | where | {"_partition": pa.array([0] * size)}
+        )
+        pq.write_table(
+            written.append_column("_input_seq", pa.array(range(size))), other, store_schema=False
+        )
+        return Judging([InputUnchanged(declared)], WrittenDay.of_run(spark, facts)).findings()[
+            "input_unchanged"
+        ]
 
-    given, changed = given.cast(as_read.columns), changed.cast(as_read.columns)  # as a run writes them
+    # as a run writes them
+    given, changed = given.cast(as_read.columns), changed.cast(as_read.columns)
     assert judged(given).success
     found = judged(changed)
     wrong = {row["_source_row"]: row["differs"] for row in found.evidence}
@@ -108,25 +123,33 @@ def test_a_change_of_any_carried_value_is_found_in_its_row_and_column(spark, tmp
 
 
 def test_an_answer_that_is_not_the_stored_one_of_its_key_is_found(here, service, spark):
-    """Answers by call and out of the ledger, whose file is changed in ways that only the ledger can tell."""
+    """Answers by call and out of the ledger, whose file is changed in ways that only the ledger can
+    tell.
+    """
     service.answer = Moody(1)
     folder = here / "raw" / f"date={DAY}"
     folder.mkdir(parents=True)
     pq.write_table(pa.table({"id": pa.array(range(40), pa.int64())}), folder / "part.parquet")
     lookup = HttpLookup(
-        name="rated", service=Service(name="rates", url=service.url, max_concurrency=8), request="GET /{k}",
-        keys={"k": "id"}, returns="rate DOUBLE, name STRING", timeout=9.0, retry=Retry(retries=9, initial_delay=0.001),
+        name="rated", service=Service(name="rates", url=service.url, max_concurrency=8),
+        request="GET /{k}", keys={"k": "id"}, returns="rate DOUBLE, name STRING", timeout=9.0,
+        retry=Retry(retries=9, initial_delay=0.001),
     )  # fmt: skip
     enrichment = Enrichment(
-        name="odd", input=Input(path="raw", row_id=["id"]), lookups=[lookup], output=Output(path="published"),
-        tolerance=Tolerance(timeout=1.0, error=1.0), ledger=Ledger("ledger"), pii=["id"],
+        name="odd", input=Input(path="raw", row_id=["id"]), lookups=[lookup],
+        output=Output(path="published"), tolerance=Tolerance(timeout=1.0, error=1.0),
+        ledger=Ledger("ledger"), pii=["id"],
     )  # fmt: skip
     plan = plan_ledger(enrichment, lookup, "x", RunOptions())
     old = dt.datetime.now(dt.UTC) - dt.timedelta(days=3)
     keys = [key_text((number,), hidden=True) for number in range(10)]
-    for days, rate in ((0, 0.25), (1, 0.5)):  # of the first ten keys two answers are there, the younger one counts
+    # of the first ten keys two answers are there, the younger one counts
+    for days, rate in ((0, 0.25), (1, 0.5)):
         at = round((old + dt.timedelta(days=days)).timestamp() * 1e6)
-        stored = [StoredAnswer(key, "ok", dump({"rate": rate, "name": "old"}), at, "before") for key in keys]
+        stored = [
+            StoredAnswer(key, "ok", dump({"rate": rate, "name": "old"}), at, "before")
+            for key in keys
+        ]
         open_folder(plan).write_part(f"before-{days}", "0-0-0", stored)
     record = run(enrichment, "first")
     file = Path(record.facts.files[0])
@@ -140,29 +163,47 @@ def test_an_answer_that_is_not_the_stored_one_of_its_key_is_found(here, service,
         pq.write_table(pa.Table.from_pylist(rows, whole.schema), file)
         kept = {"rated": (lookup, plan)}
         with stored_answers(record.facts, kept) as stored:
-            found = {one.check: one for one in check(spark, record.facts, record.figures, stored).verdicts}
+            found = {
+                one.check: one
+                for one in check(spark, record.facts, record.figures, stored).verdicts
+            }
         return found["rated__answers_match"]
 
     answered = statuses.count("ok") + statuses.count("miss")
-    assert judged(whole.to_pylist()).sentence == f"{answered} rows with an answer, each the stored one of its key"
+    assert judged(whole.to_pylist()).sentence == (
+        f"{answered} rows with an answer, each the stored one of its key"
+    )
     rows = whole.to_pylist()
     missed = {"rate": None, "name": None, "rated_status": "miss", "_rated_status": "miss"}
     changes = {
-        known[0]: {"rate": 0.25, "rated_answered_at": old},  # the older answer of the same key, just as it is stored
-        known[1]: {"rated_answered_at": rows[known[1]]["rated_answered_at"] - dt.timedelta(days=365)},
+        # the older answer of the same key, just as it is stored
+        known[0]: {"rate": 0.25, "rated_answered_at": old},
+        known[1]: {
+            "rated_answered_at": rows[known[1]]["rated_answered_at"] - dt.timedelta(days=365)
+        },
         known[2]: {"name": "ol d"},
         called[0]: {"rate": None},
         called[1]: {"name": rows[called[2]]["name"]},
         called[2]: missed,
     }
-    one, other = called[3], called[4]  # two rows exchange all that there is about the answer but its key
-    for name in set(whole.column_names) - {"id", "_rated_key", "_source_row", "_input_seq", "_output_seq"}:
+    # two rows exchange all that there is about the answer but its key
+    one, other = called[3], called[4]
+    for name in set(whole.column_names) - {
+        "id",
+        "_rated_key",
+        "_source_row",
+        "_input_seq",
+        "_output_seq",
+    }:
         rows[one][name], rows[other][name] = rows[other][name], rows[one][name]
     for row, values in changes.items():
         rows[row] |= values
-    assert {row["id"] for row in judged(rows).evidence} == {rows[row]["id"] for row in [*changes, one, other]}
+    assert {row["id"] for row in judged(rows).evidence} == {
+        rows[row]["id"] for row in [*changes, one, other]
+    }
     shutil.rmtree("ledger")
-    assert judged(whole.to_pylist()).unexpected_count == len(known)  # those of calls may never have been kept
+    # those of calls may never have been kept
+    assert judged(whole.to_pylist()).unexpected_count == len(known)
 
 
 def test_a_day_without_a_row_is_judged_with_its_ledger(here, service):
@@ -171,12 +212,12 @@ def test_a_day_without_a_row_is_judged_with_its_ledger(here, service):
     folder.mkdir(parents=True)
     pq.write_table(pa.table({"id": pa.array([], pa.int64())}), folder / "part.parquet")
     lookup = HttpLookup(
-        name="rated", service=Service(name="rates", url=service.url, max_concurrency=8), request="GET /{k}",
-        keys={"k": "id"}, returns="rate DOUBLE, name STRING", timeout=9.0,
+        name="rated", service=Service(name="rates", url=service.url, max_concurrency=8),
+        request="GET /{k}", keys={"k": "id"}, returns="rate DOUBLE, name STRING", timeout=9.0,
     )  # fmt: skip
     enrichment = Enrichment(
-        name="odd", input=Input(path="raw", row_id=["id"]), lookups=[lookup], output=Output(path="published"),
-        ledger=Ledger("ledger"),
+        name="odd", input=Input(path="raw", row_id=["id"]), lookups=[lookup],
+        output=Output(path="published"), ledger=Ledger("ledger"),
     )  # fmt: skip
     verdicts = {verdict.check: verdict.status for verdict in run(enrichment, "first").verdicts}
     assert verdicts["rated__answers_match"] == "passed"

@@ -1,4 +1,6 @@
-"""Faults by a generator: values of two rows exchanged, for every pair of outcomes and sources, and columns retyped."""
+"""Faults by a generator: values of two rows exchanged, for every pair of outcomes and sources, and
+columns retyped.
+"""
 
 import datetime as dt
 import itertools
@@ -43,45 +45,66 @@ SOURCES = {name: source for name, _, source, _ in KINDS}
 PAIRS = list(itertools.combinations_with_replacement(OUTCOMES, 2))
 NOT_COUNTED = {"input_day_complete", "weather__calls_reconciled"}
 OTHER_TYPES = (
-    pa.int32(), pa.int64(), pa.float64(), pa.string(), pa.bool_(), pa.binary(), pa.timestamp("us", "UTC"),
-    pa.list_(pa.int64()), pa.decimal128(20, 3), pa.null(),
+    pa.int32(), pa.int64(), pa.float64(), pa.string(), pa.bool_(), pa.binary(),
+    pa.timestamp("us", "UTC"), pa.list_(pa.int64()), pa.decimal128(20, 3), pa.null(),
 )  # fmt: skip
 
 
 def judge(day, facts, figures, table=None):
     """The findings by check, without Spark and Great Expectations."""
     make = WrittenDay.of_run if table is None else WrittenDay.of_table
-    written = make(None, facts, *([] if table is None else [table]), metrics=figures, stored=day.ledger())
+    written = make(
+        None, facts, *([] if table is None else [table]), metrics=figures, stored=day.ledger()
+    )
     return Judging([spec.check for spec in checks(facts.declared)], written).findings()
 
 
 def reds(findings):
-    """The failed checks. None breaks: the only ones that do not run lack what this day has no counts of."""
+    """The failed checks. None breaks: the only ones that do not run lack what this day has no
+    counts of.
+    """
     assert {name for name, found in findings.items() if found.success is None} <= NOT_COUNTED
     return {name: found for name, found in findings.items() if found.success is False}
 
 
 def rows_named(found, rows):
-    """The places of the rows in the evidence: by their row of the input, else by their row_id and place."""
+    """The places of the rows in the evidence: by their row of the input, else by their row_id and
+    place.
+    """
     named = set()
     for evidence in (row for finding in found.values() for row in finding.evidence):
-        by = ("_source_row", "_output_seq") if "_source_row" in evidence else ("flight", "_output_seq")
+        by = (
+            ("_source_row", "_output_seq")
+            if "_source_row" in evidence
+            else ("flight", "_output_seq")
+        )
         wanted = {name: evidence[name] for name in by if name in evidence}
         named |= {place for place, row in enumerate(rows) if wanted.items() <= row.items()}
     return named
 
 
 def may_be_true(crossed, one, other):
-    """Whether both rows are still rows that a run may write, since nothing but themselves says what became of them."""
+    """Whether both rows are still rows that a run may write, since nothing but themselves says what
+    became of them.
+    """
     both = {OUTCOMES[one], OUTCOMES[other]}
     unanswered = both <= {"timeout", "error", "unknown", "not_asked", "fallback"}
     if crossed == "audit" and both == {"ok"}:
         return _waited(one) and _waited(other)
-    if crossed in ("all but the key", "published", "audit", "answer", *ANSWER, "answer and time", *PUBLISHED[1:]):
+    if crossed in (
+        "all but the key",
+        "published",
+        "audit",
+        "answer",
+        *ANSWER,
+        "answer and time",
+        *PUBLISHED[1:],
+    ):
         return unanswered
     if crossed in ("source and calls", "calls", "calls and time", *CALLS, "_weather_error"):
         return unanswered or _waited(one) or _waited(other) or crossed == "_weather_paused_ms"
-    return crossed == "_weather_source" and both == {"error"}  # of a stored error, and of another row's
+    # of a stored error, and of another row's
+    return crossed == "_weather_source" and both == {"error"}
 
 
 def _waited(kind):
@@ -108,7 +131,9 @@ def assert_seen(written, pairs):
     table = pa.concat_tables(day.outputs.values())
     rows = table.to_pylist()
     missed, planted = [], 0
-    for (one, other, here, there), (what, columns) in itertools.product(crossings(kinds, pairs), CROSSED.items()):
+    for (one, other, here, there), (what, columns) in itertools.product(
+        crossings(kinds, pairs), CROSSED.items()
+    ):
         changed = [dict(row) for row in rows]
         for column in columns:
             changed[here][column], changed[there][column] = rows[there][column], rows[here][column]
@@ -143,7 +168,9 @@ def test_days_with_every_outcome_from_every_source_raise_no_alarm(tmp_path, seed
 
 
 def retyped(table, name, kind):
-    """The table with a column of another type: the same values where they can be cast, else nulls."""
+    """The table with a column of another type: the same values where they can be cast, else
+    nulls.
+    """
     try:
         values = table[name].cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -182,7 +209,9 @@ def test_every_column_of_every_other_type_in_all_files_or_one_is_red(written, tm
 def test_a_text_that_became_a_list_is_red_and_can_be_read(written, tmp_path):
     """Parquet's reader takes no dictionary of it."""
     cases = [
-        (name, pa.list_(pa.int64()), whole) for name in ("_source_file", "_weather_source") for whole in (True, False)
+        (name, pa.list_(pa.int64()), whole)
+        for name in ("_source_file", "_weather_source")
+        for whole in (True, False)
     ]
     assert_types_seen(written, tmp_path, cases)
 
@@ -205,7 +234,10 @@ def distinct_values(kind, draw, count):
         found.setdefault(repr(value), value)
     values = list(found.values())[:count]
     values += [None] * (count - len(values))
-    values = [one.replace(tzinfo=dt.UTC) if isinstance(one, dt.datetime) and kind.tz else one for one in values]
+    values = [
+        one.replace(tzinfo=dt.UTC) if isinstance(one, dt.datetime) and kind.tz else one
+        for one in values
+    ]
     return pa.array(values, kind)
 
 
@@ -224,7 +256,9 @@ def test_values_of_every_type_exchanged_between_rows_are_seen(written, tmp_path,
     table = pa.concat_tables(day.outputs.values())
     flights = table["flight"].to_pylist()
     here, there = [
-        place for place, of in enumerate(kinds) if of == "ok by call" and flights.count(flights[place]) == 1
+        place
+        for place, of in enumerate(kinds)
+        if of == "ok by call" and flights.count(flights[place]) == 1
     ][:2]
     values = distinct_values(arrow, draw, 2).cast(kind)
     exchanged = values.take(pa.array([1, 0]))
@@ -240,7 +274,9 @@ def test_values_of_every_type_exchanged_between_rows_are_seen(written, tmp_path,
     )
     source = pa.array([str(tmp_path / "part-00000.parquet")] * len(table))
     moved = with_column(table, "_source_file", source)
-    assert reds(judge(day, carried, figures, moved.append_column("value", values.take(places)))) == {}
+    assert (
+        reds(judge(day, carried, figures, moved.append_column("value", values.take(places)))) == {}
+    )
     wrong = moved.append_column("value", exchanged.take(places))
     found = reds(judge(day, carried, figures, wrong))
     assert list(found) == ["input_unchanged"]

@@ -13,7 +13,13 @@ from data_quality.day import check
 from data_quality.day import judge as judge_day
 from data_quality.rows.run_output import _in_order_of_writing
 from data_quality.rows.written_day import WrittenDay
-from jobs.schema.records import DayMetrics, DayRecord, ExpectationFacts, LookupMetrics, RequestMetrics
+from jobs.schema.records import (
+    DayMetrics,
+    DayRecord,
+    ExpectationFacts,
+    LookupMetrics,
+    RequestMetrics,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -23,7 +29,9 @@ def written(facts):
 
 
 def judge(spark, facts, figures=None, table=None):
-    day = WrittenDay.of_table(spark, facts, written(facts) if table is None else table, metrics=figures)
+    day = WrittenDay.of_table(
+        spark, facts, written(facts) if table is None else table, metrics=figures
+    )
     return {verdict.check: verdict for verdict in judge_day(day).verdicts}
 
 
@@ -67,18 +75,29 @@ def test_a_check_that_cannot_read_names_the_cause_and_stops_no_other(spark, tmp_
 def test_a_sum_of_outcomes_that_the_files_contradict_is_red(spark, tmp_path):
     facts, figures = honest_day(tmp_path, event_time=False, sizes=(40,), lookups=(PLANE,)).write()
     (plane,) = figures.lookups
-    wrong = replace(figures, lookups=(replace(plane, outcomes=plane.outcomes | {"ok": plane.outcomes["ok"] + 2}),))
+    wrong = replace(
+        figures,
+        lookups=(replace(plane, outcomes=plane.outcomes | {"ok": plane.outcomes["ok"] + 2}),),
+    )
     verdict = judge(spark, facts, wrong)["outcomes_add_up"]
     assert verdict.status == "failed"
-    assert verdict.sentence.startswith(f"the run counted {plane.outcomes['ok'] + 2} ok for plane, the files have")
+    assert verdict.sentence.startswith(
+        f"the run counted {plane.outcomes['ok'] + 2} ok for plane, the files have"
+    )
 
 
 def test_too_many_timeouts_and_errors_are_red_with_their_causes(spark, tmp_path):
-    day = honest_day(tmp_path, event_time=False, sizes=(200,), timeout_tolerance=0.001, error_tolerance=0.001)
+    day = honest_day(
+        tmp_path, event_time=False, sizes=(200,), timeout_tolerance=0.001, error_tolerance=0.001
+    )
     facts, _ = day.write()
     found = judge(spark, facts)
     red = {name for name, verdict in found.items() if verdict.status == "failed"}
-    assert red == {"weather__timeouts_tolerated", "plane__timeouts_tolerated", "plane__errors_tolerated"}
+    assert red == {
+        "weather__timeouts_tolerated",
+        "plane__timeouts_tolerated",
+        "plane__errors_tolerated",
+    }
     errors = found["plane__errors_tolerated"]
     assert len(errors.evidence) == min(10, errors.unexpected_count)
     assert f"{errors.unexpected_count} times planes: error" in errors.sentence
@@ -95,24 +114,39 @@ def test_an_answer_of_another_type_than_declared_is_red(spark, tmp_path):
 def test_an_answer_out_of_range_is_reported_with_its_bounds_and_its_value(spark, tmp_path):
     facts, _ = honest_day(tmp_path, event_time=False, sizes=(30,), lookups=(WEATHER,)).write()
     table = written(facts)
-    hot = with_values(table, "temp_c", pc.if_else(pc.equal(table["_weather_status"], "ok"), 99.5, table["temp_c"]))
+    hot = with_values(
+        table, "temp_c", pc.if_else(pc.equal(table["_weather_status"], "ok"), 99.5, table["temp_c"])
+    )
     sentence = judge(spark, facts, table=hot)["weather__answers_in_range"].sentence
-    assert " with an answer out of range (temp_c -60 .. 60, visibility_m >= 0) or out of place; first: " in sentence
+    assert (
+        " with an answer out of range (temp_c -60 .. 60, visibility_m >= 0) or out of place; "
+        "first: "
+    ) in sentence
     assert ", temp_c 99.5" in sentence
 
 
 def test_the_users_own_expectations_are_judged_with_the_rest(spark, tmp_path):
     expectations = (
         ExpectationFacts("expect_column_values_to_not_be_null", {"column": "departure"}, "warn"),
-        ExpectationFacts("expect_column_values_to_be_between", {"column": "distance", "min_value": 0}),
+        ExpectationFacts(
+            "expect_column_values_to_be_between", {"column": "distance", "min_value": 0}
+        ),
         ExpectationFacts("expect_column_to_be_lucky", {"column": "distance"}),
-        ExpectationFacts("expect_column_values_to_be_between", {"column": "distance", "smallest": 0}),
+        ExpectationFacts(
+            "expect_column_values_to_be_between", {"column": "distance", "smallest": 0}
+        ),
         ExpectationFacts("expect_column_values_to_not_be_null", {"column": "not_there"}),
     )
-    facts, _ = honest_day(tmp_path, event_time=False, sizes=(200,), lookups=(PLANE,), expectations=expectations).write()
+    facts, _ = honest_day(
+        tmp_path, event_time=False, sizes=(200,), lookups=(PLANE,), expectations=expectations
+    ).write()
     found = judge(spark, facts)
     null_times = found["expect_column_values_to_not_be_null__departure"]
-    assert (null_times.status, null_times.severity, null_times.holds_back) == ("failed", "warn", False)
+    assert (null_times.status, null_times.severity, null_times.holds_back) == (
+        "failed",
+        "warn",
+        False,
+    )
     assert 0 < null_times.unexpected_count < null_times.element_count == 200
     assert found["expect_column_values_to_be_between__distance"].status == "passed"
     unknown = found["expect_column_to_be_lucky__distance"]
@@ -122,15 +156,23 @@ def test_the_users_own_expectations_are_judged_with_the_rest(spark, tmp_path):
     )
     assert "smallest" in found["expect_column_values_to_be_between__distance_2"].sentence
     assert "not_there" in found["expect_column_values_to_not_be_null__not_there"].sentence
-    assert {found[name].status for name in found if "not_there" in name or name.endswith("_2")} == {"not_run"}
+    assert {found[name].status for name in found if "not_there" in name or name.endswith("_2")} == {
+        "not_run"
+    }
 
 
 def keep(day: str, *, rows: int, misses: int, state: str = "published") -> None:
     from pathlib import Path
 
     facts = honest_day(Path("/nowhere"), sizes=()).facts()
-    lookups = (LookupMetrics("weather", {"ok": rows - misses, "miss": misses}, rows, 0, 1.0, 1.0, 50.0, 200.0),)
-    record = DayRecord(replace(facts, day=day), DayMetrics(rows, rows, 0, lookups), state=state, published_at=day)
+    lookups = (
+        LookupMetrics(
+            "weather", {"ok": rows - misses, "miss": misses}, rows, 0, 1.0, 1.0, 50.0, 200.0
+        ),
+    )
+    record = DayRecord(
+        replace(facts, day=day), DayMetrics(rows, rows, 0, lookups), state=state, published_at=day
+    )
     path = Path("data/runs/flights_enriched") / day / "r1.json"
     path.parent.mkdir(parents=True)
     path.write_text(record.to_json())
@@ -155,23 +197,40 @@ def test_a_day_is_compared_with_the_published_days_before_it(spark, tmp_path, mo
 
 
 def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_reported(spark, tmp_path):
-    facts, figures = honest_day(tmp_path, event_time=False, sizes=(100,), ledger="data/ledger").write()
+    facts, figures = honest_day(
+        tmp_path, event_time=False, sizes=(100,), ledger="data/ledger"
+    ).write()
     rows = written(facts).to_pylist()
     answered = {
-        name: sum(row[f"_{name}_status"] in ("ok", "miss") and row[f"_{name}_source"] == "call" for row in rows)
+        name: sum(
+            row[f"_{name}_status"] in ("ok", "miss") and row[f"_{name}_source"] == "call"
+            for row in rows
+        )
         for name in ("weather", "plane")
     }
     counted = {"weather": answered["weather"] - 2, "plane": answered["plane"] + 1}
-    figures = replace(figures, lookups=tuple(replace(one, stored=counted[one.name]) for one in figures.lookups))
+    figures = replace(
+        figures, lookups=tuple(replace(one, stored=counted[one.name]) for one in figures.lookups)
+    )
     found = judge(spark, facts, figures)
     weather, plane = found["weather__calls_reconciled"], found["plane__calls_reconciled"]
     assert (weather.status, weather.holds_back) == ("failed", False)
-    assert weather.sentence.startswith(f"2 of {answered['weather']} answers that came by call are not stored")
+    assert weather.sentence.startswith(
+        f"2 of {answered['weather']} answers that came by call are not stored"
+    )
     assert plane.status == "passed"
-    assert plane.sentence.startswith(f"all {answered['plane']} answers that came by call are stored; 1 more are")
-    sent = {"weather": RequestMetrics(9, 0, 0, 9, 500), "plane": RequestMetrics(9, 0, 0, 9, answered["plane"] - 1)}
+    assert plane.sentence.startswith(
+        f"all {answered['plane']} answers that came by call are stored; 1 more are"
+    )
+    sent = {
+        "weather": RequestMetrics(9, 0, 0, 9, 500),
+        "plane": RequestMetrics(9, 0, 0, 9, answered["plane"] - 1),
+    }
     kept = {"stored": 10**6}
-    figures = replace(figures, lookups=tuple(replace(one, requests=sent[one.name], **kept) for one in figures.lookups))
+    figures = replace(
+        figures,
+        lookups=tuple(replace(one, requests=sent[one.name], **kept) for one in figures.lookups),
+    )
     found = judge(spark, facts, figures)
     assert found["plane__calls_reconciled"].sentence == (
         f"1 of {answered['plane']} answers that came by call have no request; "
@@ -179,15 +238,21 @@ def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_reported(spark,
     )
     again = tuple(replace(one, rows_called=120, keys_called=115) for one in figures.lookups)
     paid_twice = judge(spark, facts, replace(figures, lookups=again))["weather__calls_reconciled"]
-    assert (paid_twice.status, paid_twice.sentence) == ("failed", "5 of 120 calls repeat one of this run's 115 keys")
+    assert (paid_twice.status, paid_twice.sentence) == (
+        "failed",
+        ("5 of 120 calls repeat one of this run's 115 keys"),
+    )
     lost = sum(row["_weather_status"] == "skipped" for row in rows)
     table = written(facts)
     skipped = pc.equal(table["_weather_status"], "skipped")
     statuses = pc.replace_substring(table["_weather_status"], "skipped", "unknown")
-    errors = pc.if_else(skipped, "asked before; the call must not be made twice", table["_weather_error"])
+    errors = pc.if_else(
+        skipped, ("asked before; the call must not be made twice"), table["_weather_error"]
+    )
     unknown = with_values(with_values(table, "_weather_status", statuses), "_weather_error", errors)
     found = judge(spark, facts, table=unknown)
-    assert found["plane__calls_reconciled"].status == "not_run"  # nobody gave the counts of the ledger
+    # nobody gave the counts of the ledger
+    assert found["plane__calls_reconciled"].status == "not_run"
     assert found["outcomes_add_up"].status == "passed"
     assert f"{lost} unknown" in found["outcomes_add_up"].sentence
     assert found["weather__errors_tolerated"].sentence.startswith("unknown" if lost else "error")

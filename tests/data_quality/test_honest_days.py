@@ -30,11 +30,16 @@ def test_seeded_runs_of_the_operator_raise_no_alarm(spark, tmp_path, mode, runs)
     found = check(spark, facts, figures, day.ledger()).verdicts
     assert not_passed(found) == NO_HISTORY
     outcomes = figures.lookups[0].outcomes
-    assert min(outcomes[name] for name in ("ok", "miss", "error", "timeout")) > 0  # the service did misbehave
+    # the service did misbehave
+    assert min(outcomes[name] for name in ("ok", "miss", "error", "timeout")) > 0
 
 
 @pytest.mark.parametrize(
-    "mode", [*(pytest.param(mode, marks=pytest.mark.proof) for mode in ("ordered", "unordered")), "key_ordered"]
+    "mode",
+    [
+        *(pytest.param(mode, marks=pytest.mark.proof) for mode in ("ordered", "unordered")),
+        "key_ordered",
+    ],
 )
 def test_an_honest_day_without_event_time_has_no_watermarks_to_judge(spark, tmp_path, mode):
     facts, figures = honest_day(tmp_path, mode, event_time=False).write()
@@ -43,12 +48,18 @@ def test_an_honest_day_without_event_time_has_no_watermarks_to_judge(spark, tmp_
     assert "watermarks_not_crossed" not in {verdict.check for verdict in found}
 
 
-def test_a_row_that_was_throttled_and_then_joined_the_call_of_an_equal_row_is_within_its_limit(spark, tmp_path):
-    """Its answer came by the other row's call: it took longer than its own attempts, which ended before."""
+def test_a_row_that_was_throttled_and_then_joined_the_call_of_an_equal_row_is_within_its_limit(
+    spark, tmp_path
+):
+    """Its answer came by the other row's call: it took longer than its own attempts, which ended
+    before.
+    """
     day = honest_day(tmp_path, event_time=False, lookups=(WEATHER,))
     name, table = next(iter(day.outputs.items()))
     rows = table.to_pylist()
-    row = next(row for row in rows if row["_weather_status"] == "ok" and len(row["_weather_attempts"]) == 1)
+    row = next(
+        row for row in rows if row["_weather_status"] == "ok" and len(row["_weather_attempts"]) == 1
+    )
     row["_weather_attempts"][0]["throttled"] = True
     row |= {"_weather_source": "shared", "_weather_paused_ms": 1000.0}
     row["_weather_latency_ms"] += 1045.0
@@ -58,7 +69,9 @@ def test_a_row_that_was_throttled_and_then_joined_the_call_of_an_equal_row_is_wi
     row["_weather_latency_ms"] += 3000.0
     day.outputs[name] = pa.Table.from_pylist(rows, table.schema)
     facts, _ = day.write()
-    assert not_passed(check(spark, facts).verdicts)["weather__time_limit_held"].startswith("1 row over 2 s")
+    assert not_passed(check(spark, facts).verdicts)["weather__time_limit_held"].startswith(
+        "1 row over 2 s"
+    )
 
 
 def test_the_slowest_row_is_reported_by_both_clocks_where_they_differ(spark, tmp_path):
@@ -69,24 +82,39 @@ def test_the_slowest_row_is_reported_by_both_clocks_where_they_differ(spark, tmp
     assert "gate" not in message["weather__time_limit_held"]
     name, table = next(iter(day.outputs.items()))
     rows = table.to_pylist()
-    row = next(row for row in rows if row["_weather_status"] == "ok" and len(row["_weather_attempts"]) == 1)
+    row = next(
+        row for row in rows if row["_weather_status"] == "ok" and len(row["_weather_attempts"]) == 1
+    )
     row["_weather_attempts"][0]["throttled"] = True
-    row |= {"_weather_source": "shared", "_weather_paused_ms": 5000.0, "_weather_latency_ms": 5100.0}
+    row |= {
+        "_weather_source": "shared",
+        "_weather_paused_ms": 5000.0,
+        "_weather_latency_ms": 5100.0,
+    }
     day.outputs[name] = pa.Table.from_pylist(rows, table.schema)
     facts, _ = day.write()
     message = {verdict.check: verdict.sentence for verdict in check(spark, facts).verdicts}
-    assert "5.100 s including the closed gate, as in the charts" in message["weather__time_limit_held"]
+    assert ("5.100 s including the closed gate, as in the charts") in message[
+        "weather__time_limit_held"
+    ]
 
 
 @pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.proof), 2])
 def test_hand_written_gather_is_judged_by_the_same_rules(spark, tmp_path, batch_size):
-    """Eight keys at a time between barriers, none of our operator: within its limits, until it takes one more.
+    """Eight keys at a time between barriers, none of our operator: within its limits, until it
+    takes one more.
 
     They are eight calls, or three of two keys each and two keys that wait.
     """
     calls = 8 if batch_size == 1 else 8 // batch_size - 1
     lookup = LookupFacts(
-        "geo", "function", "geo", (("lat", "DOUBLE"),), timeout=5.0, max_concurrency=calls, batch_size=batch_size
+        "geo",
+        "function",
+        "geo",
+        (("lat", "DOUBLE"),),
+        timeout=5.0,
+        max_concurrency=calls,
+        batch_size=batch_size,
     )
     declared = declare("ordered", event_time=False, lookups=(lookup,))
     table, _ = input_table(random.Random(1), 0, 64)
@@ -127,16 +155,27 @@ def test_hand_written_gather_is_judged_by_the_same_rules(spark, tmp_path, batch_
             "_geo_error": pa.nulls(size, pa.string()),
         }  # fmt: skip
         output = pa.table({**{name: table[name] for name in table.column_names}, **columns})
-        return Day(tmp_path, declared, {"part-00000.parquet": table}, {"part-0.parquet": output}, ((calls,),))
+        return Day(
+            tmp_path,
+            declared,
+            {"part-00000.parquet": table},
+            {"part-0.parquet": output},
+            ((calls,),),
+        )
 
     facts, figures = written(8).write()
     assert not_passed(check(spark, facts, figures).verdicts) == NO_HISTORY
     if batch_size > 1:
         sent = RequestMetrics(32, 0, 0, 32, 64, most_at_once=(calls + 1,))
         crowded = replace(figures, lookups=(replace(figures.lookups[0], requests=sent),))
-        held = [verdict for verdict in check(spark, facts, crowded).verdicts if verdict.check == HELD]
+        held = [
+            verdict for verdict in check(spark, facts, crowded).verdicts if verdict.check == HELD
+        ]
         assert [(one.status, one.sentence) for one in held] == [
-            ("failed", "1 task had more requests in flight than their share: 4 in task 0, 3 allowed")
+            (
+                "failed",
+                ("1 task had more requests in flight than their share: 4 in task 0, 3 allowed"),
+            )
         ]
     facts, figures = written(9).write()
     assert set(not_passed(check(spark, facts, figures).verdicts)) == {HELD, *NO_HISTORY}

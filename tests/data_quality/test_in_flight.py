@@ -25,7 +25,8 @@ def written(*calls):
             "_source_file": ["file:///a"] * len(calls),
             "_source_row": numbers,
             "_weather_attempts": pa.array(
-                [[{"start": start, "end": end, "throttled": False}] for _, start, end in calls], pa.list_(ATTEMPT)
+                [[{"start": start, "end": end, "throttled": False}] for _, start, end in calls],
+                pa.list_(ATTEMPT),
             ),
         }
     )
@@ -33,13 +34,19 @@ def written(*calls):
 
 @pytest.fixture
 def facts(tmp_path):
-    """Two tasks with two calls each. The second ends at 50 by its clock; the first has all from 60 on by its own."""
+    """Two tasks with two calls each. The second ends at 50 by its clock; the first has all from 60
+    on by its own.
+    """
     day = honest_day(tmp_path, event_time=False, sizes=(1, 1))
     day.declared = declare(event_time=False, lookups=(replace(WEATHER, max_concurrency=4),))
     return replace(
         day.facts(),
         shares=((2, 2),),
-        shares_given=(ShareGiven(1, (0,), 50), ShareGiven(0, (4,), AHEAD + 60), ShareGiven(0, (0,), AHEAD + 99)),
+        shares_given=(
+            ShareGiven(1, (0,), 50),
+            ShareGiven(0, (4,), AHEAD + 60),
+            ShareGiven(0, (0,), AHEAD + 99),
+        ),
     )
 
 
@@ -47,7 +54,9 @@ OF_THE_SECOND = [(1, 10, 30), (1, 20, 50)]
 
 
 def of_the_first(*starts):
-    return [(0, AHEAD + start, AHEAD + end) for start, end in zip(starts, (65, 70, 80, 99), strict=True)]
+    return [
+        (0, AHEAD + start, AHEAD + end) for start, end in zip(starts, (65, 70, 80, 99), strict=True)
+    ]
 
 
 def held(facts, *calls):
@@ -65,7 +74,9 @@ def test_a_task_may_have_what_another_left_from_when_it_was_given(facts):
 def test_a_call_before_that_moment_is_one_too_many(facts):
     found = held(facts, *OF_THE_SECOND, *of_the_first(10, 20, 59, 60))
     assert not found.success
-    assert "1 attempts began with all slots in use: 1 more in flight in task 0 than allowed" in found.sentence
+    assert (
+        "1 attempts began with all slots in use: 1 more in flight in task 0 than allowed"
+    ) in found.sentence
     (row,) = found.evidence
     assert (row["start_us"], row["in_flight"], row["allowed"]) == (AHEAD + 59, 3, 2)
 
@@ -77,7 +88,8 @@ def test_a_call_after_the_end_of_its_task_is_one_too_many(facts):
 
 
 def test_shares_that_are_too_many_together_are_found_whatever_was_called(facts):
-    given = (ShareGiven(0, (4,), AHEAD + 60), ShareGiven(1, (0,), 50))  # given before the other had ended
+    # given before the other had ended
+    given = (ShareGiven(0, (4,), AHEAD + 60), ShareGiven(1, (0,), 50))
     found = held(replace(facts, shares_given=given), *OF_THE_SECOND)
     assert not found.success
     assert found.sentence == "the tasks had shares of 6 calls in flight together, 4 allowed"
@@ -89,7 +101,10 @@ def test_a_lost_attempt_of_a_task_and_the_next_are_judged_by_their_own_shares(fa
     again = (ShareGiven(0, (1,), AHEAD + clock + 5, 8), ShareGiven(0, (3,), AHEAD + clock + 50, 8))
     facts = replace(facts, shares_given=(*facts.shares_given[:1], *lost, *again), attempts=(8, 1))
     facts = replace(facts, shares_given=(ShareGiven(1, (0,), 50, 1), *facts.shares_given[1:]))
-    calls = [(0, AHEAD + clock + start, AHEAD + clock + end) for start, end in ((10, 65), (50, 70), (55, 80))]
+    calls = [
+        (0, AHEAD + clock + start, AHEAD + clock + end)
+        for start, end in ((10, 65), (50, 70), (55, 80))
+    ]
     assert held(facts, *OF_THE_SECOND, *calls).success
     found = held(facts, *OF_THE_SECOND, *calls, (0, AHEAD + clock + 49, AHEAD + clock + 50))
     assert not found.success
@@ -102,4 +117,6 @@ def test_what_a_task_said_that_it_needs_no_more_it_has_no_more(facts):
     assert held(facts, *OF_THE_SECOND, *of_the_first(10, 20, 60, 60)).success
     found = held(facts, *OF_THE_SECOND, (1, 31, 32), *of_the_first(10, 20, 60, 60))
     assert not found.success
-    assert "1 attempts began with all slots in use: 1 more in flight in task 1 than allowed" in found.sentence
+    assert (
+        "1 attempts began with all slots in use: 1 more in flight in task 1 than allowed"
+    ) in found.sentence

@@ -22,10 +22,15 @@ def cases(faults: list[Fault], places: tuple[str, ...]):
             yield pytest.param(fault, mode, place, id=f"{fault.name}, {mode}, {place}")
 
 
-ONCE = [case for n, fault in enumerate(f for f in FAULTS if f.quick) for case in cases([fault], (PLACES[n % 3],))]
+ONCE = [
+    case
+    for n, fault in enumerate(f for f in FAULTS if f.quick)
+    for case in cases([fault], (PLACES[n % 3],))
+]
 SMALL = [pytest.param(fault, mode, place, id=f"{fault.name}, {mode}, {place}")
          for fault in FAULTS for mode in fault.modes for place in PLACES]  # fmt: skip
-LARGE = sorted(cases(list(FAULTS), PLACES), key=lambda case: case.values[1])  # the days of one mode are made once
+# the days of one mode are made once
+LARGE = sorted(cases(list(FAULTS), PLACES), key=lambda case: case.values[1])
 SIZE = 1_000_000
 
 
@@ -42,7 +47,9 @@ def rows_in_evidence(verdict: Verdict) -> set[tuple[str, int]]:
     """(input file, row): flights are numbered by input file and row, see honest_day."""
     found = set()
     for row in verdict.evidence:
-        file, number = divmod(row["flight"], 10_000_000) if row.get("flight") is not None else (None, None)
+        file, number = (
+            divmod(row["flight"], 10_000_000) if row.get("flight") is not None else (None, None)
+        )
         if "_source_row" in row:
             found.add((row["_source_file"].rsplit("/", 1)[-1], row["_source_row"]))
         else:
@@ -61,7 +68,9 @@ def assert_seen(found: tuple[Verdict, ...], planted: Planted) -> None:
 
 
 @pytest.mark.parametrize(("fault", "mode", "place"), ONCE)
-def test_a_fault_turns_its_checks_red_names_its_rows_and_nothing_else(spark, tmp_path, fault: Fault, mode, place):
+def test_a_fault_turns_its_checks_red_names_its_rows_and_nothing_else(
+    spark, tmp_path, fault: Fault, mode, place
+):
     judged_as_planted(spark, tmp_path, fault, mode, place)
 
 
@@ -79,14 +88,18 @@ def judged_as_planted(spark, tmp_path, fault: Fault, mode: str, place: str) -> N
 
 @pytest.fixture(scope="module")
 def large_days(tmp_path_factory):
-    """One honest day of a million rows per mode, made when first asked for: three tasks with rows, one without."""
+    """One honest day of a million rows per mode, made when first asked for: three tasks with rows,
+    one without.
+    """
     made: dict[str, Day] = {}
 
     def get(mode: str) -> Day:
         if mode not in made:
             made.clear()  # one day of a million rows at a time is enough to hold
             sizes = (SIZE * 3 // 10, SIZE * 3 // 10, 0, SIZE * 4 // 10)
-            made[mode] = honest_day(tmp_path_factory.mktemp(mode), mode, sizes=sizes, files_of_a_task=2, seed=7)
+            made[mode] = honest_day(
+                tmp_path_factory.mktemp(mode), mode, sizes=sizes, files_of_a_task=2, seed=7
+            )
         return copy.copy(made[mode])
 
     return get
@@ -102,7 +115,9 @@ def test_a_fault_in_a_million_rows_is_found(spark, large_days, fault: Fault, mod
 
 
 def test_rows_lost_where_two_tasks_divide_a_file_move_no_other_watermark(spark, tmp_path):
-    """The last row of one task and the first of the next: their event times count where they belong."""
+    """The last row of one task and the first of the next: their event times count where they
+    belong.
+    """
     day = honest_day(tmp_path, "unordered", sizes=(60, 50), seed=5)
     (first_in, second_in), (first, second) = day.inputs.values(), day.outputs.values()
     whole = pa.concat_tables([first_in, second_in])

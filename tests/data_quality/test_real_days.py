@@ -1,4 +1,6 @@
-"""Real runs over columns and keys of every type, by call and out of the ledger: the checks find nothing."""
+"""Real runs over columns and keys of every type, by call and out of the ledger: the checks find
+nothing.
+"""
 
 import random
 from dataclasses import replace
@@ -15,14 +17,22 @@ pytestmark = pytest.mark.spark
 
 
 def of_values(declared):
-    return tuple(spec for spec in checks(declared) if spec.name.endswith(("input_unchanged", "answers_match", "once")))
+    return tuple(
+        spec
+        for spec in checks(declared)
+        if spec.name.endswith(("input_unchanged", "answers_match", "once"))
+    )
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(1, 50))])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(1, 50))]
+)
 def test_days_of_columns_of_every_type_raise_no_alarm_whatever_is_done_with_their_answers(
     here, service, monkeypatch, seed
 ):
-    """A first run, then, where answers are kept: run again, replayed, remapped, refreshed, beside compactions."""
+    """A first run, then, where answers are kept: run again, replayed, remapped, refreshed, beside
+    compactions.
+    """
     dice = random.Random(f"days {seed}")
     if seed:  # the other checks have honest days of their own
         monkeypatch.setattr("data_quality.day.checks", of_values)
@@ -40,10 +50,15 @@ def test_days_of_columns_of_every_type_raise_no_alarm_whatever_is_done_with_thei
     if what == "remap":
         http = next(lookup for lookup in enrichment.lookups if lookup.name == "rated")
         mapped = replace(http, returns=f"{http.returns}, twice DOUBLE", paths={"twice": "$.rate"})
-        enrichment = replace(enrichment, lookups=[mapped if one is http else one for one in enrichment.lookups])
+        enrichment = replace(
+            enrichment, lookups=[mapped if one is http else one for one in enrichment.lookups]
+        )
     if what == "refresh":
         for folder in folders(enrichment):
             keys = folder.read(folder.parts())["key"].to_pylist()
             mark_expired(folder, dice.sample(sorted(set(keys)), len(set(keys)) // 2))
-    rules = {"replay": RunOptions(ignore_ttl=True), "remap": RunOptions(may_call=False, ignore_ttl=True)}
+    rules = {
+        "replay": RunOptions(ignore_ttl=True),
+        "remap": RunOptions(may_call=False, ignore_ttl=True),
+    }
     run(enrichment, what, rules.get(what))

@@ -24,7 +24,8 @@ PICTURE = {
         for n in range(40)
     ],
     "latency": [
-        {"from_ms": 10.0 * n, "to_ms": 10.0 * (n + 1), "outcome": "ok", "rows": 1000 // n} for n in range(1, 40)
+        {"from_ms": 10.0 * n, "to_ms": 10.0 * (n + 1), "outcome": "ok", "rows": 1000 // n}
+        for n in range(1, 40)
     ],
 }
 DOUBLED = Verdict(
@@ -47,7 +48,9 @@ def record(day: dt.date, *, red: bool = False) -> DayRecord:
     )  # fmt: skip
     facts = Day(Path("/nowhere"), declare(), {}, {}, ()).facts()
     verdicts = (
-        DOUBLED if red else Verdict("every_row_once", "passed", "error", "900 rows in, 900 rows out"),
+        DOUBLED
+        if red
+        else Verdict("every_row_once", "passed", "error", "900 rows in, 900 rows out"),
         Verdict("input_day_complete", "not_run", "warn", "not run: no earlier days"),
         Verdict("weather__miss_share_usual", "failed", "warn", "20 % misses; 10 % usual"),
     )
@@ -63,7 +66,9 @@ def record(day: dt.date, *, red: bool = False) -> DayRecord:
 
 def days(count: int) -> list[DayRecord]:
     first = dt.date(2013, 1, 1)
-    return [record(first + dt.timedelta(days=n), red=n in (count // 2, count - 1)) for n in range(count)]
+    return [
+        record(first + dt.timedelta(days=n), red=n in (count // 2, count - 1)) for n in range(count)
+    ]
 
 
 def test_the_page_of_a_held_back_day_says_why_and_what_readers_see(tmp_path):
@@ -77,7 +82,9 @@ def test_the_page_of_a_held_back_day_says_why_and_what_readers_see(tmp_path):
 def test_the_page_of_a_day_counts_its_dead_letters_held_back_or_not(tmp_path):
     made = record(dt.date(2013, 1, 1), red=True)
     declared = made.facts.declared
-    lookups = tuple(replace(lookup, dead_letters=("timeout", "error")) for lookup in declared.lookups)
+    lookups = tuple(
+        replace(lookup, dead_letters=("timeout", "error")) for lookup in declared.lookups
+    )
     made = replace(made, facts=replace(made.facts, declared=replace(declared, lookups=lookups)))
     render("flights_enriched", [made], tmp_path)
     page = (tmp_path / "2013-01-01" / "index.html").read_text()
@@ -88,7 +95,8 @@ def test_the_page_of_a_day_says_which_answers_cost_no_call(tmp_path):
     made = record(dt.date(2013, 1, 1))
     outcomes = {"ok": 11_110}
     lookups = tuple(
-        replace(lookup, outcomes=outcomes, from_ledger=4321, shared=1234) for lookup in made.figures.lookups
+        replace(lookup, outcomes=outcomes, from_ledger=4321, shared=1234)
+        for lookup in made.figures.lookups
     )
     figures = replace(made.figures, lookups=lookups, job_s=2.0)
     render("flights_enriched", [replace(made, figures=figures)], tmp_path)
@@ -98,7 +106,9 @@ def test_the_page_of_a_day_says_which_answers_cost_no_call(tmp_path):
 
 
 def run_again(made: DayRecord, hour: int, **changes) -> DayRecord:
-    facts = replace(made.facts, run_id=f"run-{hour}", started_at=f"2013-01-11T{hour:02}:00:00+00:00")
+    facts = replace(
+        made.facts, run_id=f"run-{hour}", started_at=f"2013-01-11T{hour:02}:00:00+00:00"
+    )
     return replace(made, facts=facts, **changes)
 
 
@@ -109,7 +119,11 @@ def test_readers_see_the_last_published_version_whatever_came_after_it(tmp_path)
     failed = replace(ended_without_files("2013-01-01"), started_at="2013-01-12T00:00:00+00:00")
     for records, unwritten, expected in (
         ([first], [], "2013-01-01, version 1, complete"),
-        ([first, second, held], [], "2013-01-01, version 2, of the run that started 2013-01-11 02:00 UTC"),
+        (
+            [first, second, held],
+            [],
+            ("2013-01-01, version 2, of the run that started 2013-01-11 02:00 UTC"),
+        ),
         ([first], [failed], "2013-01-01, version 1"),
         ([held], [], "nothing of 2013-01-01"),
         ([], [failed], "nothing of 2013-01-01"),
@@ -119,15 +133,28 @@ def test_readers_see_the_last_published_version_whatever_came_after_it(tmp_path)
 
 
 def test_a_day_run_again_keeps_the_figures_of_each_run_and_the_trace_of_a_crash(tmp_path):
-    crashed = replace(ended_without_files("2013-01-01"), run_id="killed", state="crashed", reason="it was killed.")
-    crashed = replace(crashed, started_at="2013-01-11T00:30:00+00:00", ended_at="2013-01-11T00:40:00+00:00")
+    crashed = replace(
+        ended_without_files("2013-01-01"), run_id="killed", state="crashed", reason="it was killed."
+    )
+    crashed = replace(
+        crashed, started_at="2013-01-11T00:30:00+00:00", ended_at="2013-01-11T00:40:00+00:00"
+    )
     made = record(dt.date(2013, 1, 1))
-    free = replace(made.figures, lookups=tuple(replace(one, calls=0) for one in made.figures.lookups))
-    runs = [run_again(made, 1, published_version=1), run_again(made, 2, published_version=2, figures=free)]
+    free = replace(
+        made.figures, lookups=tuple(replace(one, calls=0) for one in made.figures.lookups)
+    )
+    runs = [
+        run_again(made, 1, published_version=1),
+        run_again(made, 2, published_version=2, figures=free),
+    ]
     render("flights_enriched", runs, tmp_path, [crashed])
     page = (tmp_path / "2013-01-01" / "index.html").read_text()
     lines = page.partition("Runs of this day")[2].split("<tr>")[2:]
-    assert [line.split("<code>")[1][:6].strip("</") for line in lines] == ["run-2", "run-1", "killed"]
+    assert [line.split("<code>")[1][:6].strip("</") for line in lines] == [
+        "run-2",
+        "run-1",
+        "killed",
+    ]
     calls = sum(one.calls for one in made.figures.lookups)
     assert '<td class="number">0</td>' in lines[0]
     assert f'<td class="number">{calls:,}</td>' in lines[1]
@@ -163,7 +190,9 @@ def test_a_written_day_with_a_red_error_check_reads_as_held_back(tmp_path):
 def test_rendering_again_after_a_rerun_replaces_the_day(tmp_path):
     red = record(dt.date(2013, 1, 1), red=True)
     green = record(dt.date(2013, 1, 1))
-    green = replace(green, facts=replace(green.facts, run_id="r2", started_at="2013-01-12T00:15:00Z"))
+    green = replace(
+        green, facts=replace(green.facts, run_id="r2", started_at="2013-01-12T00:15:00Z")
+    )
     render("flights_enriched", [red], tmp_path)
     render("flights_enriched", [green, red], tmp_path)
     assert "not published: held back" not in (tmp_path / "2013-01-01" / "index.html").read_text()
@@ -177,7 +206,14 @@ def test_the_page_of_all_days_says_which_day_is_the_newest_and_when_it_was_check
 def ended_without_files(day: str, state: str = "failed") -> UnwrittenRun:
     at = "2013-01-12T02:15:00+00:00"
     return UnwrittenRun(
-        "flights_enriched", day, f"run of {day}", state, f"there is no folder of {day}.", "Deliver it.", at, at
+        "flights_enriched",
+        day,
+        f"run of {day}",
+        state,
+        f"there is no folder of {day}.",
+        "Deliver it.",
+        at,
+        at,
     )
 
 
@@ -193,23 +229,36 @@ def test_a_red_day_that_wrote_no_files_is_on_every_page_with_its_reason_and_next
     assert "latest day not published: stopped: service" in index
     for run in red:
         assert index.count(f'href="{run.day}/index.html"') >= 3  # headline, calendar, table
-        assert f'class="cell failed" href="{run.day}/index.html" title="{run.day}: {run.state}.' in index
+        assert (
+            f'class="cell failed" href="{run.day}/index.html" title="{run.day}: {run.state}.'
+        ) in index
         page = (reports / run.day / "index.html").read_text()
         for text in (f"not published: {run.state}", run.reason, run.next_step, "../index.html"):
             assert text in page
         assert f"/assets/flights_enriched?view=partitions&amp;partition={run.day}" in page
     link = f"../../../runs/flights_enriched/{red[0].day}/{red[0].run_id}.spark.log"
     assert link in (reports / red[0].day / "index.html").read_text()
-    assert ".spark.log" not in (reports / red[1].day / "index.html").read_text()  # it ended before Spark
+    # it ended before Spark
+    assert ".spark.log" not in (reports / red[1].day / "index.html").read_text()
     assert "2013-01-04/index.html" in (reports / "2013-01-03" / "index.html").read_text()
 
 
 def test_a_published_day_whose_last_run_failed_says_both(tmp_path):
     (made,) = days(1)[:1]
-    made = replace(record(dt.date(2013, 1, 1)), facts=replace(made.facts, started_at="2013-01-11T02:15:00+00:00"))
-    index = render("flights_enriched", [made], tmp_path, [ended_without_files("2013-01-01")]).read_text()
+    made = replace(
+        record(dt.date(2013, 1, 1)),
+        facts=replace(made.facts, started_at="2013-01-11T02:15:00+00:00"),
+    )
+    index = render(
+        "flights_enriched", [made], tmp_path, [ended_without_files("2013-01-01")]
+    ).read_text()
     page = (tmp_path / "2013-01-01" / "index.html").read_text()
-    for text in ("not published: failed", "there is no folder of 2013-01-01.", "2013-01-01, version", "every_row_once"):
+    for text in (
+        "not published: failed",
+        ("there is no folder of 2013-01-01."),
+        "2013-01-01, version",
+        "every_row_once",
+    ):
         assert text in page
     assert "Readers see: 2013-01-01, version" in index
     render(
@@ -218,11 +267,14 @@ def test_a_published_day_whose_last_run_failed_says_both(tmp_path):
         tmp_path,
         [replace(ended_without_files("2013-01-01"), ended_at="2013-01-10T02:15:00Z")],
     )
-    assert "not published" not in (tmp_path / "2013-01-01" / "index.html").read_text()  # it was run again since
+    # it was run again since
+    assert "not published" not in (tmp_path / "2013-01-01" / "index.html").read_text()
 
 
 def test_days_that_all_wrote_no_files_have_a_page(tmp_path):
-    index = render("flights_enriched", [], tmp_path, [ended_without_files("2013-01-01")]).read_text()
+    index = render(
+        "flights_enriched", [], tmp_path, [ended_without_files("2013-01-01")]
+    ).read_text()
     assert "there is no folder of 2013-01-01." in index
 
 
@@ -230,8 +282,14 @@ def test_a_day_held_back_says_what_to_do_and_leads_back_to_dagster(tmp_path, mon
     monkeypatch.setenv("TIDEGATE_UI_URL", "https://dagster.example/")
     render("flights_enriched", days(2), tmp_path)
     page = (tmp_path / "2013-01-02" / "index.html").read_text()
-    assert "<b>Next:</b> Fix the cause, then run the day again, with the job flights_enriched_nightly or" in page
-    assert 'href="https://dagster.example/assets/flights_enriched?view=partitions&amp;partition=2013-01-02"' in page
+    assert (
+        "<b>Next:</b> Fix the cause, then run the day again, with the job "
+        "flights_enriched_nightly or"
+    ) in page
+    assert (
+        'href="https://dagster.example/assets/flights_enriched?view=partitions&amp;partition=2013-01-02"'
+        in page
+    )
 
 
 def test_no_day_yet_gives_a_page_that_says_so(tmp_path):
@@ -246,7 +304,9 @@ def test_offline_the_pages_are_drawn_and_ask_nobody(tmp_path, count):
     index = render("flights_enriched", days(count), tmp_path)
     last = index.parent / days(count)[-1].facts.day / "index.html"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+        )
         for page_file, charts in ((index, 6), (last, 3)):
             page = browser.new_context(offline=True).new_page()
             asked, problems = [], []
@@ -272,20 +332,41 @@ def test_offline_the_pages_are_drawn_and_ask_nobody(tmp_path, count):
     ("days_old", "message", "is_green"),
     [
         (1, "yesterday, checked 2026-11-20 02:20 UTC, 4 hours ago", True),
-        (2, "2 days ago, checked 2026-11-20 02:20 UTC, 28 hours ago. No run has written a later day.", False),
-        (9, "9 days ago, checked 2026-11-20 02:20 UTC, 8 days ago. No run has written a later day.", False),
+        (
+            2,
+            (
+                "2 days ago, checked 2026-11-20 02:20 UTC, 28 hours ago. No run has written a "
+                "later "
+                "day."
+            ),
+            False,
+        ),
+        (
+            9,
+            (
+                "9 days ago, checked 2026-11-20 02:20 UTC, 8 days ago. No run has written a later "
+                "day."
+            ),
+            False,
+        ),
     ],
 )
-def test_the_page_of_all_days_shows_how_old_the_newest_day_is(tmp_path, days_old, message, is_green):
+def test_the_page_of_all_days_shows_how_old_the_newest_day_is(
+    tmp_path, days_old, message, is_green
+):
     from playwright.sync_api import sync_playwright
 
     made = record(dt.date(2026, 11, 19))
     made = replace(made, facts=replace(made.facts, finished_at="2026-11-20T02:20:00.000+00:00"))
     index = render("flights_enriched", [made], tmp_path)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+        )
         page = browser.new_page()
-        page.clock.set_fixed_time(dt.datetime(2026, 11, 19, 7, tzinfo=dt.UTC) + dt.timedelta(days=days_old))
+        page.clock.set_fixed_time(
+            dt.datetime(2026, 11, 19, 7, tzinfo=dt.UTC) + dt.timedelta(days=days_old)
+        )
         page.goto(index.as_uri())
         assert f"Newest day here: 2026-11-19, {message}" in page.locator(".newest").inner_text()
         colour = page.locator("b.state").evaluate("it => getComputedStyle(it).color")
@@ -299,13 +380,25 @@ def test_on_a_telephone_the_pages_are_read_without_scrolling_sideways_however_lo
 
     long = "rating_of_the_customer_in_the_european_union_with_fallbacks"
     made = record(dt.date(2013, 1, 1), red=True)
-    lookups = tuple(replace(one, name=long) if one.name == "weather" else one for one in made.figures.lookups)
-    verdicts = (replace(DOUBLED, check=f"{long}__errors_tolerated", sentence=f"as it says {'x' * 500}"), *made.verdicts)
-    made = replace(made, figures=replace(made.figures, lookups=lookups), verdicts=verdicts, pictures={long: PICTURE})
+    lookups = tuple(
+        replace(one, name=long) if one.name == "weather" else one for one in made.figures.lookups
+    )
+    verdicts = (
+        replace(DOUBLED, check=f"{long}__errors_tolerated", sentence=f"as it says {'x' * 500}"),
+        *made.verdicts,
+    )
+    made = replace(
+        made,
+        figures=replace(made.figures, lookups=lookups),
+        verdicts=verdicts,
+        pictures={long: PICTURE},
+    )
     made = replace(made, facts=replace(made.facts, folder=f"/data/published/runs/{'0f' * 40}"))
     index = render("a_table_with_a_name_that_goes_on_and_on_in_its_heading", [made], tmp_path)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+        )
         page = browser.new_page(viewport={"width": 390, "height": 800})
         for page_file in (index, tmp_path / "2013-01-01" / "index.html"):
             page.goto(page_file.as_uri())
@@ -316,7 +409,8 @@ def test_on_a_telephone_the_pages_are_read_without_scrolling_sideways_however_lo
         )  # not a letter to a line
         page.goto(index.as_uri())
         name, cell = page.locator(".calendar th.check").last, page.locator(".calendar a.cell").last
-        assert name.bounding_box()["x"] + name.bounding_box()["width"] <= cell.bounding_box()["x"]  # not on top of it
+        # not on top of it
+        assert name.bounding_box()["x"] + name.bounding_box()["width"] <= cell.bounding_box()["x"]
         browser.close()
 
 
@@ -326,7 +420,10 @@ def test_the_report_needs_neither_spark_nor_great_expectations():
 
     script = (
         "import sys, data_quality.report, data_quality.catalogue, data_quality.verdict_store\n"
-        "print([name for name in ('pyspark', 'great_expectations', 'pandas', 'plotly') if name in sys.modules])"
+        "print([name for name in ('pyspark', 'great_expectations', 'pandas', 'plotly') if name in "
+        "sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"

@@ -14,9 +14,17 @@ pytestmark = pytest.mark.ui
 TELEPHONE, WIDE = 390, 1280
 LIGHT, DARK = "light", "dark"
 LONG = Verdict(
-    "weather__errors_tolerated", "failed", "error", "error: 30 rows. " + "upstream connect error " * 40, 30, 900
+    "weather__errors_tolerated",
+    "failed",
+    "error",
+    "error: 30 rows. " + "upstream connect error " * 40,
+    30,
+    900,
 )
-ALSO = tuple(Verdict(name, "passed", "error", "as declared") for name in ("order_held", "plane__retries_held"))
+ALSO = tuple(
+    Verdict(name, "passed", "error", "as declared")
+    for name in ("order_held", "plane__retries_held")
+)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +32,9 @@ def browser():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        started = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+        )
         yield started
         started.close()
 
@@ -35,7 +45,9 @@ def open_page(browser):
     opened = []
 
     def open_it(file, width=WIDE, scheme=LIGHT):
-        page = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme).new_page()
+        page = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme
+        ).new_page()
         opened.append(page)
         page.goto(file.as_uri())
         page.wait_for_selector(".chart .main-svg")
@@ -48,7 +60,9 @@ def open_page(browser):
 
 @pytest.fixture
 def report(tmp_path):
-    """Of three days, the last one held back by two checks; gives the index and the last day's page."""
+    """Of three days, the last one held back by two checks; gives the index and the last
+    day's page.
+    """
     *good, bad = days(3)
     good = [replace(one, verdicts=(*one.verdicts, *ALSO)) for one in good]
     bad = replace(bad, verdicts=(ALSO[0], LONG, DOUBLED, *bad.verdicts[1:], ALSO[1]))
@@ -75,22 +89,30 @@ def luminance(page, selector, what):
     return sum(float(part) for part in colour.split("(")[1].rstrip(")").split(",")[:3]) / 765
 
 
-def test_a_headline_stands_before_the_sentences_of_the_checks_which_are_kept_short_there(report, open_page):
+def test_a_headline_stands_before_the_sentences_of_the_checks_which_are_kept_short_there(
+    report, open_page
+):
     page = open_page(report[1], TELEPHONE)
     headline, first, *_ = boxes(page, ".verdict .headline, .verdict li")
-    assert (
-        page.locator(".verdict .headline").inner_text() == "2 checks hold this day back; 1 check warns; 2 of 6 passed"
+    assert page.locator(".verdict .headline").inner_text() == (
+        "2 checks hold this day back; 1 check warns; 2 of 6 passed"
     )
     assert headline["y"] < first["y"]
     assert all(box["height"] < 80 for box in boxes(page, ".verdict li"))
-    assert page.locator("table.checks td", has_text="upstream").first.inner_text().count("upstream") == 40
+    assert (
+        page.locator("table.checks td", has_text="upstream").first.inner_text().count("upstream")
+        == 40
+    )
 
 
 def test_passed_checks_are_folded_and_the_others_are_not(report, open_page):
     page = open_page(report[1])
     assert page.locator("details.passed summary").inner_text() == "2 checks passed"
     assert not page.locator(".badge.passed").first.is_visible()
-    assert all(one.is_visible() for one in page.locator(".badge.failed, .badge.warning, .badge.not_run").all())
+    assert all(
+        one.is_visible()
+        for one in page.locator(".badge.failed, .badge.warning, .badge.not_run").all()
+    )
     page.locator("details.passed summary").click()
     assert page.locator(".badge.passed").first.is_visible()
 
@@ -107,10 +129,18 @@ def test_checks_have_one_order_on_both_pages(report, open_page):
 @pytest.mark.parametrize("p99", [50.0, 51.0, 60.0, 390.0], ids=str)
 @pytest.mark.parametrize("p50", [11.0, 50.0], ids=str)
 @pytest.mark.parametrize("width", [TELEPHONE, WIDE])
-def test_the_labels_of_the_percentiles_lie_on_no_bar_and_not_on_each_other(tmp_path, open_page, p50, p99, width):
+def test_the_labels_of_the_percentiles_lie_on_no_bar_and_not_on_each_other(
+    tmp_path, open_page, p50, p99, width
+):
     made = record(dt.date(2013, 1, 1))
-    lookups = tuple(replace(one, latency_p50_ms=p50, latency_p99_ms=p99) for one in made.figures.lookups)
-    render("flights_enriched", [replace(made, figures=replace(made.figures, lookups=lookups))], tmp_path)
+    lookups = tuple(
+        replace(one, latency_p50_ms=p50, latency_p99_ms=p99) for one in made.figures.lookups
+    )
+    render(
+        "flights_enriched",
+        [replace(made, figures=replace(made.figures, lookups=lookups))],
+        tmp_path,
+    )
     page = open_page(tmp_path / "2013-01-01" / "index.html", width)
     labels = boxes(page, ".annotation-text")
     bars = boxes(page, ".chart:has(.annotation-text) .bars .point path")
@@ -119,21 +149,30 @@ def test_the_labels_of_the_percentiles_lie_on_no_bar_and_not_on_each_other(tmp_p
     assert not any(overlap(one, other) for one, other in itertools.combinations(labels, 2))
     assert not any(overlap(label, bar) for label in labels for bar in bars)
     (chart,) = boxes(page, ".chart:has(.annotation-text)")
-    assert all(chart["x"] <= one["x"] and one["x"] + one["width"] <= chart["x"] + chart["width"] for one in labels)
+    assert all(
+        chart["x"] <= one["x"] and one["x"] + one["width"] <= chart["x"] + chart["width"]
+        for one in labels
+    )
 
 
 @pytest.mark.parametrize("count", [1, 7, 60])
 @pytest.mark.parametrize("width", [TELEPHONE, WIDE])
-def test_the_dates_under_a_chart_are_level_and_none_lies_on_another(tmp_path, open_page, count, width):
+def test_the_dates_under_a_chart_are_level_and_none_lies_on_another(
+    tmp_path, open_page, count, width
+):
     page = open_page(render("flights_enriched", days(count), tmp_path), width)
     for chart in page.locator(".chart").all():
         ticks = chart.locator(".xtick text").all()
         assert ticks
         assert all(
-            "rotate(0" in one.get_attribute("transform") or "rotate" not in one.get_attribute("transform")
+            "rotate(0" in one.get_attribute("transform")
+            or "rotate" not in one.get_attribute("transform")
             for one in ticks
         )
-        assert not any(overlap(*pair) for pair in itertools.combinations([one.bounding_box() for one in ticks], 2))
+        assert not any(
+            overlap(*pair)
+            for pair in itertools.combinations([one.bounding_box() for one in ticks], 2)
+        )
 
 
 def test_a_single_day_or_moment_is_no_giant_bar(tmp_path, open_page):
@@ -157,7 +196,9 @@ def test_a_table_that_is_wider_than_the_page_says_so_and_others_do_not(report, o
     page = open_page(report[1], TELEPHONE)
     for one in page.locator(".scroll").all():
         wider = one.evaluate("it => it.scrollWidth > it.clientWidth")
-        assert one.locator("xpath=following-sibling::p[1]").is_visible() is (wider and one.is_visible())
+        assert one.locator("xpath=following-sibling::p[1]").is_visible() is (
+            wider and one.is_visible()
+        )
 
 
 def test_a_cell_is_large_enough_for_a_finger(report, open_page):
@@ -167,7 +208,9 @@ def test_a_cell_is_large_enough_for_a_finger(report, open_page):
     assert min(min(box["width"], box["height"]) for box in cells) >= 24
 
 
-def test_in_the_dark_page_cards_and_charts_are_dark_and_what_stands_on_them_is_not(report, open_page):
+def test_in_the_dark_page_cards_and_charts_are_dark_and_what_stands_on_them_is_not(
+    report, open_page
+):
     for scheme, is_dark in ((LIGHT, False), (DARK, True)):
         for file in report:
             page = open_page(file, scheme=scheme)
@@ -177,7 +220,11 @@ def test_in_the_dark_page_cards_and_charts_are_dark_and_what_stands_on_them_is_n
                 (".card", "color", False),
                 (".chart .xtick text", "fill", False),
             ):
-                assert (luminance(page, selector, what) < 0.5) is (is_dark is is_paper), (scheme, selector, what)
+                assert (luminance(page, selector, what) < 0.5) is (is_dark is is_paper), (
+                    scheme,
+                    selector,
+                    what,
+                )
 
 
 def test_charts_follow_when_the_browser_turns_dark(report, open_page):
@@ -185,7 +232,8 @@ def test_charts_follow_when_the_browser_turns_dark(report, open_page):
     assert luminance(page, ".chart .xtick text", "fill") < 0.5
     page.emulate_media(color_scheme=DARK)
     page.wait_for_function(
-        "getComputedStyle(document.querySelector('.chart .xtick text')).fill === 'rgb(228, 232, 238)'"
+        "getComputedStyle(document.querySelector('.chart .xtick text')).fill === 'rgb(228, 232, "
+        "238)'"
     )
 
 
@@ -193,4 +241,7 @@ def test_every_colour_of_a_chart_is_one_of_the_page(report, open_page):
     page = open_page(report[0])
     for outcome in (*charts.OUTCOMES, "none"):
         name = charts.colour(outcome).removeprefix("var(").removesuffix(")")
-        assert page.evaluate(f"getComputedStyle(document.documentElement).getPropertyValue('{name}')") != ""
+        assert (
+            page.evaluate(f"getComputedStyle(document.documentElement).getPropertyValue('{name}')")
+            != ""
+        )

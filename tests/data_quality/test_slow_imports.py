@@ -49,7 +49,10 @@ def test_modules_are_hidden_from_the_imports_of_one_thread_only(tmp_path, monkey
         with without("hidden_one", "hidden_two", "json"), ThreadPoolExecutor(1) as other_thread:
             with pytest.raises(ModuleNotFoundError):
                 importlib.import_module("hidden_one")
-            assert other_thread.submit(importlib.import_module, "hidden_two").result().__name__ == "hidden_two"
+            assert (
+                other_thread.submit(importlib.import_module, "hidden_two").result().__name__
+                == "hidden_two"
+            )
             assert importlib.import_module("json") is there
         assert importlib.import_module("hidden_one").__name__ == "hidden_one"
     finally:

@@ -20,7 +20,9 @@ ROWS = 300
 
 
 def weather(seed: int):
-    """Made here, so that it travels to the executors by value: misses, errors and hangs beside answers."""
+    """Made here, so that it travels to the executors by value: misses, errors and hangs beside
+    answers.
+    """
 
     class Weather:
         def __init__(self):
@@ -38,7 +40,9 @@ def weather(seed: int):
 
 @pytest.mark.proof
 @pytest.mark.parametrize("mode", ["ordered", "unordered", "key_ordered"])
-def test_a_run_in_spark_with_faults_at_the_service_raises_no_alarm(spark, tmp_path, monkeypatch, mode):
+def test_a_run_in_spark_with_faults_at_the_service_raises_no_alarm(
+    spark, tmp_path, monkeypatch, mode
+):
     monkeypatch.chdir(tmp_path)
     raw = tmp_path / "raw" / f"date={DAY}"
     raw.mkdir(parents=True)
@@ -73,7 +77,8 @@ def test_a_run_in_spark_with_faults_at_the_service_raises_no_alarm(spark, tmp_pa
     written = write_out(rows, plan, str(folder))  # as a day's run writes
     now = dt.datetime.now(dt.UTC).isoformat()
     facts = DayFacts(
-        declared=replace(enrichment.facts(), time_slack=5.0),  # two busy cores: the clock is not on trial here
+        # two busy cores: the clock is not on trial here
+        declared=replace(enrichment.facts(), time_slack=5.0),
         day=DAY,
         run_id="r1",
         input_files=tuple(inputs),
@@ -87,9 +92,9 @@ def test_a_run_in_spark_with_faults_at_the_service_raises_no_alarm(spark, tmp_pa
     )
     figures = count(facts.files, facts.declared, rows_in=2 * ROWS, job_s=1.0)
     found = {verdict.check: verdict for verdict in check(spark, facts, figures).verdicts}
-    assert {name: verdict.sentence for name, verdict in found.items() if verdict.status != "passed"} == {
-        "input_day_complete": "not run: no earlier day of the same weekday to compare with"
-    }
+    assert {
+        name: verdict.sentence for name, verdict in found.items() if verdict.status != "passed"
+    } == {"input_day_complete": "not run: no earlier day of the same weekday to compare with"}
     outcomes = figures.lookups[0].outcomes
     assert outcomes["ok"] > 0 < outcomes["miss"]
     assert outcomes["timeout"] > 0

@@ -4,18 +4,25 @@ from honest_day import Day, declare
 from data_quality.verdict_store import VERDICTS, save
 from jobs.schema.records import DayMetrics, DayRecord, Verdict
 
-RED = Verdict("every_row_once", "failed", "error", "1 row lost", 1, 10, "each once", ({"flight": 3},))
+RED = Verdict(
+    "every_row_once", "failed", "error", "1 row lost", 1, 10, "each once", ({"flight": 3},)
+)
 GREEN = Verdict("order_held", "passed", "error", "10 rows in order", 0, 10)
 
 
 def record(tmp_path, *verdicts: Verdict) -> DayRecord:
-    return DayRecord(Day(tmp_path, declare(), {}, {}, ()).facts(), DayMetrics(10, 9, 0, ()), verdicts)
+    return DayRecord(
+        Day(tmp_path, declare(), {}, {}, ()).facts(), DayMetrics(10, 9, 0, ()), verdicts
+    )
 
 
 def rows(url: str) -> list[dict]:
     engine = sa.create_engine(url)
     with engine.connect() as connection:
-        found = [dict(row._mapping) for row in connection.execute(sa.select(VERDICTS).order_by("check_name"))]
+        found = [
+            dict(row._mapping)
+            for row in connection.execute(sa.select(VERDICTS).order_by("check_name"))
+        ]
     engine.dispose()
     return found
 

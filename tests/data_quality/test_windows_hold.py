@@ -1,4 +1,6 @@
-"""The check of a table of windows: green for what the rows make, red for each fault planted in its files."""
+"""The check of a table of windows: green for what the rows make, red for each fault planted in its
+files.
+"""
 
 import datetime as dt
 
@@ -12,7 +14,8 @@ from jobs.schema import columns as schema
 from jobs.schema.records import DayFacts, DeclaredFacts, EventTimeFacts, WindowFacts, WrittenWindows
 
 START = dt.datetime(2020, 5, 24, tzinfo=dt.UTC)
-ROWS = [("pv", 0), ("buy", 1), ("pv", 7), ("pv", 3), (None, 6), ("buy", None), ("buy", 12)]  # key, s; 3 is late
+# key, s; 3 is late
+ROWS = [("pv", 0), ("buy", 1), ("pv", 7), ("pv", 3), (None, 6), ("buy", None), ("buy", 12)]
 HONEST = [("pv", 0, 5, 1), ("buy", 0, 5, 1), ("pv", 5, 10, 1), (None, 5, 10, 1), ("buy", 10, 15, 1)]
 FIRINGS = [(*one, "on time", 0) for one in HONEST]
 LISTED = (3, 5)  # numbers of the late row and of the one without an event time
@@ -38,7 +41,9 @@ def finding(folder, windows, *, panes="last", counts=(5, 1, 1), listed=LISTED):
         enrichment="e", table="", input_path="", partition="date", mode="unordered", lookups=(),
         row_id=schema.SOURCE_IDENTITY, event_time=EventTimeFacts("at", 0.0), windows=(window,),
     )  # fmt: skip
-    facts = DayFacts(declared, "2020-05-24", "r", (source,), ("action", "at"), "", (), (), "", "", windows=made)
+    facts = DayFacts(
+        declared, "2020-05-24", "r", (source,), ("action", "at"), "", (), (), "", "", windows=made
+    )
     day = WrittenDay.of_table(None, facts, written)
     check = WindowsHold(declared, window)
     return check.finding([check.summarize(read(), day) for read in day.output.parts()], day)
@@ -57,7 +62,10 @@ def write_windows(folder, windows, panes, counts, listed):
     if panes == "all":
         table |= {schema.FIRED: pa.array(columns[4]), schema.PANE: pa.array(columns[5], pa.int32())}
     pq.write_table(pa.table(table), folder / "windows.parquet")
-    identity = {schema.SOURCE_FILE: [f"file:{folder}/in.parquet"] * len(listed), schema.SOURCE_ROW: listed}
+    identity = {
+        schema.SOURCE_FILE: [f"file:{folder}/in.parquet"] * len(listed),
+        schema.SOURCE_ROW: listed,
+    }
     pq.write_table(pa.table(identity), folder / "dropped.parquet")
     files = (str(folder / "windows.parquet"),), (str(folder / "dropped.parquet"),)
     return (WrittenWindows("w", *files, len(windows), *counts),)
@@ -72,11 +80,20 @@ def test_windows_that_the_rows_make_are_green_with_the_sum_of_the_rows(tmp_path,
 
 
 FAULTS = {
-    "a late row is counted": ([*HONEST[1:], ("pv", 0, 5, 2)], "2 windows are not those of the rows"),
+    "a late row is counted": (
+        [*HONEST[1:], ("pv", 0, 5, 2)],
+        ("2 windows are not those of the rows"),
+    ),
     "a window is missing": (HONEST[1:], "1 windows are not those of the rows"),
     "a window is doubled": ([*HONEST, HONEST[0]], "1 windows are not those of the rows"),
-    "a window has another end": ([*HONEST[1:], ("pv", 0, 6, 1)], "2 windows are not those of the rows"),
-    "a window has another key": ([*HONEST[1:], ("cart", 0, 5, 1)], "2 windows are not those of the rows"),
+    "a window has another end": (
+        [*HONEST[1:], ("pv", 0, 6, 1)],
+        ("2 windows are not those of the rows"),
+    ),
+    "a window has another key": (
+        [*HONEST[1:], ("cart", 0, 5, 1)],
+        ("2 windows are not those of the rows"),
+    ),
 }
 
 
@@ -86,7 +103,9 @@ def test_a_fault_in_the_windows_is_red_and_names_the_window(tmp_path, fault):
     found = finding(tmp_path, windows)
     assert found.success is False
     assert found.sentence.startswith(message)
-    assert {"action", schema.WINDOW_START, schema.WINDOW_END, schema.WINDOW_ROWS, "it_is"} == set(found.evidence[0])
+    assert {"action", schema.WINDOW_START, schema.WINDOW_END, schema.WINDOW_ROWS, "it_is"} == set(
+        found.evidence[0]
+    )
 
 
 def test_a_firing_that_claims_to_be_on_time_is_red(tmp_path):
@@ -98,7 +117,14 @@ def test_a_firing_that_claims_to_be_on_time_is_red(tmp_path):
 @pytest.mark.parametrize(
     ("counts", "listed", "message"),
     [
-        ((6, 0, 1), LISTED, "6 rows in windows, and 5 by the event times; 0 rows dropped, and 1 by the event times"),
+        (
+            (6, 0, 1),
+            LISTED,
+            (
+                "6 rows in windows, and 5 by the event times; 0 rows dropped, and 1 by "
+                "the event times"
+            ),
+        ),
         ((5, 1, 1), (3,), "1 row listed as in no window, which are not the 2 that are"),
         ((5, 1, 1), (3, 4), "2 rows listed as in no window, which are not the 2 that are"),
     ],

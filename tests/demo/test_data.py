@@ -33,7 +33,8 @@ def source():
     )
     rows = zip(*(column.to_pylist() for column in flights), strict=True)
     return {
-        (carrier, flight, origin, date(y, m, d), hhmm): left for y, m, d, hhmm, carrier, flight, origin, left in rows
+        (carrier, flight, origin, date(y, m, d), hhmm): left
+        for y, m, d, hhmm, carrier, flight, origin, left in rows
     }
 
 
@@ -43,7 +44,9 @@ def clock(time):
 
 
 def late(times):
-    """How many of these event times lie more than an hour before the latest that stood before them."""
+    """How many of these event times lie more than an hour before the latest that stood
+    before them.
+    """
     count, latest = 0, times[0]
     for time in times:
         count += time < latest - timedelta(hours=1)
@@ -51,10 +54,15 @@ def late(times):
     return count
 
 
-# -- the year ----------------------------------------------------------------------------------------------------------
+# -- the year
+# --------------------------------------------------------------------------------------------------
 def test_the_source_is_complete(year):
     assert (year.num_rows, len(pc.unique(year["date"]))) == (336_776, 365)
-    assert [data.read(name).num_rows for name in ("planes", "weather", "airports")] == [3_322, 26_115, 1_458]
+    assert [data.read(name).num_rows for name in ("planes", "weather", "airports")] == [
+        3_322,
+        26_115,
+        1_458,
+    ]
 
 
 def test_carrier_flight_origin_and_scheduled_departure_name_every_row_of_the_year(year):
@@ -72,15 +80,21 @@ def test_every_departure_is_the_local_time_of_the_source_in_utc_summer_and_winte
     assert reported == {key: midnight.get(left, left) for key, left in source.items()}
 
 
-def test_the_folder_of_a_flight_is_its_local_scheduled_date_also_when_it_leaves_after_midnight(rows):
+def test_the_folder_of_a_flight_is_its_local_scheduled_date_also_when_it_leaves_after_midnight(
+    rows,
+):
     assert all(r["scheduled_departure"].astimezone(NEW_YORK).date() == r["date"] for r in rows)
     after_midnight = [
-        r for r in rows if r["actual_departure"] and r["actual_departure"].astimezone(NEW_YORK).date() > r["date"]
+        r
+        for r in rows
+        if r["actual_departure"] and r["actual_departure"].astimezone(NEW_YORK).date() > r["date"]
     ]
     assert len(after_midnight) == 1_236
 
 
-def test_within_a_date_the_rows_stand_in_the_order_of_actual_departure_a_cancelled_flight_at_its_scheduled_time(rows):
+def test_within_a_date_the_rows_stand_in_the_order_of_actual_departure_a_cancelled_flight_at_its_scheduled_time(
+    rows,
+):
     left = [(r["date"], r["actual_departure"] or r["scheduled_departure"]) for r in rows]
     assert left == sorted(left)
 
@@ -120,13 +134,18 @@ def test_1556_flights_leave_in_an_hour_without_weather(rows):
     assert sum(hour not in weather for hour in hours) == 1_556
 
 
-# -- the files ---------------------------------------------------------------------------------------------------------
-def test_a_day_is_one_file_with_its_rows_in_feed_order_utc_timestamps_and_no_date_column(root, days, year):
+# -- the files
+# --------------------------------------------------------------------------------------------------
+def test_a_day_is_one_file_with_its_rows_in_feed_order_utc_timestamps_and_no_date_column(
+    root, days, year
+):
     for day in days:
         folder = root / "raw" / "flights" / f"date={day}"
         assert [path.name for path in folder.iterdir()] == ["part-00000.parquet"]
         table = pq.ParquetFile(folder / "part-00000.parquet").read()
-        assert table.equals(year.filter(pc.equal(year["date"], pa.scalar(day))).drop_columns("date"))
+        assert table.equals(
+            year.filter(pc.equal(year["date"], pa.scalar(day))).drop_columns("date")
+        )
         assert table.schema.field("scheduled_departure").type == pa.timestamp("us", "UTC")
 
 
@@ -186,8 +205,17 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path):
 @pytest.mark.parametrize(
     ("days", "sentence"),
     [
-        ("2014-01-01", "demo.data: no flights on 2014-01-01: choose days from 2013-01-01 to 2013-12-31\n"),
-        ("10 Jan", "demo.data: --days: '10 Jan' is not a date: write 2013-01-10, several with commas, or all\n"),
+        (
+            "2014-01-01",
+            ("demo.data: no flights on 2014-01-01: choose days from 2013-01-01 to 2013-12-31\n"),
+        ),
+        (
+            "10 Jan",
+            (
+                "demo.data: --days: '10 Jan' is not a date: write 2013-01-10, several with "
+                "commas, or all\n"
+            ),
+        ),
     ],
 )
 def test_a_day_that_does_not_exist_is_refused_in_one_sentence(tmp_path, capsys, days, sentence):

@@ -1,4 +1,6 @@
-"""Latencies and faults are arithmetic: nothing but the seed, the key and the attempt decides them."""
+"""Latencies and faults are arithmetic: nothing but the seed, the key and the attempt
+decides them.
+"""
 
 import math
 from collections import Counter
@@ -43,7 +45,9 @@ def test_an_attempt_always_fares_the_same_and_the_next_one_is_drawn_anew():
     faults = Faults(throttle=0.25, error=0.25, drop=0, hang=0)
     first = [faults.draw(0, key, 1) for key in KEYS]
     assert first == [faults.draw(0, key, 1) for key in KEYS]
-    after_a_fault = [faults.draw(0, key, 2) for key, fault in zip(KEYS, first, strict=True) if fault]
+    after_a_fault = [
+        faults.draw(0, key, 2) for key, fault in zip(KEYS, first, strict=True) if fault
+    ]
     assert after_a_fault.count(None) / len(after_a_fault) == pytest.approx(0.5, rel=0.05)
 
 
@@ -52,7 +56,9 @@ def test_faults_are_read_as_shares_and_none_is_none():
     assert Faults.parse("throttle=0.5,hang=0.1") == Faults(throttle=0.5, error=0, drop=0, hang=0.1)
 
 
-@pytest.mark.parametrize("text", ["", "slow=0.1", "hang", "hang=", "hang=-1", "hang=nan", "hang=0.6,drop=0.6"])
+@pytest.mark.parametrize(
+    "text", ["", "slow=0.1", "hang", "hang=", "hang=-1", "hang=nan", "hang=0.6,drop=0.6"]
+)
 def test_a_wrong_share_is_refused(text):
     with pytest.raises(ValueError, match=r"is not a fault and its share|at most 1"):
         Faults.parse(text)

@@ -1,4 +1,6 @@
-"""The comparison of the demo against real databases: the same names, and the calls in flight that it claims."""
+"""The comparison of the demo against real databases: the same names, and the calls in flight that
+it claims.
+"""
 
 import pytest
 
@@ -16,10 +18,17 @@ def database(request, tmp_path):
     return found
 
 
-@pytest.mark.parametrize("database", ["SQLite", pytest.param("PostgreSQL", marks=pytest.mark.process)], indirect=True)
+@pytest.mark.parametrize(
+    "database", ["SQLite", pytest.param("PostgreSQL", marks=pytest.mark.process)], indirect=True
+)
 def test_three_ways_give_the_same_names_with_one_or_many_calls_in_flight(database):
     one, threads, asynchronous = three_ways.compare(database, records=24, at_once=6)
-    assert one.names == threads.names == asynchronous.names == [f"name {number}" for number in range(24)]
+    assert (
+        one.names
+        == threads.names
+        == asynchronous.names
+        == [f"name {number}" for number in range(24)]
+    )
     assert one.most_in_flight == 1
     assert (threads.most_in_flight, asynchronous.most_in_flight) == (6, 6)
     assert max(threads.seconds, asynchronous.seconds) < one.seconds

@@ -23,16 +23,22 @@ HOURS = [f"2013-01-{day:02}T{hour:02}:00:00Z" for day in range(10, 20) for hour 
 
 @pytest.fixture
 def service(root, tmp_path, capfd):
-    """Starts weather services, which share a log; they must have said nothing on stderr at the end."""
+    """Starts weather services, which share a log; they must have said nothing on stderr at
+    the end.
+    """
     with ExitStack() as stack:
-        yield lambda **settings: stack.enter_context(running(root / "demo", tmp_path / "calls.jsonl", **settings))
+        yield lambda **settings: stack.enter_context(
+            running(root / "demo", tmp_path / "calls.jsonl", **settings)
+        )
     assert capfd.readouterr().err == ""
 
 
 @pytest.fixture(scope="module")
 def calm(root, tmp_path_factory):
     """One service without latency and faults, for tests that only ask."""
-    with running(root / "demo", tmp_path_factory.mktemp("calm") / "calls.jsonl", scale=0) as service:
+    with running(
+        root / "demo", tmp_path_factory.mktemp("calm") / "calls.jsonl", scale=0
+    ) as service:
         yield service
 
 
@@ -50,9 +56,12 @@ def ask(service, keys, *, timeout=None, at_once=10):
 
     async def all_of_them():
         async with aiohttp.ClientSession(
-            service.url, timeout=aiohttp.ClientTimeout(timeout), connector=aiohttp.TCPConnector(limit=at_once)
+            service.url,
+            timeout=aiohttp.ClientTimeout(timeout),
+            connector=aiohttp.TCPConnector(limit=at_once),
         ) as session:
-            session._retry_connection = False  # else aiohttp asks a second time by itself when no answer came
+            # else aiohttp asks a second time by itself when no answer came
+            session._retry_connection = False
             return await asyncio.gather(*(get(session, f"/v1/{key}") for key in keys))
 
     return asyncio.run(all_of_them())
@@ -64,7 +73,8 @@ async def until(condition):
             await asyncio.sleep(0.01)
 
 
-# -- answers -----------------------------------------------------------------------------------------------------------
+# -- answers
+# --------------------------------------------------------------------------------------------------
 def test_it_answers_with_the_real_weather_of_that_hour(calm):
     [(status, _, body)] = ask(calm, ["EWR/2013-01-01T06:45:00Z"])
     assert status == 200
@@ -87,7 +97,9 @@ def test_an_hour_may_be_percent_encoded(calm):
 
 
 def test_it_has_every_hour_of_the_table(calm):
-    keys = [f"{row['origin']}/{row['hour']:%Y-%m-%dT%H:%M:%SZ}" for row in data.weather().to_pylist()][::10]
+    keys = [
+        f"{row['origin']}/{row['hour']:%Y-%m-%dT%H:%M:%SZ}" for row in data.weather().to_pylist()
+    ][::10]
     assert {status for status, *_ in ask(calm, keys, at_once=100)} == {200}
 
 
@@ -98,11 +110,15 @@ def test_an_hour_or_airport_that_it_does_not_have_is_a_404(calm, key):
 
 
 @pytest.mark.parametrize(
-    "moment", ["2013-01-01", "2013-01-01T06:61:00Z", "2013-01-01T06:00:00", "2013-01-01T06:00:00+00:00"]
+    "moment",
+    ["2013-01-01", "2013-01-01T06:61:00Z", "2013-01-01T06:00:00", "2013-01-01T06:00:00+00:00"],
 )
 def test_what_is_not_a_moment_is_refused_and_not_taken_for_a_miss(calm, moment):
     [(status, _, body)] = ask(calm, [f"EWR/{moment}"])
-    assert (status, body) == (400, {"error": f"{moment!r} is not a moment: write it in UTC, as 2013-01-10T05:15:00Z"})
+    assert (status, body) == (
+        400,
+        {"error": (f"{moment!r} is not a moment: write it in UTC, as 2013-01-10T05:15:00Z")},
+    )
 
 
 def test_an_answer_takes_at_least_the_latency_of_its_key(service):
@@ -113,7 +129,8 @@ def test_an_answer_takes_at_least_the_latency_of_its_key(service):
         assert call.t_end - call.t_start >= latency(0, call.key) - 0.001
 
 
-# -- faults ------------------------------------------------------------------------------------------------------------
+# -- faults
+# --------------------------------------------------------------------------------------------------
 def test_a_throttled_call_says_when_to_come_again(service):
     [(status, headers, _)] = ask(service(scale=0, faults="throttle=1"), [f"EWR/{HOURS[0]}"])
     assert (status, headers["Retry-After"]) == (429, "1")
@@ -147,7 +164,11 @@ def test_faults_fall_where_the_seed_says_and_every_key_is_answered_in_the_end(se
     unanswered = keys = [f"{origin}/{hour}" for origin in ("EWR", "JFK", "LGA") for hour in HOURS]
     for _ in range(20):
         answers = ask(faulty, unanswered)
-        unanswered = [key for key, (status, *_) in zip(unanswered, answers, strict=True) if status not in (200, 404)]
+        unanswered = [
+            key
+            for key, (status, *_) in zip(unanswered, answers, strict=True)
+            if status not in (200, 404)
+        ]
 
     assert unanswered == []
     calls = faulty.calls()
@@ -159,15 +180,24 @@ def test_faults_fall_where_the_seed_says_and_every_key_is_answered_in_the_end(se
     assert Tally.of(calls).asked_twice == 0
 
 
-# -- the log -----------------------------------------------------------------------------------------------------------
+# -- the log
+# --------------------------------------------------------------------------------------------------
 def test_the_log_counts_every_call_by_key_and_those_that_repeat_an_answered_one(service):
     calm = service(scale=0)
     ask(calm, [f"EWR/{HOURS[0]}"] * 3 + [f"EWR/{HOURS[1]}"])
-    assert Counter(call.key for call in calm.calls()) == {f"EWR/{HOURS[0]}": 3, f"EWR/{HOURS[1]}": 1}
+    assert Counter(call.key for call in calm.calls()) == {
+        f"EWR/{HOURS[0]}": 3,
+        f"EWR/{HOURS[1]}": 1,
+    }
     stats = calm.stats()
     assert stats.pop("in_flight") == 0
     assert stats == Tally.of(calm.calls()).to_dict()
-    assert (stats["calls"], stats["distinct_keys"], stats["asked_twice"], stats["outcomes"]) == (4, 2, 2, {"ok": 4})
+    assert (stats["calls"], stats["distinct_keys"], stats["asked_twice"], stats["outcomes"]) == (
+        4,
+        2,
+        2,
+        {"ok": 4},
+    )
 
 
 def test_an_answer_is_in_the_log_before_the_client_has_it(service):
@@ -181,8 +211,12 @@ def test_hundreds_of_calls_in_flight_are_counted_and_a_client_that_leaves_ends_t
     slow = service(scale=1_000)
 
     async def ask_and_leave():
-        async with aiohttp.ClientSession(slow.url, connector=aiohttp.TCPConnector(limit=0)) as session:
-            calls = [asyncio.create_task(get(session, f"/v1/LGA/{HOURS[n % 240]}")) for n in range(400)]
+        async with aiohttp.ClientSession(
+            slow.url, connector=aiohttp.TCPConnector(limit=0)
+        ) as session:
+            calls = [
+                asyncio.create_task(get(session, f"/v1/LGA/{HOURS[n % 240]}")) for n in range(400)
+            ]
             await until(lambda: slow.stats()["in_flight"] == 400)
             for call in calls:
                 call.cancel()
@@ -199,7 +233,8 @@ def test_hundreds_of_calls_in_flight_are_counted_and_a_client_that_leaves_ends_t
     }
 
 
-# -- life --------------------------------------------------------------------------------------------------------------
+# -- life
+# --------------------------------------------------------------------------------------------------
 def test_stopped_it_cuts_off_what_hangs_logs_it_and_comes_back_on_the_same_port(service):
     faulty = service(scale=0, faults="hang=1")
     url = faulty.url
@@ -234,10 +269,13 @@ def test_killed_it_comes_back_on_the_same_port_with_the_log_of_all_its_lives(ser
 def test_it_ends_when_the_process_that_started_it_is_killed(root, tmp_path):
     starter = (
         "import os, pathlib; from demo.weather_service import running\n"
-        f"with running(pathlib.Path({str(root / 'demo')!r}), pathlib.Path({str(tmp_path / 'log')!r})) as service:\n"
+        f"with running(pathlib.Path({str(root / 'demo')!r}), "
+        f"pathlib.Path({str(tmp_path / 'log')!r})) as service:\n"
         "    print(service.url, flush=True); os.kill(os.getpid(), 9)"
     )
-    started = subprocess.run([sys.executable, "-c", starter], stdout=subprocess.PIPE, text=True, check=False)
+    started = subprocess.run(
+        [sys.executable, "-c", starter], stdout=subprocess.PIPE, text=True, check=False
+    )
     assert started.returncode == -9
     host, port = started.stdout.strip().removeprefix("http://").split(":")
 
@@ -261,17 +299,29 @@ def test_it_does_not_start_on_a_port_that_is_taken_and_says_so(root, tmp_path, c
     port = calm.url.rpartition(":")[2]
     ended = run("--data", root / "demo", "--log", tmp_path / "log", "--port", port)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr == f"weather service: port {port} is taken; choose another, or 0 for a free one\n"
+    assert ended.stderr == (
+        f"weather service: port {port} is taken; choose another, or 0 for a free one\n"
+    )
 
 
 def test_it_does_not_start_without_data_and_says_what_makes_them(tmp_path):
     ended = run("--data", tmp_path, "--log", tmp_path / "log")
     assert ended.returncode == 2
-    assert ended.stderr == f"weather service: {tmp_path}/weather.parquet is missing; `python -m demo.data` makes it\n"
+    assert ended.stderr == (
+        f"weather service: {tmp_path}/weather.parquet is missing; `python -m demo.data` makes it\n"
+    )
 
 
 def test_it_says_its_address_in_one_line(root, tmp_path):
-    command = [sys.executable, "-m", "demo.weather_service", "--data", root / "demo", "--log", tmp_path / "log"]
+    command = [
+        sys.executable,
+        "-m",
+        "demo.weather_service",
+        "--data",
+        root / "demo",
+        "--log",
+        tmp_path / "log",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         line = process.stdout.readline()
         process.send_signal(2)

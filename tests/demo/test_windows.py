@@ -6,10 +6,13 @@ from demo import windows
 
 pytestmark = pytest.mark.spark
 
-WATERMARKS = ("none", "59.999", "00.999", "03.999", "04.999", "06.999", "06.999", "07.999")  # 1 ms below the source's
+# 1 ms below the source's
+WATERMARKS = ("none", "59.999", "00.999", "03.999", "04.999", "06.999", "06.999", "07.999")
 
 
-def test_the_demo_prints_the_sources_windows_its_late_event_and_each_watermark_beside_ours(spark, capsys):
+def test_the_demo_prints_the_sources_windows_its_late_event_and_each_watermark_beside_ours(
+    spark, capsys
+):
     windows.main()
     printed = capsys.readouterr().out.splitlines()
     sides = [(line[:50].strip(), line[50:].strip()) for line in printed]
@@ -23,5 +26,7 @@ def test_the_demo_prints_the_sources_windows_its_late_event_and_each_watermark_b
     assert all(its == own for its, own in (*fired, *counted, late))
     assert late in sides
     events = [side for side in sides if side[0].startswith("event")]
-    assert [its.partition("watermark")[0] for its, _ in events] == [own.partition("watermark")[0] for _, own in events]
+    assert [its.partition("watermark")[0] for its, _ in events] == [
+        own.partition("watermark")[0] for _, own in events
+    ]
     assert tuple(own.rpartition(" ")[2] for _, own in events) == WATERMARKS

@@ -1,4 +1,6 @@
-"""Writes the golden project anew, with the Tidegate of the Python that runs it: python write.py <empty folder>."""
+"""Writes the golden project anew, with the Tidegate of the Python that runs it: python write.py
+<empty folder>.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,17 @@ FIRST, SECOND = "2024-05-01", "2024-05-02"
 
 
 class Service(http.server.BaseHTTPRequestHandler):
-    """Weather of every town but number 3, which is none; orders of every number but 4, which it hangs up on."""
+    """Weather of every town but number 3, which is none; orders of every number but 4, which it
+    hangs up on.
+    """
 
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         number = int(self.path.rpartition("-")[2])
-        self._answer({"temp_c": number + 0.5, "at": "2024-05-01T12:00:00Z"} if number != 3 else None)
+        self._answer(
+            {"temp_c": number + 0.5, "at": "2024-05-01T12:00:00Z"} if number != 3 else None
+        )
 
     def do_POST(self) -> None:
         number = int(self.path.rpartition("/")[2])
@@ -48,12 +54,17 @@ class Service(http.server.BaseHTTPRequestHandler):
 def write_input(day: str, numbers: range) -> None:
     folder = Path(f"data/raw/towns/date={day}")
     folder.mkdir(parents=True)
-    rows = {"number": pa.array(numbers, pa.int32()), "town": [f" town-{number} " for number in numbers]}
+    rows = {
+        "number": pa.array(numbers, pa.int32()),
+        "town": [f" town-{number} " for number in numbers],
+    }
     pq.write_table(pa.table(rows), folder / "part-0.parquet")
 
 
 def tidegate(*arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", "tidegate", *arguments, "--package", "declared"], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "tidegate", *arguments, "--package", "declared"], check=True
+    )
 
 
 def mark_expired(town: str) -> None:

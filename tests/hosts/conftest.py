@@ -8,8 +8,8 @@ from tests.hosts.network import obstacle
 
 @pytest.fixture
 def make_lab(tmp_path):
-    """Makes a lab with all services; it ends with the test. shared: whether the hosts share a folder for work;
-    standalone: whether they run a standalone cluster of Spark.
+    """Makes a lab with all services; it ends with the test. shared: whether the hosts share a
+    folder for work; standalone: whether they run a standalone cluster of Spark.
     """
     if reason := obstacle():
         pytest.skip(reason)

@@ -1,4 +1,6 @@
-"""What must hold of a day on several hosts, by the published table and the vendor's own record of its calls."""
+"""What must hold of a day on several hosts, by the published table and the vendor's own record of
+its calls.
+"""
 
 import itertools
 from dataclasses import dataclass
@@ -18,8 +20,8 @@ class Seen:
         repeated: Calls beyond the first of their key.
         most: The most calls in flight at once.
         repeated_by: Of the repeated calls those whose first call a fault may have cost, per fault.
-        idle: The longest time after a fault, in seconds, without all slots in use, per fault; None where the only
-            host that called was lost: Spark itself then begins the task anew.
+        idle: The longest time after a fault, in seconds, without all slots in use, per fault; None
+            where the only host that called was lost: Spark itself then begins the task anew.
     """
 
     calls: int
@@ -30,15 +32,21 @@ class Seen:
 
 
 def see(lab, *faults, latency=0.0):
-    """The figures of the vendor's record. faults: seconds since the epoch. latency: of a call, in seconds."""
+    """The figures of the vendor's record. faults: seconds since the epoch. latency: of a call, in
+    seconds.
+    """
     calls = sorted(lab.calls(), key=lambda call: call["began"])
-    asked, again = {}, []  # when each key was asked, and when those that were asked again had been asked
+    # when each key was asked, and when those that were asked again had been asked
+    asked, again = {}, []
     for call in calls:
         if call["customer"] in asked:
             again.append(asked[call["customer"]])
         asked[call["customer"]] = call["began"]
     begins, ends = [0.0, *faults][:-1], [*faults, calls[-1]["began"]][1:]
-    repeated = tuple(sum(begin < at <= fault for at in again) for begin, fault in zip(begins, faults, strict=True))
+    repeated = tuple(
+        sum(begin < at <= fault for at in again)
+        for begin, fault in zip(begins, faults, strict=True)
+    )
     idle = tuple(_idle(calls, fault, end, latency) for fault, end in zip(faults, ends, strict=True))
     return Seen(len(calls), len(again), max(call["in_flight"] for call in calls), repeated, idle)
 
@@ -47,8 +55,14 @@ def _idle(calls, fault, end, latency):
     if len({call["from"] for call in calls if fault - BEFORE < call["began"] < fault}) < 2:
         return None
     counts_from = fault + 2 * latency  # until then the vendor counts calls of a host that is gone
-    full = [call["began"] for call in calls if counts_from < call["began"] < end and call["in_flight"] == LIMIT]
-    return round(max(later - earlier for earlier, later in itertools.pairwise([fault, *full, end])), 1)
+    full = [
+        call["began"]
+        for call in calls
+        if counts_from < call["began"] < end and call["in_flight"] == LIMIT
+    ]
+    return round(
+        max(later - earlier for earlier, later in itertools.pairwise([fault, *full, end])), 1
+    )
 
 
 def check_rows(lab, rows, day=DAY):
@@ -57,7 +71,11 @@ def check_rows(lab, rows, day=DAY):
     assert sorted(order for order, *_ in found) == list(range(rows))
     for order, customer, score, grade, status in found:
         truth = rating(customer)
-        expected = (None, None, "miss") if truth is None else (truth["score"], truth["rating"]["grade"], "ok")
+        expected = (
+            (None, None, "miss")
+            if truth is None
+            else (truth["score"], truth["rating"]["grade"], "ok")
+        )
         assert (score, grade, status) == expected, (order, customer, score, grade, status)
 
 

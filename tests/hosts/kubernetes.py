@@ -1,4 +1,6 @@
-"""A small Kubernetes on the hosts of a test: the verbs that Spark's client uses, and nodes that run the pods."""
+"""A small Kubernetes on the hosts of a test: the verbs that Spark's client uses, and nodes that run
+the pods.
+"""
 
 import contextlib
 import itertools
@@ -18,7 +20,13 @@ ENTRYPOINT = ROOT / "deploy/entrypoint.sh"
 PORT = 6443
 LIST_KINDS = {"pods": "PodList", "configmaps": "ConfigMapList", "services": "ServiceList",
               "persistentvolumeclaims": "PersistentVolumeClaimList"}  # fmt: skip
-NOT_FOUND = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
+NOT_FOUND = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "status": "Failure",
+    "reason": "NotFound",
+    "code": 404,
+}
 
 
 def now():
@@ -26,7 +34,9 @@ def now():
 
 
 class Objects:
-    """What the API server stores, by kind and name; it tells each change of a pod to those that watch."""
+    """What the API server stores, by kind and name; it tells each change of a pod to those that
+    watch.
+    """
 
     def __init__(self):
         self.by_kind = {kind: {} for kind in LIST_KINDS}
@@ -56,7 +66,9 @@ class Objects:
 
         def fits(found):
             has = found["metadata"].get("labels", {})
-            return all((has.get(key.strip("!")) == value) != key.endswith("!") for key, value in wanted)
+            return all(
+                (has.get(key.strip("!")) == value) != key.endswith("!") for key, value in wanted
+            )
 
         with self._lock:
             return [found for found in self.by_kind[kind].values() if fits(found)]
@@ -111,12 +123,17 @@ class Api(BaseHTTPRequestHandler):
         kind, name, parameters = self._target()
         objects, labels = self.cluster.objects, parameters.get("labelSelector", [""])[0]
         if parameters.get("watch") == ["true"]:
-            # the client tries a web socket first, and goes on without where the server answers as to any request
+            # the client tries a web socket first, and goes on without where the server answers as
+            # to any request
             return self._send({}) if "Upgrade" in self.headers else self._watch()
         if name is not None:
             found = objects.by_kind[kind].get(name)
             return self._send(NOT_FOUND, 404) if found is None else self._send(found)
-        listed = {"kind": LIST_KINDS[kind], "apiVersion": "v1", "metadata": {"resourceVersion": objects.version}}
+        listed = {
+            "kind": LIST_KINDS[kind],
+            "apiVersion": "v1",
+            "metadata": {"resourceVersion": objects.version},
+        }
         return self._send(listed | {"items": objects.select(kind, labels)})
 
     def _watch(self):
@@ -145,7 +162,9 @@ class Api(BaseHTTPRequestHandler):
         patch = self._body()
         if (found := self.cluster.objects.by_kind[kind].get(name)) is None:
             return self._send(NOT_FOUND, 404)
-        found["metadata"].setdefault("labels", {}).update(patch.get("metadata", {}).get("labels", {}))
+        found["metadata"].setdefault("labels", {}).update(
+            patch.get("metadata", {}).get("labels", {})
+        )
         return self._send(self.cluster.objects.put(kind, found, "MODIFIED"))
 
     def do_DELETE(self):
@@ -193,10 +212,14 @@ class Cluster:
         used = [node for node, _ in self._pods.values()]
         node = min(self._nodes, key=used.count)
         host, volumes = self._nodes[node], f"/tmp/pods/{name}"
-        variables = self._image | {item["name"]: self._value(item, name, host) for item in container.get("env", [])}
+        variables = self._image | {
+            item["name"]: self._value(item, name, host) for item in container.get("env", [])
+        }
         for mount in container.get("volumeMounts", []):
             host.path(place := f"{volumes}/{mount['name']}").mkdir(parents=True)
-            variables = {key: value.replace(mount["mountPath"], place) for key, value in variables.items()}
+            variables = {
+                key: value.replace(mount["mountPath"], place) for key, value in variables.items()
+            }
         process = host.start(name, "bash", ENTRYPOINT, *container["args"], environment=variables)
         self._pods[name] = node, process
         running = {"running": {"startedAt": now()}}
@@ -213,8 +236,13 @@ class Cluster:
 
     def _await_end(self, pod, host, process):
         code = process.wait()
-        if pod["metadata"]["name"] in self.objects.by_kind["pods"] and pod["status"].get("reason") != "Evicted":
-            ended = {"terminated": {"exitCode": code % 256, "startedAt": now(), "finishedAt": now()}}
+        if (
+            pod["metadata"]["name"] in self.objects.by_kind["pods"]
+            and pod["status"].get("reason") != "Evicted"
+        ):
+            ended = {
+                "terminated": {"exitCode": code % 256, "startedAt": now(), "finishedAt": now()}
+            }
             self._tell(pod, host, {"phase": "Failed" if code else "Succeeded"}, ended)
 
     def _tell(self, pod, host, status, state):
@@ -227,7 +255,9 @@ class Cluster:
 
     def pods(self):
         """The names of the pods that run, with their nodes."""
-        return {name: node for name, (node, process) in self._pods.items() if process.poll() is None}
+        return {
+            name: node for name, (node, process) in self._pods.items() if process.poll() is None
+        }
 
     def evict(self, name):
         """End a pod as a node does that needs its memory: without a word to it."""
@@ -235,7 +265,14 @@ class Cluster:
         node, _ = self._pods[name]
         pod["status"]["reason"] = "Evicted"
         self.stop_pod(name)
-        killed = {"terminated": {"exitCode": 137, "reason": "Evicted", "startedAt": now(), "finishedAt": now()}}
+        killed = {
+            "terminated": {
+                "exitCode": 137,
+                "reason": "Evicted",
+                "startedAt": now(),
+                "finishedAt": now(),
+            }
+        }
         self._tell(pod, self._nodes[node], {"phase": "Failed", "reason": "Evicted"}, killed)
 
     def stop_pod(self, name):
@@ -248,4 +285,7 @@ class Cluster:
 def image(environment):
     """The variables of deploy/Dockerfile, with the machine's own Python and the lab's code."""
     python = Path(sys.executable).parent
-    return environment | {"PATH": f"{python}:/usr/local/bin:/usr/bin:/bin", "PYSPARK_PYTHON": sys.executable}
+    return environment | {
+        "PATH": f"{python}:/usr/local/bin:/usr/bin:/bin",
+        "PYSPARK_PYTHON": sys.executable,
+    }

@@ -1,4 +1,6 @@
-"""Services on the hosts of a test: an S3 server, a vendor that counts, a Spark standalone cluster; and runs on it."""
+"""Services on the hosts of a test: an S3 server, a vendor that counts, a Spark standalone cluster;
+and runs on it.
+"""
 
 import json
 import subprocess
@@ -54,7 +56,8 @@ class Lab:
 
     Args:
         folder: Takes the logs.
-        shared: A folder that every host sees at /srv, for the work of runs; None: they share the store only.
+        shared: A folder that every host sees at /srv, for the work of runs; None: they share the
+            store only.
     """
 
     def __init__(self, folder, *, shared=None):
@@ -85,18 +88,29 @@ class Lab:
     def __getitem__(self, name):
         return self.network.hosts[name]
 
-    # -- services ------------------------------------------------------------------------------------------------------
+    # -- services
+    # ----------------------------------------------------------------------------------------------
     def start_store(self):
         self["store"].start("moto", sys.executable, "-m", "moto.server", "-H", self["store"].address, "-p", "5000",
                             environment={"PYTHONDONTWRITEBYTECODE": "1"})  # fmt: skip
         self._wait_for("store", f"{STORE}/moto-api/")
-        make_bucket = f"import urllib.request as u; u.urlopen(u.Request('{STORE}/lake', method='PUT'))"
+        make_bucket = (
+            f"import urllib.request as u; u.urlopen(u.Request('{STORE}/lake', method='PUT'))"
+        )
         self["store"].run(sys.executable, "-c", make_bucket)
 
     def start_vendor(self, latency):
         """latency: seconds of each call."""
         vendor = self["vendor"]
-        vendor.start("vendor", sys.executable, ROOT / "tests/hosts/vendor.py", vendor.address, "8099", latency, CALLS)
+        vendor.start(
+            "vendor",
+            sys.executable,
+            ROOT / "tests/hosts/vendor.py",
+            vendor.address,
+            "8099",
+            latency,
+            CALLS,
+        )
         self._wait_for("vendor", f"{VENDOR}/")
 
     def start_spark(self, **clocks_ahead):
@@ -117,11 +131,20 @@ class Lab:
             "SPARK_LOCAL_IP": self[host].address,
             "SPARK_LOCAL_DIRS": "/tmp",
         }
-        launch = [SPARK_HOME / "bin/spark-class", f"org.apache.spark.deploy.{program}", "--webui-port", "0", *arguments]
+        launch = [
+            SPARK_HOME / "bin/spark-class",
+            f"org.apache.spark.deploy.{program}",
+            "--webui-port",
+            "0",
+            *arguments,
+        ]
         name = program.partition(".")[2]
-        self[host].start(name, *launch, environment=self.environment | variables, clock_ahead=clock_ahead)
+        self[host].start(
+            name, *launch, environment=self.environment | variables, clock_ahead=clock_ahead
+        )
 
-    # -- days ----------------------------------------------------------------------------------------------------------
+    # -- days
+    # ----------------------------------------------------------------------------------------------
     def make_orders(self, sizes, keys, day=DAY):
         """sizes: rows of each file of the day. keys: distinct customers."""
         self["driver"].run(sys.executable, "-c", MAKE_ORDERS, BUCKET, ",".join(map(str, sizes)), keys, day,
@@ -134,9 +157,21 @@ class Lab:
             "TIDEGATE_SPARK_JAVA_OPTIONS": QUICK_JAVA,
             "SPARK_LOCAL_IP": self["driver"].address,
         }
-        words = (sys.executable, "-m", "tidegate", "run", "orders", "--day", day, "--package", "lab_enrichments")
+        words = (
+            sys.executable,
+            "-m",
+            "tidegate",
+            "run",
+            "orders",
+            "--day",
+            day,
+            "--package",
+            "lab_enrichments",
+        )
         environment = self.environment | more | variables
-        return self["driver"].start(name, *words, *arguments, environment=environment, clock_ahead=clock_ahead)
+        return self["driver"].start(
+            name, *words, *arguments, environment=environment, clock_ahead=clock_ahead
+        )
 
     def log(self, name="run"):
         return self["driver"].log_file(name).read_text(errors="replace")
@@ -144,10 +179,12 @@ class Lab:
     def published(self, day=DAY):
         """The published rows of a day, as a reader on the driver's host sees them."""
         done = self["driver"].run(sys.executable, "-c", READ_PUBLISHED, f"{BUCKET}/published", day,
-                                  stdout=subprocess.PIPE, text=True, environment=self.environment)  # fmt: skip
+                                  stdout=subprocess.PIPE, text=True,
+                                  environment=self.environment)  # fmt: skip
         return json.loads(done.stdout)
 
-    # -- calls ---------------------------------------------------------------------------------------------------------
+    # -- calls
+    # ----------------------------------------------------------------------------------------------
     def calls(self):
         """Every call that the vendor took and that ended, in the order of their ends."""
         path = self["vendor"].path(CALLS)

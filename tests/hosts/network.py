@@ -1,7 +1,8 @@
 """Hosts on one machine that share nothing: each has a network, mount, PID, UTS and IPC namespace.
 
-A host sees the machine's disk read-only, as the image that it was started from, and has memory file systems for /tmp,
-/var/tmp and /dev/shm. A bridge in a further network namespace joins the hosts; nothing listens outside of them.
+A host sees the machine's disk read-only, as the image that it was started from, and has memory file
+systems for /tmp, /var/tmp and /dev/shm. A bridge in a further network namespace joins the hosts;
+nothing listens outside of them.
 """
 
 import contextlib
@@ -30,9 +31,15 @@ def obstacle():
     """Why this machine cannot make such hosts, as one sentence; empty where it can."""
     if os.geteuid() != 0:
         return "hosts in namespaces need root; start the tests as root."
-    missing = {package for tool, package in PACKAGES.items() if shutil.which(tool, path=PATH) is None}
+    missing = {
+        package for tool, package in PACKAGES.items() if shutil.which(tool, path=PATH) is None
+    }
     missing |= set() if FAKETIME.exists() else {"faketime"}
-    return f"hosts in namespaces need apt-get install {' '.join(sorted(missing))}." if missing else ""
+    return (
+        (f"hosts in namespaces need apt-get install {' '.join(sorted(missing))}.")
+        if missing
+        else ""
+    )
 
 
 class Host:
@@ -62,7 +69,9 @@ class Host:
         run("ip", "-n", self._namespace, "addr", "add", f"{self.address}/24", "dev", "eth0")
         for device in ("eth0", "lo"):
             run("ip", "-n", self._namespace, "link", "set", device, "up")
-        mounts = "\n".join(f"mount --bind {source} {target}" for target, source in self._mounts.items())
+        mounts = "\n".join(
+            (f"mount --bind {source} {target}") for target, source in self._mounts.items()
+        )
         disks = "\n".join(f"mount -t tmpfs tmpfs {folder}" for folder in PRIVATE)
         script = f"""set -e
             hostname {self.name}
@@ -77,7 +86,8 @@ class Host:
         """
         # the host ends with the process of the tests, however that ends
         launch = ["setpriv", "--pdeathsig", "KILL", "ip", "netns", "exec", self._namespace, "unshare",
-                  "--mount", "--uts", "--pid", "--ipc", "--fork", "--kill-child", "sh", "-c", script]  # fmt: skip
+                  "--mount", "--uts", "--pid", "--ipc", "--fork", "--kill-child", "sh", "-c",
+                  script]  # fmt: skip
         booting = self._launch("boot", launch)
         deadline = time.monotonic() + BOOTS_WITHIN
         while not self._has_booted(booting.pid):
@@ -87,12 +97,16 @@ class Host:
 
     def _launch(self, name, words):
         with self.log_file(name).open("ab") as log:
-            started = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            started = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
         self._processes.append(started)
         return started
 
     def _has_booted(self, unshare):
-        found = subprocess.run(["pgrep", "-P", str(unshare)], capture_output=True, text=True, check=False)
+        found = subprocess.run(
+            ["pgrep", "-P", str(unshare)], capture_output=True, text=True, check=False
+        )
         self._init = int(found.stdout.split()[0]) if found.stdout else None
         return self._init is not None and self.path("/tmp/booted").exists()
 
@@ -126,7 +140,9 @@ class Host:
 
     def start(self, name, *words, environment=None, clock_ahead=0.0):
         """Start a command, whose output goes to the log `name`."""
-        return self._launch(name, self.command(*words, environment=environment, clock_ahead=clock_ahead))
+        return self._launch(
+            name, self.command(*words, environment=environment, clock_ahead=clock_ahead)
+        )
 
     def listen(self, port):
         """A listening socket of this host, for a server in the process of the tests."""
@@ -157,7 +173,9 @@ class Host:
         )
 
     def power_off(self):
-        """Cut its power: every process ends at once, the disks are lost, and nobody gets an answer or an end."""
+        """Cut its power: every process ends at once, the disks are lost, and nobody gets an answer
+        or an end.
+        """
         if self._init is None:
             return
         run("ip", "-n", self._switch, "link", "set", self._port, "down", check=False)
@@ -165,14 +183,27 @@ class Host:
             os.kill(self._init, signal.SIGKILL)
         while self._processes:
             self._processes.pop().wait(ENDS_WITHIN)
-        run("ip", "-n", self._switch, "link", "del", self._port, check=False)  # else it is there a while longer
+        # else it is there a while longer
+        run("ip", "-n", self._switch, "link", "del", self._port, check=False)
         run("ip", "netns", "del", self._namespace, check=False)
         self._init = None
 
     def filter(self, action, other):
         """Add (-A) or delete (-D) the rules that drop all packets from and to another host."""
         for chain, end in (("INPUT", "-s"), ("OUTPUT", "-d")):
-            run("ip", "netns", "exec", self._namespace, "iptables", action, chain, end, other.address, "-j", "DROP")
+            run(
+                "ip",
+                "netns",
+                "exec",
+                self._namespace,
+                "iptables",
+                action,
+                chain,
+                end,
+                other.address,
+                "-j",
+                "DROP",
+            )
 
 
 class Network:
@@ -187,7 +218,10 @@ class Network:
     def __init__(self, numbers, folder, mounts):
         self._switch, self._folder = f"t{os.getpid() % 100_000}", folder
         self._hosts_file = folder / "hosts"
-        self.hosts = {name: Host(name, number, self._switch, folder, mounts) for name, number in numbers.items()}
+        self.hosts = {
+            name: Host(name, number, self._switch, folder, mounts)
+            for name, number in numbers.items()
+        }
 
     def __enter__(self):
         _remove_leftovers()
@@ -229,7 +263,9 @@ class Network:
 
 def _remove_leftovers():
     """Delete the network namespaces of test processes that were killed."""
-    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["ip", "netns", "list"], capture_output=True, text=True, check=True
+    ).stdout
     for name in re.findall(r"^(t\d+\S*)", listed, re.MULTILINE):
         if not Path("/proc", re.match(r"t(\d+)", name)[1]).exists():
             run("ip", "netns", "del", name, check=False)

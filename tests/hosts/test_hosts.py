@@ -1,4 +1,6 @@
-"""Days on several hosts, whose power, network, store and clocks fail: judged by the published table and the vendor."""
+"""Days on several hosts, whose power, network, store and clocks fail: judged by the published table
+and the vendor.
+"""
 
 import random
 import time
@@ -14,7 +16,8 @@ REFILLED_WITHIN = 35.0  # s from a fault until all slots are in use again
 CALLS_END = 21.0  # s after its driver fell silent, a task starts no call
 CUT_OFF = 200.0  # s
 ENDS_WITHIN = 900.0  # s
-LOST_WITHIN = 100.0, 130.0  # s after which Spark has noticed that a host is gone, and retries its tasks
+# s after which Spark has noticed that a host is gone, and retries its tasks
+LOST_WITHIN = 100.0, 130.0
 NEXT_DAY = "2026-11-20"
 
 
@@ -60,7 +63,8 @@ def test_power_cuts_of_workers_repeat_only_calls_in_flight(make_lab, seed):
         time.sleep(draws.uniform(1, 20))
         lab.network.boot_again(name)
         lab.start_worker(name)
-        time.sleep(max(0.0, faults[-1] + draws.uniform(*LOST_WITHIN) - time.time()))  # Spark retries its tasks
+        # Spark retries its tasks
+        time.sleep(max(0.0, faults[-1] + draws.uniform(*LOST_WITHIN) - time.time()))
         assert run.poll() is None, lab.log()[-4000:]
     end_well(lab, run)
     judge(lab, rows, *faults, latency=latency, seed=seed)
@@ -78,7 +82,9 @@ def test_a_worker_cut_off_from_the_driver_calls_nothing_more(make_lab):
         time.sleep(CUT_OFF)
     end_well(lab, run)
     judge(lab, rows, fault_at, latency=latency)
-    called = [call["began"] - fault_at for call in lab.calls() if call["from"] == lab[worker].address]
+    called = [
+        call["began"] - fault_at for call in lab.calls() if call["from"] == lab[worker].address
+    ]
     assert [began for began in called if CALLS_END < began < CUT_OFF] == []
 
 
@@ -107,7 +113,9 @@ def test_two_runs_at_once_hold_the_limit_together(make_lab):
     latency, rows = 0.3, 1500
     lab = make_lab(latency=latency)
     for day in (None, NEXT_DAY):
-        lab.make_orders([rows // 2, rows - rows // 2], rows, **({} if day is None else {"day": day}))
+        lab.make_orders(
+            [rows // 2, rows - rows // 2], rows, **({} if day is None else {"day": day})
+        )
     first = lab.start_run("--conf", "spark.cores.max=1")
     second = lab.start_run("--conf", "spark.cores.max=1", day=NEXT_DAY, name="second")
     end_well(lab, first)

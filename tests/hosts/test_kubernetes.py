@@ -1,4 +1,6 @@
-"""Days on Kubernetes: Spark's client, an API server of the tests, pods in hosts that share only the store."""
+"""Days on Kubernetes: Spark's client, an API server of the tests, pods in hosts that share only the
+store.
+"""
 
 import time
 
@@ -32,7 +34,9 @@ def kubernetes(make_lab):
     def start(**options):
         lab = make_lab(shared=False, standalone=False, **options)
         nodes = {name: lab[name] for name in ("w1", "w2")}
-        variables = image({name: value for name, value in lab.environment.items() if name != "CREDIT_URL"})
+        variables = image(
+            {name: value for name, value in lab.environment.items() if name != "CREDIT_URL"}
+        )
         made.append(Cluster(lab["store"], nodes, variables, {"vendor": {"url": f"{VENDOR}/{KEY}"}}))
         return lab, made[-1]
 
@@ -44,14 +48,18 @@ def kubernetes(make_lab):
 def start_run(lab, cluster):
     settings = [word for setting in CONF for word in ("--conf", setting)]
     return lab.start_run(
-        *settings, TIDEGATE_SPARK_MASTER=cluster.url, PYSPARK_PYTHON=lab.environment["PYSPARK_PYTHON"],
-        CREDIT_URL=f"{VENDOR}/{KEY}",
+        *settings, TIDEGATE_SPARK_MASTER=cluster.url,
+        PYSPARK_PYTHON=lab.environment["PYSPARK_PYTHON"], CREDIT_URL=f"{VENDOR}/{KEY}",
     )  # fmt: skip
 
 
 def check_secret(lab, cluster):
     """The secret stands in no object that was posted, and in no log of a pod or of the run."""
-    texts = [*cluster.objects.written, lab.log(), *(log.read_text() for log in lab.folder.glob("w*.log"))]
+    texts = [
+        *cluster.objects.written,
+        lab.log(),
+        *(log.read_text() for log in lab.folder.glob("w*.log")),
+    ]
     assert len(cluster.objects.written) >= 3, "the executors' settings and two pods"
     assert [text for text in texts if KEY in text] == []
 

@@ -1,4 +1,6 @@
-"""Days on hosts that share nothing but the object store: judged by the vendor, the table, and every host's disk."""
+"""Days on hosts that share nothing but the object store: judged by the vendor, the table, and every
+host's disk.
+"""
 
 import json
 import subprocess
@@ -57,33 +59,58 @@ def lab(make_lab):
 
 
 def run(lab, name, day=DAY):
-    """Run a day of this enrichment. Returns its exit status, what it printed, and the calls that the vendor took."""
+    """Run a day of this enrichment. Returns its exit status, what it printed, and the calls that
+    the vendor took.
+    """
     before = len(lab.calls())
     environment = lab.environment | {
         "TIDEGATE_SPARK_MASTER": MASTER,
         "TIDEGATE_SPARK_JAVA_OPTIONS": QUICK_JAVA,
         "SPARK_LOCAL_IP": lab["driver"].address,
     }
-    words = (sys.executable, "-m", "tidegate", "run", name, "--day", day, "--package", "lab_enrichments")
-    status = lab["driver"].start(f"{name}-{before}", *words, environment=environment).wait(ENDS_WITHIN)
+    words = (
+        sys.executable,
+        "-m",
+        "tidegate",
+        "run",
+        name,
+        "--day",
+        day,
+        "--package",
+        "lab_enrichments",
+    )
+    status = (
+        lab["driver"].start(f"{name}-{before}", *words, environment=environment).wait(ENDS_WITHIN)
+    )
     return status, lab.log(f"{name}-{before}"), lab.calls()[before:]
 
 
 def check_published(lab, table):
     """Each order once, with the values that the vendor has for its customer."""
     done = lab["driver"].run(
-        sys.executable, "-c", READ, f"{BUCKET}/{table}", stdout=subprocess.PIPE, text=True, environment=lab.environment
+        sys.executable,
+        "-c",
+        READ,
+        f"{BUCKET}/{table}",
+        stdout=subprocess.PIPE,
+        text=True,
+        environment=lab.environment,
     )
     found = json.loads(done.stdout)
     assert sorted(order for order, *_ in found) == list(range(sum(SIZES)))
     for _, customer, score, grade in found:
         truth = rating(customer)
-        assert (score, grade) == ((None, None) if truth is None else (truth["score"], truth["rating"]["grade"]))
+        assert (score, grade) == (
+            (None, None) if truth is None else (truth["score"], truth["rating"]["grade"])
+        )
 
 
 def check_disks(lab):
     """No row of a day is on the disk of any host."""
-    left = {host: [file for file in lab[host].files() if file.endswith(OURS)] for host in ("driver", "w1", "w2")}
+    left = {
+        host: [file for file in lab[host].files() if file.endswith(OURS)]
+        for host in ("driver", "w1", "w2")
+    }
     assert left == {"driver": [], "w1": [], "w2": []}
 
 
@@ -110,8 +137,14 @@ def test_windows_are_made_from_the_store_alone(lab):
     status, printed, calls = run(lab, "windowed")
     assert (status, len(calls)) == (0, KEYS), printed
     check_published(lab, "windowed")
-    total = "import sys; from deltalake import DeltaTable as T; print(*(T(f'{sys.argv[1]}/{one}').to_pyarrow_table()"
-    total += ".num_rows for one in ('windowed__audit', 'hourly__dropped')), sum(T(f'{sys.argv[1]}/hourly')"
+    total = (
+        "import sys; from deltalake import DeltaTable as T; "
+        "print(*(T(f'{sys.argv[1]}/{one}').to_pyarrow_table()"
+    )
+    total += (
+        ".num_rows for one in ('windowed__audit', 'hourly__dropped')), "
+        "sum(T(f'{sys.argv[1]}/hourly')"
+    )
     total += ".to_pyarrow_table()['window_rows'].to_pylist()))"
     audited, dropped, inside = map(int, read(lab, total).split())
     assert audited == inside + dropped == sum(SIZES)
@@ -142,7 +175,11 @@ def test_a_million_rows_leave_nothing_on_the_drivers_disk(lab):
 def read(lab, program):
     """What a program prints that a reader on the driver's host runs."""
     words = (sys.executable, "-c", program, BUCKET)
-    return lab["driver"].run(*words, stdout=subprocess.PIPE, text=True, environment=lab.environment).stdout
+    return (
+        lab["driver"]
+        .run(*words, stdout=subprocess.PIPE, text=True, environment=lab.environment)
+        .stdout
+    )
 
 
 @pytest.mark.parametrize(("name", "place"), [("in_folder", "/tmp/lake/orders")])

@@ -30,7 +30,9 @@ def some_type(draw, depth=3):
     if kind == "map":
         return pa.map_(pa.string(), some_type(draw, depth - 1))
     if kind == "struct":
-        return pa.struct([(name, some_type(draw, depth - 1)) for name in "xyz"[: draw.randint(1, 3)]])
+        return pa.struct(
+            [(name, some_type(draw, depth - 1)) for name in "xyz"[: draw.randint(1, 3)]]
+        )
     return draw.choice(list(LEAVES))
 
 
@@ -40,7 +42,9 @@ def some_value(draw, kind):
     if pa.types.is_list(kind):
         return [some_value(draw, kind.value_type) for _ in range(draw.randint(0, 2))]
     if pa.types.is_map(kind):
-        return [(draw.choice("kl"), some_value(draw, kind.item_type)) for _ in range(draw.randint(0, 2))]
+        return [
+            (draw.choice("kl"), some_value(draw, kind.item_type)) for _ in range(draw.randint(0, 2))
+        ]
     if pa.types.is_struct(kind):
         return {field.name: some_value(draw, field.type) for field in kind}
     return draw.choice(LEAVES[kind])
@@ -68,17 +72,24 @@ def compare(seed):
     found = conform(one, wide)
     assert found.type == wide, seed
     found.validate(full=True)
-    assert str(found.to_pylist()) == str([as_read(value, kind, wide) for value in values[at:]]), seed
+    assert str(found.to_pylist()) == str([as_read(value, kind, wide) for value in values[at:]]), (
+        seed
+    )
 
 
 def widened(draw, kind):
-    """The type with names in other case, fields in another order, one more and maybe one less, and wider numbers."""
+    """The type with names in other case, fields in another order, one more and maybe one less, and
+    wider numbers.
+    """
     if pa.types.is_list(kind):
         return pa.list_(widened(draw, kind.value_type))
     if pa.types.is_map(kind):
         return pa.map_(pa.string(), widened(draw, kind.item_type))
     if pa.types.is_struct(kind):
-        fields = [(draw.choice([str.upper, str.lower])(field.name), widened(draw, field.type)) for field in kind]
+        fields = [
+            (draw.choice([str.upper, str.lower])(field.name), widened(draw, field.type))
+            for field in kind
+        ]
         fields = [*fields[draw.randint(0, 1) :], ("more", pa.list_(pa.int32()))]
         draw.shuffle(fields)
         return pa.struct(fields)
@@ -95,7 +106,9 @@ def as_read(value, kind, wide):
     if pa.types.is_struct(kind):
         types = {field.name: field.type for field in kind}
         return {
-            field.name: as_read(value[name], types[name], field.type) if (name := field.name.lower()) in types else None
+            field.name: as_read(value[name], types[name], field.type)
+            if (name := field.name.lower()) in types
+            else None
             for field in wide
         }
     return float(value) if kind == pa.int64() else value
@@ -130,11 +143,17 @@ def test_a_digest_is_the_same_in_every_process():
     """Tasks digest values that the driver compares."""
     program = (
         "import pyarrow as pa; from jobs.arrow_values import digest; "
-        "print(digest([pa.array(['a', '', None, 'é']), pa.array([b'x', None, b'', b'\\0'])]).tolist())"
+        "print(digest([pa.array(['a', '', None, 'é']), pa.array([b'x', None, b'', "
+        "b'\\0'])]).tolist())"
     )
     found = set()
     for seed in ("1", "2"):
-        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[2])}
-        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
+        environment = os.environ | {
+            "PYTHONHASHSEED": seed,
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, check=True
+        )
         found.add(done.stdout)
     assert len(found) == 1

@@ -1,4 +1,6 @@
-"""A project folder of its own for real runs: raw days, the slow services, and a persistent Dagster."""
+"""A project folder of its own for real runs: raw days, the slow services, and a persistent
+Dagster.
+"""
 
 import datetime as dt
 import os
@@ -30,7 +32,11 @@ class Project:
 
     def run(self, definitions: dg.Definitions, day: str) -> Outcome:
         """The nightly job for one day, as `make demo` runs it."""
-        (job,) = (job for job in definitions.get_repository_def().get_all_jobs() if job.name.endswith("_nightly"))
+        (job,) = (
+            job
+            for job in definitions.get_repository_def().get_all_jobs()
+            if job.name.endswith("_nightly")
+        )
         outcomes: list[Outcome] = []
         run_days(job, [day], self.instance, outcomes.append)
         return outcomes[0]
@@ -40,15 +46,25 @@ class Project:
         return [entry.dagster_event.event_specific_data for entry in entries]
 
     def log(self, run_id: str) -> list[str]:
-        return [entry.user_message for entry in self.instance.all_logs(run_id) if not entry.is_dagster_event]
+        return [
+            entry.user_message
+            for entry in self.instance.all_logs(run_id)
+            if not entry.is_dagster_event
+        ]
 
     def materialized(self, run_id: str) -> dict[str, dict]:
         """Metadata by asset."""
-        found = [event.materialization for event in self.events(run_id, DagsterEventType.ASSET_MATERIALIZATION)]
+        found = [
+            event.materialization
+            for event in self.events(run_id, DagsterEventType.ASSET_MATERIALIZATION)
+        ]
         return {event.asset_key.to_user_string(): plain(event.metadata) for event in found}
 
     def observed(self, run_id: str, asset: str = "flights_enriched") -> list[dict]:
-        found = [event.asset_observation for event in self.events(run_id, DagsterEventType.ASSET_OBSERVATION)]
+        found = [
+            event.asset_observation
+            for event in self.events(run_id, DagsterEventType.ASSET_OBSERVATION)
+        ]
         return [
             {"partition": event.partition} | plain(event.metadata)
             for event in found
@@ -72,10 +88,13 @@ def dagster_project(tmp_path_factory) -> Iterator[Project]:
         patch.chdir(root)
         data.prepare(root / "data", [dt.date.fromisoformat(day) for day in DAYS])
         patch.setenv("DAGSTER_HOME", str(dagster_home()))
-        patch.syspath_prepend(str(root))  # where a test puts modules of its own, for itself and for Spark
+        # where a test puts modules of its own, for itself and for Spark
+        patch.syspath_prepend(str(root))
         patch.setenv("PYTHONPATH", str(root), prepend=os.pathsep)
         with (
-            running(root / "data" / "demo", root / "data" / "demo" / "calls.jsonl", scale=0.2) as service,
+            running(
+                root / "data" / "demo", root / "data" / "demo" / "calls.jsonl", scale=0.2
+            ) as service,
             dg.DagsterInstance.get() as instance,
         ):
             for name, value in environment(service.url).items():

@@ -1,4 +1,6 @@
-"""The jobs that a person starts: replay and remap of a day, plan, refresh of answers, compaction, vacuum."""
+"""The jobs that a person starts: replay and remap of a day, plan, refresh of answers, compaction,
+vacuum.
+"""
 
 import json
 
@@ -35,13 +37,23 @@ def published(dagster_project, definitions):
 
 def start(project, definitions, mode: modes.Mode, day: str = DAY):
     outcomes = []
-    run_days(definitions.resolve_job_def("flights_enriched_nightly"), [day], project.instance, outcomes.append, mode)
+    run_days(
+        definitions.resolve_job_def("flights_enriched_nightly"),
+        [day],
+        project.instance,
+        outcomes.append,
+        mode,
+    )
     return outcomes[0]
 
 
-def say(project, definitions, job: str, config: dict | None = None) -> tuple[dg.ExecuteInProcessResult, list[str]]:
+def say(
+    project, definitions, job: str, config: dict | None = None
+) -> tuple[dg.ExecuteInProcessResult, list[str]]:
     """Runs a job without a day. Returns the run and the lines of its log."""
-    result = definitions.resolve_job_def(job).execute_in_process(run_config=config, instance=project.instance)
+    result = definitions.resolve_job_def(job).execute_in_process(
+        run_config=config, instance=project.instance
+    )
     return result, project.log(result.run_id)
 
 
@@ -54,17 +66,26 @@ def test_a_replay_of_a_day_without_dead_letters_calls_nobody_and_leaves_the_day_
     outcome = start(dagster_project, definitions, modes.REPLAY)
     assert outcome.success, outcome
     assert (DeltaTable(TABLE).version(), len(dagster_project.service.calls())) == (version, calls)
-    assert dagster_project.materialized(outcome.run_id)["flights_enriched"]["dagster/row_count"] == before["rows_out"]
-    assert "no dead letters: nothing was called" in dagster_project.observed(outcome.run_id)[-1]["reason"]
+    assert (
+        dagster_project.materialized(outcome.run_id)["flights_enriched"]["dagster/row_count"]
+        == before["rows_out"]
+    )
+    assert ("no dead letters: nothing was called") in dagster_project.observed(outcome.run_id)[-1][
+        "reason"
+    ]
 
 
-def test_a_replay_of_a_day_that_was_never_run_says_what_to_do(dagster_project, definitions, published):
+def test_a_replay_of_a_day_that_was_never_run_says_what_to_do(
+    dagster_project, definitions, published
+):
     outcome = start(dagster_project, definitions, modes.REPLAY, "2013-01-12")
     assert "2013-01-12 was never run to its end" in outcome.reason
     assert outcome.next_step == "Run the job flights_enriched_nightly for the day."
 
 
-def test_a_remap_publishes_the_day_again_from_stored_responses_without_a_call(dagster_project, definitions, published):
+def test_a_remap_publishes_the_day_again_from_stored_responses_without_a_call(
+    dagster_project, definitions, published
+):
     version, calls = DeltaTable(TABLE).version(), len(dagster_project.service.calls())
     outcome = start(dagster_project, definitions, modes.REMAP)
     assert outcome.success, outcome
@@ -78,8 +99,16 @@ def test_a_remap_publishes_the_day_again_from_stored_responses_without_a_call(da
     ]
 
 
-def test_answers_that_meet_a_condition_are_marked_and_their_days_are_asked_for(dagster_project, definitions, published):
-    config = {"ops": {"tidegate_mark_answers": {"config": {"lookup": "weather", "where": "answer.temp_c < -100"}}}}
+def test_answers_that_meet_a_condition_are_marked_and_their_days_are_asked_for(
+    dagster_project, definitions, published
+):
+    config = {
+        "ops": {
+            "tidegate_mark_answers": {
+                "config": {"lookup": "weather", "where": "answer.temp_c < -100"}
+            }
+        }
+    }
     _, lines = say(dagster_project, definitions, "tidegate_refresh_answers", config)
     assert "0 stored answers of weather with answer.temp_c < -100" in lines
     config["ops"]["tidegate_mark_answers"]["config"] = {
@@ -92,11 +121,16 @@ def test_answers_that_meet_a_condition_are_marked_and_their_days_are_asked_for(d
     assert json.loads(dagster_project.instance.get_run_by_id(result.run_id).tags[DAYS_TO_RUN]) == {
         "flights_enriched": [DAY]
     }
-    assert start(dagster_project, definitions, modes.REFRESHED).success  # asks anew for what was marked
+    # asks anew for what was marked
+    assert start(dagster_project, definitions, modes.REFRESHED).success
 
 
-def test_plan_compaction_and_vacuum_say_what_they_found_and_did(dagster_project, definitions, published):
-    plan = {"ops": {"tidegate_count_keys": {"config": {"enrichment": "flights_enriched", "first": DAY}}}}
+def test_plan_compaction_and_vacuum_say_what_they_found_and_did(
+    dagster_project, definitions, published
+):
+    plan = {
+        "ops": {"tidegate_count_keys": {"config": {"enrichment": "flights_enriched", "first": DAY}}}
+    }
     _, lines = say(dagster_project, definitions, "tidegate_plan", plan)
     assert any("distinct keys" in line for line in lines)
     result, lines = say(dagster_project, definitions, "tidegate_maintenance")
@@ -106,10 +140,13 @@ def test_plan_compaction_and_vacuum_say_what_they_found_and_did(dagster_project,
 
 
 def test_what_is_new_is_published_by_the_job_of_streams(dagster_project, definitions, published):
-    config = {"ops": {"tidegate_enrich_what_is_new": {"config": {"enrichment": "flights_enriched"}}}}
+    config = {
+        "ops": {"tidegate_enrich_what_is_new": {"config": {"enrichment": "flights_enriched"}}}
+    }
     result, lines = say(dagster_project, definitions, "tidegate_stream", config)
     assert result.success
     days = [line.split()[2] for line in lines if line.startswith("batch 0")]
-    assert days == ["2013-01-11", "2013-01-12", "2013-01-13", "2013-01-14"]  # the first is published already
+    # the first is published already
+    assert days == ["2013-01-11", "2013-01-12", "2013-01-13", "2013-01-14"]
     _, lines = say(dagster_project, definitions, "tidegate_stream", config)
     assert "0 batches, 0 rows" in lines

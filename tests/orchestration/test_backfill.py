@@ -1,4 +1,6 @@
-"""A week asked for at once: one run per day, through Dagster's own daemon, queue and workers; one day is bad."""
+"""A week asked for at once: one run per day, through Dagster's own daemon, queue and workers; one
+day is bad.
+"""
 
 import contextlib
 import datetime as dt
@@ -19,7 +21,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.proof]
 
 WEEK = [f"2013-01-{number}" for number in range(10, 17)]
 BAD, PLANE = "2013-01-14", "N12163"  # which flies on that day only, three times
-FOUND = "3 rows with an answer out of range (seats 1 .. 900) or out of place; first: carrier EV, flight 4636, "
+FOUND = (
+    "3 rows with an answer out of range (seats 1 .. 900) or out of place; first: carrier EV, "
+    "flight 4636, "
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +36,14 @@ def bad_week(dagster_project):
     return dagster_project
 
 
-def test_of_a_week_with_one_bad_day_six_are_published_and_the_bad_one_says_why_in_one_place(bad_week):
+def test_of_a_week_with_one_bad_day_six_are_published_and_the_bad_one_says_why_in_one_place(
+    bad_week,
+):
     with daemon():
         asked = [*("job", "backfill", "-w", WORKSPACE), *("-j", "flights_enriched_nightly")]
-        subprocess.run([BIN / "dagster", *asked, "--partitions", ",".join(WEEK), "--noprompt"], check=True)
+        subprocess.run(
+            [BIN / "dagster", *asked, "--partitions", ",".join(WEEK), "--noprompt"], check=True
+        )
         deadline = time.monotonic() + 2_400
         while len(finished := ended_runs(bad_week)) < len(WEEK):
             assert time.monotonic() < deadline, f"{len(finished)} of {len(WEEK)} runs ended in time"
@@ -44,10 +53,17 @@ def test_of_a_week_with_one_bad_day_six_are_published_and_the_bad_one_says_why_i
         **dict.fromkeys(good, DagsterRunStatus.SUCCESS),
         BAD: DagsterRunStatus.FAILURE,
     }
-    assert sorted(partition["date"] for partition in DeltaTable("data/published/flights_enriched").partitions()) == good
+    assert (
+        sorted(
+            partition["date"]
+            for partition in DeltaTable("data/published/flights_enriched").partitions()
+        )
+        == good
+    )
 
     (red,) = (run for run in finished if run.status == DagsterRunStatus.FAILURE)
-    reported = bad_week.observed(red.run_id)[-1]  # on the asset's page; the run's page says the same
+    # on the asset's page; the run's page says the same
+    reported = bad_week.observed(red.run_id)[-1]
     assert reported["state"] == "held back"
     assert reported["reason"].startswith(f"plane__answers_in_range: {FOUND}")
     assert "seats 9999" in reported["reason"]
@@ -63,10 +79,16 @@ def test_of_a_week_with_one_bad_day_six_are_published_and_the_bad_one_says_why_i
 
 def ended_runs(project):
     return project.instance.get_runs(
-        RunsFilter(statuses=[DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED])
+        RunsFilter(
+            statuses=[DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
+        )
     )
 
 
 def spark_times(project, run_id: str) -> tuple[float, float]:
-    (step,) = (step for step in project.instance.get_run_step_stats(run_id) if step.step_key == "flights_enriched")
+    (step,) = (
+        step
+        for step in project.instance.get_run_step_stats(run_id)
+        if step.step_key == "flights_enriched"
+    )
     return step.start_time, step.end_time

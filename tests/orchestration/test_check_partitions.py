@@ -1,4 +1,6 @@
-"""Under Checks, Partitions a published day has passed its checks, however it was run; a red one has failed them."""
+"""Under Checks, Partitions a published day has passed its checks, however it was run; a red one has
+failed them.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -27,7 +29,9 @@ NOT_RUN = "input_day_complete"
 
 
 class Days:
-    """What the Spark program makes of each day: its files, and verdicts that all failed on a red day."""
+    """What the Spark program makes of each day: its files, and verdicts that all failed on a red
+    day.
+    """
 
     def __init__(self, towns, declared: Declared) -> None:
         self._towns = towns
@@ -65,7 +69,10 @@ class Setting:
     def press_the_button(self, day: str) -> dg.ExecuteInProcessResult:
         job = self.definitions.resolve_implicit_global_asset_job_def()
         return job.execute_in_process(
-            partition_key=day, instance=self.instance, asset_selection=[self.declared.key], raise_on_error=False
+            partition_key=day,
+            instance=self.instance,
+            asset_selection=[self.declared.key],
+            raise_on_error=False,
         )
 
     def checks(self, status: str) -> dict[str, set[str]]:
@@ -80,11 +87,15 @@ def setting(tmp_path, monkeypatch, request):
     """With the summaries that the test asks for by `indirect`; else without."""
     towns = towns_in(tmp_path, monkeypatch)
     summaries = towns.enrichment.summaries if getattr(request, "param", False) else ()
-    enrichment = dataclasses.replace(towns.enrichment, start="2013-01-10", end="2013-02-03", summaries=summaries)
+    enrichment = dataclasses.replace(
+        towns.enrichment, start="2013-01-10", end="2013-02-03", summaries=summaries
+    )
     declared = Declared("declared.towns:towns", enrichment)
     days = Days(towns, declared)
     with dg.DagsterInstance.local_temp() as instance:
-        yield Setting(instance, declared, build_definitions([declared], scripted(enrichment, days.run)), days)
+        yield Setting(
+            instance, declared, build_definitions([declared], scripted(enrichment, days.run)), days
+        )
 
 
 def test_a_day_published_by_button_job_range_or_command_has_passed_its_checks(setting):
@@ -99,8 +110,14 @@ def test_a_day_published_by_button_job_range_or_command_has_passed_its_checks(se
     for status in ("IN_PROGRESS", "EXECUTION_FAILED", "SKIPPED"):
         assert setting.checks(status) == {}
     assert setting.instance.get_materialized_partitions(setting.declared.key) == published
-    last = setting.instance.fetch_materializations(setting.declared.key, limit=1).records[0].asset_materialization
-    assert last.metadata["checks"].value == f"{len(setting.all_but(NOT_RUN))} passed, not run: {NOT_RUN}"
+    last = (
+        setting.instance.fetch_materializations(setting.declared.key, limit=1)
+        .records[0]
+        .asset_materialization
+    )
+    assert last.metadata["checks"].value == (
+        f"{len(setting.all_but(NOT_RUN))} passed, not run: {NOT_RUN}"
+    )
 
 
 @pytest.mark.parametrize("setting", [True], indirect=True)
@@ -116,7 +133,9 @@ def test_days_that_are_run_together_are_materialized_once_each_with_their_summar
         assert sorted(one.partition_key for one in found) == sorted(days)
 
 
-def test_a_red_day_has_failed_its_checks_and_is_not_materialized_and_a_backfill_does_not_hide_it(setting):
+def test_a_red_day_has_failed_its_checks_and_is_not_materialized_and_a_backfill_does_not_hide_it(
+    setting,
+):
     run = setting.run("towns_nightly", RED)
     assert not run.success
     assert setting.instance.get_materialized_partitions(setting.declared.key) == set()
@@ -127,9 +146,13 @@ def test_a_red_day_has_failed_its_checks_and_is_not_materialized_and_a_backfill_
     assert setting.checks("SUCCEEDED") == {key: {BUTTON} for key in setting.all_but(NOT_RUN)}
 
 
-def test_the_checks_of_a_day_without_files_have_no_result_and_those_of_the_published_day_stay(setting):
+def test_the_checks_of_a_day_without_files_have_no_result_and_those_of_the_published_day_stay(
+    setting,
+):
     assert setting.press_the_button(BUTTON).success
-    setting.days.without_files = {day: f"there is no folder of {day}." for day in (BUTTON, NIGHTLY, OF_RANGE)}
+    setting.days.without_files = {
+        day: f"there is no folder of {day}." for day in (BUTTON, NIGHTLY, OF_RANGE)
+    }
     assert not setting.run("towns_nightly", BUTTON).success
     assert not setting.run("towns_nightly", NIGHTLY).success
     assert not setting.run_range(OF_RANGE, RED_OF_RANGE).success
@@ -139,7 +162,9 @@ def test_the_checks_of_a_day_without_files_have_no_result_and_those_of_the_publi
 
 
 def test_every_red_day_is_on_the_page_of_all_days_and_its_link_opens(setting):
-    setting.days.without_files = {day: f"there is no folder of {day}." for day in (NIGHTLY, OF_RANGE)}
+    setting.days.without_files = {
+        day: f"there is no folder of {day}." for day in (NIGHTLY, OF_RANGE)
+    }
     for day in (BUTTON, NIGHTLY, RED):
         setting.run("towns_nightly", day)
     setting.run_range(OF_RANGE, RED_OF_RANGE)

@@ -54,7 +54,9 @@ def project(tmp_path, monkeypatch):
 
 def dg(project, *arguments):
     variables = os.environ | {"PYTHONPATH": os.pathsep.join([str(project), str(ROOT)])}
-    done = subprocess.run([DG, *arguments], cwd=project, env=variables, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [DG, *arguments], cwd=project, env=variables, capture_output=True, text=True, check=False
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -73,20 +75,42 @@ def test_a_scaffolded_enrichment_passes_dagsters_check_and_is_listed(project):
     status, said = dg(project, "scaffold", "defs", "tidegate.dagster.Enrichment", "orders_rated")
     assert status == 0, said
     said = checked_and_listed(project)
-    names = ("orders_rated", "raw/orders", "orders_rated:every_row_once", "orders_rated_nightly", "tidegate_plan")
+    names = (
+        "orders_rated",
+        "raw/orders",
+        "orders_rated:every_row_once",
+        "orders_rated_nightly",
+        "tidegate_plan",
+    )
     assert [name for name in names if f'"{name}"' not in said] == []
 
 
-def test_the_spark_program_finds_what_yaml_declares_and_a_service_of_several_stands_in_a_file_of_its_own(project):
+def test_the_spark_program_finds_what_yaml_declares_and_a_service_of_several_stands_in_a_file_of_its_own(
+    project,
+):
     file = project / "shop_defs" / "defs" / "orders" / "defs.yaml"
     file.parent.mkdir()
     file.write_text(ORDERS)
-    with pytest.raises(DeclarationError, match=r"services/credit\.yaml cannot be read: No such file"):
+    with pytest.raises(
+        DeclarationError,
+        match=(
+            r"services/credit\.yaml cannot be read: No such "
+            r"file"
+        ),
+    ):
         load("shop_defs/defs/orders/defs.yaml:attributes")
     (project / "services").mkdir()
-    (project / "services" / "credit.yaml").write_text("url: {env: CREDIT_URL}\nmax_concurrency: 5\n")
+    (project / "services" / "credit.yaml").write_text(
+        "url: {env: CREDIT_URL}\nmax_concurrency: 5\n"
+    )
     (lookup,) = load("shop_defs/defs/orders/defs.yaml:attributes").lookups
     assert (lookup.service.name, lookup.timeout, lookup.concurrency) == ("credit", 5.0, 5)
     file.write_text(ORDERS.replace("timeout", "time_out"))
-    with pytest.raises(DeclarationError, match=r"defs.yaml: lookups\[0\].time_out: HttpLookup has no such field"):
+    with pytest.raises(
+        DeclarationError,
+        match=(
+            r"defs.yaml: lookups\[0\].time_out: HttpLookup has "
+            r"no such field"
+        ),
+    ):
         load("shop_defs/defs/orders/defs.yaml:attributes")

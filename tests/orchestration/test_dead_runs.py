@@ -1,4 +1,6 @@
-"""A run whose process is gone ends by itself and gives its slot back; one that lives is left alone."""
+"""A run whose process is gone ends by itself and gives its slot back; one that lives is
+left alone.
+"""
 
 import os
 import socket
@@ -32,7 +34,9 @@ def instance():
 
 
 def started(instance, tags: dict[str, str]) -> dg.DagsterRun:
-    return create_run_for_test(instance, "flights_enriched_nightly", tags=tags, status=DagsterRunStatus.STARTED)
+    return create_run_for_test(
+        instance, "flights_enriched_nightly", tags=tags, status=DagsterRunStatus.STARTED
+    )
 
 
 def looked(instance) -> str:
@@ -78,7 +82,9 @@ def test_a_run_is_signed_before_its_first_step_which_may_wait_for_a_slot(instanc
     executor = SigningExecutor(Steps())
     assert list(executor.execute(SimpleNamespace(instance=instance, dagster_run=run), None)) == []
     assert signed == [identity(os.getpid())]
-    definitions = build_definitions([Declared("a:flights", flights)], SparkProgram(), signing_executor)
+    definitions = build_definitions(
+        [Declared("a:flights", flights)], SparkProgram(), signing_executor
+    )
     jobs = definitions.get_repository_def().get_all_jobs()
     assert {job.executor_def.name for job in jobs} == {signing_executor.name}
 

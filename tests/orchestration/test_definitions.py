@@ -36,17 +36,28 @@ from orchestration.definitions import defs
 defs.get_repository_def().get_all_jobs()
 sys.exit(", ".join(name for name in {HEAVY} if name in sys.modules) or 0)
 """
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert (loaded.returncode, loaded.stderr.strip()) == (0, "")
 
 
-LEFT_OUT = {"publish_by": None, "schedule": None, "ledger": None, "event_time": None, "summaries": (), "owners": ()}
+LEFT_OUT = {
+    "publish_by": None,
+    "schedule": None,
+    "ledger": None,
+    "event_time": None,
+    "summaries": (),
+    "owners": (),
+}
 
 
 @pytest.mark.parametrize("field", LEFT_OUT)
 def test_dagster_loads_an_enrichment_whatever_it_leaves_out(field):
     missing = dataclasses.replace(flights, **{field: LEFT_OUT[field]})
-    repository = build_definitions([Declared("a:lacking", missing)], SparkProgram()).get_repository_def()
+    repository = build_definitions(
+        [Declared("a:lacking", missing)], SparkProgram()
+    ).get_repository_def()
     assert repository.get_job("flights_enriched_nightly")
     repository.load_all_definitions()
 
@@ -67,7 +78,13 @@ def test_assets_jobs_and_schedules_of_the_flights_are_these():
     assert assets == {
         "raw/flights": ([], "flights_enriched", ours, ["parquet"], False),
         "flights_enriched": (["raw/flights"], "flights_enriched", ours, ["delta", "spark"], True),
-        "flights_enriched__dead_letters": (["flights_enriched"], "flights_enriched", ours, ["delta"], False),
+        "flights_enriched__dead_letters": (
+            ["flights_enriched"],
+            "flights_enriched",
+            ours,
+            ["delta"],
+            False,
+        ),
         "delays_by_weather": (["flights_enriched"], "flights_enriched", ours, ["delta"], True),
     }
     jobs = {
@@ -75,27 +92,45 @@ def test_assets_jobs_and_schedules_of_the_flights_are_these():
         for job in REPOSITORY.get_all_jobs()
         if not job.name.startswith("__")  # Dagster's own
     }
-    without_day = ("tidegate_stream", "tidegate_plan", "tidegate_refresh_answers", "tidegate_maintenance")
+    without_day = (
+        "tidegate_stream",
+        "tidegate_plan",
+        "tidegate_refresh_answers",
+        "tidegate_maintenance",
+    )
     assert jobs == {"flights_enriched_nightly": ["delays_by_weather", "flights_enriched"]} | {
         name: [] for name in without_day
     }
-    schedules = [(s.name, s.cron_schedule, s.execution_timezone, s.job_name) for s in REPOSITORY.schedule_defs]
-    assert schedules == [("flights_enriched_nightly_schedule", "15 2 * * *", "UTC", "flights_enriched_nightly")]
+    schedules = [
+        (s.name, s.cron_schedule, s.execution_timezone, s.job_name)
+        for s in REPOSITORY.schedule_defs
+    ]
+    assert schedules == [
+        ("flights_enriched_nightly_schedule", "15 2 * * *", "UTC", "flights_enriched_nightly")
+    ]
 
 
 def test_every_check_of_the_catalogue_is_a_check_of_the_asset_and_errors_block():
     graph = REPOSITORY.asset_graph
     specs = [graph.get_check_spec(key) for key in graph.asset_check_keys]
-    declared = {spec.name: (spec.description, spec.blocking) for spec in specs if spec.name != PUBLISHED_IN_TIME}
+    declared = {
+        spec.name: (spec.description, spec.blocking)
+        for spec in specs
+        if spec.name != PUBLISHED_IN_TIME
+    }
     assert declared == {
-        check.name: (check.description, check.severity == "error") for check in catalogue.checks(flights.facts())
+        check.name: (check.description, check.severity == "error")
+        for check in catalogue.checks(flights.facts())
     }
     assert len(declared) > 10
 
 
 def test_the_nightly_job_runs_the_checks_of_the_files_and_leaves_the_deadline_to_its_sensor():
     nightly = {
-        key.name for key in REPOSITORY.get_job("flights_enriched_nightly").asset_layer.asset_graph.asset_check_keys
+        key.name
+        for key in REPOSITORY.get_job(
+            "flights_enriched_nightly"
+        ).asset_layer.asset_graph.asset_check_keys
     }
     assert nightly == {check.name for check in catalogue.checks(flights.facts())}
     sensors = {sensor.name: sensor.default_status for sensor in REPOSITORY.sensor_defs}
@@ -133,7 +168,10 @@ def test_the_lineage_says_of_every_column_which_columns_of_the_input_it_is_made_
 
 def test_the_days_are_those_of_the_declaration():
     days = REPOSITORY.asset_graph.get(dg.AssetKey("flights_enriched")).partitions_def
-    assert (days.get_first_partition_key(), days.get_last_partition_key()) == ("2013-01-01", "2013-12-31")
+    assert (days.get_first_partition_key(), days.get_last_partition_key()) == (
+        "2013-01-01",
+        "2013-12-31",
+    )
     for key in ("raw/flights", "delays_by_weather"):
         assert REPOSITORY.asset_graph.get(dg.AssetKey.from_user_string(key)).partitions_def == days
 
@@ -143,7 +181,8 @@ def test_the_days_are_those_of_the_declaration():
     [
         ("2013-01-11T02:15:00+00:00", "2013-01-10"),
         ("2013-03-01T02:15:00+00:00", "2013-02-28"),
-        ("2013-01-11T01:15:00-05:00", "2013-01-10"),  # days are UTC days, whatever the clock that ticks
+        # days are UTC days, whatever the clock that ticks
+        ("2013-01-11T01:15:00-05:00", "2013-01-10"),
         ("2013-01-10T22:30:00-05:00", "2013-01-10"),
     ],
 )
@@ -164,7 +203,9 @@ def evaluate(repository, tick):
     schedule = repository.get_schedule_def("flights_enriched_nightly_schedule")
     with dg.DagsterInstance.ephemeral() as instance:
         context = dg.build_schedule_context(
-            instance=instance, scheduled_execution_time=dt.datetime.fromisoformat(tick), repository_def=repository
+            instance=instance,
+            scheduled_execution_time=dt.datetime.fromisoformat(tick),
+            repository_def=repository,
         )
         return schedule.evaluate_tick(context)
 
@@ -180,16 +221,25 @@ def test_two_enrichments_of_one_input_share_its_raw_asset():
     both = [Declared("a:flights", flights), Declared("b:other", other)]
     repository = build_definitions(both, SparkProgram()).get_repository_def()
     keys = {key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()}
-    of_both = {f"{name}{suffix}" for name in ("flights_enriched", "flights_again") for suffix in ("", "__dead_letters")}
+    of_both = {
+        f"{name}{suffix}"
+        for name in ("flights_enriched", "flights_again")
+        for suffix in ("", "__dead_letters")
+    }
     assert keys == {"raw/flights", "delays_by_weather"} | of_both
-    assert [schedule.name for schedule in repository.schedule_defs] == ["flights_enriched_nightly_schedule"]
+    assert [schedule.name for schedule in repository.schedule_defs] == [
+        "flights_enriched_nightly_schedule"
+    ]
 
 
 def reading(name: str, path: str) -> Declared:
     """The flights under another name, from another input."""
     output = dataclasses.replace(flights.output, path=f"data/published/{name}")
     source = dataclasses.replace(flights.input, path=path)
-    return Declared(f"a:{name}", dataclasses.replace(flights, name=name, input=source, output=output, summaries=()))
+    return Declared(
+        f"a:{name}",
+        dataclasses.replace(flights, name=name, input=source, output=output, summaries=()),
+    )
 
 
 @pytest.mark.parametrize(
@@ -206,12 +256,16 @@ def test_inputs_of_two_paths_are_two_assets(paths, keys):
     both = [reading(f"enriched_{place}", path) for place, path in enumerate(paths)]
     repository = build_definitions(both, SparkProgram()).get_repository_def()
     graph = repository.asset_graph
-    found = [next(iter(graph.get(dg.AssetKey(one.name)).parent_keys)).to_user_string() for one in both]
+    found = [
+        next(iter(graph.get(dg.AssetKey(one.name)).parent_keys)).to_user_string() for one in both
+    ]
     assert found == keys
 
 
 def test_iceberg_tables_of_one_name_are_distinguished_by_their_namespace():
-    tables = [Input(format="iceberg", table=f"lake.{namespace}.orders") for namespace in ("shop", "web")]
+    tables = [
+        Input(format="iceberg", table=f"lake.{namespace}.orders") for namespace in ("shop", "web")
+    ]
     both = [reading(f"of_{table.table.split('.')[1]}", "replaced") for table in tables]
     both = [
         dataclasses.replace(one, enrichment=dataclasses.replace(one.enrichment, input=table))
@@ -234,16 +288,23 @@ def test_an_enrichment_that_reads_the_table_of_another_stands_behind_it_and_foll
         context = dg.build_sensor_context(instance=instance, repository_def=repository)
         looked = repository.get_sensor_def("tidegate_starts_days")(context)
     assert set(json.loads(looked.cursor)) == {"refreshed", "raw/flights"}
-    assert dg.AssetKey(["raw", "flights_enriched"]) not in repository.asset_graph.get_all_asset_keys()
+    assert (
+        dg.AssetKey(["raw", "flights_enriched"]) not in repository.asset_graph.get_all_asset_keys()
+    )
 
 
 @pytest.mark.parametrize(
-    "source", [Input(format="iceberg", table="lake.shop.flights"), Input(path="./data/plain/flights/")]
+    "source",
+    [Input(format="iceberg", table="lake.shop.flights"), Input(path="./data/plain/flights/")],
 )
 def test_an_enrichment_stands_behind_another_wherever_that_one_shows_its_table(source):
     after = reading("after", "data")
-    after = dataclasses.replace(after, enrichment=dataclasses.replace(after.enrichment, input=source))
-    shown = dataclasses.replace(flights.output, iceberg="lake.shop.flights", parquet="data/plain/flights")
+    after = dataclasses.replace(
+        after, enrichment=dataclasses.replace(after.enrichment, input=source)
+    )
+    shown = dataclasses.replace(
+        flights.output, iceberg="lake.shop.flights", parquet="data/plain/flights"
+    )
     both = [Declared("a:flights", dataclasses.replace(flights, output=shown)), after]
     graph = build_definitions(both, SparkProgram()).get_repository_def().asset_graph
     (parent,) = graph.get(dg.AssetKey("after")).parent_keys
@@ -265,19 +326,35 @@ def test_a_new_file_is_a_new_enrichment(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "path", "message"),
     [
-        ("flights_enriched", "data/published/other", "are both named 'flights_enriched'; rename one"),
-        ("later", "data/published/flights_enriched", "both write data/published/flights_enriched; move one"),
-        ("later", "data/published/flights_enriched__audit", "table and audit table at once; move one"),
+        (
+            "flights_enriched",
+            "data/published/other",
+            ("are both named 'flights_enriched'; rename one"),
+        ),
+        (
+            "later",
+            "data/published/flights_enriched",
+            ("both write data/published/flights_enriched; move one"),
+        ),
+        (
+            "later",
+            "data/published/flights_enriched__audit",
+            ("table and audit table at once; move one"),
+        ),
     ],
 )
-def test_two_enrichments_of_one_name_or_one_table_are_refused(tmp_path, monkeypatch, name, path, message):
+def test_two_enrichments_of_one_name_or_one_table_are_refused(
+    tmp_path, monkeypatch, name, path, message
+):
     package = write_package(tmp_path, monkeypatch, later=(name, path))
     with pytest.raises(DeclarationError, match=message):
         enrichments_in(package)
 
 
 def write_package(folder, monkeypatch, *, later):
-    """A package beside `enrichments` with its flights and one more, declared in a file of its own."""
+    """A package beside `enrichments` with its flights and one more, declared in a file of
+    its own.
+    """
     package = folder / "more_enrichments"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -285,7 +362,8 @@ def write_package(folder, monkeypatch, *, later):
     name, path = later
     (package / "later.py").write_text(
         "from dataclasses import replace\nfrom enrichments.flights import flights\n"
-        f"later = replace(flights, name={name!r}, output=replace(flights.output, path={path!r}), summaries=())\n"
+        f"later = replace(flights, name={name!r}, output=replace(flights.output, path={path!r}), "
+        "summaries=())\n"
     )
     monkeypatch.syspath_prepend(str(folder))
     for module in [module for module in sys.modules if module.startswith("more_enrichments")]:
@@ -294,4 +372,6 @@ def write_package(folder, monkeypatch, *, later):
 
 
 def test_the_house_package_is_what_is_loaded():
-    assert [found.reference for found in enrichments_in("enrichments")] == ["enrichments.flights:flights"]
+    assert [found.reference for found in enrichments_in("enrichments")] == [
+        "enrichments.flights:flights"
+    ]

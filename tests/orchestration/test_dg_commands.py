@@ -23,7 +23,10 @@ defs = dg.Definitions.merge(own_definitions(), definitions_for("shop_enrichments
 def merged_project(tmp_path, monkeypatch):
     """The project of test_merged_project as files."""
     (tmp_path / "pyproject.toml").write_text(PROJECT)
-    for package, module, text in (("shop_enrichments", "orders", ORDERS), ("shop_defs", "definitions", DEFINITIONS)):
+    for package, module, text in (
+        ("shop_enrichments", "orders", ORDERS),
+        ("shop_defs", "definitions", DEFINITIONS),
+    ):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
         (tmp_path / package / f"{module}.py").write_text(text)
@@ -34,5 +37,11 @@ def merged_project(tmp_path, monkeypatch):
 
 def test_dagsters_own_commands_check_and_list_the_merged_project_without_a_warning(merged_project):
     said = checked_and_listed(merged_project)
-    names = ("lake/orders", "lake/orders_rated", "lake/orders_rated:every_row_once", "credit_orders_rated", "alerts")
+    names = (
+        "lake/orders",
+        "lake/orders_rated",
+        "lake/orders_rated:every_row_once",
+        "credit_orders_rated",
+        "alerts",
+    )
     assert [name for name in names if f'"{name}"' not in said] == []

@@ -44,9 +44,16 @@ class Sensor:
         return [event for number, event in self._events().items() if number not in before]
 
     def _events(self) -> dict:
-        """All materializations and observations of the enrichment's assets, by their number in the log."""
+        """All materializations and observations of the enrichment's assets, by their number in the
+        log.
+        """
         found = {}
-        for key in (self.declared.raw_key, self.declared.key, self.declared.dead_letters_key, dg.AssetKey("by_town")):
+        for key in (
+            self.declared.raw_key,
+            self.declared.key,
+            self.declared.dead_letters_key,
+            dg.AssetKey("by_town"),
+        ):
             for fetch in (self.instance.fetch_materializations, self.instance.fetch_observations):
                 for one in fetch(key, limit=1000).records:
                     found[one.storage_id] = one.asset_materialization or one.asset_observation
@@ -89,29 +96,43 @@ def test_the_days_of_a_streams_batch_are_materialized_with_the_version_that_has_
     assert [record.figures.rows_out for record in run_records.load("towns")] == [2, 2]
 
 
-def test_a_day_published_without_dagster_is_materialized_with_its_figures_dead_letters_and_summary(towns, sensor):
-    towns.publish(DAY, range(5), statuses={3: "error"}, verdicts=[verdict("5 rows in, 5 rows out."), NOT_RUN])
+def test_a_day_published_without_dagster_is_materialized_with_its_figures_dead_letters_and_summary(
+    towns, sensor
+):
+    towns.publish(
+        DAY, range(5), statuses={3: "error"}, verdicts=[verdict("5 rows in, 5 rows out."), NOT_RUN]
+    )
     summarize(towns.enrichment, towns.enrichment.summaries[0], DAY)
     events = sensor.look()
     (reported,) = (
-        one for one in events if isinstance(one, dg.AssetMaterialization) and one.asset_key.path == ["towns"]
+        one
+        for one in events
+        if isinstance(one, dg.AssetMaterialization) and one.asset_key.path == ["towns"]
     )
     assert reported.partition == DAY
     values = {key: value.value for key, value in reported.metadata.items()}
-    assert (values["published_version"], values["rows_out"], values["weather/rows_error"]) == (0, 5, 1)
+    assert (values["published_version"], values["rows_out"], values["weather/rows_error"]) == (
+        0,
+        5,
+        1,
+    )
     assert (values["state"], values["dagster/row_count"]) == ("published", 5)
     assert values["checks"] == "1 passed, not run: input_day_complete"
     (letters,) = (one for one in events if one.asset_key == sensor.declared.dead_letters_key)
     assert letters.metadata["dagster/row_count"].value == 1
     for asset in (sensor.declared.key, sensor.declared.dead_letters_key, dg.AssetKey("by_town")):
         assert sensor.materialized(asset) == {DAY}
-    assert latest_status(sensor.instance, sensor.declared, DAY).state == "published"  # nobody starts it again
+    # nobody starts it again
+    assert latest_status(sensor.instance, sensor.declared, DAY).state == "published"
 
 
 def test_dead_letters_are_materialized_once_there_is_a_table_of_them(towns, sensor):
     towns.publish(DAY, range(5))
     sensor.look()
-    assert (sensor.materialized(sensor.declared.key), sensor.materialized(sensor.declared.dead_letters_key)) == (
+    assert (
+        sensor.materialized(sensor.declared.key),
+        sensor.materialized(sensor.declared.dead_letters_key),
+    ) == (
         {DAY},
         set(),
     )
@@ -134,7 +155,9 @@ def test_each_version_is_reported_once(towns, sensor):
     assert sensor.days() == []
 
 
-def test_the_checks_of_a_day_published_without_dagster_are_passed_under_its_partition(towns, sensor):
+def test_the_checks_of_a_day_published_without_dagster_are_passed_under_its_partition(
+    towns, sensor
+):
     ran = verdict("5 rows in, 5 rows out.")
     towns.publish(DAY, range(5), verdicts=[ran, NOT_RUN])
     sensor.look()
@@ -146,11 +169,16 @@ def test_the_checks_of_a_day_published_without_dagster_are_passed_under_its_part
     assert sensor.look() == []
 
 
-def test_a_look_that_was_killed_before_it_reported_the_checks_reports_them_the_next_time(towns, sensor, monkeypatch):
+def test_a_look_that_was_killed_before_it_reported_the_checks_reports_them_the_next_time(
+    towns, sensor, monkeypatch
+):
     ran = verdict("5 rows in, 5 rows out.")
     towns.publish(DAY, range(5), verdicts=[ran])
     with monkeypatch.context() as patch:
-        patch.setattr("orchestration.dagster.sensors.external_publications.check_evaluations", lambda *_: 1 / 0)
+        patch.setattr(
+            "orchestration.dagster.sensors.external_publications.check_evaluations",
+            lambda *_: 1 / 0,
+        )
         with pytest.raises(ZeroDivisionError):
             sensor.look()
     assert sensor.checks("SUCCEEDED") == {}
@@ -158,7 +186,9 @@ def test_a_look_that_was_killed_before_it_reported_the_checks_reports_them_the_n
     assert sensor.checks("SUCCEEDED") == {ran.check: {DAY}}
 
 
-def test_so_many_days_that_one_look_would_take_too_long_are_reported_in_several(towns, sensor, monkeypatch):
+def test_so_many_days_that_one_look_would_take_too_long_are_reported_in_several(
+    towns, sensor, monkeypatch
+):
     monkeypatch.setattr("orchestration.dagster.sensors.external_publications.AT_ONCE", 2)
     days = [DAY, NEXT, "2013-01-12"]
     for day in days:
@@ -166,9 +196,13 @@ def test_so_many_days_that_one_look_would_take_too_long_are_reported_in_several(
     assert [sensor.days() for _ in range(3)] == [[(DAY, 0), (NEXT, 1)], [("2013-01-12", 2)], []]
 
 
-def test_a_table_that_cannot_be_read_is_named_and_keeps_nobody_from_hearing_of_the_others(towns, sensor):
+def test_a_table_that_cannot_be_read_is_named_and_keeps_nobody_from_hearing_of_the_others(
+    towns, sensor
+):
     other = dataclasses.replace(
-        towns.enrichment, name="other", output=dataclasses.replace(towns.enrichment.output, path="data/published/other")
+        towns.enrichment,
+        name="other",
+        output=dataclasses.replace(towns.enrichment.output, path="data/published/other"),
     )
     log = Path("data/published/other/_delta_log")
     log.mkdir(parents=True)
@@ -188,10 +222,13 @@ def test_a_summary_that_was_not_made_of_what_is_published_now_is_not_told(towns,
     assert sensor.materialized(dg.AssetKey("by_town")) == set()
 
 
-def test_a_run_at_work_is_waited_for_and_one_that_was_killed_after_its_commit_is_reported(towns, sensor):
+def test_a_run_at_work_is_waited_for_and_one_that_was_killed_after_its_commit_is_reported(
+    towns, sensor
+):
     run = create_run_for_test(sensor.instance, "towns_nightly", status=DagsterRunStatus.STARTED)
     record = towns.publish(DAY, range(5), run_id=run.run_id)
-    run_records.save(towns.written(DAY, range(5), f"{run.run_id}-1", {}))  # its second try, not published
+    # its second try, not published
+    run_records.save(towns.written(DAY, range(5), f"{run.run_id}-1", {}))
     with leased("data/published/towns", NEXT, "by hand"):
         towns.publish(NEXT, range(3), run_id="by hand")
         assert sensor.days() == []
@@ -203,7 +240,9 @@ def test_a_run_at_work_is_waited_for_and_one_that_was_killed_after_its_commit_is
 
 @pytest.mark.spark
 @pytest.mark.proof
-def test_a_day_of_tidegate_run_is_reported_and_one_that_dagster_published_itself_is_not(dagster_project):
+def test_a_day_of_tidegate_run_is_reported_and_one_that_dagster_published_itself_is_not(
+    dagster_project,
+):
     declared = Declared("enrichments.flights:flights", flights)
     outcome = dagster_project.run(build_definitions([declared], spark_program()), DAY)
     assert outcome.success, outcome
@@ -212,7 +251,11 @@ def test_a_day_of_tidegate_run_is_reported_and_one_that_dagster_published_itself
     assert main(["run", "enrichments.flights:flights", "--day", NEXT]) == 0
     assert sensor.materialized(declared.key) == {DAY}
     assert sensor.days() == [(NEXT, 1)]
-    assert sensor.materialized(declared.key) == sensor.materialized(dg.AssetKey("delays_by_weather")) == {DAY, NEXT}
+    assert (
+        sensor.materialized(declared.key)
+        == sensor.materialized(dg.AssetKey("delays_by_weather"))
+        == {DAY, NEXT}
+    )
     assert sensor.look() == []
     of_day = dg.AssetRecordsFilter(declared.key, asset_partitions=[NEXT])
     (found,) = dagster_project.instance.fetch_materializations(of_day, limit=5).records

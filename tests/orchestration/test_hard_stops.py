@@ -1,4 +1,6 @@
-"""A run that is cancelled or killed in the middle leaves no Spark, no half day, nothing in the way of the next run."""
+"""A run that is cancelled or killed in the middle leaves no Spark, no half day, nothing in the way
+of the next run.
+"""
 
 import contextlib
 import dataclasses
@@ -28,7 +30,13 @@ IN_TIME = 900.0  # s; longer means a broken promise, not a slow machine
 
 
 def run_day(day: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "orchestration.dagster.run_days", "flights_enriched_nightly", day]
+    command = [
+        sys.executable,
+        "-m",
+        "orchestration.dagster.run_days",
+        "flights_enriched_nightly",
+        day,
+    ]
     return subprocess.Popen([*command, "--outcomes", "outcomes.jsonl"], start_new_session=True)
 
 
@@ -47,12 +55,16 @@ def in_the_middle(day: str) -> bool:
 
 
 def processes_of_spark(root: Path) -> list[str]:
-    """Command lines of all that Spark runs for this project: JVM, driver, workers; known by their environment."""
+    """Command lines of all that Spark runs for this project: JVM, driver, workers; known by their
+    environment.
+    """
     mark, found = f"DAGSTER_HOME={root}/", []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             command = (process / "cmdline").read_text().replace("\0", " ")
-            if mark in (process / "environ").read_text() and ("spark" in command or "enrich_day" in command):
+            if mark in (process / "environ").read_text() and (
+                "spark" in command or "enrich_day" in command
+            ):
                 found.append(command[:100])
     return found
 
@@ -109,10 +121,13 @@ def test_a_run_stopped_in_the_middle_leaves_nothing_and_the_day_can_be_run_again
     assert ended.is_finished  # also the one that could say nothing any more
 
 
-# -- through Dagster's own daemon, queue, run workers and steps --------------------------------------------------------
+# -- through Dagster's own daemon, queue, run workers and steps
+# --------------------------------------------------------
 @dataclasses.dataclass(frozen=True)
 class Started:
-    """The processes of one start of Spark: of the step, and of the run's worker that started the step."""
+    """The processes of one start of Spark: of the step, and of the run's worker that started the
+    step.
+    """
 
     guard: int
     step: int
@@ -120,12 +135,17 @@ class Started:
 
 
 def starts_of_spark(root: Path) -> list[Started]:
-    """Every guard of this project that lives, with who started it: there is one per start of Spark."""
+    """Every guard of this project that lives, with who started it: there is one per start
+    of Spark.
+    """
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError):
             words = (process / "cmdline").read_text().split("\0")
-            if any(word.endswith("guard.py") for word in words[:4]) and f"{root}/" in (process / "environ").read_text():
+            if (
+                any(word.endswith("guard.py") for word in words[:4])
+                and f"{root}/" in (process / "environ").read_text()
+            ):
                 if not any(word.endswith("spark-submit") for word in words):
                     continue
                 step = int(words[4])
@@ -135,12 +155,17 @@ def starts_of_spark(root: Path) -> list[Started]:
 
 
 def sessions_with_java(root: Path) -> set[str]:
-    """One session per Spark; in it a JVM shows twice for the moment in which it starts a process."""
+    """One session per Spark; in it a JVM shows twice for the moment in which it starts a
+    process.
+    """
     found = set()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             first = (process / "cmdline").read_text().split("\0")[0]
-            if first.endswith("java") and f"DAGSTER_HOME={root}/" in (process / "environ").read_text():
+            if (
+                first.endswith("java")
+                and f"DAGSTER_HOME={root}/" in (process / "environ").read_text()
+            ):
                 found.add((process / "stat").read_text().rpartition(")")[2].split()[3])
     return found
 
@@ -170,7 +195,9 @@ class Watching(threading.Thread):
 def ask_for(day: str) -> None:
     """A run as the schedule asks for it; one of a backfill Dagster does not start again."""
     asked = ["job", "launch", "-w", WORKSPACE, "-j", "flights_enriched_nightly"]
-    subprocess.run([BIN / "dagster", *asked, "--tags", json.dumps({"dagster/partition": day})], check=True)
+    subprocess.run(
+        [BIN / "dagster", *asked, "--tags", json.dumps({"dagster/partition": day})], check=True
+    )
 
 
 def claimed_slots(project) -> list:
@@ -191,7 +218,9 @@ def test_a_process_of_a_run_killed_with_9_leaves_no_spark_no_slot_and_its_retry_
         wait_for(lambda: day in published_days())  # tried once more by itself
         wait_for(lambda: not claimed_slots(dagster_project))
         wait_for(lambda: not dagster_project.instance.get_runs(RunsFilter(statuses=UNFINISHED)))
-    words = dagster_project.instance.fetch_observations(dg.AssetKey("flights_enriched"), limit=50).records
+    words = dagster_project.instance.fetch_observations(
+        dg.AssetKey("flights_enriched"), limit=50
+    ).records
     of_day = [word.asset_observation for word in reversed(words) if word.partition_key == day]
     reported = [observation.metadata["state"].value for observation in of_day]
     assert reported[-2:] == ["running", "published"]
@@ -214,7 +243,8 @@ def test_a_daemon_killed_with_9_and_started_again_ends_with_the_day_published_an
             wait_for(lambda: not dagster_project.instance.get_runs(RunsFilter(statuses=UNFINISHED)))
             wait_for(lambda: not claimed_slots(dagster_project))
             if day not in published_days():
-                ask_for(day)  # the run that was cut off says so; asked for again, nothing stands in its way
+                # the run that was cut off says so; asked for again, nothing stands in its way
+                ask_for(day)
                 wait_for(lambda: day in published_days())
                 wait_for(lambda: not claimed_slots(dagster_project))
     assert watching.most == 1

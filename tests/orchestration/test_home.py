@@ -14,7 +14,12 @@ from tests.orchestration.test_outages import DAY, asked_again, tell
 def team(tmp_path, monkeypatch, postgres):
     """An instance with the team's settings, on a real PostgreSQL."""
     monkeypatch.chdir(tmp_path)
-    access = {"host": postgres.host, "port": postgres.port, "user": postgres.user, "password": postgres.password}
+    access = {
+        "host": postgres.host,
+        "port": postgres.port,
+        "user": postgres.user,
+        "password": postgres.password,
+    }
     for name, value in (access | {"db": postgres.new_database()}).items():
         monkeypatch.setenv(f"TIDEGATE_PG_{name.upper()}", str(value))
     monkeypatch.setenv("DAGSTER_HOME", str(dagster_home()))
@@ -51,8 +56,11 @@ def test_runs_events_sensors_and_slots_work_on_a_real_postgresql(team, postgres)
     tell(team, "stopped: service", "02:50")
     assert asked_again(team, "03:04") == []
     assert asked_again(team, "03:05") == [("flights_enriched_nightly", DAY)]
-    team.event_log_storage.initialize_concurrency_limit_to_default("spark")  # as the executor of a run does
+    # as the executor of a run does
+    team.event_log_storage.initialize_concurrency_limit_to_default("spark")
     claim = team.event_log_storage.claim_concurrency_slot("spark", run.run_id, "step")
     assert claim.is_claimed
-    assert not team.event_log_storage.claim_concurrency_slot("spark", "another run", "step").is_claimed
+    assert not team.event_log_storage.claim_concurrency_slot(
+        "spark", "another run", "step"
+    ).is_claimed
     team.event_log_storage.free_concurrency_slots_for_run(run.run_id)

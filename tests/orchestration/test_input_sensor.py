@@ -39,7 +39,9 @@ class Sensor:
         """The runs that are asked for: job and day."""
         sensor = starts_days(self.readers, [day_job(one) for one in self.readers], lambda: now)
         definitions = build_definitions(self.readers, SparkProgram())
-        context = dg.build_sensor_context(instance=self.instance, cursor=self.cursor, definitions=definitions)
+        context = dg.build_sensor_context(
+            instance=self.instance, cursor=self.cursor, definitions=definitions
+        )
         result = sensor(context)
         self.cursor, self.events = result.cursor, result.asset_events
         return [(request.job_name, request.partition_key) for request in result.run_requests]
@@ -53,7 +55,12 @@ def sensor(tmp_path, monkeypatch):
         yield Sensor(instance)
 
 
-def write(day: str, ago: dt.timedelta = dt.timedelta(hours=1), name: str = "part-0.parquet", text: str = "x") -> None:
+def write(
+    day: str,
+    ago: dt.timedelta = dt.timedelta(hours=1),
+    name: str = "part-0.parquet",
+    text: str = "x",
+) -> None:
     """An input file of that age."""
     path = Path("data/raw/flights", f"date={day}", name)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +69,9 @@ def write(day: str, ago: dt.timedelta = dt.timedelta(hours=1), name: str = "part
 
 
 def was_run(day: str, of: Declared = DECLARED) -> None:
-    facts = DayFacts(of.facts, day, f"run of {day}", (), (), "", (), (), (NOW - NIGHT).isoformat(), "")
+    facts = DayFacts(
+        of.facts, day, f"run of {day}", (), (), "", (), (), (NOW - NIGHT).isoformat(), ""
+    )
     run_records.save(DayRecord(facts, DayMetrics(0, 0, 0, ()), state="published"))
 
 
@@ -95,15 +104,22 @@ def test_a_day_seen_for_the_first_time_is_run_unless_it_was_run_since(sensor):
     assert sensor.look() == [("flights_enriched_nightly", "2026-11-18")]
 
 
-def test_the_files_of_an_enrichment_that_was_never_run_are_left_to_a_person_as_calls_may_cost(sensor):
-    new = Declared("c:new", dataclasses.replace(DECLARED.enrichment, name="new_flights", summaries=()))
+def test_the_files_of_an_enrichment_that_was_never_run_are_left_to_a_person_as_calls_may_cost(
+    sensor,
+):
+    new = Declared(
+        "c:new", dataclasses.replace(DECLARED.enrichment, name="new_flights", summaries=())
+    )
     sensor.readers = (DECLARED, new)
     write("2026-11-16")
     assert sensor.look() == [("flights_enriched_nightly", "2026-11-16")]
     was_run("2026-11-18", of=new)
     assert sensor.look() == []
     write("2026-11-17")
-    assert sensor.look() == [("flights_enriched_nightly", "2026-11-17"), ("new_flights_nightly", "2026-11-17")]
+    assert sensor.look() == [
+        ("flights_enriched_nightly", "2026-11-17"),
+        ("new_flights_nightly", "2026-11-17"),
+    ]
 
 
 def test_yesterday_is_left_to_the_schedule_until_it_had_its_turn(sensor):
@@ -120,7 +136,16 @@ def test_a_day_that_failed_is_not_run_again_on_the_files_that_it_failed_on(senso
     a_run(sensor, YESTERDAY, DagsterRunStatus.FAILURE)
     began, ended = (NOW - NIGHT).isoformat(), (NOW - NIGHT + dt.timedelta(minutes=5)).isoformat()
     run_records.save_unwritten(
-        UnwrittenRun(DECLARED.name, YESTERDAY, "failed", "failed", "a page is damaged.", "Mend it.", began, ended)
+        UnwrittenRun(
+            DECLARED.name,
+            YESTERDAY,
+            "failed",
+            "failed",
+            "a page is damaged.",
+            "Mend it.",
+            began,
+            ended,
+        )
     )
     assert sensor.look() == []
     write(YESTERDAY, name="delivered_again.parquet")
@@ -158,9 +183,14 @@ def test_files_that_may_still_be_written_and_days_that_are_being_run_wait(sensor
 
 
 def test_every_reader_of_an_input_is_run_and_the_input_is_reported_once(sensor):
-    other = Declared("b:other", dataclasses.replace(DECLARED.enrichment, name="other_flights", summaries=()))
+    other = Declared(
+        "b:other", dataclasses.replace(DECLARED.enrichment, name="other_flights", summaries=())
+    )
     was_run(LONG_AGO, of=other)
     sensor.readers = (DECLARED, other)
     write("2026-11-18")
-    assert sensor.look() == [("flights_enriched_nightly", "2026-11-18"), ("other_flights_nightly", "2026-11-18")]
+    assert sensor.look() == [
+        ("flights_enriched_nightly", "2026-11-18"),
+        ("other_flights_nightly", "2026-11-18"),
+    ]
     assert [event.partition for event in sensor.events] == ["2026-11-18"]

@@ -1,4 +1,6 @@
-"""Enrichments merged into a project that Dagster has already: its names, resources and executor stay its own."""
+"""Enrichments merged into a project that Dagster has already: its names, resources and executor
+stay its own.
+"""
 
 import datetime as dt
 import importlib
@@ -18,7 +20,8 @@ from orchestration.dagster.home import dagster_home
 from tests.support.check_partitions import checks_of_days
 from tidegate.dagster import Names, SparkProgram, definitions_for
 
-pytestmark = pytest.mark.filterwarnings("ignore::dagster.BetaWarning")  # of what Dagster itself uses here
+# of what Dagster itself uses here
+pytestmark = pytest.mark.filterwarnings("ignore::dagster.BetaWarning")
 DAY = "2026-11-19"
 ORDERS = """
 from tidegate import Enrichment, Env, HttpLookup, Input, Output, Service
@@ -32,7 +35,15 @@ orders = Enrichment(
     lookups=[rating], output=Output(path="lake/orders_rated"), start="2026-11-01", publish_by="06:30",
 )
 """
-OWN_NAMES = ("alerts", "starts_days", "reports_days", "refresh_answers", "maintenance", "plan", "mark_answers")
+OWN_NAMES = (
+    "alerts",
+    "starts_days",
+    "reports_days",
+    "refresh_answers",
+    "maintenance",
+    "plan",
+    "mark_answers",
+)
 
 
 class OwnNames(Names):
@@ -55,11 +66,15 @@ class OwnNames(Names):
 def orders(context: dg.AssetExecutionContext) -> None:
     folder = Path("lake/orders") / f"date={context.partition_key}"
     folder.mkdir(parents=True)
-    pq.write_table(pa.table({"order_id": [1, 2, 3], "customer_id": ["a", "b", "a"]}), folder / "part-0.parquet")
+    pq.write_table(
+        pa.table({"order_id": [1, 2, 3], "customer_id": ["a", "b", "a"]}), folder / "part-0.parquet"
+    )
 
 
 def own_definitions():
-    """Jobs, ops and sensors with names that Tidegate could have had, a resource `spark`, an executor."""
+    """Jobs, ops and sensors with names that Tidegate could have had, a resource `spark`, an
+    executor.
+    """
 
     def job(name):
         @dg.op(name=f"{name}_op", required_resource_keys={"spark"})
@@ -91,13 +106,20 @@ def folder(tmp_path_factory):
         patch.setenv("DAGSTER_HOME", str(dagster_home()))
         patch.syspath_prepend(str(root))
         yield root
-    for name in ("shop_enrichments.orders", "shop_enrichments", "our_enrichments.orders", "our_enrichments"):
+    for name in (
+        "shop_enrichments.orders",
+        "shop_enrichments",
+        "our_enrichments.orders",
+        "our_enrichments",
+    ):
         sys.modules.pop(name, None)
 
 
 @pytest.fixture
 def merged(folder):
-    return dg.Definitions.merge(own_definitions(), definitions_for("shop_enrichments", names=OwnNames()))
+    return dg.Definitions.merge(
+        own_definitions(), definitions_for("shop_enrichments", names=OwnNames())
+    )
 
 
 def test_the_project_keeps_its_executor_resource_jobs_and_sensors(merged):
@@ -105,7 +127,11 @@ def test_the_project_keeps_its_executor_resource_jobs_and_sensors(merged):
     repository = merged.get_repository_def()
     assert merged.executor is dg.in_process_executor
     assert repository.get_job("plan").execute_in_process().success
-    ours = {job.name for job in repository.get_all_jobs()} - {*OWN_NAMES, "orders_rated_nightly", "__ASSET_JOB"}
+    ours = {job.name for job in repository.get_all_jobs()} - {
+        *OWN_NAMES,
+        "orders_rated_nightly",
+        "__ASSET_JOB",
+    }
     assert ours == {
         *(
             "credit_orders_rated",
@@ -115,7 +141,10 @@ def test_the_project_keeps_its_executor_resource_jobs_and_sensors(merged):
             "tidegate_stream",
         ),
     }
-    sensors = {one.name for one in repository.sensor_defs} - {*OWN_NAMES, "default_automation_condition_sensor"}
+    sensors = {one.name for one in repository.sensor_defs} - {
+        *OWN_NAMES,
+        "default_automation_condition_sensor",
+    }
     assert all(name.startswith("tidegate_") for name in sensors)
 
 
@@ -123,10 +152,15 @@ def test_the_enriched_table_stands_behind_the_projects_asset_with_its_keys_and_g
     graph = merged.get_repository_def().asset_graph
     table = graph.get(dg.AssetKey(["lake", "orders_rated"]))
     assert table.parent_keys == {dg.AssetKey(["lake", "orders"])}
-    assert (table.group_name, graph.get(dg.AssetKey(["lake", "orders"])).is_materializable) == ("credit", True)
+    assert (table.group_name, graph.get(dg.AssetKey(["lake", "orders"])).is_materializable) == (
+        "credit",
+        True,
+    )
     assert table.code_version
     lineage = table.metadata["dagster/column_lineage"].deps_by_column["grade"]
-    assert [(one.asset_key.path, one.column_name) for one in lineage] == [(["lake", "orders"], "customer_id")]
+    assert [(one.asset_key.path, one.column_name) for one in lineage] == [
+        (["lake", "orders"], "customer_id")
+    ]
 
 
 def test_a_day_is_asked_for_when_the_projects_asset_was_updated_and_not_before(merged):
@@ -135,7 +169,9 @@ def test_a_day_is_asked_for_when_the_projects_asset_was_updated_and_not_before(m
     first = dg.evaluate_automation_conditions(merged, instance, evaluation_time=now)
     assert first.get_requested_partitions(table) == set()
     instance.report_runless_asset_event(dg.AssetMaterialization(["lake", "orders"], partition=DAY))
-    second = dg.evaluate_automation_conditions(merged, instance, cursor=first.cursor, evaluation_time=now)
+    second = dg.evaluate_automation_conditions(
+        merged, instance, cursor=first.cursor, evaluation_time=now
+    )
     assert second.get_requested_partitions(table) == {DAY}
 
 

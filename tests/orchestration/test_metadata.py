@@ -24,19 +24,26 @@ from orchestration.dagster.assets.metadata import figures_metadata, runbook
 from orchestration.dagster.declared import Declared
 
 WEATHER = LookupMetrics(
-    name="weather", outcomes={"ok": 90, "miss": 7, "timeout": 3}, calls=100, retried=4, wall_s=2.0, limit_s=1.6,
-    latency_p50_ms=20.0, latency_p99_ms=99.0, from_ledger=5, shared=6, stored=97, throttled_s=0.5, down_s=0.25,
-    limited_by="service", billed=Billed(104, 7, "request", "0.4160", "USD", saved="0.0200"), throttled=2,
+    name="weather", outcomes={"ok": 90, "miss": 7, "timeout": 3}, calls=100, retried=4, wall_s=2.0,
+    limit_s=1.6, latency_p50_ms=20.0, latency_p99_ms=99.0, from_ledger=5, shared=6, stored=97,
+    throttled_s=0.5, down_s=0.25, limited_by="service",
+    billed=Billed(104, 7, "request", "0.4160", "USD", saved="0.0200"), throttled=2,
     oldest_answer_at="2026-11-08T14:16:00+00:00",
 )  # fmt: skip
 
 
-def record(run_id: str = "now", started_at: str = "2026-11-20T02:15:00+00:00", fingerprint: str = "a") -> DayRecord:
-    return find_record(dataclasses.replace(flights.facts(), fingerprint=fingerprint), run_id, started_at)
+def record(
+    run_id: str = "now", started_at: str = "2026-11-20T02:15:00+00:00", fingerprint: str = "a"
+) -> DayRecord:
+    return find_record(
+        dataclasses.replace(flights.facts(), fingerprint=fingerprint), run_id, started_at
+    )
 
 
 def find_record(declared: DeclaredFacts, run_id: str, started_at: str) -> DayRecord:
-    facts = DayFacts(declared, "2013-01-10", run_id, (), (), "", (), (), started_at, "2026-11-20T02:16:00+00:00")
+    facts = DayFacts(
+        declared, "2013-01-10", run_id, (), (), "", (), (), started_at, "2026-11-20T02:16:00+00:00"
+    )
     figures = DayMetrics(100, 100, 2, (WEATHER,), job_s=2.0, ledger_bytes=4096)
     return DayRecord(facts, figures, state="published", published_version=7)
 
@@ -48,12 +55,17 @@ def folder(tmp_path, monkeypatch):
 
 def test_outcomes_add_up_to_the_rows_and_calls_costs_and_limits_are_numbers_that_plot():
     reported = figures_metadata(record())
-    assert sum(reported[f"weather/rows_{outcome}"] for outcome in OUTCOMES) == reported["rows_in"] == 100
+    assert (
+        sum(reported[f"weather/rows_{outcome}"] for outcome in OUTCOMES)
+        == reported["rows_in"]
+        == 100
+    )
     numbers = {
         "requests_sent": 100, "requests_retried": 4, "answers_from_ledger": 5, "answers_shared": 6,
-        "answers_stored": 97, "units_billed": 104, "units_lost": 7, "cost_usd": 0.416, "gate_closed_s": 0.75,
-        "wall_over_limit": 1.25, "latency_p50_ms": 20.0, "latency_p99_ms": 99.0, "requests_throttled": 2,
-        "cost_saved_usd": 0.02, "oldest_answer_days": 11.5, "known_share": 0.11, "ledger_rows_per_s": 2.5,
+        "answers_stored": 97, "units_billed": 104, "units_lost": 7, "cost_usd": 0.416,
+        "gate_closed_s": 0.75, "wall_over_limit": 1.25, "latency_p50_ms": 20.0,
+        "latency_p99_ms": 99.0, "requests_throttled": 2, "cost_saved_usd": 0.02,
+        "oldest_answer_days": 11.5, "known_share": 0.11, "ledger_rows_per_s": 2.5,
     }  # fmt: skip
     assert {key: reported[f"weather/{key}"] for key in numbers} == numbers
     assert reported["weather/limited_by"] == "service"
@@ -72,16 +84,22 @@ def test_requests_are_those_that_were_sent_where_somebody_counted_them():
     batched = dataclasses.replace(WEATHER, requests=RequestMetrics(7, 2, 1, 5, 110))
     figures = dataclasses.replace(record().figures, lookups=(batched,))
     reported = figures_metadata(dataclasses.replace(record(), figures=figures))
-    assert [reported[f"weather/requests_{name}"] for name in ("sent", "retried", "throttled")] == [7, 2, 1]
+    assert [reported[f"weather/requests_{name}"] for name in ("sent", "retried", "throttled")] == [
+        7,
+        2,
+        1,
+    ]
 
 
 def test_a_lookup_that_was_never_called_has_no_times_and_no_costs():
     idle = dataclasses.replace(
-        WEATHER, limit_s=0.0, latency_p50_ms=None, latency_p99_ms=None, limited_by="", billed=None, stored=None,
-        oldest_answer_at=None,
+        WEATHER, limit_s=0.0, latency_p50_ms=None, latency_p99_ms=None, limited_by="", billed=None,
+        stored=None, oldest_answer_at=None,
     )  # fmt: skip
     figures = dataclasses.replace(record().figures, lookups=(idle,), ledger_bytes=None)
-    reported = figures_metadata(dataclasses.replace(record(), figures=figures, published_version=None))
+    reported = figures_metadata(
+        dataclasses.replace(record(), figures=figures, published_version=None)
+    )
     absent = ("latency_p50_ms", "wall_over_limit", "limited_by", "cost_usd", "cost_saved_usd", "units_billed",
               "answers_stored", "oldest_answer_days")  # fmt: skip
     assert [key for key in absent if f"weather/{key}" in reported] == []
@@ -93,31 +111,54 @@ def test_a_changed_declaration_is_reported_at_the_first_run_that_has_it():
     run_records.save(record("before", "2026-11-19T02:15:00+00:00"))
     assert figures_metadata(record())["declaration_changed"] == "no"
     weather = dataclasses.replace(flights.lookups[0], timeout=9.0, version=2)
-    changed = dataclasses.replace(flights, lookups=[weather, flights.lookups[1]], publish_by="07:00").facts()
+    changed = dataclasses.replace(
+        flights, lookups=[weather, flights.lookups[1]], publish_by="07:00"
+    ).facts()
     reported = figures_metadata(find_record(changed, "now", "2026-11-20T02:15:00+00:00"))
-    assert reported["declaration_changed"] == "lookups.weather.timeout, lookups.weather.version, publish_by"
+    assert reported["declaration_changed"] == (
+        "lookups.weather.timeout, lookups.weather.version, publish_by"
+    )
     assert reported["declaration"] == f"weather v2, plane v1 ({changed.fingerprint})"
-    runs = [record("before", "2026-11-19T02:15:00+00:00"), find_record(changed, "later", "2026-11-21T02:15:00+00:00")]
-    assert figures_metadata(record(), runs)["declaration_changed"] == "no"  # of a run that is told late
+    runs = [
+        record("before", "2026-11-19T02:15:00+00:00"),
+        find_record(changed, "later", "2026-11-21T02:15:00+00:00"),
+    ]
+    # of a run that is told late
+    assert figures_metadata(record(), runs)["declaration_changed"] == "no"
 
 
 def test_a_runbook_is_linked_where_one_is_declared_and_is_no_part_of_the_declaration_that_changes():
     with_runbook = dataclasses.replace(flights, runbook="https://wiki.example/flights")
-    assert runbook(Declared("a:flights", with_runbook))["runbook"].url == "https://wiki.example/flights"
+    assert (
+        runbook(Declared("a:flights", with_runbook))["runbook"].url
+        == "https://wiki.example/flights"
+    )
     assert runbook(Declared("a:flights", flights)) == {}
-    assert (with_runbook.fingerprint, with_runbook.facts()) == (flights.fingerprint, flights.facts())
+    assert (with_runbook.fingerprint, with_runbook.facts()) == (
+        flights.fingerprint,
+        flights.facts(),
+    )
 
 
 def step_after(red: str, **declared: object) -> str:
     """The next step of a day of flights, declared otherwise in this, that this check holds back."""
     facts = dataclasses.replace(flights, **declared).facts()
     verdicts = (Verdict(red, "failed", "error", "0 lost"),)
-    return next_step(dataclasses.replace(find_record(facts, "now", "2026-11-20"), verdicts=verdicts, state="held back"))
+    return next_step(
+        dataclasses.replace(
+            find_record(facts, "now", "2026-11-20"), verdicts=verdicts, state="held back"
+        )
+    )
 
 
 def test_a_day_held_back_is_run_again_by_its_job_or_command():
-    job, command = "the job flights_enriched_nightly", "`tidegate run flights_enriched --day 2013-01-10`"
-    assert step_after("every_row_once") == f"Fix the cause, then run the day again, with {job} or {command}."
+    job, command = (
+        "the job flights_enriched_nightly",
+        ("`tidegate run flights_enriched --day 2013-01-10`"),
+    )
+    assert step_after("every_row_once") == (
+        f"Fix the cause, then run the day again, with {job} or {command}."
+    )
 
 
 def test_of_too_many_errors_the_next_step_is_a_replay_as_stored_answers_that_do_not_fit_stay_with_any_other_run():
@@ -129,6 +170,8 @@ def test_of_too_many_errors_the_next_step_is_a_replay_as_stored_answers_that_do_
 def test_of_wrong_answers_the_next_step_says_that_the_ledger_keeps_them_and_how_they_are_asked_anew():
     own = Expectation("expect_column_values_to_be_in_set", column="visibility_m", value_set=[1])
     ((name, _),) = further(dataclasses.replace(flights, expectations=[own]).facts())
-    assert "refresh them with the job tidegate_refresh_answers" in step_after("weather__answers_in_range")
+    assert ("refresh them with the job tidegate_refresh_answers") in step_after(
+        "weather__answers_in_range"
+    )
     assert "tidegate_refresh_answers" in step_after(name, expectations=[own])
     assert "tidegate_refresh_answers" not in step_after("weather__answers_in_range", ledger=None)

@@ -58,7 +58,9 @@ def published(dagster_project):
     return outcome
 
 
-def test_a_day_is_published_with_every_row_exactly_once_and_its_summary_is_made(dagster_project, published):
+def test_a_day_is_published_with_every_row_exactly_once_and_its_summary_is_made(
+    dagster_project, published
+):
     raw = pq.ParquetFile("data/raw/flights/date=2013-01-10/part-00000.parquet").read()
     table = DeltaTable(TABLE).to_pyarrow_table(filters=[("date", "=", dt.date(2013, 1, 10))])
     assert identities(table) == identities(raw)
@@ -68,20 +70,34 @@ def test_a_day_is_published_with_every_row_exactly_once_and_its_summary_is_made(
 
 def test_the_materialization_says_what_the_published_day_is(dagster_project, published):
     reported = dagster_project.materialized(published.run_id)
-    assert list(reported) == ["flights_enriched", "delays_by_weather"]  # without a dead letter they have no table
+    # without a dead letter they have no table
+    assert list(reported) == ["flights_enriched", "delays_by_weather"]
     day = reported["flights_enriched"]
     rows = day["rows_in"]
     assert rows == day["rows_out"] == day["dagster/row_count"] == 932
     for lookup in ("weather", "plane"):
         assert sum(count for key, count in day.items() if key.startswith(f"{lookup}/rows_")) == rows
-        assert {f"{lookup}/{key}" for key in ("requests_sent", "answers_shared", "answers_from_ledger")} <= set(day)
+        assert {
+            f"{lookup}/{key}" for key in ("requests_sent", "answers_shared", "answers_from_ledger")
+        } <= set(day)
     assert (day["state"], day["published_version"]) == ("published", 0)
     assert day["readers_see"] == "2013-01-10, version 0, complete"
-    letters = [day[f"{lookup}/rows_{outcome}"] for lookup in ("weather", "plane") for outcome in ("timeout", "error")]
+    letters = [
+        day[f"{lookup}/rows_{outcome}"]
+        for lookup in ("weather", "plane")
+        for outcome in ("timeout", "error")
+    ]
     assert day["dead_letters"] == sum(letters) == 0
     assert not DeltaTable.is_deltatable(f"{TABLE}__dead_letters")
     columns = [column.name for column in day["dagster/column_schema"].columns]
-    assert {"carrier", "temp_c", "weather_status", "weather_answered_at", "manufacturer", "date"} <= set(columns)
+    assert {
+        "carrier",
+        "temp_c",
+        "weather_status",
+        "weather_answered_at",
+        "manufacturer",
+        "date",
+    } <= set(columns)
     assert [name for name in columns if name.startswith("_")] == []
 
 
@@ -125,11 +141,15 @@ def test_report_and_spark_log_are_where_their_links_point(dagster_project, publi
 
 def test_the_services_own_log_agrees_with_the_audit_by_key(dagster_project, published):
     (record,) = run_records.load("flights_enriched", "2013-01-10")
-    assert counted_by_us([record]) == collections.Counter(call.key for call in dagster_project.service.calls())
+    assert counted_by_us([record]) == collections.Counter(
+        call.key for call in dagster_project.service.calls()
+    )
 
 
-# -- a fault in the written files --------------------------------------------------------------------------------------
-# A `--checks` hook that first edits the file of the run, as a bug of ours might, then judges it as always.
+# -- a fault in the written files
+# -------------------------------------------------------------------------------------- A
+# `--checks` hook that first edits the file of the run, as a bug of ours might, then judges it as
+# always.
 HOOK = """
 from pathlib import Path
 
@@ -166,7 +186,9 @@ def with_fault(root: Path, name: str, fault: str) -> dg.Definitions:
 
 
 def held_back(project, day: str, name: str, fault: str) -> dict:
-    """Runs the day with the fault; what must hold whatever the fault. Returns the failed checks by name."""
+    """Runs the day with the fault; what must hold whatever the fault. Returns the failed checks by
+    name.
+    """
     outcome = project.run(with_fault(project.root, name, fault), day)
     assert status_of(project, outcome) == DagsterRunStatus.FAILURE
     assert day not in days_in()
@@ -180,12 +202,20 @@ def held_back(project, day: str, name: str, fault: str) -> dict:
     assert record.state == "held back"
     assert Path(f"data/reports/flights_enriched/{day}/index.html").is_file()
     judged = project.judged(outcome.run_id)
-    assert set(judged) | {"input_day_complete"} == {check.name for check in catalogue.checks(flights.facts())}
-    return {name: one for name, one in judged.items() if not one.passed and one.metadata["status"].value == "failed"}
+    assert set(judged) | {"input_day_complete"} == {
+        check.name for check in catalogue.checks(flights.facts())
+    }
+    return {
+        name: one
+        for name, one in judged.items()
+        if not one.passed and one.metadata["status"].value == "failed"
+    }
 
 
 @pytest.mark.proof
-def test_a_row_doubled_in_the_files_keeps_the_day_back_and_is_a_failed_check_with_the_row(dagster_project, published):
+def test_a_row_doubled_in_the_files_keeps_the_day_back_and_is_a_failed_check_with_the_row(
+    dagster_project, published
+):
     red = held_back(dagster_project, "2013-01-11", "row_doubled", ROW_DOUBLED)
     doubled = red["every_row_once"]
     assert (doubled.severity, doubled.blocking) == (dg.AssetCheckSeverity.ERROR, True)
@@ -200,7 +230,8 @@ def test_a_row_moved_over_a_watermark_keeps_the_day_back(dagster_project, publis
     assert red["watermarks_not_crossed"].severity == dg.AssetCheckSeverity.ERROR
 
 
-# -- what stops a day before there are files ---------------------------------------------------------------------------
+# -- what stops a day before there are files
+# ---------------------------------------------------------------------------
 def stopped(project, outcome, day: str) -> list[dict]:
     """What must hold for a day that left no files. Returns its observations."""
     assert status_of(project, outcome) == DagsterRunStatus.FAILURE
@@ -210,7 +241,9 @@ def stopped(project, outcome, day: str) -> list[dict]:
     assert project.judged(outcome.run_id) == {}
     for status in ("FAILED", "EXECUTION_FAILED"):  # what did not run has not failed
         assert {
-            name for name, days in checks_of_days(project.instance, DECLARED, status).items() if day in days
+            name
+            for name, days in checks_of_days(project.instance, DECLARED, status).items()
+            if day in days
         } == set()
     assert "Traceback" not in outcome.reason
     return project.observed(outcome.run_id)
@@ -223,13 +256,16 @@ def test_a_service_stopped_in_the_middle_of_a_day_is_named_and_the_same_run_succ
     day, data = "2013-01-12", dagster_project.root / "data" / "demo"
     impatient = impatient_definitions(dagster_project.root)
     before = days_in()
-    with running(data, data / "slow_calls.jsonl") as service:  # in its own time, so that there is a middle
+    # in its own time, so that there is a middle
+    with running(data, data / "slow_calls.jsonl") as service:
         monkeypatch.setenv("WEATHER_URL", service.url)
         with killed_at(0.3, service, day):
             outcome = dagster_project.run(impatient, day)
         reported = stopped(dagster_project, outcome, day)
         assert reported[-1]["state"] == "stopped: service"
-        assert f"weather_api at {urllib.parse.urlsplit(service.url).netloc} stopped answering" in outcome.reason
+        assert (
+            f"weather_api at {urllib.parse.urlsplit(service.url).netloc} stopped answering"
+        ) in outcome.reason
         assert reported[-1]["reason"] in outcome.reason
         assert days_in() == before
         service.start()
@@ -265,10 +301,14 @@ flights = replace(flights, output=replace(flights.output, path="data/demo/planes
 
 def test_a_table_that_cannot_be_written_is_a_sentence_and_not_a_crash(dagster_project, published):
     (dagster_project.root / "unwritable.py").write_text(UNWRITABLE)
-    unwritable = build_definitions([Declared("unwritable:flights", load("unwritable:flights"))], spark_program())
+    unwritable = build_definitions(
+        [Declared("unwritable:flights", load("unwritable:flights"))], spark_program()
+    )
     outcome = dagster_project.run(unwritable, "2013-01-10")
     assert status_of(dagster_project, outcome) == DagsterRunStatus.FAILURE
-    assert "data/demo/planes.db/table cannot be written: [Errno 20] Not a directory" in outcome.reason
+    assert (
+        "data/demo/planes.db/table cannot be written: [Errno 20] Not a directory"
+    ) in outcome.reason
     assert "Traceback" not in outcome.reason
     assert dagster_project.observed(outcome.run_id)[-1]["state"] == "failed"
     assert dagster_project.events(outcome.run_id, DagsterEventType.STEP_UP_FOR_RETRY) == []
@@ -289,7 +329,9 @@ flights = replace(flights, lookups=[weather, flights.lookups[1]])
 def impatient_definitions(root: Path) -> dg.Definitions:
     """The flights, but an outage is waited for 2 s only."""
     (root / "impatient.py").write_text(IMPATIENT)
-    return build_definitions([Declared("impatient:flights", load("impatient:flights"))], spark_program())
+    return build_definitions(
+        [Declared("impatient:flights", load("impatient:flights"))], spark_program()
+    )
 
 
 @contextlib.contextmanager

@@ -1,4 +1,6 @@
-"""The night of an outage: the day is started again until its deadline, and people are alerted once per cause."""
+"""The night of an outage: the day is started again until its deadline, and people are alerted once
+per cause.
+"""
 
 import dataclasses
 import datetime as dt
@@ -32,7 +34,9 @@ pytestmark = pytest.mark.process
 DAY = "2026-11-19"
 DECLARED = Declared("a:flights", dataclasses.replace(flights, start="2026-11-01", end=None))
 RUN_OF = {"tidegate/enrichment": "flights_enriched"}
-OTHER = Declared("b:other", dataclasses.replace(flights, name="other_flights", start="2026-11-01", end=None))
+OTHER = Declared(
+    "b:other", dataclasses.replace(flights, name="other_flights", start="2026-11-01", end=None)
+)
 OUTAGE = "weather_api stopped answering at 02:20:00 UTC (503); gate closed, waited 1800 s, gave up."
 BY_SERVICE = "weather_api stopped: service"
 
@@ -48,35 +52,58 @@ def instance(tmp_path, monkeypatch):
         yield instance
 
 
-def tell(instance, state: str, time: str, *, day: str = DAY, of: Declared = DECLARED, **reported: str) -> None:
+def tell(
+    instance, state: str, time: str, *, day: str = DAY, of: Declared = DECLARED, **reported: str
+) -> None:
     """A word of a run, as the step observes it."""
-    word = {"state": state, "reason": OUTAGE, "next_step": "Nothing.", "cause": BY_SERVICE, "readers_see": "11-18"}
+    word = {
+        "state": state,
+        "reason": OUTAGE,
+        "next_step": "Nothing.",
+        "cause": BY_SERVICE,
+        "readers_see": "11-18",
+    }
     observation = dg.AssetObservation(of.key, partition=day, metadata=word | reported)
     event = DagsterEvent(
-        DagsterEventType.ASSET_OBSERVATION.value, of.job_name, event_specific_data=AssetObservationData(observation)
+        DagsterEventType.ASSET_OBSERVATION.value,
+        of.job_name,
+        event_specific_data=AssetObservationData(observation),
     )
     run_id = f"run of {day} at {time}"
-    instance.handle_new_event(EventLogEntry(None, logging.INFO, "", run_id, at(time).timestamp(), dagster_event=event))
+    instance.handle_new_event(
+        EventLogEntry(None, logging.INFO, "", run_id, at(time).timestamp(), dagster_event=event)
+    )
 
 
-def publish(time: str, *, day: str = DAY, of: Declared = DECLARED, passed: str = "", red: str = "") -> None:
+def publish(
+    time: str, *, day: str = DAY, of: Declared = DECLARED, passed: str = "", red: str = ""
+) -> None:
     """The record of a run that published the day. passed, red: one check each that says so."""
     verdicts = [Verdict(passed, "passed", "error", "It holds.")] if passed else []
     verdicts += [Verdict(red, "failed", "warn", "It does not.")] if red else []
-    facts = DayFacts(of.facts, day, f"published {time}", (), (), "", (), (), at(time).isoformat(), "")
+    facts = DayFacts(
+        of.facts, day, f"published {time}", (), (), "", (), (), at(time).isoformat(), ""
+    )
     figures, published_at = DayMetrics(0, 0, 0, ()), at(time).isoformat()
-    record = DayRecord(facts, figures, tuple(verdicts), state="published", published_at=published_at)
+    record = DayRecord(
+        facts, figures, tuple(verdicts), state="published", published_at=published_at
+    )
     run_records.save(record)
 
 
-# -- started again -----------------------------------------------------------------------------------------------------
+# -- started again
+# --------------------------------------------------------------------------------------------------
 def asked_again(instance, time: str, of: Declared = DECLARED) -> list[tuple[str, str]]:
     sensor = starts_days([of], [day_job(of)], lambda: at(time))
-    context = dg.build_sensor_context(instance=instance, definitions=build_definitions([of], SparkProgram()))
+    context = dg.build_sensor_context(
+        instance=instance, definitions=build_definitions([of], SparkProgram())
+    )
     return [(request.job_name, request.partition_key) for request in sensor(context).run_requests]
 
 
-def test_a_day_that_a_service_stopped_is_started_again_every_quarter_of_an_hour_until_its_deadline(instance):
+def test_a_day_that_a_service_stopped_is_started_again_every_quarter_of_an_hour_until_its_deadline(
+    instance,
+):
     assert asked_again(instance, "02:30") == []
     tell(instance, "running", "02:15")
     tell(instance, "stopped: service", "02:50")
@@ -89,7 +116,9 @@ def test_a_day_that_a_service_stopped_is_started_again_every_quarter_of_an_hour_
     assert asked_again(instance, "06:31") == []
 
 
-@pytest.mark.parametrize("state", ["stopped: credentials", "stopped: budget", "held back", "cancelled", "failed"])
+@pytest.mark.parametrize(
+    "state", ["stopped: credentials", "stopped: budget", "held back", "cancelled", "failed"]
+)
 def test_a_day_that_needs_somebody_is_left_to_him(instance, state):
     tell(instance, "stopped: service", "02:20")
     tell(instance, state, "02:50")
@@ -99,11 +128,17 @@ def test_a_day_that_needs_somebody_is_left_to_him(instance, state):
 def test_a_stopped_run_is_followed_by_one_run_and_by_none_while_one_is_at_work(instance):
     tell(instance, "stopped: service", "02:50")
     sensor = starts_days([DECLARED], [day_job(DECLARED)], lambda: at("03:10"))
-    context = dg.build_sensor_context(instance=instance, definitions=build_definitions([DECLARED], SparkProgram()))
+    context = dg.build_sensor_context(
+        instance=instance, definitions=build_definitions([DECLARED], SparkProgram())
+    )
     keys = {sensor(context).run_requests[0].run_key for _ in range(3)}
-    assert keys == {f"flights_enriched {DAY} after run of {DAY} at 02:50"}  # Dagster starts one run per key
+    # Dagster starts one run per key
+    assert keys == {f"flights_enriched {DAY} after run of {DAY} at 02:50"}
     started = create_run_for_test(
-        instance, DECLARED.job_name, tags=RUN_OF | {"dagster/partition": DAY}, status=DagsterRunStatus.STARTED
+        instance,
+        DECLARED.job_name,
+        tags=RUN_OF | {"dagster/partition": DAY},
+        status=DagsterRunStatus.STARTED,
     )
     assert asked_again(instance, "03:10") == []
     instance.report_run_failed(started)
@@ -113,7 +148,9 @@ def test_a_stopped_run_is_followed_by_one_run_and_by_none_while_one_is_at_work(i
 def refresh_ran(instance, days: dict[str, list[str]]) -> dg.DagsterRun:
     """A run of the job that marks answers, with the days that stand on them."""
     tags = {DAYS_TO_RUN: json.dumps(days)}
-    return create_run_for_test(instance, "tidegate_refresh_answers", tags=tags, status=DagsterRunStatus.SUCCESS)
+    return create_run_for_test(
+        instance, "tidegate_refresh_answers", tags=tags, status=DagsterRunStatus.SUCCESS
+    )
 
 
 def test_the_days_whose_answers_were_refreshed_are_asked_for_once_and_in_their_mode(instance):
@@ -123,9 +160,14 @@ def test_the_days_whose_answers_were_refreshed_are_asked_for_once_and_in_their_m
     for _ in range(2):
         sensor = starts_days([DECLARED], [day_job(DECLARED)], lambda: now)
         definitions = build_definitions([DECLARED], SparkProgram())
-        result = sensor(dg.build_sensor_context(instance=instance, cursor=cursor, definitions=definitions))
+        result = sensor(
+            dg.build_sensor_context(instance=instance, cursor=cursor, definitions=definitions)
+        )
         cursor = result.cursor
-        asked += [(one.job_name, one.partition_key, one.tags["tidegate/mode"]) for one in result.run_requests]
+        asked += [
+            (one.job_name, one.partition_key, one.tags["tidegate/mode"])
+            for one in result.run_requests
+        ]
     assert asked == [(DECLARED.job_name, day, "refreshed") for day in ("2026-11-02", DAY)]
     assert run.run_id in cursor
 
@@ -138,7 +180,8 @@ def test_refreshed_answers_of_an_enrichment_that_is_gone_keep_no_other_day_waiti
     assert [one.job_name for one in result.run_requests] == [DECLARED.job_name]
 
 
-# -- told --------------------------------------------------------------------------------------------------------------
+# -- told
+# --------------------------------------------------------------------------------------------------
 class Webhook(ThreadingHTTPServer):
     """A real one, which keeps what it is told. status: what it answers."""
 
@@ -155,7 +198,10 @@ class Webhook(ThreadingHTTPServer):
 
     def take(self) -> list[str]:
         """The texts since the last look, each without its link."""
-        texts, self.reported = [one["text"].removesuffix(f" {one['url']}") for one in self.reported], []
+        texts, self.reported = (
+            [one["text"].removesuffix(f" {one['url']}") for one in self.reported],
+            [],
+        )
         return texts
 
 
@@ -218,7 +264,8 @@ def test_an_outage_is_reported_once_a_night_whatever_the_number_of_days_and_enri
     looking.at("02:51")
     assert webhook.take() == [
         (
-            f"[team:data-eng] flights_enriched {DAY} not published (stopped: service). {OUTAGE} Readers see: 11-18. "
+            f"[team:data-eng] flights_enriched {DAY} not published (stopped: service). {OUTAGE} "
+            "Readers see: 11-18. "
             "Next: Nothing."
         )
     ]
@@ -234,7 +281,8 @@ def test_an_outage_is_reported_once_a_night_whatever_the_number_of_days_and_enri
     looking.at("07:59")
     assert webhook.take() == [
         (
-            f"[team:data-eng] flights_enriched {DAY}, the last of 3 days of one cause, published 07:58 UTC, "
+            f"[team:data-eng] flights_enriched {DAY}, the last of 3 days of one cause, published "
+            "07:58 UTC, "
             f"88 min after its deadline. Over: {BY_SERVICE}."
         )
     ]
@@ -253,7 +301,8 @@ def test_a_day_that_comes_late_is_reported_with_the_minutes_after_its_deadline(i
     looking.at("08:00")
     assert webhook.take() == [
         (
-            f"[team:data-eng] flights_enriched {DAY} published 07:58 UTC, 88 min after its deadline. "
+            f"[team:data-eng] flights_enriched {DAY} published 07:58 UTC, 88 min after its "
+            "deadline. "
             "Over: flights_enriched held back: every_row_once."
         )
     ]
@@ -283,7 +332,8 @@ def test_a_cause_that_lasts_is_reported_again_the_next_night(instance, webhook):
     tell(instance, "stopped: credentials", "02:50", cause="weather_api stopped: credentials")
     looking.at("02:51")
     assert len(webhook.take()) == 1
-    tell(instance, "stopped: credentials", "14:50", cause="weather_api stopped: credentials")  # of the next night
+    # of the next night
+    tell(instance, "stopped: credentials", "14:50", cause="weather_api stopped: credentials")
     looking.at("14:51")
     assert len(webhook.take()) == 1
 
@@ -296,25 +346,35 @@ def test_a_deadline_that_passes_without_a_run_is_reported(instance, webhook):
     looking.at("06:30")
     looking.at("06:31")
     assert webhook.take() == [
-        f"[team:data-eng] flights_enriched {DAY} not published by 06:30 UTC, its deadline; no run of it has failed."
+        (
+            f"[team:data-eng] flights_enriched {DAY} not published by 06:30 UTC, its deadline; no run "
+            "of it has failed."
+        )
     ]
 
 
-def test_a_deadline_that_passes_after_a_run_that_failed_without_a_word_says_so_and_links_it(instance, webhook):
+def test_a_deadline_that_passes_after_a_run_that_failed_without_a_word_says_so_and_links_it(
+    instance, webhook
+):
     looking = Looking(instance)
     looking.at("02:00")
     tags = RUN_OF | {"dagster/partition": DAY}  # of a run that could not load the declarations, say
-    failed = create_run_for_test(instance, DECLARED.job_name, tags=tags, status=DagsterRunStatus.FAILURE)
+    failed = create_run_for_test(
+        instance, DECLARED.job_name, tags=tags, status=DagsterRunStatus.FAILURE
+    )
     looking.at("06:30")
     (message,) = webhook.reported
     assert message["text"] == (
-        f"[team:data-eng] flights_enriched {DAY} not published by 06:30 UTC, its deadline; a run of it failed, and its "
+        f"[team:data-eng] flights_enriched {DAY} not published by 06:30 UTC, its deadline; a run "
+        "of it failed, and its "
         f"page says why. http://127.0.0.1:3000/runs/{failed.run_id}"
     )
 
 
 @pytest.mark.parametrize("state", ["running", "published", "cancelled", "not started", "crashed"])
-def test_nobody_is_woken_for_what_goes_on_went_well_or_was_done_by_a_person(instance, webhook, state):
+def test_nobody_is_woken_for_what_goes_on_went_well_or_was_done_by_a_person(
+    instance, webhook, state
+):
     looking = Looking(instance)
     looking.at("02:00")
     tell(instance, state, "02:50")
@@ -322,7 +382,9 @@ def test_nobody_is_woken_for_what_goes_on_went_well_or_was_done_by_a_person(inst
     assert webhook.take() == []
 
 
-def test_a_message_that_the_webhook_does_not_take_comes_again_and_its_address_is_shown_to_nobody(instance, webhook):
+def test_a_message_that_the_webhook_does_not_take_comes_again_and_its_address_is_shown_to_nobody(
+    instance, webhook
+):
     looking = Looking(instance)
     looking.at("02:00")
     tell(instance, "stopped: service", "02:50")
@@ -352,7 +414,12 @@ def test_a_redirected_message_is_not_delivered_and_the_status_is_named(instance,
     "address",
     [
         *("hooks.example/SECRET", "http://127.0.0.1:port/SECRET", "http://[h/SECRET"),
-        *("file:///etc/hostname?SECRET", "data:,SECRET", "ftp://127.0.0.1/SECRET", "http:///SECRET"),
+        *(
+            "file:///etc/hostname?SECRET",
+            "data:,SECRET",
+            "ftp://127.0.0.1/SECRET",
+            "http:///SECRET",
+        ),
     ],
 )
 def test_a_webhook_that_is_no_address_is_said_without_what_it_holds(instance, monkeypatch, address):
@@ -361,7 +428,9 @@ def test_a_webhook_that_is_no_address_is_said_without_what_it_holds(instance, mo
     looking.at("02:00")
     tell(instance, "stopped: service", "02:50")
     message = looking.at("02:51")
-    assert message.endswith(f" took 0 messages, then none: {WEBHOOK} must be an http:// or https:// address.")
+    assert message.endswith(
+        f" took 0 messages, then none: {WEBHOOK} must be an http:// or https:// address."
+    )
     assert "SECRET" not in message
 
 
@@ -370,7 +439,8 @@ def test_without_a_webhook_the_sensor_says_that_nobody_is_alerted(instance, monk
     assert Looking(instance).at("02:00") == f"{WEBHOOK} is not set: nobody is told."
 
 
-# -- in time -----------------------------------------------------------------------------------------------------------
+# -- in time
+# --------------------------------------------------------------------------------------------------
 def test_the_check_looks_at_the_day_that_is_due_and_not_at_the_one_published_last(instance):
     cursor, reported = None, []
     publish("05:00", day="2026-11-10")  # a backfill of an old day
@@ -392,6 +462,8 @@ def test_a_day_published_before_its_deadline_passes_and_can_be_asked_for_by_hand
     publish("05:00", day="2026-11-10", passed="every_row_once")  # a backfill
     result = freshness_check(DECLARED, lambda: at("07:00"))()
     assert result.passed
-    assert result.description == f"{DAY} was published at 2026-11-20 04:00 UTC, before 06:30 UTC, its deadline."
+    assert result.description == (
+        f"{DAY} was published at 2026-11-20 04:00 UTC, before 06:30 UTC, its deadline."
+    )
     assert result.severity == dg.AssetCheckSeverity.WARN
     assert result.metadata["checks"].value == "1 passed, red: weather__answers_in_range"

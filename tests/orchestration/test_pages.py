@@ -16,7 +16,9 @@ def processes_in(folder: Path) -> list[str]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if (process / "cwd").readlink() == folder and (process / "stat").read_text().split()[2] != "Z":
+            if (process / "cwd").readlink() == folder and (process / "stat").read_text().split()[
+                2
+            ] != "Z":
                 found.append((process / "cmdline").read_text().replace("\0", " ")[:100])
     return found
 
@@ -31,7 +33,10 @@ def address(tmp_path_factory):
 
 def test_the_asset_page_says_what_the_table_is_whose_it_is_and_what_is_checked(page):
     outside = []
-    page.on("request", lambda request: outside.append(request.url) if "127.0.0.1" not in request.url else None)
+    page.on(
+        "request",
+        lambda request: outside.append(request.url) if "127.0.0.1" not in request.url else None,
+    )
     page.goto("/assets/flights_enriched")
     shows(page, "Every flight out of New York", "data-eng", "flights_enriched_nightly")
     page.goto("/assets/flights_enriched?view=checks")
@@ -39,4 +44,5 @@ def test_the_asset_page_says_what_the_table_is_whose_it_is_and_what_is_checked(p
     shows(page, f"Checks ({checks})", "every_row_once", "published_in_time")
     page.goto("/assets/flights_enriched?view=partitions")
     shows(page, "2013-12-31")
-    assert [url for url in outside if url.startswith("http")] == []  # nothing is loaded from elsewhere
+    # nothing is loaded from elsewhere
+    assert [url for url in outside if url.startswith("http")] == []

@@ -1,4 +1,6 @@
-"""Enrichments in a project that Dagster has already, in the browser: lineage, checks, a mode for several days."""
+"""Enrichments in a project that Dagster has already, in the browser: lineage, checks, a mode for
+several days.
+"""
 
 import os
 
@@ -69,7 +71,9 @@ class Project:
         self.instance = instance
 
 
-def test_two_days_go_through_the_projects_asset_and_ours_and_a_mode_is_chosen_for_both(page, credit):
+def test_two_days_go_through_the_projects_asset_and_ours_and_a_mode_is_chosen_for_both(
+    page, credit
+):
     days = f"[{DAYS[0]}...{DAYS[1]}]"
     with dg.DagsterInstance.get() as instance:
         project = Project(instance)

@@ -1,4 +1,6 @@
-"""A week backfilled from the page: what it shows of seven days of which one is bad, and a day completed at a click."""
+"""A week backfilled from the page: what it shows of seven days of which one is bad, and a day
+completed at a click.
+"""
 
 import contextlib
 import datetime as dt
@@ -21,9 +23,13 @@ GOOD = [day for day in WEEK if day != BAD]
 
 
 def seats_of_the_dead(seats: str) -> None:
-    """What the database computes for the seats of that plane from now on; where it cannot, the query fails."""
+    """What the database computes for the seats of that plane from now on; where it cannot, the
+    query fails.
+    """
     with contextlib.closing(sqlite3.connect("data/demo/planes.db")) as planes, planes:
-        if planes.execute("SELECT type FROM sqlite_master WHERE name = 'planes'").fetchone() == ("table",):
+        if planes.execute("SELECT type FROM sqlite_master WHERE name = 'planes'").fetchone() == (
+            "table",
+        ):
             planes.execute("ALTER TABLE planes RENAME TO all_planes")
         planes.execute("DROP VIEW IF EXISTS planes")
         planes.execute(
@@ -34,7 +40,9 @@ def seats_of_the_dead(seats: str) -> None:
 
 @pytest.fixture(scope="module")
 def week(dagster_project):
-    """Of its planes one has more seats than the declaration allows; the database fails for another."""
+    """Of its planes one has more seats than the declaration allows; the database fails for
+    another.
+    """
     data.prepare(Path("data"), [dt.date.fromisoformat(day) for day in WEEK])
     with contextlib.closing(sqlite3.connect("data/demo/planes.db")) as planes, planes:
         planes.execute("UPDATE planes SET seats = 9999 WHERE tailnum = ?", [PLANE])
@@ -49,7 +57,11 @@ def address(week):
 
 
 def rows_of(day: str) -> list[dict]:
-    return DeltaTable(TABLE).to_pyarrow_table(filters=[("date", "=", dt.date.fromisoformat(day))]).to_pylist()
+    return (
+        DeltaTable(TABLE)
+        .to_pyarrow_table(filters=[("date", "=", dt.date.fromisoformat(day))])
+        .to_pylist()
+    )
 
 
 def test_a_week_is_asked_for_at_once_and_its_page_counts_the_days_done_and_the_bad_one(page, week):
@@ -78,15 +90,27 @@ def test_the_checks_tab_shows_what_a_check_found_on_each_day(page, week):
     keep(page, "a_check")
     page.get_by_text("Execution history").click()
     shows(
-        page, BAD, "3 rows with an answer out of range (seats 1 .. 900)", GOOD[0], "all answers of 932 rows as declared"
+        page,
+        BAD,
+        ("3 rows with an answer out of range (seats 1 .. 900)"),
+        GOOD[0],
+        "all answers of 932 rows as declared",
     )
 
 
 def test_the_numbers_of_the_days_are_plotted(page, week):
     page.goto("/assets/flights_enriched")
     page.get_by_role("button", name="Plots").click()
-    page.get_by_role("button", name="Events").click()  # under Partitions Dagster looks for the 120 days before today
-    shows(page, "dead_letters", "rows_in", "weather/rows_ok", "weather/latency_p99_ms", "plane/answers_from_ledger")
+    # under Partitions Dagster looks for the 120 days before today
+    page.get_by_role("button", name="Events").click()
+    shows(
+        page,
+        "dead_letters",
+        "rows_in",
+        "weather/rows_ok",
+        "weather/latency_p99_ms",
+        "plane/answers_from_ledger",
+    )
     page.get_by_text("weather/latency_p99_ms").first.scroll_into_view_if_needed()
     assert page.locator("canvas").count() > 20
 
@@ -95,7 +119,9 @@ def test_dead_letters_are_asked_again_at_a_click_once_their_cause_is_mended(page
     letters = f"/assets/flights_enriched__dead_letters?view=partitions&partition={DEAD}"
     page.goto(letters)
     shows(page, "Materialized", "dagster/row_count")
-    assert [row["plane_status"] for row in rows_of(DEAD) if row["tail_number"] == FAILING] == ["error"] * 3
+    assert [row["plane_status"] for row in rows_of(DEAD) if row["tail_number"] == FAILING] == [
+        "error"
+    ] * 3
     seats_of_the_dead("55")
     calls = len(week.service.calls())
     page.goto("/locations/tidegate/jobs/flights_enriched_nightly")

@@ -1,4 +1,6 @@
-"""Days published by button, nightly job, range and command, and red days of each, as the pages show them."""
+"""Days published by button, nightly job, range and command, and red days of each, as the pages show
+them.
+"""
 
 import contextlib
 import datetime as dt
@@ -38,13 +40,18 @@ def project(dagster_project):
     """One row of each red day has a plane with more seats than the declaration allows."""
     data.prepare(Path("data"), [dt.date.fromisoformat(day) for day in (*GREEN, *RED)])
     with contextlib.closing(sqlite3.connect("data/demo/planes.db")) as planes, planes:
-        planes.execute("INSERT INTO planes (tailnum, manufacturer, model, seats) VALUES ('N9999X', 'A', 'B', 9999)")
+        planes.execute(
+            "INSERT INTO planes (tailnum, manufacturer, model, seats) VALUES ('N9999X', "
+            "'A', 'B', 9999)"
+        )
     for day in RED:
         (file,) = Path(f"data/raw/flights/date={day}").iterdir()
         rows = pq.ParquetFile(file).read()
         first = pa.array([n == 0 for n in range(rows.num_rows)])
         tails = pc.if_else(first, "N9999X", rows["tail_number"])
-        pq.write_table(rows.set_column(rows.schema.get_field_index("tail_number"), "tail_number", tails), file)
+        pq.write_table(
+            rows.set_column(rows.schema.get_field_index("tail_number"), "tail_number", tails), file
+        )
     return dagster_project
 
 
@@ -63,17 +70,31 @@ def asked(page, project, path, days):
 
 
 def test_days_published_in_every_way_are_green_and_a_day_held_back_is_red(page, project):
-    command = [sys.executable, "-m", "tidegate", "run", "enrichments.flights:flights", "--from", COMMAND[0]]
-    assert subprocess.run([*command, "--to", COMMAND[1]], check=False, capture_output=True).returncode == 1
+    command = [
+        sys.executable,
+        "-m",
+        "tidegate",
+        "run",
+        "enrichments.flights:flights",
+        "--from",
+        COMMAND[0],
+    ]
+    assert (
+        subprocess.run([*command, "--to", COMMAND[1]], check=False, capture_output=True).returncode
+        == 1
+    )
     asset, job = "/assets/flights_enriched", "/locations/tidegate/jobs/flights_enriched_nightly"
     asked(page, project, asset, BUTTON)
     asked(page, project, job, NIGHTLY)
     asked(page, project, job, f"[{RANGE[0]}...{RANGE[1]}]")
     names = {check.name for check in catalogue.checks(flights.facts())} - {NOT_RUN}
 
-    def lacks():  # a sensor tells of the days of a command: that they are published first, then of each check
+    # a sensor tells of the days of a command: that they are published first, then of each check
+    def lacks():
         green = checks_of_days(project.instance, DECLARED, "SUCCEEDED")
-        return {name: GREEN - green.get(name, set()) for name in names if GREEN - green.get(name, set())}
+        return {
+            name: GREEN - green.get(name, set()) for name in names if GREEN - green.get(name, set())
+        }
 
     wait_for(lambda: not lacks(), within=180)
     assert project.instance.get_materialized_partitions(DECLARED.key) == GREEN

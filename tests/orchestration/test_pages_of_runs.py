@@ -1,4 +1,6 @@
-"""What the person on call sees of a published day, a day held back and a day that failed, and a replay at a click."""
+"""What the person on call sees of a published day, a day held back and a day that failed, and a
+replay at a click.
+"""
 
 import urllib.request
 
@@ -18,7 +20,9 @@ TABLE = "data/published/flights_enriched"
 def nights(dagster_project):
     """A day that went well, one that its checks hold back, one whose input is not there."""
     assert dagster_project.run(house_definitions(), PUBLISHED).success
-    assert not dagster_project.run(with_fault(dagster_project.root, "row_doubled", ROW_DOUBLED), HELD_BACK).success
+    assert not dagster_project.run(
+        with_fault(dagster_project.root, "row_doubled", ROW_DOUBLED), HELD_BACK
+    ).success
     assert not dagster_project.run(house_definitions(), FAILED).success
     return dagster_project
 
@@ -31,7 +35,9 @@ def address(nights):
 
 def test_the_table_says_how_its_last_run_went_and_what_its_columns_are(page):
     page.goto("/assets/flights_enriched")
-    shows(page, "Failed in", "Row count", "932", "A day that is not published says why under Events")
+    shows(
+        page, "Failed in", "Row count", "932", ("A day that is not published says why under Events")
+    )
     shows(page, "temp_c", "weather_api, through the lookup weather.", "flights_enriched_nightly")
 
 
@@ -56,7 +62,9 @@ def test_the_metadata_of_published_days_is_plotted(page):
     shows(page, "weather/rows_ok", "weather/latency_p99_ms", "published_version")
 
 
-def test_the_checks_tab_says_of_each_check_what_it_found_and_never_passed_of_one_that_did_not_run(page):
+def test_the_checks_tab_says_of_each_check_what_it_found_and_never_passed_of_one_that_did_not_run(
+    page,
+):
     page.goto("/assets/flights_enriched?view=checks&checkDetail=every_row_once")
     shows(page, "Every row of the input is in the files exactly once", "0 rows lost, 1 duplicated")
     page.get_by_text("Execution history").click()
@@ -76,7 +84,9 @@ def test_a_replay_at_a_click_of_a_day_without_dead_letters_leaves_it_as_it_is(pa
     ended = finished(nights, "replay")
     assert [run.status.value for run in ended] == ["SUCCESS"]
     assert DeltaTable(TABLE).version() == version
-    assert nights.observed(ended[0].run_id)[-1]["reason"] == f"{PUBLISHED} has no dead letters: nothing was called."
+    assert nights.observed(ended[0].run_id)[-1]["reason"] == (
+        f"{PUBLISHED} has no dead letters: nothing was called."
+    )
     page.goto(f"/runs/{ended[0].run_id}")
     shows(page, "Success", "flights_enriched_nightly")
 
@@ -84,7 +94,11 @@ def test_a_replay_at_a_click_of_a_day_without_dead_letters_leaves_it_as_it_is(pa
 def finished(project, mode: str) -> list:
     from dagster import RunsFilter
 
-    return [run for run in project.instance.get_runs(RunsFilter(tags={"tidegate/mode": mode})) if run.is_finished]
+    return [
+        run
+        for run in project.instance.get_runs(RunsFilter(tags={"tidegate/mode": mode}))
+        if run.is_finished
+    ]
 
 
 def test_the_links_to_report_and_log_open(address, nights):

@@ -1,4 +1,6 @@
-"""A day stopped in the middle, in the browser: by the person who looks at it, and by a service that stops answering."""
+"""A day stopped in the middle, in the browser: by the person who looks at it, and by a service that
+stops answering.
+"""
 
 import time
 from pathlib import Path
@@ -14,7 +16,9 @@ pytestmark = pytest.mark.ui
 CANCELLED, STOPPED = "2013-01-10", "2013-01-11"
 PORT = int(free_port())
 KEYS = 535  # that the weather of a day has, or two more
-WITHIN = 10.0  # s from the click to the service's last call; left alone, the day would go on calling for twice that
+# s from the click to the service's last call; left alone, the day would go on calling for twice
+# that
+WITHIN = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +30,9 @@ def address(dagster_project):
 
 
 def slow_service(project, scale: float):
-    """So many times slower than in its own time, so that a day is long enough for a person at its page."""
+    """So many times slower than in its own time, so that a day is long enough for a person at its
+    page.
+    """
     folder = project.root / "data" / "demo"
     return running(folder, folder / "slow_calls.jsonl", port=PORT, scale=scale)
 
@@ -41,7 +47,9 @@ def asked(page, project, day: str) -> str:
     return run.run_id
 
 
-def test_a_run_cancelled_in_the_browser_stops_its_calls_within_seconds_and_leaves_no_process(page, dagster_project):
+def test_a_run_cancelled_in_the_browser_stops_its_calls_within_seconds_and_leaves_no_process(
+    page, dagster_project
+):
     with slow_service(dagster_project, scale=8) as service:
         run_id = asked(page, dagster_project, CANCELLED)
         page.goto(f"/runs/{run_id}")
@@ -57,7 +65,9 @@ def test_a_run_cancelled_in_the_browser_stops_its_calls_within_seconds_and_leave
         assert processes_of_spark(dagster_project.root) == []
         calls = service.calls()
     last = max(call.t_start for call in calls)
-    print(f"last call {last - clicked:.1f} s, processes gone {gone - clicked:.1f} s after the click")
+    print(
+        f"last call {last - clicked:.1f} s, processes gone {gone - clicked:.1f} s after the click"
+    )
     assert len(calls) < KEYS  # it was in the middle
     assert last - clicked < WITHIN
 
@@ -65,11 +75,17 @@ def test_a_run_cancelled_in_the_browser_stops_its_calls_within_seconds_and_leave
     keep(page, "a_run_cancelled")
     page.goto("/assets/flights_enriched?view=events")
     page.get_by_text(CANCELLED).first.click()
-    shows(page, "Not published (cancelled): somebody cancelled the run", "nothing: no day is published yet")
+    shows(
+        page,
+        ("Not published (cancelled): somebody cancelled the run"),
+        "nothing: no day is published yet",
+    )
     assert dagster_project.observed(run_id)[-1]["state"] == "cancelled"
 
 
-def test_a_day_that_an_outage_stopped_says_what_since_when_what_readers_see_and_what_to_do(page, dagster_project):
+def test_a_day_that_an_outage_stopped_says_what_since_when_what_readers_see_and_what_to_do(
+    page, dagster_project
+):
     with slow_service(dagster_project, scale=4) as service:
         run_id = asked(page, dagster_project, STOPPED)
         wait_for(lambda: in_the_middle(STOPPED))
@@ -81,8 +97,18 @@ def test_a_day_that_an_outage_stopped_says_what_since_when_what_readers_see_and_
         keep(page, "a_run_stopped_by_an_outage")
         page.goto("/assets/flights_enriched?view=events")
         page.get_by_text(STOPPED).first.click()
-        shows(page, f"Not published (stopped: service): weather_api at 127.0.0.1:{PORT} stopped answering at {killed}")
-        shows(page, "nothing: no day is published yet", "Once the service answers again, materialize the day again")
+        shows(
+            page,
+            (
+                f"Not published (stopped: service): weather_api at 127.0.0.1:{PORT} stopped "
+                f"answering at {killed}"
+            ),
+        )
+        shows(
+            page,
+            ("nothing: no day is published yet"),
+            "Once the service answers again, materialize the day again",
+        )
         keep(page, "a_day_stopped_by_an_outage")
         page.goto(f"/assets/flights_enriched?view=partitions&partition={STOPPED}")
         shows(page, "failed, and did not materialize this asset")
@@ -95,4 +121,6 @@ def test_a_day_that_an_outage_stopped_says_what_since_when_what_readers_see_and_
         shows(page, "Latest materialization", f"{STOPPED}, version 0, complete")
         after = service.calls()[len(before) :]
     assert 0 < len(after) < KEYS
-    assert {call.key for call in after} & {call.key for call in before if call.outcome == "ok"} == set()
+    assert {call.key for call in after} & {
+        call.key for call in before if call.outcome == "ok"
+    } == set()

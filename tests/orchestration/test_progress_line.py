@@ -33,7 +33,12 @@ def test_progress_is_a_line_every_few_seconds_and_at_once_for_a_new_phase_or_day
 def test_a_progress_line_says_what_is_known_and_nothing_else():
     assert progress_line(PROGRESS) == "460 of 920 rows (50%), 88 rows/s, 10 in flight"
     full = PROGRESS | {"p50_ms": 48.2, "p99_ms": 201.0, "retries": 3, "timeouts": 0, "left_s": None}
-    message = "460 of 920 rows (50%), 88 rows/s, 10 in flight, p50 48 ms, p99 201 ms, 3 retries, 0 timeouts"
+    message = (
+        "460 of 920 rows (50%), 88 rows/s, 10 in flight, p50 48 ms, p99 201 ms, 3 retries, 0 "
+        "timeouts"
+    )
     assert progress_line(full) == message
     assert progress_line({"kind": "progress", "rows": 0, "rows_total": 0}) == "0 rows"
-    assert progress_line(PROGRESS | {"unit": "keys"}) == "460 of 920 keys (50%), 88 keys/s, 10 in flight"
+    assert progress_line(PROGRESS | {"unit": "keys"}) == (
+        "460 of 920 keys (50%), 88 keys/s, 10 in flight"
+    )

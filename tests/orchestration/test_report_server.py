@@ -36,7 +36,10 @@ def get(url: str) -> tuple[str, str]:
 
 @pytest.mark.process
 def test_reports_and_logs_are_shown_in_the_browser(address):
-    assert get(f"{address}/reports/flights_enriched/2013-01-10/index.html") == ("text/html", "<title>the day</title>")
+    assert get(f"{address}/reports/flights_enriched/2013-01-10/index.html") == (
+        "text/html",
+        "<title>the day</title>",
+    )
     kind, text = get(f"{address}/runs/flights_enriched/2013-01-10/abc.spark.log")
     assert (kind, text) == ("text/plain; charset=utf-8", "WARN Spark says")
 
@@ -48,7 +51,12 @@ def test_the_first_page_leads_to_the_reports(address):
 
 @pytest.mark.parametrize(
     "path",
-    ["/raw/flights/date=2013-01-10/part.parquet", "/dagster/storage.db", "/reports/../dagster/storage.db", "/reportsx"],
+    [
+        "/raw/flights/date=2013-01-10/part.parquet",
+        "/dagster/storage.db",
+        "/reports/../dagster/storage.db",
+        "/reportsx",
+    ],
 )
 @pytest.mark.process
 def test_nothing_else_is_served(address, path):
@@ -58,7 +66,9 @@ def test_nothing_else_is_served(address, path):
 
 @pytest.mark.process
 def test_what_is_not_written_yet_is_reported_and_not_just_missing(address):
-    with pytest.raises(urllib.error.HTTPError, match="the first run that writes a day makes its report"):
+    with pytest.raises(
+        urllib.error.HTTPError, match=("the first run that writes a day makes its report")
+    ):
         get(f"{address}/reports/flights_enriched/2013-01-11/index.html")
 
 
@@ -74,7 +84,9 @@ def test_links_follow_the_port_or_a_public_address(monkeypatch):
 
 def answer(address: str, head: bytes) -> bytes:
     """What the server answers to these bytes."""
-    with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=10) as connection:
+    with socket.create_connection(
+        ("127.0.0.1", int(address.rpartition(":")[2])), timeout=10
+    ) as connection:
         connection.sendall(head)
         connection.shutdown(socket.SHUT_WR)
         return b"".join(iter(lambda: connection.recv(65_536), b""))
@@ -83,22 +95,37 @@ def answer(address: str, head: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("host", "status"),
     [
-        *(("127.0.0.1:3070", 200), ("localhost", 200), ("[::1]:3070", 200), ("reports.example", 200)),
-        *(("evil.example", 421), ("127.0.0.1.evil.example", 421), ("evil.example:127", 421), ("[", 421), ("", 421)),
+        *(
+            ("127.0.0.1:3070", 200),
+            ("localhost", 200),
+            ("[::1]:3070", 200),
+            ("reports.example", 200),
+        ),
+        *(
+            ("evil.example", 421),
+            ("127.0.0.1.evil.example", 421),
+            ("evil.example:127", 421),
+            ("[", 421),
+            ("", 421),
+        ),
     ],
 )
 @pytest.mark.process
 def test_a_request_for_another_host_is_refused(address, monkeypatch, host, status):
     monkeypatch.setenv(REPORTS_URL, "https://reports.example/tidegate")
     path = "/reports/flights_enriched/2013-01-10/index.html"
-    found = answer(address, f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+    found = answer(
+        address, (f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").encode()
+    )
     assert int(found.split()[1]) == status
     assert (b"the day" in found) == (status == 200)
 
 
 @pytest.mark.parametrize("requests", [150, pytest.param(5_000, marks=pytest.mark.proof)])
 @pytest.mark.process
-def test_any_path_is_answered_without_a_traceback_and_shows_nothing_else(address, tmp_path, capfd, requests):
+def test_any_path_is_answered_without_a_traceback_and_shows_nothing_else(
+    address, tmp_path, capfd, requests
+):
     (tmp_path / "reports" / "loop").symlink_to("loop")
     (tmp_path / "reports" / "out.html").symlink_to(tmp_path / "dagster" / "storage.db")
     pieces = (
@@ -117,7 +144,17 @@ def test_any_path_is_answered_without_a_traceback_and_shows_nothing_else(address
             "%1b[31m",
             "a" * 300,
         ),
-        *("reports", "runs", "dagster", "storage.db", "raw", "loop", "out.html", "flights_enriched", "2013-01-10"),
+        *(
+            "reports",
+            "runs",
+            "dagster",
+            "storage.db",
+            "raw",
+            "loop",
+            "out.html",
+            "flights_enriched",
+            "2013-01-10",
+        ),
     )
     draw = random.Random(1)
     for _ in range(requests):

@@ -19,10 +19,15 @@ def test_a_run_is_listed_under_its_job_from_its_first_event_on(fails):
         origins.append(context.instance.get_run_by_id(context.run.run_id).remote_job_origin)
         assert not fails
 
-    defs = dg.Definitions(assets=[days], jobs=[dg.define_asset_job("days_nightly", selection=[days])])
+    defs = dg.Definitions(
+        assets=[days], jobs=[dg.define_asset_job("days_nightly", selection=[days])]
+    )
     outcomes: list[Outcome] = []
     with dg.DagsterInstance.ephemeral() as instance:
-        assert run_days(defs.resolve_job_def("days_nightly"), [DAY], instance, outcomes.append) is not fails
+        assert (
+            run_days(defs.resolve_job_def("days_nightly"), [DAY], instance, outcomes.append)
+            is not fails
+        )
         (run,) = instance.get_runs()
         assert (run.run_id, run.tags["dagster/max_retries"], run.tags["dagster/partition"]) == (
             *(outcomes[0].run_id, "0", DAY),

@@ -1,4 +1,6 @@
-"""Several days in one run of Dagster and one Spark application: each is checked, published and told by itself."""
+"""Several days in one run of Dagster and one Spark application: each is checked, published and told
+by itself.
+"""
 
 import dataclasses
 import importlib
@@ -74,7 +76,9 @@ class Script:
 
 
 def written(day, run_id):
-    facts = DayFacts(DECLARED.facts, day, run_id, (), (), "", (), (), "2013-02-01T00:00:00+00:00", "")
+    facts = DayFacts(
+        DECLARED.facts, day, run_id, (), (), "", (), (), "2013-02-01T00:00:00+00:00", ""
+    )
     return DayRecord(facts, DayMetrics(0, 0, 0, ()))
 
 
@@ -83,7 +87,12 @@ def no_input(_day, _run_id):
 
 
 def service_down(_day, _run_id):
-    return {"kind": "stopped", "reason": "the service is down.", "state": "stopped: service", "status": STOPPED}
+    return {
+        "kind": "stopped",
+        "reason": "the service is down.",
+        "state": "stopped: service",
+        "status": STOPPED,
+    }
 
 
 @pytest.fixture
@@ -104,10 +113,14 @@ def test_a_mode_that_there_is_not_is_refused_before_anything_is_run(project):
     script = Script(None, None, None)
     job = build_definitions([DECLARED], scripted(flights, script)).resolve_job_def(JOB)
     run = job.execute_in_process(
-        partition_key=DAYS[0], tags={"tidegate/mode": "reply"}, instance=project, raise_on_error=False
+        partition_key=DAYS[0],
+        tags={"tidegate/mode": "reply"},
+        instance=project,
+        raise_on_error=False,
     )
     assert why_red(run) == (
-        "Not run: the tag tidegate/mode is 'reply'; it must be one of: nightly, replay, remap, refreshed."
+        "Not run: the tag tidegate/mode is 'reply'; it must be one of: nightly, replay, remap, "
+        "refreshed."
     )
     assert script.begun == []
 
@@ -125,7 +138,9 @@ def test_days_that_are_all_taken_are_reported_after_the_wait_of_one(project):
         reason = three_days(project, script, wait=4.0)
     (run,) = project.get_runs()
     (step, *_) = project.get_run_step_stats(run.run_id)
-    assert reason.startswith("0 of 3 days published. Not published: 2013-01-10: 2013-01-10 is being run by run their ")
+    assert reason.startswith(
+        "0 of 3 days published. Not published: 2013-01-10: 2013-01-10 is being run by run their "
+    )
     assert script.begun == []
     assert step.end_time - step.start_time < len(DAYS) * 4.0
 
@@ -135,7 +150,8 @@ def test_days_that_are_all_taken_are_reported_after_the_wait_of_one(project):
     ("taken", "script", "program", "message"),
     [
         (
-            DAYS[:1], Script(None, None, None), {"code": FAILED, "last_line": "Java was not found."},
+            DAYS[:1], Script(None, None, None),
+            {"code": FAILED, "last_line": "Java was not found."},
             "2013-01-11: Java was not found. 2013-01-10: 2013-01-10 is being run by run ",
         ),
         (
@@ -147,12 +163,15 @@ def test_days_that_are_all_taken_are_reported_after_the_wait_of_one(project):
             "2013-01-12: Spark ended with status -9 before the day was done",
         ),
         (
-            (), Script(service_down, None, None), {"code": STOPPED, "last_line": "WARN ShutdownHookManager: busy"},
+            (), Script(service_down, None, None),
+            {"code": STOPPED, "last_line": "WARN ShutdownHookManager: busy"},
             "2013-01-10: the service is down. 2 days were not begun.",
         ),
     ],
 )  # fmt: skip
-def test_what_ended_the_spark_of_several_days_is_said_first(project, taken, script, program, message):
+def test_what_ended_the_spark_of_several_days_is_said_first(
+    project, taken, script, program, message
+):
     with ExitStack() as others:
         others_have(others, taken)
         reason = three_days(project, script, wait=0.1, **program)
@@ -160,8 +179,12 @@ def test_what_ended_the_spark_of_several_days_is_said_first(project, taken, scri
 
 
 @pytest.mark.process
-def test_a_retry_of_several_days_leaves_out_those_that_its_first_try_published(project, monkeypatch):
-    monkeypatch.setattr("orchestration.dagster.assets.enriched.CRASH", dg.RetryPolicy(max_retries=1))
+def test_a_retry_of_several_days_leaves_out_those_that_its_first_try_published(
+    project, monkeypatch
+):
+    monkeypatch.setattr(
+        "orchestration.dagster.assets.enriched.CRASH", dg.RetryPolicy(max_retries=1)
+    )
     monkeypatch.setattr("jobs.tables.publishing.publish", lambda record, _: published(record))
     monkeypatch.setattr("orchestration.dagster.assets.metadata.published_metadata", lambda *_: {})
     script = Script(written, None, None)
@@ -174,7 +197,9 @@ def test_a_retry_of_several_days_leaves_out_those_that_its_first_try_published(p
 
 @pytest.mark.process
 def test_the_one_day_that_a_retry_runs_is_reported_with_the_log_that_it_has(project, monkeypatch):
-    monkeypatch.setattr("orchestration.dagster.assets.enriched.CRASH", dg.RetryPolicy(max_retries=1))
+    monkeypatch.setattr(
+        "orchestration.dagster.assets.enriched.CRASH", dg.RetryPolicy(max_retries=1)
+    )
     monkeypatch.setattr("jobs.tables.publishing.publish", lambda record, _: published(record))
     monkeypatch.setattr("orchestration.dagster.assets.metadata.published_metadata", lambda *_: {})
     three_days(project, Script(written, written, None), code=KILLED)
@@ -199,10 +224,14 @@ def test_a_run_of_several_days_may_take_several_times_as_long_as_one(tmp_path, m
 
 
 def run_three_days(project, module: str, flights_of: str, checks: str = "data_quality.day:check"):
-    """The nightly job over three days, declared in a module of its own. Returns the run and why it is red."""
+    """The nightly job over three days, declared in a module of its own. Returns the run and why it
+    is red.
+    """
     (project.root / f"{module}.py").write_text(flights_of)
     importlib.invalidate_caches()
-    definitions = build_definitions([Declared(f"{module}:flights", load(f"{module}:flights"))], spark_program(checks))
+    definitions = build_definitions(
+        [Declared(f"{module}:flights", load(f"{module}:flights"))], spark_program(checks)
+    )
     run = run_range(definitions, JOB, DAYS[0], DAYS[2], project.instance)
     return run, why_red(run)
 
@@ -219,7 +248,9 @@ def materialized(project, run) -> dict[str, list[str]]:
     """The days that the run materialized, by asset."""
     found: dict[str, list[str]] = {}
     for event in project.events(run.run_id, DagsterEventType.ASSET_MATERIALIZATION):
-        found.setdefault(event.materialization.asset_key.to_user_string(), []).append(event.materialization.partition)
+        found.setdefault(event.materialization.asset_key.to_user_string(), []).append(
+            event.materialization.partition
+        )
     return found
 
 
@@ -235,10 +266,13 @@ def test_several_days_are_published_one_by_one_from_one_spark_and_a_bad_one_is_n
     assert not run.success
     assert reason.startswith("2 of 3 days published. Not published: 2013-01-11: ")
     assert "duplicated" in reason
-    assert sorted(f"{one['date']}" for one in DeltaTable(f"data/published/{KEY}").partitions()) == good
+    assert (
+        sorted(f"{one['date']}" for one in DeltaTable(f"data/published/{KEY}").partitions()) == good
+    )
     assert materialized(dagster_project, run) == {KEY: good, "delays_by_weather": good}
     assert states(dagster_project, run) == {
-        DAYS[0]: ["running", "published"], DAYS[1]: ["running", "held back"], DAYS[2]: ["running", "published"],
+        DAYS[0]: ["running", "published"], DAYS[1]: ["running", "held back"],
+        DAYS[2]: ["running", "published"],
     }  # fmt: skip
     of_days = {day: run_records.load(KEY, day)[-1] for day in DAYS}
     reported = {
@@ -246,12 +280,18 @@ def test_several_days_are_published_one_by_one_from_one_spark_and_a_bad_one_is_n
         for event in dagster_project.events(run.run_id, DagsterEventType.ASSET_MATERIALIZATION)
         if event.materialization.asset_key == dg.AssetKey(KEY)
     }
-    assert {day: reported[day]["rows_in"].value for day in good} == {day: of_days[day].figures.rows_in for day in good}
+    assert {day: reported[day]["rows_in"].value for day in good} == {
+        day: of_days[day].figures.rows_in for day in good
+    }
     evaluations = dagster_project.events(run.run_id, DagsterEventType.ASSET_CHECK_EVALUATION)
-    red = {(one.partition, one.check_name) for one in evaluations if not one.passed and one.blocking}
+    red = {
+        (one.partition, one.check_name) for one in evaluations if not one.passed and one.blocking
+    }
     assert {day for day, _ in red} == {DAYS[1]}
     assert (DAYS[1], "every_row_once") in red
-    logs = {run_records.spark_log(KEY, day, one.facts.run_id).resolve() for day, one in of_days.items()}
+    logs = {
+        run_records.spark_log(KEY, day, one.facts.run_id).resolve() for day, one in of_days.items()
+    }
     assert len(logs) == 1
     assert next(iter(logs)).is_file()
 
@@ -264,7 +304,9 @@ def test_several_days_are_published_one_by_one_from_one_spark_and_a_bad_one_is_n
 
 @pytest.mark.spark
 @pytest.mark.proof
-def test_a_service_that_goes_down_stops_the_run_and_the_days_after_it_are_not_begun(dagster_project, monkeypatch):
+def test_a_service_that_goes_down_stops_the_run_and_the_days_after_it_are_not_begun(
+    dagster_project, monkeypatch
+):
     data = dagster_project.root / "data" / "demo"
     asked_anew = IMPATIENT.replace("service=replace(", "version=2, service=replace(")
     with running(data, data / "range_calls.jsonl") as service:
@@ -286,19 +328,26 @@ def test_several_days_cancelled_in_the_middle_leave_no_spark_and_keep_the_days_t
     dagster_project, monkeypatch
 ):
     """The days before the first with input fail one by one, and do not end the run."""
-    shutil.rmtree(dagster_project.root / "data" / "ledger", ignore_errors=True)  # of other tests: the day is to call
+    # of other tests: the day is to call
+    shutil.rmtree(dagster_project.root / "data" / "ledger", ignore_errors=True)
     data = dagster_project.root / "data" / "demo"
-    with running(data, data / "slow_calls.jsonl", scale=3.0) as service:  # so that the middle of a day is found
+    # so that the middle of a day is found
+    with running(data, data / "slow_calls.jsonl", scale=3.0) as service:
         monkeypatch.setenv("WEATHER_URL", service.url)
         cancelled_in_the_middle_of(DAYS[1], dagster_project, service)
     (run,) = dagster_project.instance.get_runs(limit=1)
     reported = states(dagster_project, run)
     assert reported.pop(DAYS[0]) == ["running", "published"]
     assert reported.pop(DAYS[1]) == ["running", "cancelled"]
-    assert {day: words[-1] for day, words in reported.items()} == {"2013-01-08": "failed", "2013-01-09": "failed"}
+    assert {day: words[-1] for day, words in reported.items()} == {
+        "2013-01-08": "failed",
+        "2013-01-09": "failed",
+    }
     assert materialized(dagster_project, run)[KEY] == [DAYS[0]]
     reason = Path("reason.txt").read_text()
-    assert reason.startswith("1 of 5 days published. Not published: 2013-01-11: somebody cancelled the run; its Spark ")
+    assert reason.startswith(
+        "1 of 5 days published. Not published: 2013-01-11: somebody cancelled the run; its Spark "
+    )
     assert reason.endswith(" 1 day was not begun.")
 
 
@@ -315,15 +364,18 @@ with dg.DagsterInstance.get() as instance:
 
 
 def cancelled_in_the_middle_of(day: str, project, service) -> None:
-    """The run, as a person cancels it who sees that the day is running; until no Spark is left. The service goes away
-    in the middle of the day, which waits for it meanwhile.
+    """The run, as a person cancels it who sees that the day is running; until no Spark is left. The
+    service goes away in the middle of the day, which waits for it meanwhile.
     """
 
-    def is_running() -> bool:  # Dagster may still be told of the day before when Spark has begun this one
+    # Dagster may still be told of the day before when Spark has begun this one
+    def is_running() -> bool:
         return day in states(project, *project.instance.get_runs(limit=1))
 
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    process = subprocess.Popen([sys.executable, "-c", FROM_THE_8TH], start_new_session=True, env=environment)
+    process = subprocess.Popen(
+        [sys.executable, "-c", FROM_THE_8TH], start_new_session=True, env=environment
+    )
     try:
         wait_for(lambda: process.poll() is not None or in_the_middle(day))
         service.stop()

@@ -1,4 +1,6 @@
-"""A run that ends without a word about its day, as when it is killed: the day has failed, and an alert names it."""
+"""A run that ends without a word about its day, as when it is killed: the day has failed, and an
+alert names it.
+"""
 
 import dataclasses
 import datetime as dt
@@ -9,7 +11,9 @@ from types import SimpleNamespace
 import dagster as dg
 import pytest
 from dagster import DagsterEvent, DagsterEventType, DagsterRunStatus
-from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationPlanned
+from dagster._core.definitions.asset_checks.asset_check_evaluation import (
+    AssetCheckEvaluationPlanned,
+)
 from dagster._core.events import AssetObservationData
 from dagster._core.storage.tags import WILL_RETRY_TAG
 from dagster._core.test_utils import create_run_for_test
@@ -46,7 +50,9 @@ def a_run(instance, status=DagsterRunStatus.STARTED, **tags: str) -> dg.DagsterR
 def speak(instance, run: dg.DagsterRun, state: str, day: str = DAY) -> None:
     word = DayEvents(DECLARED, day, run.run_id).word(state, "a reason", "a step")
     event = DagsterEvent(
-        DagsterEventType.ASSET_OBSERVATION.value, run.job_name, event_specific_data=AssetObservationData(word)
+        DagsterEventType.ASSET_OBSERVATION.value,
+        run.job_name,
+        event_specific_data=AssetObservationData(word),
     )
     instance.report_dagster_event(event, run.run_id)
 
@@ -62,7 +68,10 @@ def test_a_day_whose_run_was_killed_is_reported_as_failed_and_the_alert_names_it
     run = a_run(instance, **{STARTED_BY: identity(process.pid)})
     speak(instance, run, "running")
     sensor = reports_days([DECLARED], lambda: at("03:00"))
-    assert sensor(dg.build_sensor_context(instance=instance)).skip_reason.skip_message == "Nothing new."
+    assert (
+        sensor(dg.build_sensor_context(instance=instance)).skip_reason.skip_message
+        == "Nothing new."
+    )
     assert list(news(instance, [DECLARED], reported, at("03:00"))) == []
     process.kill()
     process.wait()
@@ -71,7 +80,8 @@ def test_a_day_whose_run_was_killed_is_reported_as_failed_and_the_alert_names_it
     word = latest_status(instance, DECLARED, DAY)
     assert (word.state, word.run_id) == ("failed", run.run_id)
     assert word.reason == (
-        "the run was killed, or broke off; it ended without a word (The process that ran it is gone)."
+        "the run was killed, or broke off; it ended without a word (The process that ran it is "
+        "gone)."
     )
     (message,) = news(instance, [DECLARED], reported, at("03:00"))
     assert f"flights_enriched {DAY} not published (failed). the run was killed" in message.text
@@ -95,7 +105,10 @@ def test_a_killed_run_that_dagster_starts_again_wakes_nobody(instance):
     instance.report_run_failed(run)
     assert look(instance) == [f"flights_enriched {DAY}"]
     word = latest_status(instance, DECLARED, DAY)
-    assert (word.state, word.next_step) == ("crashed", "Nothing: the run is restarted automatically, once.")
+    assert (word.state, word.next_step) == (
+        "crashed",
+        ("Nothing: the run is restarted automatically, once."),
+    )
     assert look(instance) == []
 
 
@@ -105,7 +118,10 @@ def test_a_run_that_said_it_is_tried_again_and_is_not_has_failed(instance):
     instance.report_run_failed(run)
     look(instance)
     word = latest_status(instance, DECLARED, DAY)
-    assert (word.state, word.reason) == ("failed", "the run was killed, or broke off; it ended without a word.")
+    assert (word.state, word.reason) == (
+        "failed",
+        ("the run was killed, or broke off; it ended without a word."),
+    )
 
 
 @pytest.mark.parametrize("state", ["held back", "stopped: service", "published"])
@@ -142,9 +158,13 @@ def plan_checks(instance, run: dg.DagsterRun, day: str = DAY) -> None:
     """As a run does when it begins."""
     subset = DECLARED.days.subset_with_partition_keys([day]).to_serializable_subset()
     for check in catalogue.checks(DECLARED.facts):
-        planned = AssetCheckEvaluationPlanned(asset_key=DECLARED.key, check_name=check.name, partitions_subset=subset)
+        planned = AssetCheckEvaluationPlanned(
+            asset_key=DECLARED.key, check_name=check.name, partitions_subset=subset
+        )
         kind = DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED.value
-        instance.report_dagster_event(DagsterEvent(kind, run.job_name, event_specific_data=planned), run.run_id)
+        instance.report_dagster_event(
+            DagsterEvent(kind, run.job_name, event_specific_data=planned), run.run_id
+        )
 
 
 def test_checks_that_a_killed_run_had_planned_are_withdrawn_though_another_run_followed(instance):
@@ -185,7 +205,9 @@ def test_a_run_of_several_days_that_never_spoke_is_reported_at_its_first_day(ins
 
 def a_run_of_several(instance) -> dg.DagsterRun:
     tags = RUN_OF | range_tags("2026-11-17", DAY)
-    return create_run_for_test(instance, DECLARED.job_name, tags=tags, status=DagsterRunStatus.STARTED)
+    return create_run_for_test(
+        instance, DECLARED.job_name, tags=tags, status=DagsterRunStatus.STARTED
+    )
 
 
 def test_a_run_that_ended_without_a_word_counts_as_one_that_has_seen_its_files(instance):
@@ -205,11 +227,17 @@ def test_a_day_cancelled_without_a_word_is_no_alarm(instance):
     assert latest_status(instance, DECLARED, DAY).state == "cancelled"
 
 
-def test_a_replay_lets_a_published_day_stand_whose_last_run_was_killed_before_it_was_decided(instance, monkeypatch):
+def test_a_replay_lets_a_published_day_stand_whose_last_run_was_killed_before_it_was_decided(
+    instance, monkeypatch
+):
     publish("03:00")
     (published,) = run_records.load(DECLARED.name, DAY)
-    facts = dataclasses.replace(published.facts, run_id="killed", started_at=at("05:00").isoformat())
-    run_records.save(dataclasses.replace(published, facts=facts, state="written", published_at=None))
+    facts = dataclasses.replace(
+        published.facts, run_id="killed", started_at=at("05:00").isoformat()
+    )
+    run_records.save(
+        dataclasses.replace(published, facts=facts, state="written", published_at=None)
+    )
     monkeypatch.setattr("jobs.commands.replay.prepare", lambda _enrichment, _day: 0)
     run = SimpleNamespace(_declared=DECLARED, _mode=modes.REPLAY, _tally=DaysTally([DAY]))
     assert DaysRun._without_dead_letters(run, DAY) == published

@@ -30,7 +30,9 @@ def blocks() -> list[tuple[str, str]]:
 def folder(tmp_path_factory):
     """A folder with the project's enrichments, where the guide's files are made."""
     folder = tmp_path_factory.mktemp("guide")
-    shutil.copytree(ROOT / "enrichments", folder / "enrichments", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "enrichments", folder / "enrichments", ignore=shutil.ignore_patterns("__pycache__")
+    )
     (folder / "data").mkdir()
     return folder
 
@@ -41,9 +43,15 @@ def message(folder):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(folder)}
+    environment = os.environ | {
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(folder),
+    }
     environment["COLUMNS"] = "120"  # where it is 80, as it is for pytest's workers, requests wrap
-    environment |= {"WEATHER_URL": f"http://127.0.0.1:{port}", "PLANES_URL": "sqlite+aiosqlite:///:memory:"}
+    environment |= {
+        "WEATHER_URL": f"http://127.0.0.1:{port}",
+        "PLANES_URL": "sqlite+aiosqlite:///:memory:",
+    }
     printed = {}
     with contextlib.ExitStack() as ends:
         for language, text in blocks():
@@ -56,15 +64,25 @@ def message(folder):
                     name, value = command.removeprefix("export ").split("=")
                     environment[name] = value
                 elif "http.server" in command:
-                    server = subprocess.Popen(command.split(), cwd=folder, env=environment, stderr=subprocess.DEVNULL)
+                    server = subprocess.Popen(
+                        command.split(), cwd=folder, env=environment, stderr=subprocess.DEVNULL
+                    )
                     ends.callback(server.wait)
                     ends.callback(server.terminate)
                     wait_for_port(int(port))
                 elif not command.startswith(("#", "source ")):
                     done = subprocess.run(
-                        command.split(), cwd=folder, env=environment, capture_output=True, text=True, check=False
+                        command.split(),
+                        cwd=folder,
+                        env=environment,
+                        capture_output=True,
+                        text=True,
+                        check=False,
                     )
-                    printed[" ".join(command.split()[:2])] = (done.returncode, done.stdout + done.stderr)
+                    printed[" ".join(command.split()[:2])] = (
+                        done.returncode,
+                        done.stdout + done.stderr,
+                    )
         yield printed, environment
 
 
@@ -99,7 +117,9 @@ def test_the_day_is_published_with_what_the_service_says_and_the_customer_it_doe
     assert f"{DAY}  published   200 rows, 40 calls" in ran
     _, looked = message[0]["python data/look.py"]
     assert "{'ok': 195, 'miss': 5}" in looked
-    (expected,) = re.findall(r"`(\{'ok'.*?\})`", (ROOT / "docs/your-first-enrichment.md").read_text())
+    (expected,) = re.findall(
+        r"`(\{'ok'.*?\})`", (ROOT / "docs/your-first-enrichment.md").read_text()
+    )
     assert expected in looked
 
 
@@ -110,7 +130,8 @@ def test_dagster_has_the_new_assets_and_materializes_the_day_without_a_call(mess
     done = subprocess.run(
         [BIN / "dagster", "asset", "materialize", "-m", "orchestration.definitions",
          "--select", "orders_rated", "--partition", DAY],
-        cwd=folder, env=environment | {"DAGSTER_HOME": str(home)}, capture_output=True, text=True, check=False,
+        cwd=folder, env=environment | {"DAGSTER_HOME": str(home)}, capture_output=True, text=True,
+        check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     table = DeltaTable(str(folder / "data/published/orders_rated"))

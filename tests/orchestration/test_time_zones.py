@@ -1,4 +1,6 @@
-"""Days in a time zone of one's own: schedule, deadline and partitions follow it, when clocks change too."""
+"""Days in a time zone of one's own: schedule, deadline and partitions follow it, when clocks change
+too.
+"""
 
 import dataclasses
 import datetime as dt
@@ -14,7 +16,9 @@ from orchestration.common.deadlines import day_awaited, day_due, deadline, has_d
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.schedules import day_job, nightly_schedule
 
-BERLIN = dataclasses.replace(flights, zone="Europe/Berlin", start="2026-10-01", end=None, publish_by="06:30")
+BERLIN = dataclasses.replace(
+    flights, zone="Europe/Berlin", start="2026-10-01", end=None, publish_by="06:30"
+)
 TOKYO = dataclasses.replace(BERLIN, zone="Asia/Tokyo")
 HOURLY = dataclasses.replace(
     BERLIN,
@@ -40,7 +44,10 @@ def test_the_schedule_asks_for_the_day_before_in_its_zone():
     assert asked_at(BERLIN, "2026-11-19T23:15") == "2026-11-19"  # 00:15 on the 20th in Berlin
     assert asked_at(TOKYO, "2026-11-19T15:15") == "2026-11-19"
     declared = Declared("a:one", BERLIN)
-    assert nightly_schedule(declared, "15 0 * * *", day_job(declared)).execution_timezone == "Europe/Berlin"
+    assert (
+        nightly_schedule(declared, "15 0 * * *", day_job(declared)).execution_timezone
+        == "Europe/Berlin"
+    )
 
 
 def test_a_day_is_a_partition_as_soon_as_it_has_ended_in_its_zone():
@@ -51,25 +58,45 @@ def test_a_day_is_a_partition_as_soon_as_it_has_ended_in_its_zone():
 
 def test_the_nights_of_a_changed_clock_are_one_day_each():
     days = Declared("a:one", BERLIN).days.get_partition_keys(current_time=utc("2027-04-01T00:00"))
-    assert [day for day in days if "2026-10-24" <= day <= "2026-10-26"] == ["2026-10-24", "2026-10-25", "2026-10-26"]
-    assert [day for day in days if "2027-03-27" <= day <= "2027-03-29"] == ["2027-03-27", "2027-03-28", "2027-03-29"]
+    assert [day for day in days if "2026-10-24" <= day <= "2026-10-26"] == [
+        "2026-10-24",
+        "2026-10-25",
+        "2026-10-26",
+    ]
+    assert [day for day in days if "2027-03-27" <= day <= "2027-03-29"] == [
+        "2027-03-27",
+        "2027-03-28",
+        "2027-03-29",
+    ]
     hours = {
         day: (deadline(BERLIN, day) - deadline(BERLIN, before)) // dt.timedelta(hours=1)
-        for before, day in (("2026-10-23", "2026-10-24"), ("2026-10-24", "2026-10-25"), ("2027-03-26", "2027-03-27"))
+        for before, day in (
+            ("2026-10-23", "2026-10-24"),
+            ("2026-10-24", "2026-10-25"),
+            ("2027-03-26", "2027-03-27"),
+        )
     }
-    assert hours == {"2026-10-24": 25, "2026-10-25": 24, "2027-03-27": 23}  # each on the morning after
+    # each on the morning after
+    assert hours == {"2026-10-24": 25, "2026-10-25": 24, "2027-03-27": 23}
 
 
 def test_the_nights_of_a_changed_clock_have_23_and_25_hours_each_once():
     declared = Declared("a:one", HOURLY)
     schedule = nightly_schedule(declared, "5 * * * *", day_job(declared))
     partitions = declared.days.get_partition_keys(current_time=utc("2026-11-01T00:00"))
-    for day, begin, hours in (("2026-10-25", "2026-10-24T22", 25), ("2026-03-29", "2026-03-28T23", 23)):
+    for day, begin, hours in (
+        ("2026-10-25", "2026-10-24T22", 25),
+        ("2026-03-29", "2026-03-28T23", 23),
+    ):
         moments = [utc(f"{begin}:00") + dt.timedelta(hours=number) for number in range(hours)]
         wanted = [f"{moment:%Y-%m-%dT%HZ}" for moment in moments]
-        assert [moment.astimezone(ZoneInfo("Europe/Berlin")).date().isoformat() for moment in moments] == [day] * hours
+        assert [
+            moment.astimezone(ZoneInfo("Europe/Berlin")).date().isoformat() for moment in moments
+        ] == [day] * hours
         ticks = [moment + dt.timedelta(hours=1, minutes=5) for moment in moments]
-        asked = [schedule(dg.build_schedule_context(scheduled_execution_time=tick)) for tick in ticks]
+        asked = [
+            schedule(dg.build_schedule_context(scheduled_execution_time=tick)) for tick in ticks
+        ]
         assert [request.partition_key for request in asked] == wanted
         assert len({request.run_key for request in asked}) == hours
         assert day_range(HOURLY, day, day, names=("--from", "--to")) == wanted
@@ -91,8 +118,20 @@ def test_an_hour_is_a_partition_as_soon_as_it_has_ended_and_a_backfill_begins_wi
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"schedule": "15 2 * * *"}, r"schedule is '15 2 \* \* \*'.*its second field must be \*, as in '5 \* "),
-        ({"publish_by": "06:30"}, r'publish_by is given, and needs days; leave it out with Input\(every="hour"\)'),
+        (
+            {"schedule": "15 2 * * *"},
+            (
+                r"schedule is '15 2 \* \* \*'.*its second field must be \*, "
+                r"as in '5 \* "
+            ),
+        ),
+        (
+            {"publish_by": "06:30"},
+            (
+                r"publish_by is given, and needs days; leave it out with "
+                r'Input\(every="hour"\)'
+            ),
+        ),
     ],
 )
 def test_what_needs_whole_days_is_refused_with_hours(fields, message):
@@ -117,10 +156,18 @@ def test_a_deadline_that_the_clock_leaves_out_is_an_hour_later():
 
 def test_a_zone_that_there_is_not_is_refused_with_the_one_that_was_meant():
     with pytest.raises(
-        DeclarationError, match=r"zone is 'Europe/Berln'; it must name a time zone.* There is 'Europe/Berlin'"
+        DeclarationError,
+        match=(
+            r"zone is 'Europe/Berln'; it must name a time zone.* There is "
+            r"'Europe/Berlin'"
+        ),
     ):
         dataclasses.replace(flights, zone="Europe/Berln")
 
 
 def test_the_zone_leaves_fingerprints_as_they_were():
-    assert dataclasses.replace(flights, zone="UTC").fingerprint == flights.fingerprint != BERLIN.fingerprint
+    assert (
+        dataclasses.replace(flights, zone="UTC").fingerprint
+        == flights.fingerprint
+        != BERLIN.fingerprint
+    )

@@ -22,10 +22,15 @@ def test_a_port_that_is_taken_is_named_with_the_variable_that_sets_it_and_nothin
     monkeypatch.setattr(serving, "start", lambda *_: pytest.fail("started"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        ports = {name: free_port() for name in (ui.UI_PORT, REPORTS_PORT, WEATHER_PORT)} | {variable: port}
+        ports = {name: free_port() for name in (ui.UI_PORT, REPORTS_PORT, WEATHER_PORT)} | {
+            variable: port
+        }
         weather = {WEATHER_PORT: ports.pop(WEATHER_PORT)}
         for name, number in ports.items():
             monkeypatch.setenv(name, number)
         assert ui.serve({}, (), weather) == 1
-    message = f"Port {port} is in use, perhaps by another `make ui`: stop it, or set {variable} to a free port.\n"
+    message = (
+        f"Port {port} is in use, perhaps by another `make ui`: stop it, or set {variable} to "
+        "a free port.\n"
+    )
     assert capsys.readouterr().err == message

@@ -17,9 +17,13 @@ def test_a_table_of_which_no_row_changed_is_published_with_its_counts_and_withou
     record = show(towns, {1: 0, 2: 0})
     give(towns, [2, 1])
     declared = Declared("declared.towns:towns", towns.enrichment)
-    verdicts = (Verdict(check.name, "passed", check.severity, "") for check in checks(declared.facts))
+    verdicts = (
+        Verdict(check.name, "passed", check.severity, "") for check in checks(declared.facts)
+    )
     run_records.save(dataclasses.replace(record, verdicts=tuple(verdicts)))
-    job = build_definitions([declared], scripted(towns.enrichment, never)).resolve_job_def("towns_nightly")
+    job = build_definitions([declared], scripted(towns.enrichment, never)).resolve_job_def(
+        "towns_nightly"
+    )
     with dg.DagsterInstance.ephemeral() as instance:
         assert job.execute_in_process(partition_key="all", instance=instance).success
         event = instance.get_latest_materialization_event(declared.key)

@@ -1,4 +1,6 @@
-"""The tables of windows in Dagster: an asset each, behind the enriched days, made by their runs or by itself."""
+"""The tables of windows in Dagster: an asset each, behind the enriched days, made by their runs or
+by itself.
+"""
 
 import dataclasses
 import datetime as dt
@@ -32,7 +34,9 @@ def towns(tmp_path, monkeypatch):
 @pytest.fixture
 def declared(towns):
     event_time = EventTime("at", max_out_of_orderness=dt.timedelta(0))
-    windowed = dataclasses.replace(towns.enrichment, start=DAY, event_time=event_time, windows=[BY_HOUR])
+    windowed = dataclasses.replace(
+        towns.enrichment, start=DAY, event_time=event_time, windows=[BY_HOUR]
+    )
     return Declared("declared.towns:towns", windowed)
 
 
@@ -42,7 +46,8 @@ def made_by_a_run():
     folder.mkdir(parents=True)
     times = pa.array([START], pa.timestamp("us", "UTC"))
     pq.write_table(
-        pa.table({WINDOW_START: times, "town": ["a"], "n": [3], "date": [START.date()]}), folder / "a.parquet"
+        pa.table({WINDOW_START: times, "town": ["a"], "n": [3], "date": [START.date()]}),
+        folder / "a.parquet",
     )
     return WrittenWindows("by_hour", (str(folder / "a.parquet"),), (), 1, 3, 0, 0)
 
@@ -51,12 +56,17 @@ def test_the_windows_are_an_asset_behind_the_days_and_in_their_nightly_job(decla
     repository = build_definitions([declared], SparkProgram()).get_repository_def()
     windows = repository.asset_graph.get(dg.AssetKey("by_hour"))
     assert windows.parent_keys == {declared.key}
-    assert dg.AssetKey("by_hour") in repository.get_job("towns_nightly").asset_layer.executable_asset_keys
+    assert (
+        dg.AssetKey("by_hour")
+        in repository.get_job("towns_nightly").asset_layer.executable_asset_keys
+    )
     assert windows.metadata["path"].endswith("data/published/by_hour")
     assert windows.metadata["rows_in_no_window"].endswith("data/published/by_hour__dropped")
 
 
-def test_windows_are_materialized_by_themselves_from_the_published_run_and_a_day_without_one_says_so(towns, declared):
+def test_windows_are_materialized_by_themselves_from_the_published_run_and_a_day_without_one_says_so(
+    towns, declared
+):
     towns.publish(DAY, range(3), windows=(made_by_a_run(),))
     asset = window_asset(declared, BY_HOUR)
     with dg.DagsterInstance.ephemeral() as instance:
@@ -64,7 +74,11 @@ def test_windows_are_materialized_by_themselves_from_the_published_run_and_a_day
         assert done.success
         (row,) = DeltaTable("data/published/by_hour").to_pyarrow_table().to_pylist()
         assert (row["town"], row["n"], row["input_day"]) == ("a", 3, START.date())
-        missing = dg.materialize([asset], partition_key=NEXT, instance=instance, raise_on_error=False)
+        missing = dg.materialize(
+            [asset], partition_key=NEXT, instance=instance, raise_on_error=False
+        )
         assert not missing.success
         (failed,) = (event for event in missing.all_events if event.is_step_failure)
-        assert "towns: no run has published 2013-01-11 here; run the day first." in str(failed.step_failure_data.error)
+        assert ("towns: no run has published 2013-01-11 here; run the day first.") in str(
+            failed.step_failure_data.error
+        )

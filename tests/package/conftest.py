@@ -1,4 +1,6 @@
-"""The wheel, built from a copy of the checkout, and environments that it is unpacked in. Nothing is downloaded."""
+"""The wheel, built from a copy of the checkout, and environments that it is unpacked in. Nothing is
+downloaded.
+"""
 
 import os
 import re
@@ -15,7 +17,13 @@ import pytest
 from tests.support.sources import PACKAGES, ROOT
 
 BUILT_FROM = ("pyproject.toml", "README.md", "LICENSE", *PACKAGES, "tools")
-SPARK_PROGRAMS = ("spark-submit", "spark-class", "find-spark-home", "find_spark_home.py", "load-spark-env.sh")
+SPARK_PROGRAMS = (
+    "spark-submit",
+    "spark-class",
+    "find-spark-home",
+    "find_spark_home.py",
+    "load-spark-env.sh",
+)
 
 
 @pytest.fixture(scope="session")
@@ -26,9 +34,9 @@ def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     for name in BUILT_FROM:
         source, target = ROOT / name, folder / name
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__")) if source.is_dir() else (
-            shutil.copyfile(source, target)
-        )
+        shutil.copytree(
+            source, target, ignore=shutil.ignore_patterns("__pycache__")
+        ) if source.is_dir() else (shutil.copyfile(source, target))
     code = "import setuptools.build_meta as build; build.build_wheel('dist')"
     subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, capture_output=True)
     (built,) = (folder / "dist").glob("*.whl")
@@ -58,7 +66,9 @@ def with_requirements(name, extras=()):
 
 @pytest.fixture(scope="session")
 def environments(wheel, tmp_path_factory):
-    """Makes an environment with the wheel and what some extras need, out of links to this one's packages."""
+    """Makes an environment with the wheel and what some extras need, out of links to this one's
+    packages.
+    """
 
     def make(*extras):
         home = tmp_path_factory.mktemp("environment")
@@ -68,8 +78,15 @@ def environments(wheel, tmp_path_factory):
             archive.extractall(site)
         for name in sorted(with_requirements("tidegate", extras) - {"tidegate"}):
             for file in metadata.files(name) or ():
-                link, source = site / file.parts[0], Path(metadata.distribution(name).locate_file(file.parts[0]))
-                if file.parts[0] not in ("..", "__pycache__") and source.exists() and not link.exists():
+                link, source = (
+                    site / file.parts[0],
+                    Path(metadata.distribution(name).locate_file(file.parts[0])),
+                )
+                if (
+                    file.parts[0] not in ("..", "__pycache__")
+                    and source.exists()
+                    and not link.exists()
+                ):
                     link.symlink_to(source)
         if {"spark", "dagster"} & set(extras):
             for program in SPARK_PROGRAMS:

@@ -12,21 +12,34 @@ pytestmark = pytest.mark.process
 
 
 def run(*command, folder):
-    variables = {name: value for name, value in os.environ.items() if name not in ("PYSPARK_PYTHON", "PYTHONPATH")}
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=variables)
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYSPARK_PYTHON", "PYTHONPATH")
+    }
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, env=variables
+    )
     return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.spark
-def test_a_new_project_publishes_its_first_day_whatever_its_modules_are_called(environments, tmp_path):
+def test_a_new_project_publishes_its_first_day_whatever_its_modules_are_called(
+    environments, tmp_path
+):
     python = environments("spark").python
     status, said, _ = run(python, "-m", "tidegate", "init", "shop", folder=tmp_path)
     assert (status, said) == (
         0,
-        "shop is a project with one enrichment, enrichments/orders.py. Next: cd shop && make demo\n",
+        (
+            "shop is a project with one enrichment, enrichments/orders.py. Next: cd shop && make "
+            "demo\n"
+        ),
     )
     for name in ("data_quality", "orchestration", "commands", "tools"):
-        (tmp_path / "shop" / f"{name}.py").write_text("raise SystemExit('the package took a module of the project')\n")
+        (tmp_path / "shop" / f"{name}.py").write_text(
+            "raise SystemExit('the package took a module of the project')\n"
+        )
     (tmp_path / "shop" / "jobs.py").write_text("RETURNS = 'score INT, grade STRING'\n")
     orders = tmp_path / "shop" / "enrichments" / "orders.py"
     orders.write_text(
@@ -48,7 +61,14 @@ def test_the_tests_of_a_new_project_pass_and_dagster_loads_it(environments, tmp_
     status, _, why = run("make", "test", f"PYTHON={python}", folder=tmp_path / "shop")
     assert status == 0, why
     status, _, why = run(
-        python, "-m", "dagster", "definitions", "validate", "-w", "workspace.yaml", folder=tmp_path / "shop"
+        python,
+        "-m",
+        "dagster",
+        "definitions",
+        "validate",
+        "-w",
+        "workspace.yaml",
+        folder=tmp_path / "shop",
     )
     assert status == 0, why
 
@@ -65,7 +85,10 @@ def test_where_tidegate_is_missing_make_says_so(tmp_path):
     python = tmp_path / "no-python"
     status, _, why = run("make", "demo", f"PYTHON={python}", folder=tmp_path)
     assert status != 0
-    assert f"{python} has no tidegate: activate the environment that has, or pip install -r requirements.txt" in why
+    assert (
+        f"{python} has no tidegate: activate the environment that has, or pip install -r "
+        "requirements.txt"
+    ) in why
 
 
 def test_its_readme_has_at_most_twenty_lines_and_its_targets_are_there():

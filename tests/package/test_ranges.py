@@ -1,5 +1,5 @@
-"""The oldest and the newest of what we need, from the package registry: a new project's first day on each, by the
-command and by Dagster.
+"""The oldest and the newest of what we need, from the package registry: a new project's first day
+on each, by the command and by Dagster.
 """
 
 import os
@@ -36,7 +36,9 @@ with credit_service() as url, dg.DagsterInstance.local_temp(str(Path.cwd())) as 
 
 
 def requirements(wheel):
-    """What the wheel and its extras ask for, as it says itself: only what is named is taken as old as may be."""
+    """What the wheel and its extras ask for, as it says itself: only what is named is taken as old
+    as may be.
+    """
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         lines = re.findall(r"^Requires-Dist: (.*)$", archive.read(name).decode(), re.MULTILINE)
@@ -48,22 +50,48 @@ def requirements(wheel):
 
 
 @pytest.mark.parametrize("end", ["lowest-direct", "highest"])
-def test_a_new_project_runs_by_the_command_and_by_dagster_at_both_ends_of_the_ranges(wheel, tmp_path, end):
+def test_a_new_project_runs_by_the_command_and_by_dagster_at_both_ends_of_the_ranges(
+    wheel, tmp_path, end
+):
     home = tmp_path / "environment"
     python = home / "bin" / "python"
     extras = f"{wheel}[{','.join(EXTRAS)}]"
     subprocess.run([UV, "venv", "-q", "--python", sys.executable, home], check=True)
-    install = [UV, "pip", "install", "-q", "--python", python, "--resolution", end, extras, *requirements(wheel)]
+    install = [
+        UV,
+        "pip",
+        "install",
+        "-q",
+        "--python",
+        python,
+        "--resolution",
+        end,
+        extras,
+        *requirements(wheel),
+    ]
     subprocess.run(install, check=True)
-    variables = {name: value for name, value in os.environ.items() if name not in ("PYSPARK_PYTHON", "PYTHONPATH")}
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYSPARK_PYTHON", "PYTHONPATH")
+    }
     steps = (
         ([python, "-m", "tidegate", "init", "shop"], tmp_path),
         (["make", "test", f"PYTHON={python}"], tmp_path / "shop"),
         ([python, "-c", A_DAY_BY_DAGSTER], tmp_path / "shop"),
-        ([python, "-m", "dagster", "definitions", "validate", "-w", "workspace.yaml"], tmp_path / "shop"),
+        (
+            [python, "-m", "dagster", "definitions", "validate", "-w", "workspace.yaml"],
+            tmp_path / "shop",
+        ),
     )
     for command, folder in steps:
         done = subprocess.run(
-            command, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=400
+            command,
+            cwd=folder,
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=400,
         )
         assert done.returncode == 0, done.stdout + done.stderr

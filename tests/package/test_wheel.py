@@ -1,4 +1,6 @@
-"""The wheel in an environment of its own: what it brings, what it needs, and whose names it takes."""
+"""The wheel in an environment of its own: what it brings, what it needs, and whose names it
+takes.
+"""
 
 import os
 import shutil
@@ -50,7 +52,9 @@ def project(tmp_path, service):
     (tmp_path / "enrichments" / "orders.py").write_text(ORDERS)
     raw = tmp_path / "data" / "raw" / "orders" / f"date={DAY}"
     raw.mkdir(parents=True)
-    pq.write_table(pa.table({"order_id": [1, 2, 3], "customer_id": ["a", "b", "a"]}), raw / "part-0.parquet")
+    pq.write_table(
+        pa.table({"order_id": [1, 2, 3], "customer_id": ["a", "b", "a"]}), raw / "part-0.parquet"
+    )
     return tmp_path
 
 
@@ -68,13 +72,20 @@ def tidegate(environment, project, *arguments, **variables):
 def test_the_wheel_takes_two_names_and_brings_no_demo(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"tidegate", "asyncio_core"}
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {
+        "tidegate",
+        "asyncio_core",
+    }
     assert {"tidegate/py.typed", "asyncio_core/py.typed"} <= names
 
 
-def test_declaring_check_try_and_plan_need_no_spark_dagster_or_great_expectations(lean, project, service):
+def test_declaring_check_try_and_plan_need_no_spark_dagster_or_great_expectations(
+    lean, project, service
+):
     service.answer = grade
-    assert not [name for name in ("pyspark", "dagster", "great_expectations") if (lean.site / name).exists()]
+    assert not [
+        name for name in ("pyspark", "dagster", "great_expectations") if (lean.site / name).exists()
+    ]
     for command in (("check",), ("try", "orders"), ("plan", "orders", "--day", DAY)):
         done = tidegate(lean, project, *command, CREDIT_URL=service.url)
         assert (done.returncode, done.stderr) == (0, "")
@@ -82,13 +93,18 @@ def test_declaring_check_try_and_plan_need_no_spark_dagster_or_great_expectation
 
 @pytest.mark.parametrize(
     ("command", "extra"),
-    [(("run", "orders", "--day", DAY), "spark"), (("replay", "orders", "--day", DAY), "spark"), (("ui",), "dagster")],
+    [
+        (("run", "orders", "--day", DAY), "spark"),
+        (("replay", "orders", "--day", DAY), "spark"),
+        (("ui",), "dagster"),
+    ],
 )
 def test_a_command_that_needs_an_extra_says_how_to_install_it(lean, project, command, extra):
     done = tidegate(lean, project, *command)
     called = {"spark": "Spark", "dagster": "Dagster"}[extra]
     assert done.stderr == (
-        f'tidegate {command[0]} needs {called}; it is not installed here: pip install "tidegate[{extra}]".\n'
+        f"tidegate {command[0]} needs {called}; it is not installed here: pip install "
+        f'"tidegate[{extra}]".\n'
     )
     assert done.returncode == 2
 
@@ -119,7 +135,11 @@ def test_fingerprints_are_those_of_the_checkout(lean, tmp_path):
 
 
 def test_an_import_that_cannot_be_renamed_is_refused():
-    renamed = with_inner_names("def f():\n    from jobs.declare.values.env import (\n        Env)\n")
-    assert renamed == "def f():\n    from tidegate._jobs.declare.values.env import (\n        Env)\n"
+    renamed = with_inner_names(
+        "def f():\n    from jobs.declare.values.env import (\n        Env)\n"
+    )
+    assert renamed == (
+        "def f():\n    from tidegate._jobs.declare.values.env import (\n        Env)\n"
+    )
     with pytest.raises(ValueError, match="cannot be renamed"):
         with_inner_names("import jobs.schema\n")

@@ -32,13 +32,33 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", default="20", help="so many nights, or FROM:TO")
     parser.add_argument("--hours", type=float, help="nights of fresh seeds for so long")
     parser.add_argument("--night", type=pathlib.Path, help="a file with one night as JSON")
-    parser.add_argument("--kept", action="store_true", help="the nights of seeds.txt, which have failed once")
-    parser.add_argument("--publishing", action="store_true", help="nights of publishing, in place of calls")
-    parser.add_argument("--shorten", action="store_true", help="of the first night: leave out what it fails without")
-    parser.add_argument("--plant", metavar="FAULT", help="of faults.toml: put it into the product first")
-    parser.add_argument("--planted", nargs="*", metavar="FAULT", help="try these deliberate faults, or all of them")
+    parser.add_argument(
+        "--kept", action="store_true", help=("the nights of seeds.txt, which have failed once")
+    )
+    parser.add_argument(
+        "--publishing", action="store_true", help=("nights of publishing, in place of calls")
+    )
+    parser.add_argument(
+        "--shorten",
+        action="store_true",
+        help=("of the first night: leave out what it fails without"),
+    )
+    parser.add_argument(
+        "--plant", metavar="FAULT", help=("of faults.toml: put it into the product first")
+    )
+    parser.add_argument(
+        "--planted",
+        nargs="*",
+        metavar="FAULT",
+        help=("try these deliberate faults, or all of them"),
+    )
     parser.add_argument("--trace", action="store_true", help="print what happens")
-    parser.add_argument("--table", type=pathlib.Path, metavar="FILE", help="keep a table of the faults that struck")
+    parser.add_argument(
+        "--table",
+        type=pathlib.Path,
+        metavar="FILE",
+        help=("keep a table of the faults that struck"),
+    )
     parser.add_argument("--first", action="store_true", help="end with the first night that fails")
     return parser.parse_args()
 
@@ -71,13 +91,18 @@ def kept_nights(kind: Kind) -> Iterator[Night]:
 def report(night: Night, outcome: Outcome, *, trace: bool) -> None:
     if trace:
         print("\n".join(outcome.trace))
-        print(f"night {night.seed}: digest {outcome.digest:012x}, {outcome.steps} steps, {outcome.runs}")
+        print(
+            f"night {night.seed}: digest {outcome.digest:012x}, {outcome.steps} steps, "
+            f"{outcome.runs}"
+        )
     for failure in outcome.failures[:2]:
         print(f"NIGHT {night.seed} FAILED at {failure}", flush=True)
 
 
 def table_of(nights: str, faults: Counter[str], struck_in: Counter[str], failed: int) -> str:
-    rows = "".join(f"| {name} | {number} | {struck_in[name]} |\n" for name, number in faults.most_common())
+    rows = "".join(
+        (f"| {name} | {number} | {struck_in[name]} |\n") for name, number in faults.most_common()
+    )
     return f"""# How often each kind of fault struck
 
 `make simulate SEEDS=FROM:TO ARGS="--table FILE"` writes this table: {nights}; {failed} failed.
@@ -107,23 +132,37 @@ def main() -> int:
             print(night.as_json())
             return 1
         for night in nights(options, kind):
-            faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)  # something real was waited for
+            # something real was waited for
+            faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)
             outcome = kind.play(night, pathlib.Path(base), trace=options.trace)
             report(night, outcome, trace=options.trace)
             count += 1
             failed += bool(outcome.failures)
-            charges, steps, virtual = charges + outcome.charges, steps + outcome.steps, virtual + outcome.seconds
+            charges, steps, virtual = (
+                charges + outcome.charges,
+                steps + outcome.steps,
+                virtual + outcome.seconds,
+            )
             faults += outcome.faults
             struck_in.update(name for name, number in outcome.faults.items() if number)
             if options.table is not None:
-                options.table.write_text(table_of(f"{count} nights, the last {night.seed}", faults, struck_in, failed))
+                options.table.write_text(
+                    table_of((f"{count} nights, the last {night.seed}"), faults, struck_in, failed)
+                )
             digest = zlib.crc32(f"{outcome.digest:012x}".encode(), digest)
             if failed and options.first:
                 break
     cpu = time.process_time() - cpu
     struck = ", ".join(f"{number} {name}" for name, number in faults.most_common())
-    print(f"CPU {cpu:.1f} s, {60 * count / cpu:.0f} nights a minute; {steps} steps, {virtual / 3600:.1f} virtual hours")
-    print(f"{count} nights, {failed} failed; faults: {struck or 'none'}; {charges} {kind.counts}; digest {digest:08x}")
+    print(
+        f"CPU {cpu:.1f} s, {60 * count / cpu:.0f} nights a minute; {steps} steps, "
+        f"{virtual / 3600:.1f} virtual hours"
+    )
+    print(
+        f"{count} nights, {failed} failed; faults: {struck or 'none'}; {charges} "
+        f"{kind.counts}; "
+        f"digest {digest:08x}"
+    )
     sys.stdout.flush()
     return 1 if failed else 0
 
@@ -134,7 +173,8 @@ def _fast_folder() -> str | None:
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a night
-        few = {name: value for name, value in os.environ.items() if name in ENVIRONMENT}  # each client reads them all
+        # each client reads them all
+        few = {name: value for name, value in os.environ.items() if name in ENVIRONMENT}
         command = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
         os.execve(sys.executable, command, few | {"PYTHONHASHSEED": "0"})
     os._exit(main())  # without waiting for the threads that carried the nights

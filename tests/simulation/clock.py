@@ -1,4 +1,6 @@
-"""The virtual clock as the product sees it: the functions of `time`, the sources of randomness, and asyncio's loops."""
+"""The virtual clock as the product sees it: the functions of `time`, the sources of randomness, and
+asyncio's loops.
+"""
 
 import asyncio
 import datetime as dt
@@ -64,7 +66,9 @@ def uuid4() -> uuid.UUID:
 
 
 class _LoopSelector(selectors._BaseSelectorImpl):  # the only base without a file descriptor
-    """Waits in the scheduler. Sockets of the loop are transports in memory, which call the loop back."""
+    """Waits in the scheduler. Sockets of the loop are transports in memory, which call the loop
+    back.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,7 +121,9 @@ class Loop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__(_LoopSelector())
         scheduler().me().process.loops.append(self)
-        self.set_task_factory(lambda loop, coroutine, **named: NumberedTask(coroutine, loop=loop, **named))
+        self.set_task_factory(
+            lambda loop, coroutine, **named: NumberedTask(coroutine, loop=loop, **named)
+        )
 
     def time(self) -> float:
         return scheduler().now
@@ -125,15 +131,21 @@ class Loop(asyncio.SelectorEventLoop):
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
         await asyncio.sleep(CONNECTS_WITHIN * scheduler().network.draws.random())
 
-    async def create_connection(self, protocol_factory: Callable[[], Any], *arguments: Any, **named: Any) -> Any:
-        """A connection in memory to the vendor. The real socket, which never connected, is closed."""
+    async def create_connection(
+        self, protocol_factory: Callable[[], Any], *arguments: Any, **named: Any
+    ) -> Any:
+        """A connection in memory to the vendor. The real socket, which never connected, is
+        closed.
+        """
         named["sock"].close()
         protocol = protocol_factory()
         transport = MemoryTransport(self, protocol)
         protocol.connection_made(transport)
         return transport, protocol
 
-    def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> Any:
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[..., Any], *args: Any
+    ) -> Any:
         if executor is None:
             executor = self._pool = getattr(self, "_pool", None) or ThreadPoolExecutor()
         return super().run_in_executor(executor, func, *args)
@@ -141,7 +153,9 @@ class Loop(asyncio.SelectorEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         night = scheduler()
         process = night.me().process
-        night.fail(f"an event loop of {process}: {context.get('message')}: {context.get('exception')!r}")
+        night.fail(
+            f"an event loop of {process}: {context.get('message')}: {context.get('exception')!r}"
+        )
 
     def _make_self_pipe(self) -> None:
         self._internal_fds, self._ssock, self._csock = 0, None, None

@@ -1,8 +1,8 @@
 """What the nights enrich: days of rows, by up to four lookups.
 
-Calls of `price` may be repeated; those of `order` must not be; those of `stock` carry a key by which the vendor
-recognizes a repeated one; `score` is a coroutine that makes up to two requests and reports the tokens that it is
-billed.
+Calls of `price` may be repeated; those of `order` must not be; those of `stock` carry a key by
+which the vendor recognizes a repeated one; `score` is a coroutine that makes up to two requests and
+reports the tokens that it is billed.
 """
 
 import random
@@ -35,10 +35,12 @@ from tidegate import Adaptive, Batch, Budget, HttpLookup, Price, Rate, lookup
 LEDGER = f"{ROOT}ledger"
 CENT = "0.01 USD"
 CONCURRENCY = {"price": 6, "order": 4, "stock": 5, "score": 3}
-UNITS = {"price": "request", "order": "request", "stock": "request", "score": "token"}  # that are billed
+# that are billed
+UNITS = {"price": "request", "order": "request", "stock": "request", "score": "token"}
 FINGERPRINTS = {name: name[0] * 16 for name in CONCURRENCY}
 LETTERS = {"price": "a", "order": "b", "stock": "c", "score": "d"}
-KEYS = {name: f"__key_{letter}" for name, letter in LETTERS.items()}  # the columns in which a run has them
+# the columns in which a run has them
+KEYS = {name: f"__key_{letter}" for name, letter in LETTERS.items()}
 SHORT_LIFE = 20.0  # s, of an answer under a changed declaration
 MOST_TOKENS_OF_A_CALL = 18
 
@@ -61,8 +63,8 @@ def _base(name: str, batched: str) -> Lookup:
     """The lookup without limits, prices and changes."""
     letter = LETTERS[name]
     service = Service(
-        name=f"{name}r", url=f"http://192.0.2.{1 + list(LETTERS).index(name)}", max_concurrency=CONCURRENCY[name],
-        outage=Outage(),
+        name=f"{name}r", url=f"http://192.0.2.{1 + list(LETTERS).index(name)}",
+        max_concurrency=CONCURRENCY[name], outage=Outage(),
     )  # fmt: skip
     if name == "score":
         return lookup(
@@ -71,19 +73,32 @@ def _base(name: str, batched: str) -> Lookup:
         )(score)  # fmt: skip
     facts: dict[str, Any] = {"request": f"GET /{name}/{{{letter}}}"}
     if batched and name != "stock":
-        match = {"match": "$.k"} if batched == "match" else {"position": "$.n"} if batched == "position" else {}
+        match = (
+            {"match": "$.k"}
+            if batched == "match"
+            else {"position": "$.n"}
+            if batched == "position"
+            else {}
+        )
         item = {"k": f"{{{letter}}}"}
-        facts = {"request": f"POST /{name}", "batch": Batch(max_items=4, max_wait=0.05, item=item, **match)}
+        facts = {
+            "request": f"POST /{name}",
+            "batch": Batch(max_items=4, max_wait=0.05, item=item, **match),
+        }
         facts["miss_when"] = ["$.none == 'yes'"]
     if name == "order":
         facts |= {"idempotent": False, "retry": Retry(retries=0)}
     else:
         facts |= {"retry": Retry(retries=2, initial_delay=0.2)}
     if name == "stock":
-        facts |= {"idempotent": False, "idempotency_header": "Idempotency-Key", "echo": {"c": "$.c"}}
+        facts |= {
+            "idempotent": False,
+            "idempotency_header": "Idempotency-Key",
+            "echo": {"c": "$.c"},
+        }
     return HttpLookup(
-        name=name, keys={letter: letter}, returns=f"{name}_value STRING", paths={f"{name}_value": "$.v"}, timeout=20.0,
-        ttl=Ttl(miss=None), service=service, **facts,
+        name=name, keys={letter: letter}, returns=f"{name}_value STRING",
+        paths={f"{name}_value": "$.v"}, timeout=20.0, ttl=Ttl(miss=None), service=service, **facts,
     )  # fmt: skip
 
 
@@ -104,14 +119,18 @@ def lookup_of(night: Night, name: str, changed: Sequence[str] = ()) -> Any:
     limits = night.limits if night.limits in ("rates", "alone", "budget", "adaptive") else ""
     rate = night.rate if limits in ("rates", "alone") else 0
     budget = night.budget if limits == "budget" else 0
-    return _lookup(_Declared(name, night.batched, night.hedge, limits, rate, budget, tuple(changed)))
+    return _lookup(
+        _Declared(name, night.batched, night.hedge, limits, rate, budget, tuple(changed))
+    )
 
 
 @lru_cache(maxsize=1024)
 def _lookup(one: _Declared) -> Lookup:
     base: Any = _base(one.name, one.batched)
     is_hedged = bool(one.hedge) and one.name == "price" and not one.batched
-    facts: dict[str, Any] = {"service": replace(base.service, **_limits(one, base, is_priced=not is_hedged))}
+    facts: dict[str, Any] = {
+        "service": replace(base.service, **_limits(one, base, is_priced=not is_hedged))
+    }
     if is_hedged:
         facts["hedge_after"] = "p95" if one.hedge < 0 else one.hedge
     if "ttl" in one.changed:
@@ -119,7 +138,9 @@ def _lookup(one: _Declared) -> Lookup:
     if "no retries" in one.changed:
         facts["retry"] = Retry(retries=0)
     if "idempotent" in one.changed and one.name == "price":  # from now on no call may be repeated
-        facts |= {"idempotent": False, "retry": Retry(retries=0)} | ({"hedge_after": None} if is_hedged else {})
+        facts |= {"idempotent": False, "retry": Retry(retries=0)} | (
+            {"hedge_after": None} if is_hedged else {}
+        )
     if "error_when" in one.changed and one.name != "score":
         facts["error_when"] = ["$.odd == 'yes'"]
     found: Lookup = replace(base, **facts)
@@ -127,18 +148,25 @@ def _lookup(one: _Declared) -> Lookup:
 
 
 def _limits(one: _Declared, base: Any, *, is_priced: bool) -> dict[str, Any]:
-    """Prices and limits of the service. A lookup whose slow calls are made a second time has no prices."""
+    """Prices and limits of the service. A lookup whose slow calls are made a second time has no
+    prices.
+    """
     found: dict[str, Any] = {}
     bills_tokens = one.name == "score"
     if is_priced:
-        found["prices"] = [Price(CENT, per="item" if getattr(base, "batch", None) else UNITS[one.name])]
+        found["prices"] = [
+            Price(CENT, per="item" if getattr(base, "batch", None) else UNITS[one.name])
+        ]
     if one.limits in ("rates", "alone"):
         requests = 2 if bills_tokens else None  # of one call
         found["rate"] = [
-            Rate(one.rate, per="second", at_most=requests), Rate(12 * one.rate, per="30 seconds", at_most=requests)
+            Rate(one.rate, per="second", at_most=requests),
+            Rate(12 * one.rate, per="30 seconds", at_most=requests)
         ]  # fmt: skip
         if bills_tokens:
-            found["rate"].append(Rate(20 * one.rate, per="10 seconds", of="tokens", at_most=MOST_TOKENS_OF_A_CALL))
+            found["rate"].append(
+                Rate(20 * one.rate, per="10 seconds", of="tokens", at_most=MOST_TOKENS_OF_A_CALL)
+            )
     elif one.limits == "budget" and is_priced:
         dearest = f"{MOST_TOKENS_OF_A_CALL / 100} USD" if bills_tokens else None
         found["budget"] = [Budget(f"{one.budget / 100:.2f} USD", per="day", at_most=dearest)]
@@ -167,7 +195,10 @@ def draw_rows(night: Night, day: int = 0) -> list[Row]:
     def key(letter: str) -> str | None:
         return None if draws.random() < 0.03 else f"{letter}{draws.randrange(distinct)}"
 
-    return [Row(number, {name: key(letter) for name, letter in LETTERS.items()}) for number in range(night.rows)]
+    return [
+        Row(number, {name: key(letter) for name, letter in LETTERS.items()})
+        for number in range(night.rows)
+    ]
 
 
 def frame_of(rows: Sequence[Row], night: Night, spark: Spark) -> Frame:
@@ -177,12 +208,19 @@ def frame_of(rows: Sequence[Row], night: Night, spark: Spark) -> Frame:
     columns = {"id": numbers, schema.SOURCE_ROW: numbers}
     columns[schema.SOURCE_FILE] = pa.array(["file:///day"] * len(rows), pa.string())
     for name in night.lookups:
-        columns[LETTERS[name]] = columns[KEYS[name]] = pa.array([row.keys[name] for row in rows], pa.string())
+        columns[LETTERS[name]] = columns[KEYS[name]] = pa.array(
+            [row.keys[name] for row in rows], pa.string()
+        )
     table = pa.table(columns)
     types = T.StructType(
-        [T.StructField(one.name, T.LongType() if one.type == pa.int64() else T.StringType()) for one in table.schema]
+        [
+            T.StructField(one.name, T.LongType() if one.type == pa.int64() else T.StringType())
+            for one in table.schema
+        ]
     )
-    parts = [table.slice(part * size, size).to_batches(ROWS_PER_BATCH) for part in range(night.tasks)]
+    parts = [
+        table.slice(part * size, size).to_batches(ROWS_PER_BATCH) for part in range(night.tasks)
+    ]
     tasks_of_rows = pa.array([number // size for number in range(len(rows))], pa.int32())
     return Frame(spark, table.append_column(TASK, tasks_of_rows), types, parts)
 
@@ -191,7 +229,9 @@ def bill_of(night: Night, run_id: str, act: Act, folder: str) -> RunBill:
     """The bill of a run that begins now. folder: where its tasks count."""
     priced = [one for name in night.lookups if (one := lookup_of(night, name, act.changed)).prices]
     facts, services = tuple(one.facts() for one in priced), tuple(map(service_identity, priced))
-    return RunBill("nights", f"day{act.day}", run_id, clock.utc_now().isoformat(), facts, folder, services)
+    return RunBill(
+        "nights", f"day{act.day}", run_id, clock.utc_now().isoformat(), facts, folder, services
+    )
 
 
 def plan_of(night: Night, run_id: str, act: Act, bill: RunBill) -> PartitionPlan:
@@ -206,8 +246,9 @@ def plan_of(night: Night, run_id: str, act: Act, bill: RunBill) -> PartitionPlan
         progress=None,
         ledgers=tuple(
             LedgerPlan(
-                LEDGER, one.name, FINGERPRINTS[one.name], run_id, FOR_EVER if keeps_all else one.ttl, night.flush_rows,
-                night.flush_seconds, idempotent=one.repeatable,
+                LEDGER, one.name, FINGERPRINTS[one.name], run_id,
+                FOR_EVER if keeps_all else one.ttl, night.flush_rows, night.flush_seconds,
+                idempotent=one.repeatable,
             )
             for one in lookups
         ),

@@ -1,8 +1,10 @@
-"""A disk in memory that fails as disks do: slow, full of errors for a while, torn by a kill or a power cut.
+"""A disk in memory that fails as disks do: slow, full of errors for a while, torn by a kill or a
+power cut.
 
-Each operation is a step: the seed decides how long it takes, who runs meanwhile, whether it fails before or after it
-was carried out, and whether the process that asked for it dies there. A `Disk` is a local file system, where names and
-contents need a sync to survive a power cut; an `ObjectStore` puts whole objects.
+Each operation is a step: the seed decides how long it takes, who runs meanwhile, whether it fails
+before or after it was carried out, and whether the process that asked for it dies there. A `Disk`
+is a local file system, where names and contents need a sync to survive a power cut; an
+`ObjectStore` puts whole objects.
 """
 
 import errno
@@ -60,12 +62,16 @@ class Storage:
         self._inodes = 0
 
     def step(self, name: str, path: str, work: Callable[[], Result]) -> Result:
-        """Carry out one operation as a step. Raises what `work` raises, and the errors that strike."""
+        """Carry out one operation as a step. Raises what `work` raises, and the errors that
+        strike.
+        """
         night = scheduler()
         me = night.me()
         self.operations += 1
         self._take_time()
-        fails = self._faults is not None and self.fails_between[0] <= night.now < self.fails_between[1]
+        fails = (
+            self._faults is not None and self.fails_between[0] <= night.now < self.fails_between[1]
+        )
         if fails and self._faults and self._faults.strikes("error before a file operation"):
             raise self.error(path)
         done = work()
@@ -73,11 +79,20 @@ class Storage:
         weight = KILL_WEIGHT_OF_READS if name in READS else 1.0
         if self.aim and self.aim in path and name not in READS:
             weight = AIMED_WEIGHT
-        if self._faults and self.may_kill(me.process) and self._faults.strikes("kill at a file", weight=weight):
+        if (
+            self._faults
+            and self.may_kill(me.process)
+            and self._faults.strikes("kill at a file", weight=weight)
+        ):
             self.kill(me.process)
         night.give_way()
         night.me()
-        if fails and name not in READS and self._faults and self._faults.strikes("error after a file operation"):
+        if (
+            fails
+            and name not in READS
+            and self._faults
+            and self._faults.strikes("error after a file operation")
+        ):
             raise self.error(path)
         return done
 
@@ -121,7 +136,8 @@ class Disk(Storage):
     def __init__(self, latency: float = 0.001, faults: Faults | None = None) -> None:
         super().__init__(latency, faults)
         self._folders: dict[str, set[str]] = {"/": set()}
-        self._removed: dict[str, File] = {}  # back after a power cut, unless their folder was synced
+        # back after a power cut, unless their folder was synced
+        self._removed: dict[str, File] = {}
 
     def is_folder(self, path: str) -> bool:
         return path in self._folders
@@ -233,7 +249,9 @@ class Disk(Storage):
             elif file.synced != file.data:
                 drawn, base = draws.random(), file.synced or b""
                 if drawn < 0.4:
-                    file.data = file.data[: draws.randint(min(len(base), len(file.data)), len(file.data))]
+                    file.data = file.data[
+                        : draws.randint(min(len(base), len(file.data)), len(file.data))
+                    ]
                 elif drawn < 0.6:
                     file.data = base
         for path, file in sorted(self._removed.items()):
@@ -265,7 +283,9 @@ class ObjectStore(Storage):
     type_name = "s3"
 
     def error(self, path: str) -> OSError:
-        return OSError(f"AWS Error SLOW_DOWN during an operation on {path}: Please reduce your request rate.")
+        return OSError(
+            f"AWS Error SLOW_DOWN during an operation on {path}: Please reduce your request rate."
+        )
 
     def is_folder(self, path: str) -> bool:
         start = path.rstrip("/") + "/"
@@ -273,7 +293,11 @@ class ObjectStore(Storage):
 
     def children(self, folder: str) -> list[str]:
         start = folder.rstrip("/") + "/"
-        found = {start + name[len(start) :].split("/")[0] for name in self.files if name.startswith(start)}
+        found = {
+            start + name[len(start) :].split("/")[0]
+            for name in self.files
+            if name.startswith(start)
+        }
         if not found:
             raise missing(folder)
         return sorted(found)

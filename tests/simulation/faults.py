@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 class Faults:
     """The faults of one night.
 
-    Each fault that strikes has a number, so that a failing night can be run again without it: that is how a night is
-    shortened. They stop once the night is quiet.
+    Each fault that strikes has a number, so that a failing night can be run again without it: that
+    is how a night is shortened. They stop once the night is quiet.
 
     Attributes:
         struck: How often each kind struck.
@@ -23,7 +23,9 @@ class Faults:
         stream: Callable[[str], random.Random],
         say: Callable[..., None],
     ) -> None:
-        """chances: Per kind, the probability that it strikes where it can. left_out: Numbers of faults that do not."""
+        """chances: Per kind, the probability that it strikes where it can. left_out: Numbers of
+        faults that do not.
+        """
         self._chances, self._left_out, self._say = chances, frozenset(left_out), say
         self._draws = {kind: stream(f"fault:{kind}") for kind in chances}
         self.struck: Counter[str] = Counter()

@@ -1,4 +1,6 @@
-"""How the product reaches the simulated disk: Arrow's file system, paths, and the functions of `os` on descriptors."""
+"""How the product reaches the simulated disk: Arrow's file system, paths, and the functions of `os`
+on descriptors.
+"""
 
 import io
 import itertools
@@ -17,7 +19,9 @@ TORN_ABOVE = 50  # bytes; a longer write is two steps
 
 
 class ArrowFiles(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
-    """The disk as one of Arrow's file systems. A read is one step at the open, as Arrow's own threads have none."""
+    """The disk as one of Arrow's file systems. A read is one step at the open, as Arrow's own
+    threads have none.
+    """
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -31,7 +35,9 @@ class ArrowFiles(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no 
     def _info(self, path: str) -> fs.FileInfo:
         file = self._storage.files.get(path)
         if file is not None:
-            return fs.FileInfo(path, fs.FileType.File, size=len(file.data), mtime_ns=int(file.mtime * 1e9))
+            return fs.FileInfo(
+                path, fs.FileType.File, size=len(file.data), mtime_ns=int(file.mtime * 1e9)
+            )
         is_folder = self._storage.is_folder(path)
         return fs.FileInfo(path, fs.FileType.Directory if is_folder else fs.FileType.NotFound)
 
@@ -39,7 +45,9 @@ class ArrowFiles(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no 
         return self._storage.step("info", paths[0], lambda: [self._info(path) for path in paths])
 
     def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
-        """A store answers a listing whole; a disk folder by folder, with what changes in between."""
+        """A store answers a listing whole; a disk folder by folder, with what changes in
+        between.
+        """
         found: list[fs.FileInfo] = []
         waiting = [selector.base_dir.rstrip("/")]
         try:
@@ -48,7 +56,9 @@ class ArrowFiles(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no 
             while waiting:
                 folder = waiting.pop()
                 listed = self._storage.step(
-                    "list", folder, lambda folder=folder: [*map(self._info, self._storage.children(folder))]
+                    "list",
+                    folder,
+                    lambda folder=folder: [*map(self._info, self._storage.children(folder))],
                 )
                 found += listed
                 if selector.recursive:
@@ -68,7 +78,9 @@ class ArrowFiles(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no 
     def create_dir(self, path: str, recursive: bool) -> None:  # noqa: FBT001  # Arrow's
         disk, folder = self._storage, path.rstrip("/")
         if isinstance(disk, Disk) and not disk.is_folder(folder):
-            disk.step("mkdir", folder, lambda: disk.make_folder(folder, parents=recursive, exist_ok=True))
+            disk.step(
+                "mkdir", folder, lambda: disk.make_folder(folder, parents=recursive, exist_ok=True)
+            )
 
     def delete_dir(self, path: str) -> None:
         disk = self._storage
@@ -84,7 +96,9 @@ class ArrowFiles(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no 
         disk.step("move", dest, lambda: disk.move(src, dest))
 
     def create_file(self, path: str, data: bytes) -> None:
-        """On condition that there is none: on a disk by a hard link to a synced draft, on a store by one request."""
+        """On condition that there is none: on a disk by a hard link to a synced draft, on a store
+        by one request.
+        """
         storage = self._storage
         if isinstance(storage, Disk):
             self.create_dir(path.rpartition("/")[0], recursive=True)
@@ -100,7 +114,9 @@ class ArrowFiles(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no 
         storage.step("create", path, create)
 
     def open_input_stream(self, path: str) -> pa.NativeFile:
-        return pa.BufferReader(self._storage.step("read", path, lambda: self._storage.found(path).data))
+        return pa.BufferReader(
+            self._storage.step("read", path, lambda: self._storage.found(path).data)
+        )
 
     open_input_file = open_input_stream
 
@@ -142,7 +158,9 @@ class OpenFile(io.RawIOBase):
         whole = bytes(data)
         half = len(whole) // 2 if len(whole) > TORN_ABOVE else 0
         for piece in (whole[:half], whole[half:]) if half else (whole,):
-            self._disk.step("write", self._path, lambda piece=piece: self._disk.append(self._file, piece))
+            self._disk.step(
+                "write", self._path, lambda piece=piece: self._disk.append(self._file, piece)
+            )
         return len(whole)
 
     def fileno(self) -> int:
@@ -182,7 +200,9 @@ class WholeObject(io.RawIOBase):
 
 
 class DiskPath(PurePosixPath):
-    """What the product does with a `Path` on the simulated disk. disk: that of the night at work."""
+    """What the product does with a `Path` on the simulated disk. disk: that of the night at
+    work.
+    """
 
     disk: Disk
 
@@ -196,14 +216,20 @@ class DiskPath(PurePosixPath):
             if self.disk.is_folder(path):
                 return SimpleNamespace(st_ino=0, st_size=0, st_mtime_ns=0)
             file = self.disk.found(path)
-            return SimpleNamespace(st_ino=file.inode, st_size=len(file.data), st_mtime_ns=int(file.mtime * 1e9))
+            return SimpleNamespace(
+                st_ino=file.inode, st_size=len(file.data), st_mtime_ns=int(file.mtime * 1e9)
+            )
 
         return self.disk.step("info", path, look)
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:  # noqa: FBT001, FBT002
         path = str(self)
         if not (exist_ok and self.disk.is_folder(path)):
-            self.disk.step("mkdir", path, lambda: self.disk.make_folder(path, parents=parents, exist_ok=exist_ok))
+            self.disk.step(
+                "mkdir",
+                path,
+                lambda: self.disk.make_folder(path, parents=parents, exist_ok=exist_ok),
+            )
 
     def open(self, mode: str = "r") -> OpenFile:
         assert mode in ("wb", "xb"), mode

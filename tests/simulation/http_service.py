@@ -1,7 +1,7 @@
 """The vendor's HTTP servers, reached by the real client over connections in memory.
 
-An event loop of the simulation connects here in place of TCP. The product's client, its parser and its pool of
-connections are the real ones.
+An event loop of the simulation connects here in place of TCP. The product's client, its parser and
+its pool of connections are the real ones.
 """
 
 import asyncio
@@ -35,10 +35,13 @@ class MemoryTransport(asyncio.Transport):
         self._is_closing = self._has_ended = False
         _transports[self._descriptor] = self
 
-    # -- the client's side ---------------------------------------------------------------------------------------------
+    # -- the client's side
+    # ---------------------------------------------------------------------------------------------
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "socket":
-            return SimpleNamespace(fileno=lambda: self._descriptor, family=None, setsockopt=lambda *_: None)
+            return SimpleNamespace(
+                fileno=lambda: self._descriptor, family=None, setsockopt=lambda *_: None
+            )
         return default
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
@@ -69,7 +72,9 @@ class MemoryTransport(asyncio.Transport):
         while _END in self._sent:
             head, _, rest = self._sent.partition(_END)
             line, *fields = head.decode().split("\r\n")
-            headers = {name.lower(): value for name, _, value in (one.partition(": ") for one in fields)}
+            headers = {
+                name.lower(): value for name, _, value in (one.partition(": ") for one in fields)
+            }
             size = int(headers.get("content-length", 0))
             if len(rest) < size:
                 return
@@ -89,7 +94,8 @@ class MemoryTransport(asyncio.Transport):
     def is_readable(self) -> bool:
         return bool(self._arrived) or self._has_ended
 
-    # -- the vendor's side ---------------------------------------------------------------------------------------------
+    # -- the vendor's side
+    # ---------------------------------------------------------------------------------------------
     def _serve(self, line: str, headers: Mapping[str, str], body: bytes) -> None:
         lookup = SERVICES[headers["host"].partition(":")[0]]
         if body:
@@ -99,7 +105,9 @@ class MemoryTransport(asyncio.Transport):
         night = scheduler()
         request = Request(lookup, keys, self._process, night.now, headers.get("idempotency-key"))
         night.vendor.waiting[self._descriptor] = request
-        night.vendor.request(request, lambda kind, value: self._reply(request, kind, value, is_batch=bool(body)))
+        night.vendor.request(
+            request, lambda kind, value: self._reply(request, kind, value, is_batch=bool(body))
+        )
 
     def _reply(self, request: Request, kind: str, value: Any, *, is_batch: bool) -> None:
         """Called from a timer when the answer arrives at the client."""
@@ -121,8 +129,13 @@ class MemoryTransport(asyncio.Transport):
             named = _with_name(request, value[0])
             response = _response(404 if named is None else 200, named or {"error": "no such key"})
             self._answer(request, response)
-            # without echo nothing tells whose answer it is, once the task that got it was killed (docs/lookups.md)
-            if named is not None and request.lookup == "stock" and vendor.faults.strikes("answered twice"):
+            # without echo nothing tells whose answer it is, once the task that got it was killed
+            # (docs/lookups.md)
+            if (
+                named is not None
+                and request.lookup == "stock"
+                and vendor.faults.strikes("answered twice")
+            ):
                 within = AGAIN_WITHIN * vendor.faults.draw("answered twice")
                 night.after(within, lambda: self._arrive(response))
 
@@ -135,13 +148,19 @@ class MemoryTransport(asyncio.Transport):
             for charge in request.charges:
                 charge.arrived = not charge.is_useless
             for other in scheduler().vendor.waiting.values():
-                same = (other.lookup, other.keys, other.process) == (request.lookup, request.keys, request.process)
+                same = (other.lookup, other.keys, other.process) == (
+                    request.lookup,
+                    request.keys,
+                    request.process,
+                )
                 other.is_overtaken |= same
         self._arrive(response)
 
     @staticmethod
     def _items(request: Request, answers: Sequence[Any]) -> list[Any]:
-        """The answers of a batch, each with its key and its place; some may be missing, and their order another."""
+        """The answers of a batch, each with its key and its place; some may be missing, and their
+        order another.
+        """
         faults, items = scheduler().vendor.faults, []
         for place, (charge, answer) in enumerate(zip(request.charges, answers, strict=True)):
             items.append({"k": charge.key[0], "n": place, **(answer or {"none": "yes"})})
@@ -154,7 +173,9 @@ class MemoryTransport(asyncio.Transport):
         return items
 
     def _arrive(self, data: bytes) -> None:
-        if not (self._is_closing or self._has_ended or self._process.is_dead or self._loop.is_closed()):
+        if not (
+            self._is_closing or self._has_ended or self._process.is_dead or self._loop.is_closed()
+        ):
             self._arrived.append(data)
             self._loop.call_soon_threadsafe(self._deliver)
 

@@ -1,8 +1,9 @@
-"""Puts the simulation below the product: in place of the standard library's threads, clocks, sockets and files.
+"""Puts the simulation below the product: in place of the standard library's threads, clocks,
+sockets and files.
 
-The modules of the product name what they use by its module (`threading.Lock`), or import it by name, or have it as
-an argument's default. One walk over the loaded modules replaces all three, by identity. It lasts for the process, so
-the simulation has a process of its own.
+The modules of the product name what they use by its module (`threading.Lock`), or import it by
+name, or have it as an argument's default. One walk over the loaded modules replaces all three, by
+identity. It lasts for the process, so the simulation has a process of its own.
 """
 
 import asyncio
@@ -104,26 +105,29 @@ def _seeded_random(seed: object = None) -> random.Random:
 
 REPLACED: dict[int, Any] = {
     id(threading): stand_in(
-        threading, Thread=threads.Thread, Lock=threads.Lock, RLock=threads.RLock, Condition=threads.Condition,
-        Event=threads.Event,
+        threading, Thread=threads.Thread, Lock=threads.Lock, RLock=threads.RLock,
+        Condition=threads.Condition, Event=threads.Event,
     ),
     id(time): stand_in(
-        time, monotonic=clock.monotonic, time=clock.time, monotonic_ns=clock.monotonic_ns, time_ns=clock.time_ns,
-        perf_counter=clock.monotonic, sleep=clock.sleep, clock_gettime=limits_store.since_start,
+        time, monotonic=clock.monotonic, time=clock.time, monotonic_ns=clock.monotonic_ns,
+        time_ns=clock.time_ns, perf_counter=clock.monotonic, sleep=clock.sleep,
+        clock_gettime=limits_store.since_start,
     ),
     id(queue): stand_in(queue, SimpleQueue=threads.SimpleQueue, Queue=threads.SimpleQueue),
     id(secrets): stand_in(secrets, token_hex=clock.token_hex, randbits=clock.randbits),
     id(random): stand_in(random, Random=_seeded_random, random=clock.draw, uniform=clock.uniform),
     id(uuid): stand_in(uuid, uuid4=clock.uuid4),
     id(socket): stand_in(
-        socket, socket=sockets.SimulatedSocket, create_connection=sockets.create_connection, gethostname=_host_name
+        socket, socket=sockets.SimulatedSocket, create_connection=sockets.create_connection,
+        gethostname=_host_name
     ),
     id(select): stand_in(select, poll=http_service.Poll),
     id(selectors): stand_in(selectors, DefaultSelector=sockets.Selector),
     id(asyncio): stand_in(asyncio, new_event_loop=clock.Loop, run_coroutine_threadsafe=clock.run_coroutine_threadsafe),
     id(os): stand_in(
         os, getpid=_getpid, kill=_send_signal, readlink=lambda _: "", open=file_access.os_open,
-        close=file_access.os_close, fsync=file_access.os_fsync, stat=file_access.os_stat, utime=file_access.os_utime,
+        close=file_access.os_close, fsync=file_access.os_fsync, stat=file_access.os_stat,
+        utime=file_access.os_utime,
     ),
     id(time.monotonic): clock.monotonic,
     id(time.time): clock.time,
@@ -143,7 +147,8 @@ def install(values: dict[Any, Any]) -> None:
     """Replace what the product uses of the outside.
 
     Args:
-        values: More values of the product itself to replace wherever a module or an argument's default has them.
+        values: More values of the product itself to replace wherever a module or an argument's
+            default has them.
     """
     _replace_by_identity(REPLACED | {id(old): new for old, new in values.items()})
     _replace_files()
@@ -165,7 +170,9 @@ def _replace_by_identity(replaced: dict[int, Any]) -> None:
             if part.__defaults__:
                 part.__defaults__ = tuple(replaced.get(id(one), one) for one in part.__defaults__)
             if part.__kwdefaults__:
-                part.__kwdefaults__ = {name: replaced.get(id(one), one) for name, one in part.__kwdefaults__.items()}
+                part.__kwdefaults__ = {
+                    name: replaced.get(id(one), one) for name, one in part.__kwdefaults__.items()
+                }
 
 
 def _replace_in(holder: Any, replaced: dict[int, Any]) -> None:
@@ -175,7 +182,11 @@ def _replace_in(holder: Any, replaced: dict[int, Any]) -> None:
 
 
 def product_modules() -> list[types.ModuleType]:
-    return [module for name, module in sorted(sys.modules.items()) if name.split(".")[0] in OURS and module is not None]
+    return [
+        module
+        for name, module in sorted(sys.modules.items())
+        if name.split(".")[0] in OURS and module is not None
+    ]
 
 
 def parts_of(holder: Any, seen: set[int]) -> Iterator[Any]:

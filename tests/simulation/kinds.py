@@ -1,4 +1,6 @@
-"""The kinds of nights: of calls, and of publishing. Each loads only the part of the product that it drives."""
+"""The kinds of nights: of calls, and of publishing. Each loads only the part of the product that it
+drives.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,7 +21,9 @@ class Night(Protocol):
 
 @dataclass(frozen=True)
 class Kind:
-    """How nights of a kind are drawn, read, and played. kept: a file with nights. counts: what an outcome counts."""
+    """How nights of a kind are drawn, read, and played. kept: a file with nights. counts: what an
+    outcome counts.
+    """
 
     draw: Callable[[int], Night]
     of_json: Callable[[str], Night]

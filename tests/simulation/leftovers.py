@@ -1,4 +1,6 @@
-"""python -m tests.simulation.leftovers: looks for what the simulation did not replace in the loaded product."""
+"""python -m tests.simulation.leftovers: looks for what the simulation did not replace in the loaded
+product.
+"""
 
 import sys
 
@@ -9,7 +11,9 @@ NOT_IN_NIGHTS = ("jobs.process.", "jobs.tables.")  # nights do not run them
 
 
 def leftovers() -> list[str]:
-    """The places of loaded modules that still hold a real thread, clock, socket or random number."""
+    """The places of loaded modules that still hold a real thread, clock, socket or random
+    number.
+    """
     found: list[str] = []
     seen: set[int] = set()
     for module in product_modules():

@@ -1,4 +1,6 @@
-"""What must hold at the vendor of limits that runs share, and of the bills that they count themselves."""
+"""What must hold at the vendor of limits that runs share, and of the bills that they count
+themselves.
+"""
 
 import datetime as dt
 import pathlib
@@ -23,12 +25,14 @@ EPS = 1e-6
 class LimitRules:
     """Counts at the vendor, and reports what is above a limit as a failure.
 
-    A power cut starts the machine again, and with it the clock of the limits: only what was spent counts after it.
+    A power cut starts the machine again, and with it the clock of the limits: only what was spent
+    counts after it.
     """
 
     def __init__(self, night: Night, vendor: Vendor) -> None:
         self._night, self._vendor = night, vendor
-        self._arrivals: dict[tuple[str, str], deque[float]] = {}  # by lookup, and by run where runs do not meet
+        # by lookup, and by run where runs do not meet
+        self._arrivals: dict[tuple[str, str], deque[float]] = {}
         self._tokens: deque[tuple[float, int]] = deque()
         self._pauses: dict[str, list[tuple[float, float, Process]]] = {}
         self._days: set[dt.date] = set()
@@ -44,16 +48,28 @@ class LimitRules:
         self._arrivals.clear()
         self._tokens.clear()
 
-    # -- calls in flight and pauses ------------------------------------------------------------------------------------
+    # -- calls in flight and pauses
+    # ------------------------------------------------------------------------------------
     def check_request(self, request: Request, *, is_excused: bool) -> None:
-        """is_excused: of a run that does not share its limits, while Spark runs one of its tasks twice."""
+        """is_excused: of a run that does not share its limits, while Spark runs one of its tasks
+        twice.
+        """
         night, lookup, run = scheduler(), request.lookup, _run_of(request.process)
-        at_work = [one for one in self._vendor.waiting.values() if one.lookup == lookup and self._is_at_work(one)]
+        at_work = [
+            one
+            for one in self._vendor.waiting.values()
+            if one.lookup == lookup and self._is_at_work(one)
+        ]
         if not self.over_runs:
-            at_work = [one for one in at_work if _run_of(one.process) == run and not one.process.is_dead]
+            at_work = [
+                one for one in at_work if _run_of(one.process) == run and not one.process.is_dead
+            ]
         allowed = CONCURRENCY[lookup]
         if len(at_work) > allowed and (self.over_runs or not is_excused):
-            night.fail(f"{len(at_work)} calls of {lookup} at once, by {run} as well, where {allowed} are allowed")
+            night.fail(
+                f"{len(at_work)} calls of {lookup} at once, by {run} as well, where "
+                f"{allowed} are allowed"
+            )
         if self.over_runs:
             self._days.add(clock.utc_now().date())
             self._check_pause(request)
@@ -61,32 +77,54 @@ class LimitRules:
     def _is_at_work(self, request: Request) -> bool:
         """The vendor may work on a call after its run was killed.
 
-        A call that a second one has overtaken, or whose row has left at its time limit, is cancelled; its connection
-        stays open for some seconds, to be judged (docs/lookups.md).
+        A call that a second one has overtaken, or whose row has left at its time limit, is
+        cancelled; its connection stays open for some seconds, to be judged (docs/lookups.md).
         """
         if request.is_overtaken:
             return False
         if not request.process.is_dead:
             return scheduler().now < request.began_at + LONGEST_CALL
-        return request.sent_at > self._restarted and scheduler().now < request.sent_at + LONGEST_CALL
+        return (
+            request.sent_at > self._restarted and scheduler().now < request.sent_at + LONGEST_CALL
+        )
 
     def _check_pause(self, request: Request) -> None:
-        """A service that says to wait is called by no run, once all know: while store and network are well."""
+        """A service that says to wait is called by no run, once all know: while store and network
+        are well.
+        """
         night, faults = scheduler(), self._vendor.faults.struck
         if len(request.keys[0]) > 1:  # of a coroutine that is under way
             return
-        if any(faults[one] for one in ("limits' store away", "error of the limits' store", "partition of the network")):
+        if any(
+            faults[one]
+            for one in (
+                "limits' store away",
+                "error of the limits' store",
+                "partition of the network",
+            )
+        ):
             return
         for (worker, lookup), since in self._vendor.throttled_at.items():
             until = self._vendor.closed_until[worker, lookup]
-            died = [one.died_at for one in (worker, worker.driver) if one is not None and one.is_dead]
+            died = [
+                one.died_at for one in (worker, worker.driver) if one is not None and one.is_dead
+            ]
             told = not died or min(died) > since + HEARD_BY_ALL
             is_new = since > self._restarted and worker is not request.process
-            if lookup == request.lookup and is_new and told and since + HEARD_BY_ALL < night.now < until - EPS:
-                night.fail(f"asked while others were throttled: {lookup} {request.keys} by {request.process}")
+            if (
+                lookup == request.lookup
+                and is_new
+                and told
+                and since + HEARD_BY_ALL < night.now < until - EPS
+            ):
+                night.fail(
+                    f"asked while others were throttled: {lookup} {request.keys} by "
+                    f"{request.process}"
+                )
                 return
 
-    # -- rates and money -----------------------------------------------------------------------------------------------
+    # -- rates and money
+    # ----------------------------------------------------------------------------------------------
     def check_arrival(self, request: Request) -> None:
         lookup, limits = request.lookup, self._night.limits
         if limits in ("rates", "alone"):
@@ -103,9 +141,12 @@ class LimitRules:
 
     def _spend(self, lookup: str, cents: int) -> None:
         self.spent[lookup] += cents
-        if self._night.limits == "budget" and self.spent[lookup] > self._night.budget * len(self._days):
+        if self._night.limits == "budget" and self.spent[lookup] > self._night.budget * len(
+            self._days
+        ):
             scheduler().fail(
-                f"over its budget: {lookup} cost {self.spent[lookup]} cents on {len(self._days)} days, and "
+                f"over its budget: {lookup} cost {self.spent[lookup]} cents on {len(self._days)} "
+                "days, and "
                 f"{self._night.budget} are allowed a day"
             )
 
@@ -122,9 +163,15 @@ class LimitRules:
             arrivals.popleft()
         last = sum(at > night.now - 1.0 + EPS for at in arrivals)
         if last > rate:
-            night.fail(f"over its rate: {last} requests of {lookup} within a second, where {rate} are allowed")
+            night.fail(
+                f"over its rate: {last} requests of {lookup} within a second, where {rate} "
+                "are allowed"
+            )
         if len(arrivals) > 12 * rate:
-            night.fail(f"over its rate: {len(arrivals)} requests of {lookup} in 30 s, where {12 * rate} are allowed")
+            night.fail(
+                f"over its rate: {len(arrivals)} requests of {lookup} in 30 s, where "
+                f"{12 * rate} are allowed"
+            )
 
     def _check_tokens(self, charge: Charge) -> None:
         night, allowed = scheduler(), 20 * self._night.rate
@@ -134,7 +181,8 @@ class LimitRules:
         if (used := sum(many for _, many in self._tokens)) > allowed:
             night.fail(f"over its rate: {used} tokens in 10 s, where {allowed} are allowed")
 
-    # -- bills ---------------------------------------------------------------------------------------------------------
+    # -- bills
+    # ----------------------------------------------------------------------------------------------
     def check_books(self, file: pathlib.Path) -> None:
         """What the budgets' books have as spent is never below the invoice."""
         if self._night.limits != "budget":
@@ -147,7 +195,8 @@ class LimitRules:
         for lookup, cents in self.spent.items():
             if self._unit(lookup) is not None and kept[lookup] < cents * CENT:
                 scheduler().fail(
-                    f"the budget of {lookup} has {kept[lookup] / CENT} cents as spent, its bill is {cents}"
+                    f"the budget of {lookup} has {kept[lookup] / CENT} cents as spent, its bill is "
+                    f"{cents}"
                 )
 
     def is_used_up(self, file: pathlib.Path) -> bool:
@@ -155,12 +204,17 @@ class LimitRules:
         for book in limits_store.books(file).values():
             for row in book.rows(0.0):
                 least = 18 if "scorer" in str(row) else 4
-                if row["limit"].startswith(MONEY) and row["amount"] - book.held(row["limit"]) < least * CENT:
+                if (
+                    row["limit"].startswith(MONEY)
+                    and row["amount"] - book.held(row["limit"]) < least * CENT
+                ):
                     return True
         return False
 
     def check_bill(self, run: str, workers: Sequence[Process], folder: pathlib.Path) -> None:
-        """What a run counted on disk as billed is what the vendor took: to the cent, but for calls at a kill."""
+        """What a run counted on disk as billed is what the vendor took: to the cent, but for calls
+        at a kill.
+        """
         counted: Mapping[str, Counter[int]] = metered(folder)
         cut = sum(one.was_cut for one in workers)
         for lookup in self._night.lookups:
@@ -169,17 +223,26 @@ class LimitRules:
                 continue
             mine = counted.get(lookup, Counter[int]()).total()
             if unit == "token":
-                answered = [one for one in self._vendor.invoice if one.lookup == lookup and _run_of(one.process) == run]
+                answered = [
+                    one
+                    for one in self._vendor.invoice
+                    if one.lookup == lookup and _run_of(one.process) == run
+                ]
                 most = sum(one.tokens for one in answered)
                 least = most if not cut and all(one.arrived for one in answered) else 0
                 if not least <= mine <= most:
-                    scheduler().fail(f"{run} counts {mine} tokens of {lookup} as billed, the vendor billed {most}")
+                    scheduler().fail(
+                        f"{run} counts {mine} tokens of {lookup} as billed, the "
+                        f"vendor billed {most}"
+                    )
                 continue
             took = self._vendor.received if unit == "request" else self._vendor.items
             bill = sum(took[worker, lookup] for worker in workers)
             lost = cut * CONCURRENCY[lookup] * (4 if unit == "item" else 1)
             if not bill <= mine <= bill + lost:
-                scheduler().fail(f"{run} counts {mine} {unit}s of {lookup} as billed, the vendor billed {bill}")
+                scheduler().fail(
+                    f"{run} counts {mine} {unit}s of {lookup} as billed, the vendor billed {bill}"
+                )
 
 
 def _run_of(process: Process) -> str:

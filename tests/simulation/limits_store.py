@@ -1,6 +1,7 @@
 """The file of the limits over runs: a real SQLite file, reached by steps that may fail.
 
-Each statement is a step. Other runs go on between two of them, so that a change is sometimes overtaken by another.
+Each statement is a step. Other runs go on between two of them, so that a change is sometimes
+overtaken by another.
 """
 
 import pathlib
@@ -44,7 +45,8 @@ class Connection:
             faults.struck["limits' store away"] += since <= night.now < until
             raise sqlite3.OperationalError("database is locked")
         cursor = self._connection.execute(statement, values)
-        done = Done(cursor.rowcount, cursor.fetchall())  # an open cursor would keep the lock of a killed process
+        # an open cursor would keep the lock of a killed process
+        done = Done(cursor.rowcount, cursor.fetchall())
         if statement.startswith("INSERT"):
             night.say("limits", values[0])
         night.give_way()

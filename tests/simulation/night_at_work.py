@@ -1,4 +1,6 @@
-"""The night that is simulated at present: what the replaced parts of the product find their scheduler by."""
+"""The night that is simulated at present: what the replaced parts of the product find their
+scheduler by.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,6 @@
-"""A night as data: what runs, who does what beside it, and what can fail. Drawn from a seed, or read from a file."""
+"""A night as data: what runs, who does what beside it, and what can fail. Drawn from a seed, or
+read from a file.
+"""
 
 import dataclasses
 import json
@@ -15,13 +17,15 @@ class Act:
     """Something that happens in a round, so many seconds after its begin.
 
     Attributes:
-        does: "run", "replay", "remap", "compact", "maintenance", "refresh", "forget", "kill run", "power cut",
-            "set clock".
+        does: "run", "replay", "remap", "compact", "maintenance", "refresh", "forget", "kill run",
+            "power cut", "set clock".
         lookup: Whose answers; "" where that is no matter.
-        share: Of the day's keys, or of its rows; of the runs: which; of a day: by how much a clock is set.
+        share: Of the day's keys, or of its rows; of the runs: which; of a day: by how much a clock
+            is set.
         grace: Of a compaction, in seconds; of a killed run: below 1, its workers outlive it.
         day: Of a run: whose rows.
-        changed: Of a run: what its declaration has changed; "ttl", "no retries", "idempotent", "error_when".
+        changed: Of a run: what its declaration has changed; "ttl", "no retries", "idempotent",
+            "error_when".
     """
 
     does: str
@@ -45,10 +49,11 @@ class Night:
         rounds: A round begins when the runs of the one before it have ended.
         chances: Per kind of fault, the probability that it strikes where it can.
         left_out: Numbers of faults that do not strike, since the night fails without them too.
-        batched: Many keys in one request, and how an answer is matched: "match", "position", "order"; "": one key.
+        batched: Many keys in one request, and how an answer is matched: "match", "position",
+            "order"; "": one key.
         hedge: s after which a slow call of `price` is made a second time; below 0: "p95"; 0: never.
-        limits: What all runs share: "calls", "rates", "budget", "adaptive"; "off": each run has its limits alone, and
-            so it has with "alone", rates too.
+        limits: What all runs share: "calls", "rates", "budget", "adaptive"; "off": each run has its
+            limits alone, and so it has with "alone", rates too.
         rate: Requests per second.
         budget: Cents of each service.
         aim: A piece of the paths at whose changes most of the "kill at a file" strike.
@@ -87,7 +92,8 @@ class Night:
     def of_json(cls, text: str) -> "Night":
         facts: dict[str, Any] = json.loads(text)
         facts["rounds"] = tuple(
-            tuple(Act(**act | {"changed": tuple(act.get("changed", ()))}) for act in acts) for acts in facts["rounds"]
+            tuple(Act(**act | {"changed": tuple(act.get("changed", ()))}) for act in acts)
+            for acts in facts["rounds"]
         )
         for name in ("lookups", "fails_between", "left_out", "store_away"):
             facts[name] = tuple(facts.get(name, getattr(cls, name, ())))
@@ -99,11 +105,18 @@ class Night:
         for number in range(len(self.rounds)):
             yield change(self, rounds=self.rounds[:number] + self.rounds[number + 1 :])
         for kind in self.chances:
-            yield change(self, chances={name: chance for name, chance in self.chances.items() if name != kind})
+            yield change(
+                self,
+                chances={name: chance for name, chance in self.chances.items() if name != kind},
+            )
         for number, acts in enumerate(self.rounds):
             for place, act in enumerate(acts):
                 if act.does != "run" or place:
-                    fewer = (*self.rounds[:number], acts[:place] + acts[place + 1 :], *self.rounds[number + 1 :])
+                    fewer = (
+                        *self.rounds[:number],
+                        acts[:place] + acts[place + 1 :],
+                        *self.rounds[number + 1 :],
+                    )
                     yield change(self, rounds=fewer)
         if len(self.lookups) > 1:
             for lookup in self.lookups:
@@ -117,8 +130,8 @@ class Night:
 
 
 SETS_OF_LOOKUPS = (
-    ("price",), ("order",), ("price", "order"), ("price", "order"), ("price", "stock"), ("price", "order", "stock"),
-    ("score",), ("price", "score"), LOOKUPS,
+    ("price",), ("order",), ("price", "order"), ("price", "order"), ("price", "stock"),
+    ("price", "order", "stock"), ("score",), ("price", "score"), LOOKUPS,
 )  # fmt: skip
 LIMITS = (*("off",) * 11, *("alone", "calls", "rates", "budget") * 2, "adaptive")
 
@@ -159,7 +172,8 @@ def _draw_limits(draws: random.Random, night: Night) -> dict[str, Any]:
     away_from = 20 * draws.random()
     return {
         "limits": limits,
-        "rows": 20 if limits == "adaptive" else night.rows,  # a run that found a low limit takes a minute for each 100
+        # a run that found a low limit takes a minute for each 100
+        "rows": 20 if limits == "adaptive" else night.rows,
         "rate": draws.choice((8, 20)) if night.rows > 20 else 3,
         "budget": int(night.rows * draws.choice((0.3, 1.5, 5.0, 30.0))) + 20,
         "store_away": (away_from, away_from + draws.choice((0.0, 0.0, 5.0, 15.0)))
@@ -178,16 +192,24 @@ def _draw_round(draws: random.Random, lookups: tuple[str, ...]) -> tuple[Act, ..
     if draws.random() < 0.3:
         acts.append(_draw_compaction(draws, lookups, 5 * draws.random()))
     elif draws.random() < 0.1:
-        acts.append(Act("maintenance", 5 * draws.random(), grace=draws.choice((86_400.0, 60.0, 10.0))))
+        acts.append(
+            Act("maintenance", 5 * draws.random(), grace=draws.choice((86_400.0, 60.0, 10.0)))
+        )
     if draws.random() < 0.3:
         killed_at = draws.random() * draws.choice((0.5, 3.0, 10.0))
-        acts.append(Act("kill run", killed_at, share=draws.random(), grace=draws.choice((0.0, 9.0))))
+        acts.append(
+            Act("kill run", killed_at, share=draws.random(), grace=draws.choice((0.0, 9.0)))
+        )
         if draws.random() < 0.5:  # Dagster tries it again
-            acts.append(_draw_run(draws, killed_at + draws.choice((0.1, 5.0, 40.0)) * draws.random()))
+            acts.append(
+                _draw_run(draws, killed_at + draws.choice((0.1, 5.0, 40.0)) * draws.random())
+            )
     elif draws.random() < 0.2:
         acts.append(Act("power cut", draws.random() * draws.choice((0.5, 3.0, 10.0))))
     if draws.random() < 0.08:
-        acts.append(Act("set clock", 10 * draws.random(), share=draws.choice((-1.0, -0.05, -0.001, 0.001))))
+        acts.append(
+            Act("set clock", 10 * draws.random(), share=draws.choice((-1.0, -0.05, -0.001, 0.001)))
+        )
     after = draws.choice((60.0, 60.0, 5 * draws.random()))  # mostly when the runs have ended
     if draws.random() < 0.35:
         acts.append(Act("refresh", after, draws.choice(lookups), draws.choice((0.02, 0.25))))
@@ -201,8 +223,12 @@ def _draw_round(draws: random.Random, lookups: tuple[str, ...]) -> tuple[Act, ..
 
 def _draw_run(draws: random.Random, at: float) -> Act:
     does = draws.choice(("run", "run", "run", "run", "run", "run", "replay", "remap"))
-    changed = [one for one in ("ttl", "no retries", "idempotent", "error_when") if draws.random() < 0.07]
-    return Act(does, at, share=draws.random(), day=draws.choice((0, 0, 0, 1)), changed=tuple(changed))
+    changed = [
+        one for one in ("ttl", "no retries", "idempotent", "error_when") if draws.random() < 0.07
+    ]
+    return Act(
+        does, at, share=draws.random(), day=draws.choice((0, 0, 0, 1)), changed=tuple(changed)
+    )
 
 
 def _draw_compaction(draws: random.Random, lookups: tuple[str, ...], at: float) -> Act:
@@ -210,7 +236,9 @@ def _draw_compaction(draws: random.Random, lookups: tuple[str, ...], at: float) 
 
 
 def _draw_chances(draws: random.Random, night: Night) -> dict[str, float]:
-    """Most nights have some kinds of faults and not others, so that each kind is met alone and with others."""
+    """Most nights have some kinds of faults and not others, so that each kind is met alone and with
+    others.
+    """
     level = draws.choice((0.0, 0.05, 0.2))
     kinds = {
         "throttled": level * draws.random(),
@@ -236,6 +264,9 @@ def _draw_chances(draws: random.Random, night: Night) -> dict[str, float]:
     if draws.random() < 0.3:
         chance = draws.choice((0.02, 0.2))
         kinds |= {"error before a file operation": chance, "error after a file operation": chance}
-    if "order" in night.lookups or any("idempotent" in act.changed for acts in night.rounds for act in acts):
-        kinds["second copy of a task"] = 0.0  # refused in a session that runs copies (docs/ledger.md)
+    if "order" in night.lookups or any(
+        "idempotent" in act.changed for acts in night.rounds for act in acts
+    ):
+        # refused in a session that runs copies (docs/ledger.md)
+        kinds["second copy of a task"] = 0.0
     return {kind: chance for kind, chance in kinds.items() if chance}

@@ -1,7 +1,8 @@
-"""The simulated object store as the functions of `jobs.storage.objects`, with etags: each request is a step.
+"""The simulated object store as the functions of `jobs.storage.objects`, with etags: each request
+is a step.
 
-A listing may lag behind, an error may strike before or after a request was carried out, and the answer of one that was
-carried out may be lost.
+A listing may lag behind, an error may strike before or after a request was carried out, and the
+answer of one that was carried out may be lost.
 """
 
 import contextlib
@@ -19,7 +20,9 @@ from tests.simulation.night_at_work import scheduler
 
 @dataclass
 class SimulatedObjects:
-    """lag: s for which a new object may be missing in listings; 0 as in S3, where a put is seen at once."""
+    """lag: s for which a new object may be missing in listings; 0 as in S3, where a put is seen at
+    once.
+    """
 
     store: ObjectStore
     lag: float = 0.0
@@ -69,10 +72,16 @@ class SimulatedObjects:
         start = f"{folder.rstrip('/')}/"
 
         def listing() -> list[ListedObject]:
-            shown = {name: file for name, file in self.store.files.items() if name.startswith(start)}
+            shown = {
+                name: file for name, file in self.store.files.items() if name.startswith(start)
+            }
             names = (name for name, file in shown.items() if not self._is_late(file))
             return sorted(
-                (_listed(name.removeprefix(start), shown[name]) for name in names if name.removeprefix(start) > after),
+                (
+                    _listed(name.removeprefix(start), shown[name])
+                    for name in names
+                    if name.removeprefix(start) > after
+                ),
                 key=lambda one: one.name,
             )
 
@@ -90,7 +99,17 @@ class SimulatedObjects:
                 self.store.step("delete", place, lambda place=place: self.store.remove(place))
 
 
-FUNCTIONS = ("read", "content", "write", "create", "replace", "upload", "download", "listed", "delete")
+FUNCTIONS = (
+    "read",
+    "content",
+    "write",
+    "create",
+    "replace",
+    "upload",
+    "download",
+    "listed",
+    "delete",
+)
 
 
 def _tag(data: bytes) -> Tag:

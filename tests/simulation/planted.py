@@ -1,4 +1,6 @@
-"""Tries the deliberate faults of faults.toml, each in its own process, and keeps a table of the nights they took."""
+"""Tries the deliberate faults of faults.toml, each in its own process, and keeps a table of the
+nights they took.
+"""
 
 import pathlib
 import re
@@ -34,7 +36,9 @@ class Found:
 
 
 def try_faults(names: Sequence[str], most: int = MOST) -> int:
-    """Try these faults, or all, and write the table. Returns how many were not found and say no reason."""
+    """Try these faults, or all, and write the table. Returns how many were not found and say no
+    reason.
+    """
     faults = planted_faults()
     unexplained = 0
     for name in names or faults:
@@ -50,14 +54,25 @@ def try_fault(name: str, most: int) -> Found:
     kind = planted_faults()[name].kind
     first = FIRST_SEEDS[kind]
     seeds = f"{first}:{first + most}"
-    command = [sys.executable, "-m", "tests.simulation", "--plant", name, "--seeds", seeds, "--first"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.simulation",
+        "--plant",
+        name,
+        "--seeds",
+        seeds,
+        "--first",
+    ]
     command += ["--publishing"] if kind == "publishing" else []
     played = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     failed = re.search(r"^NIGHT (\d+) FAILED at [\d.]+: (.*)", played.stdout, re.MULTILINE)
     if failed:
         return Found(int(failed[1]) - first + 1, int(failed[1]), failed[2][:90])
     if played.returncode:
-        return Found(1, first, f"the process ended: {(played.stderr or played.stdout).strip()[-80:]}")
+        return Found(
+            1, first, (f"the process ended: {(played.stderr or played.stdout).strip()[-80:]}")
+        )
     return Found(0, 0, planted_faults()[name].unfound or f"not found in {most} nights")
 
 
@@ -84,5 +99,9 @@ def table_of(kind: str) -> pathlib.Path:
 def _summary(rows: Sequence[str]) -> str:
     cells = [[cell.strip() for cell in row.split("|")] for row in rows]
     nights = [int(row[3]) for row in cells if row[3].isdigit()]
-    middle = f"; the median is {statistics.median(nights):g} nights, the most {max(nights)}" if nights else ""
+    middle = (
+        (f"; the median is {statistics.median(nights):g} nights, the most {max(nights)}")
+        if nights
+        else ""
+    )
     return f"{len(nights)} of {len(rows)} faults are found{middle}."

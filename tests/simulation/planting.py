@@ -20,7 +20,9 @@ FAULTS_FILES = {  # by the kind of the nights that find them
 
 @dataclass(frozen=True)
 class PlantedFault:
-    """In `file`, `old`, which occurs once, becomes `new`. mechanism: what it breaks. unfound: why no night finds it."""
+    """In `file`, `old`, which occurs once, becomes `new`. mechanism: what it breaks. unfound: why
+    no night finds it.
+    """
 
     mechanism: str
     file: str
@@ -33,7 +35,9 @@ class PlantedFault:
         """The source with the fault in it."""
         text = (ROOT / self.file).read_text()
         if text.count(self.old) != 1:
-            raise SystemExit(f"{self.file} holds {text.count(self.old)} times, not once:\n{self.old}")
+            raise SystemExit(
+                f"{self.file} holds {text.count(self.old)} times, not once:\n{self.old}"
+            )
         return text.replace(self.old, self.new)
 
 
@@ -47,7 +51,9 @@ def planted_faults() -> dict[str, PlantedFault]:
 
 
 def plant(name: str) -> None:
-    """Have the fault's module loaded with the fault. Call it before anything of the product is imported."""
+    """Have the fault's module loaded with the fault. Call it before anything of the product is
+    imported.
+    """
     fault = planted_faults()[name]
     module = fault.file.removesuffix(".py").replace("/", ".")
     assert module not in sys.modules
@@ -66,4 +72,6 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.util.spec_from_loader(fullname, self, origin=self._fault.file)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        exec(compile(self._fault.in_source(), str(ROOT / self._fault.file), "exec"), module.__dict__)
+        exec(
+            compile(self._fault.in_source(), str(ROOT / self._fault.file), "exec"), module.__dict__
+        )

@@ -1,4 +1,6 @@
-"""Plays one night: its runs, what people and machines do beside them, and at last a quiet run that calls nothing."""
+"""Plays one night: its runs, what people and machines do beside them, and at last a quiet run that
+calls nothing.
+"""
 
 import asyncio
 import gc
@@ -23,7 +25,14 @@ from jobs.run.enrich import write_out
 from jobs.run.keys.ledger_session import prepare_ledger
 from jobs.run.request_metrics import RequestMetricsCollector
 from tests.simulation import night_at_work
-from tests.simulation.declared import bill_of, draw_rows, frame_of, ledger_folder, lookup_of, plan_of
+from tests.simulation.declared import (
+    bill_of,
+    draw_rows,
+    frame_of,
+    ledger_folder,
+    lookup_of,
+    plan_of,
+)
 from tests.simulation.disk import Disk, ObjectStore
 from tests.simulation.faults import Faults
 from tests.simulation.file_access import ArrowFiles, DiskPath, FileSystem
@@ -71,11 +80,15 @@ class Stage:
         self.night, self.folder = night, folder
         self.scheduler = Scheduler(str(night.seed), preempts=night.preempts, trace=trace)
         night_at_work.begin(self.scheduler)
-        self.faults = Faults(night.chances, night.left_out, self.scheduler.stream, self.scheduler.say)
+        self.faults = Faults(
+            night.chances, night.left_out, self.scheduler.stream, self.scheduler.say
+        )
         self.faults.is_quiet = not night.rounds
         self.limits_file = folder / "limits.sqlite"
         self.scheduler.limits_away = night.store_away
-        os.environ[LIMITS_URL] = f"file://{self.limits_file}" if night.limits not in ("off", "alone") else OFF
+        os.environ[LIMITS_URL] = (
+            f"file://{self.limits_file}" if night.limits not in ("off", "alone") else OFF
+        )
         self.scheduler.network = Network(self.faults)
         storage = ObjectStore if night.storage == "s3" else Disk
         self.disk = storage(night.latency, self.faults)
@@ -94,7 +107,8 @@ class Stage:
         self._others: list[Process] = []
         self._put_back = 0.0  # s by which the clock was set back in all
 
-    # -- a run ---------------------------------------------------------------------------------------------------------
+    # -- a run
+    # ----------------------------------------------------------------------------------------------
     def start_run(self, act: Act) -> Process:
         name = f"run{len(self.runs) + 1}"
         self.runs[name] = "runs"
@@ -146,13 +160,15 @@ class Stage:
         for worker in self._sparks[run].workers if run in self._sparks else ():
             if leaves_orphans:
                 self.scheduler.after(
-                    ORPHANS_LIVE * self.draws.random(), lambda worker=worker: self.scheduler.kill(worker)
+                    ORPHANS_LIVE * self.draws.random(),
+                    lambda worker=worker: self.scheduler.kill(worker),
                 )
             else:
                 self.scheduler.kill(worker)
         self._orphans[run] = leaves_orphans
 
-    # -- acts ----------------------------------------------------------------------------------------------------------
+    # -- acts
+    # ----------------------------------------------------------------------------------------------
     def play_round(self, acts: Sequence[Act]) -> None:
         began, runs = self.scheduler.now, []
         for act in acts:
@@ -169,7 +185,8 @@ class Stage:
                 self.scheduler.clock_offset += 86_400 * act.share
                 self._put_back += max(0.0, -86_400 * act.share)
                 self.rules.clock_was_set = True
-                self.rules.older_values = True  # a mark of before the clock was set may seem newer than one after it
+                # a mark of before the clock was set may seem newer than one after it
+                self.rules.older_values = True
             else:
                 self._others.append(self._command(act))
         for run in runs:
@@ -182,11 +199,15 @@ class Stage:
             return self.scheduler.spawn("compact", self._compact, act.lookup, act.grace)
         if act.does == "maintenance":
             return self.scheduler.spawn("compact", self._maintain, act.grace)
-        return self.scheduler.spawn(act.does, self._forget if act.does == "forget" else self._refresh, act)
+        return self.scheduler.spawn(
+            act.does, self._forget if act.does == "forget" else self._refresh, act
+        )
 
     def _finish_command(self, command: Process) -> None:
         if not self.scheduler.wait_for(command, LONGEST_COMMAND):
-            self.scheduler.fail(f"{command} has not ended in ten minutes\n{self.scheduler.describe()}")
+            self.scheduler.fail(
+                f"{command} has not ended in ten minutes\n{self.scheduler.describe()}"
+            )
             raise Over
 
     def _cut_power(self) -> None:
@@ -198,7 +219,9 @@ class Stage:
         self.rules.power_was_cut()
 
     def _compact(self, lookup: str, grace: float) -> None:
-        self._as_command("compact", partial(compact, ledger_folder(lookup), grace=timedelta(seconds=grace)))
+        self._as_command(
+            "compact", partial(compact, ledger_folder(lookup), grace=timedelta(seconds=grace))
+        )
 
     def _maintain(self, grace: float) -> None:
         for lookup in self.night.lookups:
@@ -219,7 +242,9 @@ class Stage:
                 self.rules.unwanted(act.lookup, key)
 
     def _forget(self, act: Act) -> None:
-        """Not beside runs: it moves the parts in which a run looks for its own answers (docs/ledger.md)."""
+        """Not beside runs: it moves the parts in which a run looks for its own answers
+        (docs/ledger.md).
+        """
         if self._is_busy():
             self.scheduler.say("runs are at work")
             return
@@ -227,7 +252,9 @@ class Stage:
         for key in keys:
             self.rules.unwanted(act.lookup, key)
         runs, busy = len(self.runs), self._is_busy()
-        if self._as_command("forget", partial(forget, ledger_folder(act.lookup), [text_of((key,)) for key in keys])):
+        if self._as_command(
+            "forget", partial(forget, ledger_folder(act.lookup), [text_of((key,)) for key in keys])
+        ):
             if not busy and len(self.runs) == runs:  # it does not cover runs at work
                 self.rules.check_forgotten(act.lookup, keys)
             for key in keys:
@@ -235,7 +262,9 @@ class Stage:
 
     def _is_busy(self) -> bool:
         """Whether a run is at work, or a worker that outlived its run."""
-        return any(not one.has_ended and one.name.startswith("run") for one in self.scheduler.processes)
+        return any(
+            not one.has_ended and one.name.startswith("run") for one in self.scheduler.processes
+        )
 
     def _some_keys(self, act: Act) -> list[str]:
         keys = sorted({key for rows in self.days for row in rows if (key := row.keys[act.lookup])})
@@ -250,7 +279,8 @@ class Stage:
             return False
         return True
 
-    # -- the end of the night ------------------------------------------------------------------------------------------
+    # -- the end of the night
+    # ------------------------------------------------------------------------------------------
     def play_quiet_end(self) -> None:
         """What was left undone is done now; then nothing is left to pay."""
         self.faults.is_quiet = True
@@ -263,7 +293,9 @@ class Stage:
         bill = len(self.vendor.invoice)
         name = self._quiet_run()
         if self.runs[first] == "ok" and len(self.vendor.invoice) != bill:
-            self.scheduler.fail(f"{name} made {len(self.vendor.invoice) - bill} calls, when all was known")
+            self.scheduler.fail(
+                f"{name} made {len(self.vendor.invoice) - bill} calls, when all was known"
+            )
         self.check_bills()
 
     def _quiet_run(self) -> str:

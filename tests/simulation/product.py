@@ -46,9 +46,15 @@ def install() -> None:
     installation.install(
         {
             jobs.storage.stored_files.open_filesystem: _filesystem_of,
-            jobs.run.engines.spark_facts.setting: lambda _spark, _name, default="": default or "simulated",
-            jobs.run.engines.spark_coordinator.open_coordinator: lambda frames: frames.coordinator(),
-            jobs.run.engines.engine._stage_here: lambda engine, _address, _attempts: spark.TableStage(engine.spark),
+            jobs.run.engines.spark_facts.setting: lambda _spark, _name, default="": (
+                default or "simulated"
+            ),
+            jobs.run.engines.spark_coordinator.open_coordinator: lambda frames: (
+                frames.coordinator()
+            ),
+            jobs.run.engines.engine._stage_here: lambda engine, _address, _attempts: (
+                spark.TableStage(engine.spark)
+            ),
             jobs.run.keys.day_keys.KeySource: spark.FrameKeys,
             jobs.run.coordinator.run_leases.run_leases: _leases_of_process,
         }
@@ -65,7 +71,9 @@ _real_filesystem_of = jobs.storage.stored_files.open_filesystem
 
 
 def _filesystem_of(place: str) -> Any:
-    return (scheduler().file_system, place) if place.startswith(ROOT) else _real_filesystem_of(place)
+    return (
+        (scheduler().file_system, place) if place.startswith(ROOT) else _real_filesystem_of(place)
+    )
 
 
 LEASES = "leases"  # state of a driver
@@ -89,7 +97,9 @@ def _watch() -> None:
     """Tell the night's rules what the product was told is stored, and which rows leave a task."""
     write_part, append, write = LedgerFolder.write_part, Journal.append, TaskFiles.write
 
-    def watched_write(self: LedgerFolder, run_id: str, name: str, answers: Any, *, lasting: bool = False) -> str:
+    def watched_write(
+        self: LedgerFolder, run_id: str, name: str, answers: Any, *, lasting: bool = False
+    ) -> str:
         scheduler().rules.are_stored_now(self.lookup, answers)
         part = write_part(self, run_id, name, answers, lasting=lasting)
         scheduler().rules.stored(self.lookup, answers)
@@ -101,7 +111,9 @@ def _watch() -> None:
         append(self, records)
         scheduler().rules.stored(lookup, records)
 
-    def watched_rows(self: TaskFiles, batches: Iterator[pa.RecordBatch], task: int, *, attempt: int = 0) -> TaskResult:
+    def watched_rows(
+        self: TaskFiles, batches: Iterator[pa.RecordBatch], task: int, *, attempt: int = 0
+    ) -> TaskResult:
         return write(self, scheduler().rules.watched(batches), task, attempt=attempt)
 
     LedgerFolder.write_part = watched_write  # type: ignore[method-assign]

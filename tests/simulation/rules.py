@@ -60,10 +60,11 @@ class DeclaredRun:
 
 
 class Rules:
-    """Watches the ledger, the vendor and the rows of one night, and reports each broken promise as a failure.
+    """Watches the ledger, the vendor and the rows of one night, and reports each broken promise as
+    a failure.
 
-    A power cut may lose parts that were not synced, and a failing disk may have stored what it refused: the rules then
-    allow a second charge, but never a wrong value.
+    A power cut may lose parts that were not synced, and a failing disk may have stored what it
+    refused: the rules then allow a second charge, but never a wrong value.
     """
 
     def __init__(self, night: Night, vendor: Vendor, storage: Storage) -> None:
@@ -86,12 +87,15 @@ class Rules:
     def _declared(self, process: Process) -> DeclaredRun:
         return self.runs[run_of(process)]
 
-    # -- what the product tells ----------------------------------------------------------------------------------------
+    # -- what the product tells
+    # ----------------------------------------------------------------------------------------
     def task_begins(self, worker: Process) -> None:
         self._began[worker] = scheduler().now
 
     def are_stored_now(self, lookup: str, answers: Sequence[StoredAnswer] | pa.Table) -> None:
-        """These records are about to be stored; a process that is killed meanwhile tells nothing of it."""
+        """These records are about to be stored; a process that is killed meanwhile tells nothing of
+        it.
+        """
         for key, outcome in _outcomes(answers):
             if outcome == "expired":  # refreshed, or in doubt after an answer that came twice
                 self.unwanted(lookup, *json.loads(key))
@@ -102,7 +106,8 @@ class Rules:
         for key, outcome in _outcomes(answers):
             if outcome in ANSWERED:
                 self._stored_by.add((run, lookup, key))
-                if self._vendor.charges(lookup, tuple(json.loads(key))):  # else refreshed or forgotten on its way
+                # else refreshed or forgotten on its way
+                if self._vendor.charges(lookup, tuple(json.loads(key))):
                     self._stored_at[lookup, key] = scheduler().now
             elif outcome == "asked":
                 self._marked.add((lookup, key))
@@ -113,14 +118,19 @@ class Rules:
         self.limits.power_was_cut()
 
     def unwanted(self, lookup: str, key: str) -> None:
-        """The key is being forgotten or refreshed: its answer may be there or not, and a further charge is right."""
+        """The key is being forgotten or refreshed: its answer may be there or not, and a further
+        charge is right.
+        """
         self._stored_at.pop((lookup, text_of((key,))), None)
         self._refreshed.add((lookup, text_of((key,))))
         self._vendor.void(lookup, (key,))
 
-    # -- calls ---------------------------------------------------------------------------------------------------------
+    # -- calls
+    # ----------------------------------------------------------------------------------------------
     def check_request(self, request: Request) -> None:
-        """No call for what was stored when its task began; no key asked twice; limits hold at the vendor."""
+        """No call for what was stored when its task began; no key asked twice; limits hold at the
+        vendor.
+        """
         night, run = scheduler(), self._declared(request.process)
         if run.act.does == "remap":
             night.fail(f"asked by a remap: {request.lookup} {request.keys}")
@@ -131,10 +141,19 @@ class Rules:
 
     def _check_key(self, request: Request, run: DeclaredRun, key: "tuple[Any, ...]") -> None:
         lookup, night, text = request.lookup, scheduler(), text_of(key[:1])
-        stored_at, began = self._stored_at.get((lookup, text)), self._began.get(request.process, 0.0)
-        if stored_at is not None and stored_at < began and not self._is_open_again(run, lookup, key, stored_at):
+        stored_at, began = (
+            self._stored_at.get((lookup, text)),
+            self._began.get(request.process, 0.0),
+        )
+        if (
+            stored_at is not None
+            and stored_at < began
+            and not self._is_open_again(run, lookup, key, stored_at)
+        ):
             begun = f"{request.process}, begun {began:.4f}"
-            night.fail(f"stored and asked again: {lookup} {key}, stored {stored_at:.4f}, by {begun}")
+            night.fail(
+                f"stored and asked again: {lookup} {key}, stored {stored_at:.4f}, by {begun}"
+            )
         if is_marked(run.lookups[lookup]):
             if (lookup, text) not in self._marked:
                 night.fail(f"asked without a mark: {lookup} {key} by {request.process}")
@@ -144,56 +163,83 @@ class Rules:
         for charge in self._vendor.charges(lookup, key):
             if not self._may_repeat(charge, request, run, stored_at):
                 night.fail(
-                    f"asked twice: {lookup} {key} by {request.process}; charged {charge.charged_at:.4f} for "
+                    f"asked twice: {lookup} {key} by {request.process}; charged "
+                    f"{charge.charged_at:.4f} for "
                     f"{charge.process}, answered {charge.due_at:.4f}, stored {stored_at}"
                 )
 
-    def _is_open_again(self, run: DeclaredRun, lookup: str, key: "tuple[Any, ...]", known_at: float) -> bool:
+    def _is_open_again(
+        self, run: DeclaredRun, lookup: str, key: "tuple[Any, ...]", known_at: float
+    ) -> bool:
         """Whether the declaration of this run does not count an answer that is known since then."""
         if run.refuses_odd and "odd" in (self._vendor.answer(lookup, key[:1], 0) or ()):
             return True  # error_when calls the stored answer an error, and errors are asked again
         if self.clock_was_set and (lookup, text_of(key[:1])) in self._refreshed:
-            return True  # by the clock that was set the refresh may be later than the answer (docs/ledger.md)
+            # by the clock that was set the refresh may be later than the answer (docs/ledger.md)
+            return True
         if run.lives is None:
             return False
-        return self.clock_was_set or scheduler().now >= known_at + run.lives - SLACK  # it has expired
+        # it has expired
+        return self.clock_was_set or scheduler().now >= known_at + run.lives - SLACK
 
     def _check_permission(self, request: Request) -> None:
-        """No call while the service wants none, none without a driver, and none for a stage that is over."""
+        """No call while the service wants none, none without a driver, and none for a stage that is
+        over.
+        """
         night, worker, vendor = scheduler(), request.process, self._vendor
         place = worker, request.lookup
-        since, until = vendor.throttled_at.get(place, night.now), vendor.closed_until.get(place, 0.0)
+        since, until = (
+            vendor.throttled_at.get(place, night.now),
+            vendor.closed_until.get(place, 0.0),
+        )
         is_further = len(request.keys[0]) > 1  # of a coroutine that is under way
         if since + HEARD_WITHIN < night.now < until and not is_further:
             night.fail(f"asked while throttled: {request.lookup} {request.keys} by {worker}")
         news = night.network.cut_until + HEARD_WITHIN
         driver = worker.driver
-        if driver is not None and driver.is_dead and night.now > max(driver.died_at + DRIVERLESS, news):
+        if (
+            driver is not None
+            and driver.is_dead
+            and night.now > max(driver.died_at + DRIVERLESS, news)
+        ):
             night.fail(f"asked without a driver: {request.lookup} {request.keys} by {worker}")
         heard_at = night.network.heard.get(worker, night.now)
         is_to_wait = not is_marked(self._declared(worker).lookups[request.lookup])
         if night.now > heard_at + UNHEARD and is_to_wait and not is_further:
-            night.fail(f"asked by a task that is cut off: {request.lookup} {request.keys} by {worker}")
-        if worker.unwanted_since is not None and night.now > max(worker.unwanted_since + STAGELESS, news):
+            night.fail(
+                f"asked by a task that is cut off: {request.lookup} {request.keys} by {worker}"
+            )
+        if worker.unwanted_since is not None and night.now > max(
+            worker.unwanted_since + STAGELESS, news
+        ):
             night.fail(f"asked after its stage: {request.lookup} {request.keys} by {worker}")
 
-    def _may_repeat(self, charge: Charge, request: Request, run: DeclaredRun, stored_at: float | None) -> bool:
+    def _may_repeat(
+        self, charge: Charge, request: Request, run: DeclaredRun, stored_at: float | None
+    ) -> bool:
         """Why a key that was charged may be charged again."""
-        # its process was killed before it could store the answer; an older answer had expired, or the
-        # later one is of another run
+        # its process was killed before it could store the answer; an older answer had expired, or
+        # the later one is of another run
         own = run_of(charge.process), request.lookup, text_of(charge.key[:1])
-        is_stored = stored_at is not None and stored_at >= charge.charged_at and own in self._stored_by
-        lost_in_flight = charge.process.is_dead and not is_stored and not self._was_stored_in_time(charge)
+        is_stored = (
+            stored_at is not None and stored_at >= charge.charged_at and own in self._stored_by
+        )
+        lost_in_flight = (
+            charge.process.is_dead and not is_stored and not self._was_stored_in_time(charge)
+        )
         # the row left at its time limit, without the answer
         timed_out = charge.due_at - charge.sent_at > _timeout(run, request.lookup)
         # it failed visibly: a dropped connection, another key's answer; errors are not kept
         failed = not charge.arrived and request.sent_at >= charge.failed_at
         # a part that was not synced was lost with the power
         lost_by_the_disk = self.last_power_cut >= charge.charged_at
-        # Spark runs a task twice at once: each copy calls for what the other has in flight (docs/ledger.md)
+        # Spark runs a task twice at once: each copy calls for what the other has in flight
+        # (docs/ledger.md)
         of_a_copy = self.copies and run_of(charge.process) == run_of(request.process)
         # a retry, a hedge, or the second run of a coroutine whose first request was answered
-        by_itself = charge.process is request.process and (not charge.arrived or request.lookup == "score")
+        by_itself = charge.process is request.process and (
+            not charge.arrived or request.lookup == "score"
+        )
         by_itself |= charge.process is request.process and self._is_hedged(run, request)
         return (
             lost_in_flight or timed_out or failed or lost_by_the_disk or of_a_copy or by_itself
@@ -210,7 +256,11 @@ class Rules:
             or any(self._vendor.faults.struck[one] for one in FILE_ERRORS)
         ):
             return False
-        within = STORED_WITHIN + 200 * night.latency + (night.flush_seconds if night.storage == "s3" else 0.0)
+        within = (
+            STORED_WITHIN
+            + 200 * night.latency
+            + (night.flush_seconds if night.storage == "s3" else 0.0)
+        )
         return charge.process.died_at - charge.due_at > within
 
     def _settled_as_error(self, charge: Charge) -> bool:
@@ -220,7 +270,9 @@ class Rules:
         )
 
     def _seemed_dead(self, charge: Charge, request: "Request | Charge") -> bool:
-        """A clock that is set makes claims and runs at work look dead until they are renewed (docs/planning.md)."""
+        """A clock that is set makes claims and runs at work look dead until they are renewed
+        (docs/planning.md).
+        """
         return self.clock_was_set and run_of(charge.process) != run_of(request.process)
 
     @staticmethod
@@ -235,30 +287,42 @@ class Rules:
         if not is_marked_now and not (charge.lookup == "stock" and self._night.honours_keys):
             return
         for before in self._vendor.charges(charge.lookup, charge.key):
-            if is_marked_now and not is_marked(self._declared(before.process).lookups[charge.lookup]):
+            if is_marked_now and not is_marked(
+                self._declared(before.process).lookups[charge.lookup]
+            ):
                 continue  # its run declared that the call may be repeated, and left no mark
-            if self._is_open_again(run, charge.lookup, charge.key, before.due_at) or self._settled_as_error(before):
+            if self._is_open_again(
+                run, charge.lookup, charge.key, before.due_at
+            ) or self._settled_as_error(before):
                 continue
             if self._seemed_dead(before, charge):
                 continue
             scheduler().fail(
-                f"charged twice: {charge.lookup} {charge.key} by {charge.process}; first {before.charged_at:.4f} "
+                f"charged twice: {charge.lookup} {charge.key} by {charge.process}; first "
+                f"{before.charged_at:.4f} "
                 f"for {before.process}"
             )
             return
 
-    def check_requests(self, run: str, workers: Sequence[Process], counted: RequestMetricsCollector) -> None:
+    def check_requests(
+        self, run: str, workers: Sequence[Process], counted: RequestMetricsCollector
+    ) -> None:
         """The run knows each request that the vendor took, unless a task died with its counts."""
         results = counted._results  # of the attempts that brought one
         if len(results) != len(workers):
             return
         for lookup in self._night.lookups:
             received = sum(self._vendor.received[worker, lookup] for worker in workers)
-            sent = sum(one.requests[lookup].sent.total() for one in results if lookup in one.requests)
+            sent = sum(
+                one.requests[lookup].sent.total() for one in results if lookup in one.requests
+            )
             if sent != received:
-                scheduler().fail(f"{run} counts {sent} requests of {lookup}, and the vendor took {received}")
+                scheduler().fail(
+                    f"{run} counts {sent} requests of {lookup}, and the vendor took {received}"
+                )
 
-    # -- rows ----------------------------------------------------------------------------------------------------------
+    # -- rows
+    # ----------------------------------------------------------------------------------------------
     def watched(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The batches that leave a task: each called answer in them is stored."""
         run = run_of(scheduler().me().process)
@@ -269,11 +333,15 @@ class Rules:
                         scheduler().fail(f"left its task before it was stored: {lookup} {key}")
             yield batch
 
-    def check_day(self, run: str, rows: Sequence[Row], files: Sequence[str], *, is_quiet: bool) -> None:
+    def check_day(
+        self, run: str, rows: Sequence[Row], files: Sequence[str], *, is_quiet: bool
+    ) -> None:
         """Each row once, in order, with the value of a charged call."""
         night = scheduler()
         by_number = {row.number: row for row in rows}
-        found = pa.concat_tables([pq.read_table(file, partitioning=None) for file in files]).to_pylist()
+        found = pa.concat_tables(
+            [pq.read_table(file, partitioning=None) for file in files]
+        ).to_pylist()
         if sorted(row["id"] for row in found) != sorted(by_number):
             night.fail(f"{run}: {len(found)} rows instead of {len(rows)}, or one twice")
             return
@@ -284,9 +352,13 @@ class Rules:
                     night.fail(f"{run}: task {part} is out of order: {order}")
         for row in found:
             for lookup in self._night.lookups:
-                self._check_value(run, row, lookup, by_number[row["id"]].keys[lookup], is_quiet=is_quiet)
+                self._check_value(
+                    run, row, lookup, by_number[row["id"]].keys[lookup], is_quiet=is_quiet
+                )
 
-    def _check_value(self, run: str, row: dict[str, Any], lookup: str, key: str | None, *, is_quiet: bool) -> None:
+    def _check_value(
+        self, run: str, row: dict[str, Any], lookup: str, key: str | None, *, is_quiet: bool
+    ) -> None:
         night, status, declared = scheduler(), row[f"_{lookup}_status"], self.runs[run]
         value = row[f"{lookup}_value"]
         if key is None:
@@ -302,7 +374,9 @@ class Rules:
             night.fail(f"{run}: {lookup} {key} is a miss, not {truths}")
         if status in ANSWERED and not self._vendor.was_charged(lookup, (key,)):
             night.fail(f"{run}: {lookup} {key} has an answer and was never charged")
-        tried = [attempt for attempt in row[f"_{lookup}_attempts"] or () if not attempt["throttled"]]
+        tried = [
+            attempt for attempt in row[f"_{lookup}_attempts"] or () if not attempt["throttled"]
+        ]
         if len(tried) > 1 + declared.lookups[lookup].retry.retries:
             night.fail(f"{run}: {lookup} {key} was tried {len(tried)} times")
         if (
@@ -314,20 +388,27 @@ class Rules:
             night.fail(f"{run}: {lookup} {key} is ok, and error_when calls its answer an error")
         in_doubt = is_marked(declared.lookups[lookup]) and status in ("unknown", "error", "timeout")
         if is_quiet and status not in ANSWERED and not in_doubt:
-            night.fail(f"{run}: {lookup} {key} is {status} without a fault: {row[f'_{lookup}_error']}")
+            night.fail(
+                f"{run}: {lookup} {key} is {status} without a fault: {row[f'_{lookup}_error']}"
+            )
 
-    # -- files ---------------------------------------------------------------------------------------------------------
+    # -- files
+    # ----------------------------------------------------------------------------------------------
     def check_forgotten(self, lookup: str, keys: Sequence[str]) -> None:
         """No file of the ledger contains a forgotten key."""
         texts = {text_of((key,)) for key in keys}
         for path, file in self._storage.files.items():
-            if not path.startswith(f"{LEDGER}/{lookup}/") or self._is_torn_part_of_a_run(path, file.data):
+            if not path.startswith(f"{LEDGER}/{lookup}/") or self._is_torn_part_of_a_run(
+                path, file.data
+            ):
                 continue
             if found := _keys_in(path, file.data, texts):
                 scheduler().fail(f"forgotten and still there: {sorted(found)[:3]} in {path}")
 
     def _is_torn_part_of_a_run(self, path: str, data: bytes) -> bool:
-        """Whether a registered run may be writing the part: after a power cut `forget` leaves it (docs/ledger.md)."""
+        """Whether a registered run may be writing the part: after a power cut `forget` leaves it
+        (docs/ledger.md).
+        """
         folder, parts, name = path.partition("/parts/")
         run = name.partition("/")[0].removesuffix("-keys")
         if not parts or _is_whole(data) or not path.endswith(".parquet"):
@@ -347,10 +428,15 @@ def _called(batch: pa.RecordBatch, place: int, lookup: str) -> Iterator[str]:
     """The keys whose answers a batch of rows, or of prefetched keys, got by a call."""
     if f"_{lookup}_source" not in batch.schema.names:
         return
-    calls = zip(batch[f"_{lookup}_source"].to_pylist(), batch[f"_{lookup}_status"].to_pylist(), strict=True)
+    calls = zip(
+        batch[f"_{lookup}_source"].to_pylist(), batch[f"_{lookup}_status"].to_pylist(), strict=True
+    )
     if PLACE in batch.schema.names:
         places = batch[PLACE].to_pylist()
-        keys = [text if at == place else None for text, at in zip(batch[TEXT].to_pylist(), places, strict=True)]
+        keys = [
+            text if at == place else None
+            for text, at in zip(batch[TEXT].to_pylist(), places, strict=True)
+        ]
     elif f"_{lookup}_key" in batch.schema.names:
         keys = [text_of(tuple(key.values())) for key in batch[f"_{lookup}_key"].to_pylist()]
     else:
@@ -367,7 +453,9 @@ def _is_whole(data: bytes) -> bool:
 def _keys_in(path: str, data: bytes, texts: set[str]) -> set[str]:
     if path.endswith(".parquet"):
         try:
-            return texts & set(pq.read_table(pa.BufferReader(data), columns=["key"])["key"].to_pylist())
+            return texts & set(
+                pq.read_table(pa.BufferReader(data), columns=["key"])["key"].to_pylist()
+            )
         except pa.ArrowInvalid:
             pass
     as_json = {text: text.replace('"', '\\"') for text in texts}

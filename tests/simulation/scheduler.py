@@ -1,11 +1,12 @@
 """Runs the threads of a night one at a time, in an order that the seed decides, on a virtual clock.
 
-Each simulated thread is a thread of the operating system that runs only while it holds the baton. It gives the baton
-back at each step: a lock, an event, a queue, a socket, a file. The scheduler then draws who runs next. Nothing waits
-in real time: if no thread can run, the clock jumps to the next timer.
+Each simulated thread is a thread of the operating system that runs only while it holds the baton.
+It gives the baton back at each step: a lock, an event, a queue, a socket, a file. The scheduler
+then draws who runs next. Nothing waits in real time: if no thread can run, the clock jumps to the
+next timer.
 
-A process is a set of threads. Once it is killed, each further step of its threads raises Killed, so that none of them
-has an effect on anything outside of the process.
+A process is a set of threads. Once it is killed, each further step of its threads raises Killed, so
+that none of them has an effect on anything outside of the process.
 """
 
 import _thread
@@ -45,7 +46,9 @@ class State(Enum):
 
 
 class Process:
-    """Threads that die together. state: module-wide state of the product, by name: each real process has its own."""
+    """Threads that die together. state: module-wide state of the product, by name: each real
+    process has its own.
+    """
 
     def __init__(self, name: str, pid: int, host: str = "host1") -> None:
         self.name, self.pid, self.host = name, pid, host
@@ -98,7 +101,8 @@ class Scheduler:
     Attributes:
         now: Virtual seconds since the night began.
         digest: Of everything that happened so far, in order.
-        failures: What no thread may do: deadlocks, livelocks, errors of threads that nobody handles.
+        failures: What no thread may do: deadlocks, livelocks, errors of threads that nobody
+            handles.
         trace: The lines of what happened; None unless they are wanted.
         network: The sockets of the night.
     """
@@ -126,7 +130,8 @@ class Scheduler:
         self._numbers = 0
         self._in_timer = False
         self._carriers: list[_Carrier] = []
-        self._kept: list[object] = []  # loops and tasks of killed processes: their ends must not run
+        # loops and tasks of killed processes: their ends must not run
+        self._kept: list[object] = []
         self.root = SimulatedThread("root", self._process("root"))
         self.root.process.threads.append(self.root)
         self.root.state = State.RUNNING
@@ -151,7 +156,9 @@ class Scheduler:
     def say(self, *words: object) -> None:
         """Record what happened, in the digest and in the trace."""
         line = " ".join(map(str, words))
-        self.digest = zlib.crc32(line.encode(), self.digest & 0xFFFFFFFF) ^ (self.digest << 7) & _DIGEST_BITS
+        self.digest = (
+            zlib.crc32(line.encode(), self.digest & 0xFFFFFFFF) ^ (self.digest << 7) & _DIGEST_BITS
+        )
         if self.trace is not None:
             me = current()
             self.trace.append(f"{self.now:10.4f} {me.process.name if me else '-':16s} {line}")
@@ -160,9 +167,12 @@ class Scheduler:
         self.failures.append(f"{self.now:.4f}: {message}")
         self.say("FAILURE", message.split("\n", 1)[0])
 
-    # -- time ----------------------------------------------------------------------------------------------------------
+    # -- time
+    # ----------------------------------------------------------------------------------------------
     def at(self, when: float, callback: Callable[[], object]) -> None:
-        """Call back at this time, from whichever thread holds the baton then. The callback must not wait."""
+        """Call back at this time, from whichever thread holds the baton then. The callback must not
+        wait.
+        """
         heapq.heappush(self._timers, (when, self._order.random(), self.next_number(), callback))
 
     def after(self, seconds: float, callback: Callable[[], object]) -> None:
@@ -176,11 +186,14 @@ class Scheduler:
         while self.now < end:
             self.block(end - self.now)
 
-    # -- steps ---------------------------------------------------------------------------------------------------------
+    # -- steps
+    # ----------------------------------------------------------------------------------------------
     def me(self) -> SimulatedThread:
         """The thread that runs. Raises Killed if it must not go on."""
         me: SimulatedThread = _here.thread
-        if not self._in_timer and (me.process.is_dead or (self.is_stopping and me is not self.root)):
+        if not self._in_timer and (
+            me.process.is_dead or (self.is_stopping and me is not self.root)
+        ):
             raise Killed
         return me
 
@@ -189,7 +202,11 @@ class Scheduler:
         me = self.me()
         if self._in_timer or self._order.random() >= self.preempts:
             return
-        if not self._runnable and not (self._timers and self._timers[0][0] <= self.now) and self.steps < MOST_STEPS:
+        if (
+            not self._runnable
+            and not (self._timers and self._timers[0][0] <= self.now)
+            and self.steps < MOST_STEPS
+        ):
             self.steps += 1
             return  # no other thread can run
         me.state = State.RUNNABLE
@@ -209,7 +226,12 @@ class Scheduler:
                 if me.state is State.BLOCKED and me.ticket == ticket:
                     self._make_runnable(me)
 
-            self.at(max(self.now + timeout, math.nextafter(self.now, math.inf)) if timeout > 0 else self.now, due)
+            self.at(
+                max(self.now + timeout, math.nextafter(self.now, math.inf))
+                if timeout > 0
+                else self.now,
+                due,
+            )
         self._switch(me)
         self.me()
         return me.was_woken
@@ -224,7 +246,9 @@ class Scheduler:
         self._runnable.append(thread)
 
     def _switch(self, me: SimulatedThread) -> None:
-        """Pass the baton on. `me` has its new state already; returns when it holds the baton again."""
+        """Pass the baton on. `me` has its new state already; returns when it holds the
+        baton again.
+        """
         self.steps += 1
         if self.steps > MOST_STEPS and not self.is_stopping:
             self.fail(f"livelock: {MOST_STEPS} steps\n{self.describe()}")
@@ -255,21 +279,29 @@ class Scheduler:
             if self._runnable:
                 count = len(self._runnable)
                 place = self._order.randrange(count) if count > 1 else 0
-                self._runnable[place], self._runnable[-1] = self._runnable[-1], self._runnable[place]
+                self._runnable[place], self._runnable[-1] = (
+                    self._runnable[-1],
+                    self._runnable[place],
+                )
                 chosen = self._runnable.pop()
-                self.digest = (self.digest * 1000003 + chosen.number + int(self.now * 1e6)) & _DIGEST_BITS
+                self.digest = (
+                    self.digest * 1000003 + chosen.number + int(self.now * 1e6)
+                ) & _DIGEST_BITS
                 return chosen
             if not self._timers:
                 return None
             self.now = self._timers[0][0]
 
-    # -- threads and processes -----------------------------------------------------------------------------------------
+    # -- threads and processes
+    # -----------------------------------------------------------------------------------------
     def _process(self, name: str, host: str = "host1") -> Process:
         process = Process(name, 1000 + len(self.processes), host)
         self.processes.append(process)
         return process
 
-    def spawn(self, name: str, function: Callable[..., object], *arguments: object, host: str = "host1") -> Process:
+    def spawn(
+        self, name: str, function: Callable[..., object], *arguments: object, host: str = "host1"
+    ) -> Process:
         """Start a process whose main thread runs the function."""
         process = self._process(name, host)
         self.start(SimulatedThread(name, process), lambda: function(*arguments))
@@ -291,7 +323,9 @@ class Scheduler:
             pass
         except BaseException as error:  # noqa: BLE001  # a thread's last words
             if not (thread.process.is_dead or self.is_stopping):
-                self.fail(f"{thread.process}/{thread.name} died: {error!r}\n{traceback.format_exc()}")
+                self.fail(
+                    f"{thread.process}/{thread.name} died: {error!r}\n{traceback.format_exc()}"
+                )
         thread.function = None  # its objects end here, while this thread holds the baton
         thread.state = State.DONE
         for joining in thread.joining:
@@ -329,7 +363,8 @@ class Scheduler:
             self.sleep(0.25)
         return True
 
-    # -- the end -------------------------------------------------------------------------------------------------------
+    # -- the end
+    # ----------------------------------------------------------------------------------------------
     def stop(self) -> None:
         """End the night: each thread but the root ends at its next step."""
         self.is_stopping = True
@@ -341,7 +376,9 @@ class Scheduler:
     def finish(self) -> None:
         """End all threads. Called by the root, at the very end."""
         self.stop()
-        while any(thread.state is not State.DONE for one in self.processes[1:] for thread in one.threads):
+        while any(
+            thread.state is not State.DONE for one in self.processes[1:] for thread in one.threads
+        ):
             if not self._runnable:
                 raise AssertionError(f"threads that cannot end:\n{self.describe()}")
             self.root.state = State.RUNNABLE
@@ -360,14 +397,24 @@ class Scheduler:
             for thread in process.threads:
                 if thread.state in (State.BLOCKED, State.RUNNABLE) and thread.os_ident in frames:
                     stack = traceback.extract_stack(frames[thread.os_ident])
-                    places = [f"{one.filename.rsplit('/', 1)[-1]}:{one.lineno}" for one in reversed(stack)]
-                    shown = [place for place in places if not place.startswith(("scheduler.py", "threads.py"))]
-                    lines.append(f"  {process}/{thread.name} {thread.state.value}: {' < '.join(shown[:6])}")
+                    places = [
+                        f"{one.filename.rsplit('/', 1)[-1]}:{one.lineno}" for one in reversed(stack)
+                    ]
+                    shown = [
+                        place
+                        for place in places
+                        if not place.startswith(("scheduler.py", "threads.py"))
+                    ]
+                    lines.append(
+                        f"  {process}/{thread.name} {thread.state.value}: {' < '.join(shown[:6])}"
+                    )
         return "\n".join(lines[:LAST_LINES])
 
 
 class _Carrier:
-    """A thread of the operating system that carries one simulated thread after the other, as starting one is slow."""
+    """A thread of the operating system that carries one simulated thread after the other, as
+    starting one is slow.
+    """
 
     def __init__(self) -> None:
         self._work: Callable[[], None] | None = None

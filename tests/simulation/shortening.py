@@ -1,4 +1,6 @@
-"""Leaves out of a failing night what it fails without: rounds, acts, kinds of faults, and single faults."""
+"""Leaves out of a failing night what it fails without: rounds, acts, kinds of faults, and single
+faults.
+"""
 
 import dataclasses
 import pathlib
@@ -15,7 +17,9 @@ def kind_of(failure: str) -> str:
     return failure.partition(": ")[2].partition(":")[0].partition("\n")[0].partition("(")[0][:40]
 
 
-def shorten(night: Night, play: Callable[..., Outcome], base: pathlib.Path) -> tuple[Night, Outcome]:
+def shorten(
+    night: Night, play: Callable[..., Outcome], base: pathlib.Path
+) -> tuple[Night, Outcome]:
     """A night with less in it that breaks the same promise."""
     outcome = play(night, base)
     if not outcome.failures:

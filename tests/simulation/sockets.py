@@ -1,7 +1,8 @@
-"""TCP of the driver link in memory: bytes in order, with delay, partitions, and connections that break.
+"""TCP of the driver link in memory: bytes in order, with delay, partitions, and connections that
+break.
 
-A connection whose process dies ends at the other side, as the operating system closes it; that of a host that is cut
-off stays half-open.
+A connection whose process dies ends at the other side, as the operating system closes it; that of a
+host that is cut off stays half-open.
 """
 
 import errno
@@ -59,7 +60,8 @@ class SimulatedSocket:
         self._port = 0
         self._last_arrival = 0.0
 
-    # -- a listening one -----------------------------------------------------------------------------------------------
+    # -- a listening one
+    # ----------------------------------------------------------------------------------------------
     def bind(self, address: tuple[str, int]) -> None:
         self._port = address[1] or network().next_port()
 
@@ -84,7 +86,8 @@ class SimulatedSocket:
 
     def setsockopt(self, *_: object) -> None: ...
 
-    # -- both ----------------------------------------------------------------------------------------------------------
+    # -- both
+    # ----------------------------------------------------------------------------------------------
     def setblocking(self, flag: bool) -> None:  # noqa: FBT001
         self.timeout = None if flag else 0.0
 
@@ -218,7 +221,9 @@ class Selector:
         self._sockets: dict[SimulatedSocket, Any] = {}
         self._thread: SimulatedThread | None = None
 
-    def register(self, fileobj: SimulatedSocket, events: int, data: Any = None) -> selectors.SelectorKey:
+    def register(
+        self, fileobj: SimulatedSocket, events: int, data: Any = None
+    ) -> selectors.SelectorKey:
         self._sockets[fileobj] = data
         fileobj.selectors.append(self)
         return self._key(fileobj)
@@ -247,10 +252,14 @@ class Selector:
         if timeout:  # however short, some time passes
             end = max(end or 0.0, math.nextafter(night.now, math.inf))
         while True:
-            ready = [(self._key(one), selectors.EVENT_READ) for one in self._sockets if one.is_ready()]
+            ready = [
+                (self._key(one), selectors.EVENT_READ) for one in self._sockets if one.is_ready()
+            ]
             if ready or (end is not None and night.now >= end):
                 return ready
             night.block(None if end is None else end - night.now)
 
     def _key(self, fileobj: SimulatedSocket) -> selectors.SelectorKey:
-        return selectors.SelectorKey(fileobj, fileobj.fileno(), selectors.EVENT_READ, self._sockets[fileobj])  # type: ignore[arg-type]
+        return selectors.SelectorKey(
+            fileobj, fileobj.fileno(), selectors.EVENT_READ, self._sockets[fileobj]
+        )  # type: ignore[arg-type]

@@ -1,4 +1,6 @@
-"""Spark as an adversary: it runs a task any number of times, two at once, loses results, and retries whole stages."""
+"""Spark as an adversary: it runs a task any number of times, two at once, loses results, and
+retries whole stages.
+"""
 
 import functools
 import types
@@ -84,7 +86,9 @@ class Spark:
         workers: All its Python workers so far. Orphans may outlive the driver.
     """
 
-    def __init__(self, name: str, faults: Faults, tasks: int, begins: Callable[[Process], None]) -> None:
+    def __init__(
+        self, name: str, faults: Faults, tasks: int, begins: Callable[[Process], None]
+    ) -> None:
         """begins: Told of each worker when its task begins."""
         self._name, self._faults, self._tasks, self._begins = name, faults, tasks, begins
         self._driver = scheduler().me().process
@@ -97,7 +101,9 @@ class Spark:
     def coordinator(self) -> DriverCoordinator:
         if self._coordinator is None:
             is_active, cancel = self._active.__contains__, self._cancelled.__setitem__
-            self._coordinator = DriverCoordinator("simulated", "simulated", is_active, cancel=cancel)
+            self._coordinator = DriverCoordinator(
+                "simulated", "simulated", is_active, cancel=cancel
+            )
         return self._coordinator
 
     def divided(self, rows: pa.Table) -> list[pa.Table]:
@@ -105,8 +111,12 @@ class Spark:
         size = max(1, -(-rows.num_rows // self._tasks))
         return [rows.slice(number * size, size) for number in range(self._tasks)]
 
-    def run_stage(self, task: Task, parts: Sequence[Sequence[pa.RecordBatch]]) -> list[dict[str, Any]]:
-        """The rows that the task gives for all parts, each part once. Raises the error of a part that always fails."""
+    def run_stage(
+        self, task: Task, parts: Sequence[Sequence[pa.RecordBatch]]
+    ) -> list[dict[str, Any]]:
+        """The rows that the task gives for all parts, each part once. Raises the error of a part
+        that always fails.
+        """
         night = scheduler()
         stage = _Stage(night.next_number(), task, parts)
         self._active.add(stage.number)
@@ -129,13 +139,17 @@ class Spark:
         return [row for part in sorted(stage.results) for row in stage.results[part]]
 
     def _end_workers(self, stage: _Stage) -> None:
-        """Kill the workers of a stage that is over: some seconds later, where it failed or was cancelled."""
+        """Kill the workers of a stage that is over: some seconds later, where it failed or was
+        cancelled.
+        """
         night = scheduler()
         later = self._draws.choice((0.0, ENDS_WITHIN)) if stage.error is not None else 0.0
         for worker in [worker for workers in stage.workers.values() for worker in workers]:
             worker.unwanted_since = night.now
             if later:
-                night.after(later * (1 + self._draws.random()), lambda worker=worker: night.kill(worker))
+                night.after(
+                    later * (1 + self._draws.random()), lambda worker=worker: night.kill(worker)
+                )
             else:
                 night.kill(worker)
 
@@ -146,7 +160,9 @@ class Spark:
                 return
 
     def _forget_some(self, stage: _Stage) -> None:
-        """Lose the results of some tasks with their machine, and count their attempts from 0 again."""
+        """Lose the results of some tasks with their machine, and count their attempts from
+        0 again.
+        """
         stage.over.clear()
         lost = [part for part in range(len(stage.parts)) if self._draws.random() < 0.5] or [0]
         for part in lost:
@@ -166,13 +182,20 @@ class Spark:
         if faults.strikes("late attempt of a task"):
             starts_after = LATE_ATTEMPT * faults.draw("late attempt of a task")
         worker = night.spawn(
-            f"{self._name}.s{stage.number}.t{part}.{attempt}", self._work, stage, part, attempt, starts_after
+            f"{self._name}.s{stage.number}.t{part}.{attempt}",
+            self._work,
+            stage,
+            part,
+            attempt,
+            starts_after,
         )
         worker.driver = self._driver
         self.workers.append(worker)
         stage.workers.setdefault(part, []).append(worker)
         died = StageFailed("the worker died")
-        worker.on_exit.append(lambda: night.after(NOTICES_WITHIN, lambda: self._report(stage, part, worker, died)))
+        worker.on_exit.append(
+            lambda: night.after(NOTICES_WITHIN, lambda: self._report(stage, part, worker, died))
+        )
         if faults.strikes("kill of a task"):
             within = (0.5, 3.0, 10.0)[int(3 * faults.draw("kill of a task"))]
             night.after(within * faults.draw("kill of a task"), lambda: night.kill(worker))
@@ -187,7 +210,11 @@ class Spark:
         self._begins(me.process)
         result: list[dict[str, Any]] | Exception
         try:
-            result = [row for batch in stage.task(iter(stage.parts[part]), facts) for row in batch.to_pylist()]
+            result = [
+                row
+                for batch in stage.task(iter(stage.parts[part]), facts)
+                for row in batch.to_pylist()
+            ]
         except Exception as error:  # noqa: BLE001  # Spark hears of it
             result = error
         if not isinstance(result, Exception) and self._faults.strikes("lost result of a task"):
@@ -196,7 +223,9 @@ class Spark:
         if isinstance(result, Exception):
             night.kill(me.process)  # as a worker of Spark ends with the failure of its task
 
-    def _report(self, stage: _Stage, part: int, worker: Process, result: list[dict[str, Any]] | Exception) -> None:
+    def _report(
+        self, stage: _Stage, part: int, worker: Process, result: list[dict[str, Any]] | Exception
+    ) -> None:
         """Take what became of an attempt. Does not wait: callable from a timer."""
         night = scheduler()
         if stage.is_over or part in stage.results or self._driver.is_dead:
@@ -219,7 +248,9 @@ class Spark:
 
 @dataclass(frozen=True)
 class TableStage:
-    """A stage over a table in the driver (jobs/run/engines/stages.py), which Spark's tasks divide."""
+    """A stage over a table in the driver (jobs/run/engines/stages.py), which Spark's tasks
+    divide.
+    """
 
     spark: Spark
 
@@ -232,7 +263,9 @@ class TableStage:
 
 @dataclass(frozen=True)
 class Frame:
-    """A DataFrame: rows that Spark has divided into parts. table: the same rows, with their part in TASK."""
+    """A DataFrame: rows that Spark has divided into parts. table: the same rows, with their part in
+    TASK.
+    """
 
     sparkSession: Spark  # noqa: N815  # Spark's names
     table: pa.Table
@@ -250,15 +283,21 @@ class Frame:
 class FrameKeys:
     """The keys of a frame's rows, in the driver (jobs/run/keys/day_keys.py)."""
 
-    def __init__(self, prepared: Frame, names: Sequence[str], lookup: Any, _day: Any, _parts: Any) -> None:
+    def __init__(
+        self, prepared: Frame, names: Sequence[str], lookup: Any, _day: Any, _parts: Any
+    ) -> None:
         self._prepared, self.names, self.lookup = prepared, tuple(names), lookup
 
     @functools.cached_property
     def _rows(self) -> driver_keys.KeyRows:
         table = self._prepared.table
-        table = table.filter(functools.reduce(pc.and_, (pc.is_valid(table[name]) for name in self.names)))
+        table = table.filter(
+            functools.reduce(pc.and_, (pc.is_valid(table[name]) for name in self.names))
+        )
         location = [TASK, schema.SOURCE_FILE, schema.SOURCE_ROW]
-        return driver_keys.KeyRows(self._prepared, self.names, table.select([*self.names, *location]))  # type: ignore[arg-type]
+        return driver_keys.KeyRows(
+            self._prepared, self.names, table.select([*self.names, *location])
+        )  # type: ignore[arg-type]
 
     def hashes(self) -> day_keys.KeyHashes:
         once, rows = np.unique(self._rows.hashes, return_counts=True)

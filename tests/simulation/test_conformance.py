@@ -1,4 +1,6 @@
-"""The simulated disk and object store answer one script of operations, drawn from a seed, as real ones do."""
+"""The simulated disk and object store answer one script of operations, drawn from a seed, as real
+ones do.
+"""
 
 import os
 import random
@@ -41,16 +43,25 @@ def outcome(work, *arguments):
         return next(kind.__name__ for kind in KINDS if isinstance(error, kind))
 
 
-KINDS = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, objects.Changed, OSError)
+KINDS = (
+    FileExistsError,
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
+    objects.Changed,
+    OSError,
+)
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
+# -- files
+# --------------------------------------------------------------------------------------------------
 def file_operations(seed, count=60):
     draws = random.Random(f"files:{seed}")
     for number in range(count):
         yield (
             draws.choice(("create", "exclusive", "append", "read", "rename", "remove", "list", "mkdir", "info", "all")),
-            draws.choice((*NAMES, *FOLDERS)), draws.choice(NAMES), f"{number}".encode() * draws.choice((0, 1, 40)),
+            draws.choice((*NAMES, *FOLDERS)), draws.choice(NAMES),
+            f"{number}".encode() * draws.choice((0, 1, 40)),
         )  # fmt: skip
 
 
@@ -91,7 +102,9 @@ class RealFiles:
         return None if (self.root / path).is_dir() else facts.st_size
 
     def all(self, *_):
-        return sorted(str(one.relative_to(self.root)) for one in self.root.rglob("*") if one.is_file())
+        return sorted(
+            str(one.relative_to(self.root)) for one in self.root.rglob("*") if one.is_file()
+        )
 
 
 class SimulatedFiles:
@@ -171,7 +184,8 @@ def test_times_of_files_move_as_on_the_local_file_system(tmp_path):
                 path.stat()
 
 
-# -- objects -----------------------------------------------------------------------------------------------------------
+# -- objects
+# --------------------------------------------------------------------------------------------------
 def object_operations(seed, count):
     draws = random.Random(f"objects:{seed}")
     for number in range(count):
@@ -182,7 +196,9 @@ def object_operations(seed, count):
 
 
 class Client:
-    """Asks a store by the functions of `jobs.storage.objects`, and keeps the tags that it was given."""
+    """Asks a store by the functions of `jobs.storage.objects`, and keeps the tags that it was
+    given.
+    """
 
     def __init__(self, api, place, scratch):
         self.api, self.place, self.scratch = api, place, scratch
@@ -194,7 +210,9 @@ class Client:
             self.tags.setdefault(name, []).append(getattr(self.api, does)(place, data))
         elif does in ("replace", "stale"):
             tags = self.tags.get(name) or [{"e_tag": "none"}]
-            self.tags.setdefault(name, []).append(self.api.replace(place, data, tags[-1 if does == "replace" else 0]))
+            self.tags.setdefault(name, []).append(
+                self.api.replace(place, data, tags[-1 if does == "replace" else 0])
+            )
         elif does == "read":
             found = self.api.read(place)
             return found and (found.data, found.tag["e_tag"])
@@ -218,7 +236,8 @@ def compare_stores(place, tmp_path, seeds, count):
         with simulated(seed):
             fresh = SimulatedObjects(ObjectStore())
             clients = [
-                Client(api, f"{place}/{seed}", tmp_path / name) for api, name in ((objects, "real"), (fresh, "other"))
+                Client(api, f"{place}/{seed}", tmp_path / name)
+                for api, name in ((objects, "real"), (fresh, "other"))
             ]
             for client in clients:
                 client.scratch.mkdir(exist_ok=True)
@@ -240,7 +259,10 @@ def test_the_simulated_store_answers_as_an_s3_server_to_long_scripts(s3, tmp_pat
 
 @pytest.mark.proof
 @pytest.mark.process
-@pytest.mark.skipif(not radosgw.is_installed(), reason="Ceph's radosgw and its monitor and store are not installed.")
+@pytest.mark.skipif(
+    not radosgw.is_installed(),
+    reason=("Ceph's radosgw and its monitor and store are not installed."),
+)
 def test_the_simulated_store_answers_as_radosgw(tmp_path, monkeypatch):
     folder = tmp_path / "ceph"
     folder.mkdir()

@@ -1,4 +1,6 @@
-"""Nights of the real code, each from one seed: see tests/simulation/__main__.py, which this runs in its own process."""
+"""Nights of the real code, each from one seed: see tests/simulation/__main__.py, which this runs in
+its own process.
+"""
 
 import re
 import subprocess
@@ -38,7 +40,14 @@ def kept_nights():
 @pytest.mark.process
 def test_nights_that_once_failed_keep_every_promise(kept_nights):
     assert kept_nights.returncode == 0, kept_nights.stdout[-2000:]
-    assert re.search(r"^[1-9]\d* nights, 0 failed; faults: .*; \d+ calls; digest", kept_nights.stdout, re.MULTILINE)
+    assert re.search(
+        (
+            r"^[1-9]\d* nights, 0 failed; faults: .*; \d+ calls; "
+            r"digest"
+        ),
+        kept_nights.stdout,
+        re.MULTILINE,
+    )
 
 
 @pytest.mark.process
@@ -60,13 +69,22 @@ def test_nights_find_a_deliberate_fault():
 def test_nights_of_publishing_that_once_failed_keep_every_promise():
     played = simulate("--publishing", "--kept")
     assert played.returncode == 0, played.stdout
-    assert re.search(r"^[1-9]\d* nights, 0 failed; .*; [1-9]\d* publications; digest", played.stdout, re.MULTILINE)
+    assert re.search(
+        (
+            r"^[1-9]\d* nights, 0 failed; .*; [1-9]\d* publications; "
+            r"digest"
+        ),
+        played.stdout,
+        re.MULTILINE,
+    )
 
 
 @pytest.mark.proof
 @pytest.mark.process
 def test_a_night_of_publishing_is_the_same_in_two_processes():
-    nights, last = (simulate("--publishing", "--seeds", seeds, "--trace") for seeds in ("20:60", "50:60"))
+    nights, last = (
+        simulate("--publishing", "--seeds", seeds, "--trace") for seeds in ("20:60", "50:60")
+    )
     assert nights.returncode == 0, nights.stdout[-2000:]
     assert digests(nights.stdout)[30:] == digests(last.stdout)
 
@@ -74,7 +92,11 @@ def test_a_night_of_publishing_is_the_same_in_two_processes():
 @pytest.mark.process
 def test_no_module_keeps_a_real_thread_clock_or_socket_in_a_night():
     checked = subprocess.run(
-        [sys.executable, "-m", "tests.simulation.leftovers"], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "tests.simulation.leftovers"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert int(checked.stdout) > 100

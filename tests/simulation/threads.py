@@ -1,4 +1,6 @@
-"""Threads, locks, queues and pools of the simulation, with the interfaces of the standard library's."""
+"""Threads, locks, queues and pools of the simulation, with the interfaces of the standard
+library's.
+"""
 
 import concurrent.futures
 import queue
@@ -135,7 +137,8 @@ class Condition:
         me = night.me()
         self._threads.append(me)
         self._lock.release()
-        woken = night.block(timeout)  # a killed thread ends here: its process's locks concern nobody
+        # a killed thread ends here: its process's locks concern nobody
+        woken = night.block(timeout)
         if me in self._threads:
             self._threads.remove(me)
         self._lock.acquire()
@@ -282,5 +285,10 @@ class ThreadPoolExecutor(concurrent.futures.Executor):
         for thread in self._threads if wait else ():
             thread.join()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self.shutdown()

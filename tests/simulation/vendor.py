@@ -1,4 +1,6 @@
-"""The vendor that is asked, with its invoice: it bills each request that it took, whatever becomes of the answer."""
+"""The vendor that is asked, with its invoice: it bills each request that it took, whatever becomes
+of the answer.
+"""
 
 import hashlib
 from collections import Counter
@@ -120,12 +122,14 @@ class Vendor:
             charge.is_void = True
 
     def request(self, request: Request, reply: Callable[[str, Any], None]) -> None:
-        """Take a request. reply: called with "ok" and the answers, "throttled" and seconds, "failed" and a reason, or
-        "dropped".
+        """Take a request. reply: called with "ok" and the answers, "throttled" and seconds,
+        "failed" and a reason, or "dropped".
         """
         night, faults = scheduler(), self.faults
         night.say("ask", request.lookup, *(part for key in request.keys for part in key))
-        request.began_at = self._began_at.setdefault((request.process, request.lookup, request.keys), night.now)
+        request.began_at = self._began_at.setdefault(
+            (request.process, request.lookup, request.keys), night.now
+        )
         self.received[request.process, request.lookup] += 1
         self.items[request.process, request.lookup] += len(request.keys)
         self.on_request(request)
@@ -150,7 +154,11 @@ class Vendor:
         night, faults = scheduler(), self.faults
         request.charges = [self._charge(request, key) for key in request.keys]
         answers = [self.answer(one.lookup, one.key, one.version) for one in request.charges]
-        if request.lookup == "stock" and answers[0] is not None and faults.strikes("another key's answer"):
+        if (
+            request.lookup == "stock"
+            and answers[0] is not None
+            and faults.strikes("another key's answer")
+        ):
             answers = [{"v": "stock:another:0"}]
             request.charges[0].is_useless = True
         due_at = failed_at = night.now + down

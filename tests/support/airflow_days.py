@@ -1,9 +1,10 @@
-"""Runs days as `airflow dags test` does, one after the other in one process of Airflow's own Python.
+"""Runs days as `airflow dags test` does, one after the other in one process of Airflow's own
+Python.
 
     python airflow_days.py DAG_FILE '[["towns", {"day": "2026-01-01"}], ...]' '["2026-01-01", ...]'
 
-Prints a JSON object for each: the task's state, its tries and its events. Then the deadline of a run of each of the
-days, as the scheduler finds it when it makes the run.
+Prints a JSON object for each: the task's state, its tries and its events. Then the deadline of a
+run of each of the days, as the scheduler finds it when it makes the run.
 """
 
 import datetime as dt
@@ -26,7 +27,9 @@ def main(dag_file, runs, days):
     spec.loader.exec_module(module)
     first = dt.datetime.now(dt.UTC)
     for number, (dag, conf) in enumerate(json.loads(runs)):
-        run = getattr(module, dag).test(logical_date=first + dt.timedelta(seconds=number), run_conf=conf)
+        run = getattr(module, dag).test(
+            logical_date=first + dt.timedelta(seconds=number), run_conf=conf
+        )
         with create_session() as session:
             (task,) = session.scalars(select(TaskInstance).where(TaskInstance.run_id == run.run_id))
             found = session.execute(
@@ -35,15 +38,22 @@ def main(dag_file, runs, days):
                 .where(AssetEvent.source_run_id == run.run_id)
             )
             events = {name: [day, extra] for name, day, extra in found}
-            print("\nRESULT", json.dumps({"state": task.state, "tries": task.try_number, "events": events}))
+            print(
+                "\nRESULT",
+                json.dumps({"state": task.state, "tries": task.try_number, "events": events}),
+            )
     print("\nRESULT", json.dumps({day: deadline(run, day) for day in json.loads(days)}))
 
 
 def deadline(run, day):
-    """By way of what is stored of the DAG, and of the plugin: the scheduler does not load the DAG's file."""
+    """By way of what is stored of the DAG, and of the plugin: the scheduler does not load the DAG's
+    file.
+    """
     import tidegate_airflow  # found once Airflow is loaded, which knows its folder of plugins
 
-    stored = json.loads(json.dumps(encode_deadline_reference(tidegate_airflow.PublishBy("06:30", "Etc/GMT+5"))))
+    stored = json.loads(
+        json.dumps(encode_deadline_reference(tidegate_airflow.PublishBy("06:30", "Etc/GMT+5")))
+    )
     with create_session() as session:
         session.scalar(select(DagRun).where(DagRun.run_id == run.run_id)).partition_key = day
         session.flush()

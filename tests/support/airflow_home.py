@@ -26,10 +26,14 @@ globals().update(dags_of({manifest!r}, env={env!r}{arguments}))
 class AirflowHome:
     """A folder of Airflow with the plugin, a manifest and a DAG file; SQLite."""
 
-    def __init__(self, folder: Path, manifest: dict, env: dict[str, str], more: str = "", arguments: str = "") -> None:
+    def __init__(
+        self, folder: Path, manifest: dict, env: dict[str, str], more: str = "", arguments: str = ""
+    ) -> None:
         """more: of the DAG file, after its DAGs. arguments: of `dags_of`, as `, on_late=...`."""
         if not (BIN / "airflow").exists():
-            pytest.skip("there is no .venv-airflow here: make airflow, make test and make proof set it up")
+            pytest.skip(
+                "there is no .venv-airflow here: make airflow, make test and make proof set it up"
+            )
         self.folder = folder
         folder.mkdir()
         self.port = free_port()
@@ -51,7 +55,12 @@ class AirflowHome:
 
     def _run(self, *command: str | Path) -> str:
         done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, check=False, cwd=self.folder
+            command,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.folder,
         )
         assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
         return done.stdout
@@ -62,7 +71,12 @@ class AirflowHome:
         command = command_under_guard([str(BIN / "airflow"), "standalone"], grace=20)
         with (self.folder / "standalone.log").open("wb") as log:
             server = subprocess.Popen(
-                command, env=self.environment, stdout=log, stderr=log, cwd=self.folder, start_new_session=True
+                command,
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                start_new_session=True,
             )
         try:
             yield server
@@ -72,11 +86,15 @@ class AirflowHome:
 
     def rows(self, query: str, *values: str) -> list[tuple]:
         """Rows of Airflow's database."""
-        with contextlib.closing(sqlite3.connect(self.folder / "airflow.db", timeout=60)) as database:
+        with contextlib.closing(
+            sqlite3.connect(self.folder / "airflow.db", timeout=60)
+        ) as database:
             return database.execute(query, values).fetchall()
 
 
 def manifest_of(folder: Path, package: str = "declared") -> dict:
     """As `tidegate manifest` prints it there."""
     command = [sys.executable, "-m", "tidegate", "manifest", "--package", package]
-    return json.loads(subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout)
+    return json.loads(
+        subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+    )

@@ -24,7 +24,9 @@ class Authority:
         """A file with certificate and key of our own host names."""
         key = ec.generate_private_key(ec.SECP256R1())
         secret = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
         )
         return self._write(f"{name}.pem", self._signed(_name(name), key) + secret)
 
@@ -42,7 +44,10 @@ class Authority:
             .not_valid_after(now + dt.timedelta(hours=1))
             .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName(hosts), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier),
+                critical=False,
+            )
         )
         if is_ca:
             made = made.add_extension(identifier, critical=False)

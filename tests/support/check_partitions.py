@@ -7,12 +7,24 @@ from data_quality import catalogue
 from orchestration.dagster.declared import Declared
 
 
-def checks_of_days(instance: dg.DagsterInstance, declared: Declared, status: str) -> dict[str, set[str]]:
-    """Check -> the days for which it has this status: SUCCEEDED, FAILED, EXECUTION_FAILED, IN_PROGRESS or SKIPPED."""
-    keys = [dg.AssetCheckKey(declared.key, check.name) for check in catalogue.checks(declared.facts)]
-    states = instance.event_log_storage.get_asset_check_state([(key, declared.days) for key in keys])
+def checks_of_days(
+    instance: dg.DagsterInstance, declared: Declared, status: str
+) -> dict[str, set[str]]:
+    """Check -> the days for which it has this status: SUCCEEDED, FAILED, EXECUTION_FAILED,
+    IN_PROGRESS or SKIPPED.
+    """
+    keys = [
+        dg.AssetCheckKey(declared.key, check.name) for check in catalogue.checks(declared.facts)
+    ]
+    states = instance.event_log_storage.get_asset_check_state(
+        [(key, declared.days) for key in keys]
+    )
     found = {
-        key.name: set(state.subsets[AssetCheckExecutionResolvedStatus(status)].subset_value.get_partition_keys())
+        key.name: set(
+            state.subsets[
+                AssetCheckExecutionResolvedStatus(status)
+            ].subset_value.get_partition_keys()
+        )
         for key, state in states.items()
         if state.subsets
     }

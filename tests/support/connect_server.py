@@ -15,14 +15,23 @@ PROGRAM = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 @contextlib.contextmanager
 def connect_server(log, *modules):
-    """The address of a server with two slots, whose tasks import from these folders, as long as the context."""
+    """The address of a server with two slots, whose tasks import from these folders, as long as the
+    context.
+    """
     port = free_port()
     conf = {
         "spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": port,
         "spark.ui.enabled": "false",
     }  # fmt: skip
     options = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
-    command = [Path(sys.executable).with_name("spark-submit"), "--master", "local[2]", *options, "--class", PROGRAM]
+    command = [
+        Path(sys.executable).with_name("spark-submit"),
+        "--master",
+        "local[2]",
+        *options,
+        "--class",
+        PROGRAM,
+    ]
     environment = {
         "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1",
         "PYTHONPATH": os.pathsep.join(map(str, modules)),

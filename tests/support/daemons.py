@@ -1,4 +1,6 @@
-"""Dagster's own daemon, as a deployment runs it: queue, schedules, sensors, and the workers of runs."""
+"""Dagster's own daemon, as a deployment runs it: queue, schedules, sensors, and the workers of
+runs.
+"""
 
 import contextlib
 import subprocess

@@ -1,7 +1,10 @@
 """Several days in one run of Dagster, as a backfill asks for them."""
 
 import dagster as dg
-from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
+from dagster._core.storage.tags import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+)
 
 
 def range_tags(first: str, last: str) -> dict[str, str]:
@@ -18,5 +21,9 @@ def run_range(
 
 def why_red(run: dg.ExecuteInProcessResult) -> str:
     """The reason of the step that failed; empty for a green run."""
-    failures = [event.step_failure_data.user_failure_data for event in run.all_events if event.is_step_failure]
+    failures = [
+        event.step_failure_data.user_failure_data
+        for event in run.all_events
+        if event.is_step_failure
+    ]
     return "".join(failure.description or "" for failure in failures if failure is not None)

@@ -1,4 +1,6 @@
-"""A raw-socket HTTP service that breaks the rule of one response for each request, in every way that we know of."""
+"""A raw-socket HTTP service that breaks the rule of one response for each request, in every way
+that we know of.
+"""
 
 import asyncio
 import json
@@ -12,7 +14,14 @@ LATENCY = 0.004  # s, at most, but for slow keys
 
 def response(content, *, status="200 OK", headers=()):
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    lines = [f"HTTP/1.1 {status}", "Content-Type: application/json", *headers, f"Content-Length: {len(body)}", "", ""]
+    lines = [
+        f"HTTP/1.1 {status}",
+        "Content-Type: application/json",
+        *headers,
+        f"Content-Length: {len(body)}",
+        "",
+        "",
+    ]
     return "\r\n".join(lines).encode() + body
 
 
@@ -24,10 +33,12 @@ def in_chunks(content):
 
 
 class DisorderlyService:
-    """Answers the requests of a connection one after another, each by `answer(path, body)`, an object for JSON.
+    """Answers the requests of a connection one after another, each by `answer(path, body)`, an
+    object for JSON.
 
-    fault(requests so far on this connection): what it does wrong at this request, one of FAULTS, or None. The paths of
-    requests that it heard are in `log`, their heads in `heads`, what it did in `done`. slow(path): s before an answer.
+    fault(requests so far on this connection): what it does wrong at this request, one of FAULTS, or
+    None. The paths of requests that it heard are in `log`, their heads in `heads`, what it did in
+    `done`. slow(path): s before an answer.
     """
 
     def __init__(self, answer, *, fault=lambda number: None, slow=lambda path: 0.0, seed=0):
@@ -66,7 +77,11 @@ class DisorderlyService:
                 if fault not in ("early", "early, body unread") or not left:
                     body, left = await reader.readexactly(left), 0
                 else:  # it needs a body to know the key: by a header of the test's
-                    body = re.search(rb"(?i)x-body: *(.*)\r", head)[1] if b"x-body" in head.lower() else b""
+                    body = (
+                        re.search(rb"(?i)x-body: *(.*)\r", head)[1]
+                        if b"x-body" in head.lower()
+                        else b""
+                    )
                 self.log.append(path)
                 self.heads.append(head)
                 await asyncio.sleep(self.slow(path) or self._random.random() * LATENCY)
@@ -105,20 +120,28 @@ class DisorderlyService:
             writer.write(right)
             await asyncio.sleep(self.a_moment())
             if not reader._buffer:
-                writer.write(response(b"", status="408 Request Timeout", headers=("Connection: close",)))
+                writer.write(
+                    response(b"", status="408 Request Timeout", headers=("Connection: close",))
+                )
                 writer.close()
         elif fault == "more than Content-Length":
             writer.write(right + b"more" * self._random.randrange(1, 20))
         elif fault == "more than Content-Length, later":
             writer.write(right)
-            later.add(asyncio.ensure_future(self._after(self.a_moment(), writer, b"more than was said")))
+            later.add(
+                asyncio.ensure_future(self._after(self.a_moment(), writer, b"more than was said"))
+            )
         elif fault == "an empty line":
             writer.write(right + b"\r\n")
         elif fault == "100 before":
             writer.write(b"HTTP/1.1 100 Continue\r\n\r\n" + right)
         elif fault == "100 after":
             writer.write(right)
-            later.add(asyncio.ensure_future(self._after(self.a_moment(), writer, b"HTTP/1.1 100 Continue\r\n\r\n")))
+            later.add(
+                asyncio.ensure_future(
+                    self._after(self.a_moment(), writer, b"HTTP/1.1 100 Continue\r\n\r\n")
+                )
+            )
         elif fault == "trailers":
             writer.write(in_chunks(content))
         else:
@@ -137,5 +160,6 @@ SHIFTING = (
     "two at once", "a second one", "a second one in pieces", "more than Content-Length",
     "more than Content-Length, later", "100 after", "early, body unread",
 )  # fmt: skip
-GREETING = "greeting"  # an answer before the first request: refused, or the first of a shifted connection
+# an answer before the first request: refused, or the first of a shifted connection
+GREETING = "greeting"
 FAULTS = (*HARMLESS, *DROPPED, *SHIFTING)

@@ -10,8 +10,8 @@ IN_MAKE_TEST = 100  # examples of Hypothesis's default, which the profile `same`
 
 
 def examples(number: int, **others: Any) -> settings:
-    """Settings with this number of examples in `make test`, and a tenth of it in `make quick`: a number in @settings
-    would overrule the profile.
+    """Settings with this number of examples in `make test`, and a tenth of it in `make quick`: a
+    number in @settings would overrule the profile.
     """
     of_profile = settings().max_examples
     return settings(max_examples=max(1, number * of_profile // IN_MAKE_TEST), **others)

@@ -1,4 +1,6 @@
-"""A filesystem below one folder that fails at one operation, whichever process and thread of a run does it."""
+"""A filesystem below one folder that fails at one operation, whichever process and thread of a run
+does it.
+"""
 
 import contextlib
 import errno
@@ -18,7 +20,10 @@ ERRORS = {
     "EIO": ("local", lambda: OSError(errno.EIO, "Input/output error")),
     "ETIMEDOUT": ("local", lambda: OSError(errno.ETIMEDOUT, "Connection timed out")),
     "ESTALE": ("local", lambda: OSError(errno.ESTALE, "Stale file handle")),
-    "503": ("objects", lambda: OSError("AWS Error SLOW_DOWN during GetObject operation: 503 Slow Down")),
+    "503": (
+        "objects",
+        lambda: OSError("AWS Error SLOW_DOWN during GetObject operation: 503 Slow Down"),
+    ),
 }
 WIDTH = 100  # bytes of a counter's file
 
@@ -107,7 +112,9 @@ class CounterOfAll:
 
     @contextlib.contextmanager
     def _locked(self):
-        """The file, while no other process reads or writes it: a task of the step before may still be at work."""
+        """The file, while no other process reads or writes it: a task of the step before may still
+        be at work.
+        """
         with Path(self._path).open("r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file
@@ -119,7 +126,9 @@ class CounterOfAll:
 
 
 class FailingStorage(fs.FileSystemHandler):
-    """The local filesystem. The operation that the counter names fails; if `applied`, after it has been carried out."""
+    """The local filesystem. The operation that the counter names fails; if `applied`, after it has
+    been carried out.
+    """
 
     def __init__(self, kind, applied, counter=None):
         self._type, self._error = ERRORS[kind]
@@ -180,7 +189,11 @@ class FailingStorage(fs.FileSystemHandler):
 
     def open_output_stream(self, path, metadata):
         def create():
-            return _Object(path) if self._type == "objects" else self._local.open_output_stream(path, compression=None)
+            return (
+                _Object(path)
+                if self._type == "objects"
+                else self._local.open_output_stream(path, compression=None)
+            )
 
         return pa.PythonFile(_Stream(self.step("create", create), self.step), mode="w")
 
@@ -191,7 +204,9 @@ class FailingStorage(fs.FileSystemHandler):
 
 
 class Filesystem(fs.PyFileSystem):
-    """It names its type as the handler does: Arrow puts a "py::" before that, so that none would be a local one."""
+    """It names its type as the handler does: Arrow puts a "py::" before that, so that none would be
+    a local one.
+    """
 
     @property
     def type_name(self):
@@ -199,7 +214,8 @@ class Filesystem(fs.PyFileSystem):
 
 
 def put_under(root, storage, put=setattr):
-    """Have all that the ledger does below this folder go through the storage, what it writes to last too.
+    """Have all that the ledger does below this folder go through the storage, what it writes to
+    last too.
 
     put(object, name, value): sets an attribute, as monkeypatch.setattr does.
     """
@@ -229,7 +245,9 @@ def put_under(root, storage, put=setattr):
 
 
 class InWorkers:
-    """Part of what a task is sent: puts the storage into the process that takes it. The counter must be of all."""
+    """Part of what a task is sent: puts the storage into the process that takes it. The counter
+    must be of all.
+    """
 
     def __init__(self, root, kind, applied, counter):
         self._arguments = str(root), kind, applied, counter

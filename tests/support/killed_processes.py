@@ -1,4 +1,6 @@
-"""Runs a function in a process of its own behind a proxy, which kills it at a request to the store."""
+"""Runs a function in a process of its own behind a proxy, which kills it at a request to
+the store.
+"""
 
 import contextlib
 import multiprocessing
@@ -7,14 +9,15 @@ import signal
 
 from tests.support.killing_proxy import KillingProxy
 
-LOADED_LATE = ["obstore", "obstore.store", "pandas", "pyarrow.dataset", "pyarrow.parquet"]  # by each process anew
+# by each process anew
+LOADED_LATE = ["obstore", "obstore.store", "pandas", "pyarrow.dataset", "pyarrow.parquet"]
 
 
 @contextlib.contextmanager
 def behind_a_proxy(s3, *, preload):
-    """Gives `run(function, *arguments, at=, served=)`, which returns whether the process sent so many requests. Without
-    `served` it is not killed: the answer to the request is lost; with `cuts` the connection ends.
-    preload: the module that has the functions.
+    """Gives `run(function, *arguments, at=, served=)`, which returns whether the process sent so
+    many requests. Without `served` it is not killed: the answer to the request is lost; with `cuts`
+    the connection ends. preload: the module that has the functions.
     """
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload([preload, *LOADED_LATE])
@@ -22,7 +25,9 @@ def behind_a_proxy(s3, *, preload):
         environment = s3.environment(AWS_ENDPOINT_URL=proxy.url)
 
         def run(function, *arguments, at, served=None, cuts=False):
-            process = processes.Process(target=_in_environment, args=(environment, function, arguments))
+            process = processes.Process(
+                target=_in_environment, args=(environment, function, arguments)
+            )
             if served is None:
                 proxy.lose_answer_of(at, cuts=cuts)
             else:
@@ -30,7 +35,9 @@ def behind_a_proxy(s3, *, preload):
             process.start()
             proxy.victim = process.pid
             process.join(60)
-            assert process.exitcode == (0 if served is None or not proxy.reached else -signal.SIGKILL)
+            assert process.exitcode == (
+                0 if served is None or not proxy.reached else -signal.SIGKILL
+            )
             return proxy.reached
 
         yield run

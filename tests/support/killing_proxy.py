@@ -1,4 +1,6 @@
-"""A proxy before the tests' S3 server, which counts requests. At one it kills who sends it, or loses the answer."""
+"""A proxy before the tests' S3 server, which counts requests. At one it kills who sends it, or
+loses the answer.
+"""
 
 import contextlib
 import http.client
@@ -24,12 +26,14 @@ class KillingProxy:
         self._lock = threading.Lock()
 
     def kill_at(self, request, *, served):
-        """The next victim is killed at its request of this number, from 1. served: after the store has done it."""
+        """The next victim is killed at its request of this number, from 1. served: after the store
+        has done it.
+        """
         self.victim, self._left, self._served, self._answers = None, request, served, False
 
     def lose_answer_of(self, request, *, cuts=False):
-        """The store does the request of this number, from 1, and seems to be overloaded: 503 SlowDown. cuts: the
-        connection ends without an answer.
+        """The store does the request of this number, from 1, and seems to be overloaded: 503
+        SlowDown. cuts: the connection ends without an answer.
         """
         self._left, self._served, self._answers, self._cuts = request, True, True, cuts
 
@@ -65,7 +69,9 @@ class KillingProxy:
                 if at_its_end and not proxy._served:
                     return self.kill()
                 body = b"".join(self.body())
-                headers = {name: value for name, value in self.headers.items() if name.lower() not in ASKED}
+                headers = {
+                    name: value for name, value in self.headers.items() if name.lower() not in ASKED
+                }
                 connection = http.client.HTTPConnection(proxy.behind, timeout=30)
                 connection.request(self.command, self.path, body, headers)
                 answer = connection.getresponse()
@@ -77,7 +83,9 @@ class KillingProxy:
                     return self.kill()
                 self.send_response_only(answer.status)
                 for name, value in answer.getheaders():
-                    if name.lower() not in HOP or (self.command == "HEAD" and name.lower() == "content-length"):
+                    if name.lower() not in HOP or (
+                        self.command == "HEAD" and name.lower() == "content-length"
+                    ):
                         self.send_header(name, value)
                 if self.command != "HEAD":
                     self.send_header("Content-Length", str(len(data)))
@@ -86,7 +94,9 @@ class KillingProxy:
                 return None
 
             def body(self):
-                """As Arrow sends it, too: in pieces, of which each says its length in a line of its own."""
+                """As Arrow sends it, too: in pieces, of which each says its length in a line of its
+                own.
+                """
                 if "chunked" not in self.headers.get("Transfer-Encoding", ""):
                     yield self.rfile.read(int(self.headers.get("Content-Length") or 0))
                     return

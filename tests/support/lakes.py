@@ -9,7 +9,11 @@ from pyiceberg.catalog import load_catalog
 def lake_in(folder, warehouse, monkeypatch, **more):
     """A catalog in SQLite."""
     monkeypatch.chdir(folder)
-    properties = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": str(warehouse)} | more
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{folder}/catalog.db",
+        "warehouse": str(warehouse),
+    } | more
     for name, value in properties.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper().replace('.', '__')}", value)
     catalog = load_catalog("lake", **properties)

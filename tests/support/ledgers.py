@@ -1,4 +1,6 @@
-"""An object store in memory that can do what object stores can and no more, and that fails on demand."""
+"""An object store in memory that can do what object stores can and no more, and that fails on
+demand.
+"""
 
 import io
 
@@ -30,7 +32,9 @@ class _Upload(io.BytesIO):
 
 
 class ObjectStore(fs.FileSystemHandler):
-    """Whole objects, put, created, got, listed and deleted. No append, no rename, no copy, no folders."""
+    """Whole objects, put, created, got, listed and deleted. No append, no rename, no copy, no
+    folders.
+    """
 
     def __init__(self):
         self.objects = {}
@@ -62,7 +66,10 @@ class ObjectStore(fs.FileSystemHandler):
         return path
 
     def get_file_info(self, paths):
-        return [fs.FileInfo(path, fs.FileType.File if path in self.objects else fs.FileType.NotFound) for path in paths]
+        return [
+            fs.FileInfo(path, fs.FileType.File if path in self.objects else fs.FileType.NotFound)
+            for path in paths
+        ]
 
     def get_file_info_selector(self, selector):
         assert selector.recursive
@@ -97,7 +104,9 @@ class ObjectStore(fs.FileSystemHandler):
     def _cannot(self, *arguments):
         raise AssertionError("no object store can do that")
 
-    delete_dir = delete_dir_contents = delete_root_dir_contents = move = copy_file = open_append_stream = _cannot
+    delete_dir = delete_dir_contents = delete_root_dir_contents = move = copy_file = (
+        open_append_stream
+    ) = _cannot
 
 
 @pytest.fixture
@@ -106,7 +115,11 @@ def objects(monkeypatch):
     there = ObjectStore()
     filesystem = fs.PyFileSystem(there)
     opened = store.open_filesystem
-    monkeypatch.setattr(store, "open_filesystem", lambda root: (filesystem, root) if root == "bucket" else opened(root))
+    monkeypatch.setattr(
+        store,
+        "open_filesystem",
+        lambda root: (filesystem, root) if root == "bucket" else opened(root),
+    )
     return there
 
 
@@ -151,7 +164,9 @@ def known(folder, keys, *, now_us=1_000, ttl=FOR_EVER):
 
 @pytest.fixture
 def ledgers():
-    """Shorthands: `ledgers.stored(...)` makes a record, `ledgers.known(folder, keys)` reads what counts."""
+    """Shorthands: `ledgers.stored(...)` makes a record, `ledgers.known(folder, keys)` reads what
+    counts.
+    """
     return Shorthands
 
 

@@ -1,9 +1,12 @@
-"""An event loop in a thread, for a test's servers: at its end no task and no connection of theirs is left."""
+"""An event loop in a thread, for a test's servers: at its end no task and no connection of theirs
+is left.
+"""
 
 import asyncio
 import threading
 
-TURNS = 5  # of the loop: one to accept a connection, one to begin it, one to close it, and some to spare
+# of the loop: one to accept a connection, one to begin it, one to close it, and some to spare
+TURNS = 5
 
 
 class LoopThread:

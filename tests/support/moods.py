@@ -9,5 +9,10 @@ class LengthOf:
 
 
 MOOD = AsyncFunctionLookup(
-    name="mood", keys={"k": "k"}, returns="score DOUBLE", timeout=1.0, max_concurrency=2, function=LengthOf
+    name="mood",
+    keys={"k": "k"},
+    returns="score DOUBLE",
+    timeout=1.0,
+    max_concurrency=2,
+    function=LengthOf,
 )

@@ -1,4 +1,6 @@
-"""Dagster's pages in headless Chromium: started as `make ui` starts them, looked at and clicked as a person does."""
+"""Dagster's pages in headless Chromium: started as `make ui` starts them, looked at and clicked as
+a person does.
+"""
 
 import contextlib
 import os
@@ -18,12 +20,15 @@ from tests.support.daemons import WORKSPACE
 CHROMIUM = "/usr/bin/chromium"
 PATIENCE = 180.0  # s; Dagster starts five processes
 SHOWN_WITHIN = 45.0  # s; of what a page of a running Dagster shows
-SCREENSHOTS = "TIDEGATE_SCREENSHOTS"  # names a folder that gets what the tests saw, one file per page
+# names a folder that gets what the tests saw, one file per page
+SCREENSHOTS = "TIDEGATE_SCREENSHOTS"
 
 
 @contextlib.contextmanager
 def web_page(module: str, folder: Path, workspace: str | Path = WORKSPACE) -> Iterator[str]:
-    """The address of Dagster's page while the body runs: `python -m module` in the folder, ended by Ctrl-C."""
+    """The address of Dagster's page while the body runs: `python -m module` in the folder, ended by
+    Ctrl-C.
+    """
     shutil.copy(workspace, folder / "workspace.yaml")
     ports = {f"TIDEGATE_{name}_PORT": free_port() for name in ("UI", "REPORTS", "WEATHER")}
     with (folder / "ui.log").open("wb") as log:
@@ -83,7 +88,8 @@ def shows(page, *texts: str) -> None:
 
 
 def materialize(page, days: str, mode: str = "") -> None:
-    """Press the button of the page, that of an asset or of a job, and ask for days, as 2013-01-10 or [first...last].
+    """Press the button of the page, that of an asset or of a job, and ask for days, as 2013-01-10
+    or [first...last].
 
     mode: with that tag of the run.
     """

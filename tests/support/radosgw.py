@@ -1,4 +1,6 @@
-"""Ceph's S3 server on loopback, from the system's packages: a monitor, a store in memory, and the gateway."""
+"""Ceph's S3 server on loopback, from the system's packages: a monitor, a store in memory, and the
+gateway.
+"""
 
 import contextlib
 import shutil
@@ -59,7 +61,9 @@ def running(folder):
     with contextlib.ExitStack() as daemons:
 
         def run(*command):
-            subprocess.run([*command, "-c", settings], check=True, capture_output=True, timeout=STARTS_WITHIN)
+            subprocess.run(
+                [*command, "-c", settings], check=True, capture_output=True, timeout=STARTS_WITHIN
+            )
 
         def start(*command):
             log = daemons.enter_context(Path(folder, f"{command[0]}.out").open("wb"))
@@ -68,7 +72,16 @@ def running(folder):
             daemons.callback(daemon.kill)
 
         monitors = f"[v2:127.0.0.1:{ports[0]},v1:127.0.0.1:{ports[1]}]"
-        run("monmaptool", "--create", "--fsid", str(fsid), "--addv", "a", monitors, folder / "monmap")
+        run(
+            "monmaptool",
+            "--create",
+            "--fsid",
+            str(fsid),
+            "--addv",
+            "a",
+            monitors,
+            folder / "monmap",
+        )
         run("ceph-mon", "-i", "a", "--mkfs", "--monmap", folder / "monmap")
         start("ceph-mon", "-i", "a")
         store = str(uuid.uuid4())
@@ -77,7 +90,16 @@ def running(folder):
         start("ceph-osd", "-i", "0")
         run("ceph", "osd", "crush", "add", "osd.0", "1.0", "root=default", "host=store")
         keys = ("--access-key=key", "--secret=secret")
-        run("radosgw-admin", "-n", "client.rgw", "user", "create", "--uid=tests", "--display-name=tests", *keys)
+        run(
+            "radosgw-admin",
+            "-n",
+            "client.rgw",
+            "user",
+            "create",
+            "--uid=tests",
+            "--display-name=tests",
+            *keys,
+        )
         start("radosgw", "-n", "client.rgw")
         url = f"http://127.0.0.1:{ports[2]}"
         _wait_for(url)

@@ -1,5 +1,5 @@
-"""An S3 server of the tests' own on loopback: moto's, in a process of its own, since deltalake holds the interpreter's
-lock while it waits for an answer.
+"""An S3 server of the tests' own on loopback: moto's, in a process of its own, since deltalake
+holds the interpreter's lock while it waits for an answer.
 """
 
 import contextlib
@@ -30,8 +30,8 @@ class S3Server:
     @classmethod
     @contextlib.contextmanager
     def running(cls):
-        """Or the server that TIDEGATE_TEST_S3 names, such as Ceph's radosgw: http://host:port, whose keys are "key" and
-        "secret". That one does not tell what it was asked.
+        """Or the server that TIDEGATE_TEST_S3 names, such as Ceph's radosgw: http://host:port,
+        whose keys are "key" and "secret". That one does not tell what it was asked.
         """
         if OTHER in os.environ:
             yield cls(os.environ[OTHER], Path(os.devnull))
@@ -41,7 +41,11 @@ class S3Server:
 
     def environment(self, **more):
         """As a user sets it."""
-        keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+        keys = {
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_REGION": "us-east-1",
+        }
         return keys | {"AWS_ENDPOINT_URL": self.url, "AWS_ALLOW_HTTP": "true"} | more
 
     @classmethod
@@ -67,7 +71,10 @@ class S3Server:
 
     def make_bucket(self, name):
         store = fs.S3FileSystem(
-            access_key="key", secret_key="secret", endpoint_override=self.url, allow_bucket_creation=True
+            access_key="key",
+            secret_key="secret",
+            endpoint_override=self.url,
+            allow_bucket_creation=True,
         )
         store.create_dir(name)
 

@@ -6,7 +6,9 @@ from tests.support.loop_thread import LoopThread, end_service
 
 
 class ScriptedService:
-    """An aiohttp server in a thread of its own: `answer(request)` says what it does; it logs every request it hears."""
+    """An aiohttp server in a thread of its own: `answer(request)` says what it does; it logs every
+    request it hears.
+    """
 
     def __init__(self):
         self.answer = self.weather
@@ -32,7 +34,9 @@ class ScriptedService:
         application.router.add_get(r"/{path:[\s\S]*}", self._serve, allow_head=False)
         application.router.add_post(r"/{path:[\s\S]*}", self._serve)
         application.router.add_put(r"/{path:[\s\S]*}", self._serve)
-        self._runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        self._runner = web.AppRunner(
+            application, access_log=None, handler_cancellation=True, shutdown_timeout=0.1
+        )
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0, backlog=1000).start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"

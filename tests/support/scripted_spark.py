@@ -1,4 +1,6 @@
-"""A Spark program that has run already: its records and last words are there when it is waited for."""
+"""A Spark program that has run already: its records and last words are there when it is
+waited for.
+"""
 
 import contextlib
 import dataclasses
@@ -13,8 +15,8 @@ from jobs.schema.records import DayRecord
 from jobs.tables.records import run_records
 from orchestration.dagster.resources import SparkProgram
 
-# of a day and a run id: the record of a day that was written, the last event of one that was not, or None where the
-# program ends before that day
+# of a day and a run id: the record of a day that was written, the last event of one that was not,
+# or None where the program ends before that day
 Script = Callable[[str, str], DayRecord | dict[str, Any] | None]
 
 
@@ -26,7 +28,9 @@ class ScriptedSubmit(SparkSubmit):
     last_line: str = ""
 
     @contextlib.contextmanager
-    def started(self, reference, *, days, run_id, log, options=(), leases=()) -> Iterator[WaitForEnd]:
+    def started(
+        self, reference, *, days, run_id, log, options=(), leases=()
+    ) -> Iterator[WaitForEnd]:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(self.last_line)
         for day in days:
@@ -37,12 +41,17 @@ class ScriptedSubmit(SparkSubmit):
             if isinstance(result, DayRecord):
                 run_records.save(result)
                 event = {"kind": "checked"}
-            run_records.replace(run_records.progress_file(self.enrichment.name, day), json.dumps({"day": day} | event))
+            run_records.replace(
+                run_records.progress_file(self.enrichment.name, day),
+                json.dumps({"day": day} | event),
+            )
         yield lambda _seconds: self.code
 
 
 class ScriptedSpark(SparkProgram):
-    """The resource that starts such a program. Scripts cannot be fields of a resource: `submits` has them."""
+    """The resource that starts such a program. Scripts cannot be fields of a resource: `submits`
+    has them.
+    """
 
     def submit(self) -> SparkSubmit:
         return submits[-1]
@@ -52,7 +61,14 @@ submits: list[ScriptedSubmit] = []  # of the test at work
 
 
 def scripted(
-    enrichment: Enrichment, script: Script, *, code: int = 0, last_line: str = "", wait: float = 30.0
+    enrichment: Enrichment,
+    script: Script,
+    *,
+    code: int = 0,
+    last_line: str = "",
+    wait: float = 30.0,
 ) -> ScriptedSpark:
-    submits[:] = [ScriptedSubmit(enrichment=enrichment, script=script, code=code, last_line=last_line)]
+    submits[:] = [
+        ScriptedSubmit(enrichment=enrichment, script=script, code=code, last_line=last_line)
+    ]
     return ScriptedSpark(wait=wait)

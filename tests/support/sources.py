@@ -5,7 +5,15 @@ import functools
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("asyncio_core", "jobs", "data_quality", "orchestration", "enrichments", "tidegate", "demo")
+PACKAGES = (
+    "asyncio_core",
+    "jobs",
+    "data_quality",
+    "orchestration",
+    "enrichments",
+    "tidegate",
+    "demo",
+)
 
 
 TEMPLATE = ROOT / "tidegate" / "template"  # of a project, whose modules are its own
@@ -16,7 +24,9 @@ def modules(package):
 
 
 def statements(body):
-    """Every statement of a body and below it: a tenth of what `ast.walk` finds, which goes into expressions."""
+    """Every statement of a body and below it: a tenth of what `ast.walk` finds, which goes into
+    expressions.
+    """
     for node in body:
         yield node
         for part in ("body", "orelse", "finalbody", "handlers", "cases"):

@@ -8,7 +8,9 @@ from jobs.task.runner import PartitionRun
 
 
 class TaskThreads:
-    """The tasks of a plan that names its driver. found: their output. errors: of those that failed."""
+    """The tasks of a plan that names its driver. found: their output. errors: of those that
+    failed.
+    """
 
     def __init__(self, plan, tasks):
         self.plan, self.tasks = plan, tasks
@@ -16,7 +18,9 @@ class TaskThreads:
 
     def task(self, number, batches):
         run = PartitionRun(self.plan, number, 0)
-        context = types.SimpleNamespace(stageId=lambda: 7, partitionId=lambda: number, taskAttemptId=lambda: number)
+        context = types.SimpleNamespace(
+            stageId=lambda: 7, partitionId=lambda: number, taskAttemptId=lambda: number
+        )
         try:
             self.found += list(with_driver(run, batches, self.plan.driver, context))
         except Exception as error:  # noqa: BLE001 - the test looks at it
@@ -24,7 +28,9 @@ class TaskThreads:
 
     def start(self, batches):
         """batches: makes the input of a task, the same for each."""
-        self.threads = [threading.Thread(target=self.task, args=(n, batches())) for n in range(self.tasks)]
+        self.threads = [
+            threading.Thread(target=self.task, args=(n, batches())) for n in range(self.tasks)
+        ]
         for thread in self.threads:
             thread.start()
 

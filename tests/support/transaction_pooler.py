@@ -24,10 +24,14 @@ def pooled(postgres, database, *, server_connections=3):
         folder, port = Path(name), free_port()
         (folder / "users").write_text(f'"{postgres.user}" "{postgres.password}"\n')
         (folder / "pgbouncer.ini").write_text(
-            f"[databases]\n{database} = host={postgres.host} port={postgres.port} dbname={database}\n"
-            f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = plain\n"
-            f"auth_file = {folder}/users\npool_mode = transaction\ndefault_pool_size = {server_connections}\n"
-            "max_client_conn = 100\nserver_round_robin = 1\nignore_startup_parameters = extra_float_digits\n"
+            f"[databases]\n{database} = host={postgres.host} port={postgres.port} "
+            f"dbname={database}\n"
+            f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir "
+            "=\nauth_type = plain\n"
+            f"auth_file = {folder}/users\npool_mode = transaction\ndefault_pool_size = "
+            f"{server_connections}\n"
+            "max_client_conn = 100\nserver_round_robin = 1\nignore_startup_parameters = "
+            "extra_float_digits\n"
         )
         if os.geteuid() == 0:
             owner = owner_of_data()
@@ -35,7 +39,10 @@ def pooled(postgres, database, *, server_connections=3):
                 os.chown(path, owner.pw_uid, owner.pw_gid)
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
-                [*as_another_user(), pgbouncer(), folder / "pgbouncer.ini"], stdout=log, stderr=log, cwd="/"
+                [*as_another_user(), pgbouncer(), folder / "pgbouncer.ini"],
+                stdout=log,
+                stderr=log,
+                cwd="/",
             )
         try:
             _wait(postgres, database, port)
@@ -50,7 +57,11 @@ def _wait(postgres, database, port):
     while True:
         try:
             psycopg2.connect(
-                host="127.0.0.1", port=port, user=postgres.user, password=postgres.password, dbname=database
+                host="127.0.0.1",
+                port=port,
+                user=postgres.user,
+                password=postgres.password,
+                dbname=database,
             ).close()
         except psycopg2.OperationalError:
             assert time.monotonic() < ends

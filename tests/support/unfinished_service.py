@@ -29,10 +29,12 @@ FRAMINGS = {
     ),
     "close": lambda body: (HEAD + b"Connection: close\r\n\r\n", body),
     "gzip": lambda body: (
-        HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(gzip.compress(body)), gzip.compress(body)
+        HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(gzip.compress(body)),
+        gzip.compress(body)
     ),
     "deflated chunks": lambda body: (
-        HEAD + b"Content-Encoding: deflate\r\nTransfer-Encoding: chunked\r\n\r\n", in_chunks(zlib.compress(body))
+        HEAD + b"Content-Encoding: deflate\r\nTransfer-Encoding: chunked\r\n\r\n",
+        in_chunks(zlib.compress(body))
     ),
     "interim": lambda body: (
         b"HTTP/1.1 100 Continue\r\n\r\n" + HEAD + b"Content-Length: %d\r\n\r\n" % len(body), body
@@ -41,14 +43,16 @@ FRAMINGS = {
 }  # fmt: skip
 CUTS = ("nothing", "in the head", "after the head", "in the body", "before the last byte", "whole")
 FINISHES = (
-    "silence", "close", "reset", "half close", "drip of the rest", "drip for ever", "empty lines for ever",
-    "interim for ever", "garbage", "a chunk of no size", "a second answer", "a second answer, later", "a flood",
+    "silence", "close", "reset", "half close", "drip of the rest", "drip for ever",
+    "empty lines for ever", "interim for ever", "garbage", "a chunk of no size", "a second answer",
+    "a second answer, later", "a flood",
 )  # fmt: skip
 ENDINGS = tuple(itertools.product(FRAMINGS, CUTS, FINISHES))
 
 
 class UnfinishedService:
-    """Answers `{"first_x": KEY}` to `/v/KEY`, in the way that `ending(key)` names; None: whole, and kept alive.
+    """Answers `{"first_x": KEY}` to `/v/KEY`, in the way that `ending(key)` names; None: whole, and
+    kept alive.
 
     Args:
         ending: One of ENDINGS for a key.
@@ -67,7 +71,9 @@ class UnfinishedService:
         return self
 
     async def _start(self):
-        return await asyncio.start_server(self._connected, "127.0.0.1", 0, backlog=1000, ssl=self._tls)
+        return await asyncio.start_server(
+            self._connected, "127.0.0.1", 0, backlog=1000, ssl=self._tls
+        )
 
     def __exit__(self, *_):
         self._loop.stop(self._server)

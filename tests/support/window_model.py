@@ -1,4 +1,6 @@
-"""The plainest model of windows over rows in their order of arrival: one row, one window, one firing at a time."""
+"""The plainest model of windows over rows in their order of arrival: one row, one window, one
+firing at a time.
+"""
 
 from collections import Counter
 
@@ -28,7 +30,8 @@ class Model:
         self.facts, self.rows = facts, rows
         self.open = {}  # (key, start, end) -> numbers of rows
         self.fired = set()
-        self.last, self.firings = {}, []  # the content of each window in the end; (key, start, end, fired, rows)
+        # the content of each window in the end; (key, start, end, fired, rows)
+        self.last, self.firings = {}, []
         self.dropped, self.untimed = [], []
         watermarks = watermarks_of([time for _, time in rows], bound)
         for number, ((key, time), watermark) in enumerate(zip(rows, watermarks, strict=True)):
@@ -72,9 +75,15 @@ class Model:
                 self.last.setdefault(window, []).append(self.open.pop(window))
 
     def table(self):
-        """(key, start, end, rows) of each window, or (..., fired, pane) of each firing, sorted as texts."""
+        """(key, start, end, rows) of each window, or (..., fired, pane) of each firing, sorted as
+        texts.
+        """
         if self.facts.panes == "last":
-            found = [(*window, len(content)) for window, contents in self.last.items() for content in contents]
+            found = [
+                (*window, len(content))
+                for window, contents in self.last.items()
+                for content in contents
+            ]
             return sorted(found, key=str)
         panes, found = Counter(), []
         for key, start, end, fired, content in self.firings:

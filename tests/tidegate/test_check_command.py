@@ -1,4 +1,6 @@
-"""`python -m tidegate check`: what it says of declarations that are right and wrong, and that it asks nothing."""
+"""`python -m tidegate check`: what it says of declarations that are right and wrong, and that it
+asks nothing.
+"""
 
 import datetime as dt
 import os
@@ -46,7 +48,12 @@ def declare(project, monkeypatch, request):
     monkeypatch.syspath_prepend(project)
 
     def add(module, text=DECLARATION, **fields):
-        standard = {"name": module, "column": "origin", "type": "DOUBLE", "output": f"data/published/{module}"}
+        standard = {
+            "name": module,
+            "column": "origin",
+            "type": "DOUBLE",
+            "output": f"data/published/{module}",
+        }
         (project / package / f"{module}.py").write_text(text.format(**standard | fields))
         return package
 
@@ -60,7 +67,12 @@ def test_what_needs_spark_is_wrong_for_the_local_engine(declare, capsys, monkeyp
     if chosen == "environment":
         monkeypatch.setenv("TIDEGATE_ENGINE", "local")
     capsys.readouterr()
-    assert main(["check", "--package", package, *(["--engine", "local"] if chosen == "option" else [])]) == 2
+    assert (
+        main(
+            ["check", "--package", package, *(["--engine", "local"] if chosen == "option" else [])]
+        )
+        == 2
+    )
     message = capsys.readouterr().out
     assert "WRONG   lookup mood: keys.k: 'reverse(origin)' needs Spark" in message
     assert "Run it on Spark, the default engine." in message
@@ -95,13 +107,20 @@ named = enrichment = Enrichment(
 """
 
 
-@pytest.mark.parametrize(("more", "trusts"), [("", True), (', position="$.index"', False), (', match="$.code"', False)])
-def test_a_batch_matched_by_order_alone_is_named_with_what_it_trusts(declare, weather_service, capsys, more, trusts):
+@pytest.mark.parametrize(
+    ("more", "trusts"), [("", True), (', position="$.index"', False), (', match="$.code"', False)]
+)
+def test_a_batch_matched_by_order_alone_is_named_with_what_it_trusts(
+    declare, weather_service, capsys, more, trusts
+):
     package = declare("batched", BATCHED, url=weather_service.url, more=more)
     assert main(["check", "--package", package]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 + trusts
-    assert ("lookup place: batch: it trusts the service to answer in the order of the items" in lines[-1]) is trusts
+    assert (
+        ("lookup place: batch: it trusts the service to answer in the order of the items")
+        in lines[-1]
+    ) is trusts
 
 
 def test_everything_is_checked_whatever_is_wrong_before(declare, capsys):
@@ -109,7 +128,9 @@ def test_everything_is_checked_whatever_is_wrong_before(declare, capsys):
     declare("misspelt", column="orgin")
     assert main(["check", "--package", declare("moods")]) == 2
     broken, misspelt, moods = capsys.readouterr().out.splitlines()
-    assert broken.endswith("WRONG   cannot be loaded: ModuleNotFoundError: No module named 'nothing_like_this'")
+    assert broken.endswith(
+        "WRONG   cannot be loaded: ModuleNotFoundError: No module named 'nothing_like_this'"
+    )
     assert "no column 'orgin' in data/raw/flights. Did you mean 'origin'?" in misspelt
     assert " right " in moods
 
@@ -166,10 +187,13 @@ def test_the_last_day_is_one_whose_folder_a_run_finds(declare, project, capsys):
     folder = project / "lake" / "day=20261119"
     folder.mkdir(parents=True)
     (folder / "part.parquet").touch()
-    text = DECLARATION.replace("data/raw/flights", "lake").replace('partition="date"', 'partition="day"')
+    text = DECLARATION.replace("data/raw/flights", "lake").replace(
+        'partition="date"', 'partition="day"'
+    )
     assert main(["check", "--package", declare("moods", text=text)]) == 2
     assert capsys.readouterr().out.endswith(
-        "WRONG   input: lake has no folder of a day, as day=2013-01-10. There is lake/day=20261119; "
+        "WRONG   input: lake has no folder of a day, as day=2013-01-10. There is "
+        "lake/day=20261119; "
         "the folder of a day is named day=YYYY-MM-DD (Input.partition).\n"
     )
 
@@ -185,7 +209,9 @@ mood = AsyncFunctionLookup("""
 
 
 def test_what_a_declaration_raises_is_said_and_the_others_are_still_checked(declare, capsys):
-    text = DECLARATION.replace("mood = AsyncFunctionLookup(", RAISING).replace("=Input(", "=Raising(")
+    text = DECLARATION.replace("mood = AsyncFunctionLookup(", RAISING).replace(
+        "=Input(", "=Raising("
+    )
     declare("a_raising", text=text)
     assert main(["check", "--package", declare("moods")]) == 2
     wrong, right = capsys.readouterr().out.splitlines()
@@ -218,9 +244,15 @@ def test_a_type_that_the_published_table_has_otherwise_is_wrong(declare, project
 
 def test_a_table_of_other_days_is_wrong(declare, project):
     package = declare("moods")
-    write_deltalake(project / "data/published/moods", pa.table({"score": [1.0], "day": ["x"]}), partition_by=["day"])
+    write_deltalake(
+        project / "data/published/moods",
+        pa.table({"score": [1.0], "day": ["x"]}),
+        partition_by=["day"],
+    )
     ((_, message, _),) = check_package(package)
-    assert message.startswith("output: data/published/moods is partitioned by day, the input by date.")
+    assert message.startswith(
+        "output: data/published/moods is partitioned by day, the input by date."
+    )
 
 
 def test_a_column_of_the_input_that_the_published_table_has_otherwise_is_wrong(declare, project):
@@ -231,7 +263,8 @@ def test_a_column_of_the_input_that_the_published_table_has_otherwise_is_wrong(d
     assert finding is Finding.WRONG
     assert message == (
         "input: 'flight' is integer in data/raw/flights/date=2013-01-10/part-00000.parquet, but in "
-        "data/published/moods it is string. A column keeps its type: write it with that type, or under another name."
+        "data/published/moods it is string. A column keeps its type: write it with that type, or "
+        "under another name."
     )
 
 
@@ -246,7 +279,9 @@ def test_two_enrichments_of_one_name_are_wrong(declare):
     declare("first", name="moods")
     (_, (_, message, finding)) = check_package(package := declare("second", name="moods"))
     assert finding is Finding.WRONG
-    assert message == f"{package}.second:named and {package}.first:named are both named 'moods'; rename one."
+    assert message == (
+        f"{package}.second:named and {package}.first:named are both named 'moods'; rename one."
+    )
 
 
 @pytest.mark.parametrize(
@@ -255,11 +290,17 @@ def test_two_enrichments_of_one_name_are_wrong(declare):
         ("./data/published/moods/", "{two} and {one} both write data/published/moods; move one"),
         (
             "data/published/moods/more",
-            "{two} writes data/published/moods/more (table) inside data/published/moods (table) of {one}; move one",
+            (
+                "{two} writes data/published/moods/more (table) inside data/published/moods (table) of "
+                "{one}; move one"
+            ),
         ),
         (
             "data/published/moods__audit",
-            "{two} and {one} both write data/published/moods__audit, table and audit table at once; move one",
+            (
+                "{two} and {one} both write data/published/moods__audit, table and audit table at "
+                "once; move one"
+            ),
         ),
     ],
 )
@@ -267,7 +308,11 @@ def test_two_enrichments_that_write_into_one_table_are_wrong(declare, output, me
     declare("moods")
     (_, (_, found, finding)) = check_package(package := declare("others", output=output))
     assert finding is Finding.WRONG
-    assert found == message.format(one=f"{package}.moods:named", two=f"{package}.others:named") + " (Output.path)."
+    assert (
+        found
+        == message.format(one=f"{package}.moods:named", two=f"{package}.others:named")
+        + " (Output.path)."
+    )
 
 
 def test_a_table_whose_name_only_begins_as_another_one_is_right(declare):
@@ -279,7 +324,9 @@ def test_a_table_whose_name_only_begins_as_another_one_is_right(declare):
 def test_a_run_is_refused_beside_another_enrichment_of_its_table(declare, capsys, by):
     declare("moods")
     package = declare("others", output="data/published/moods/others")
-    assert main(["run", by.format(package=package), "--package", package, "--day", "2013-01-10"]) == 2
+    assert (
+        main(["run", by.format(package=package), "--package", package, "--day", "2013-01-10"]) == 2
+    )
     assert f"inside data/published/moods (table) of {package}.moods:" in capsys.readouterr().err
     assert not Path("data/runs/others").exists()
 
@@ -298,11 +345,16 @@ def test_it_runs_as_a_module_on_the_enrichments_of_the_project(project, weather_
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("flights_enriched               right   2013-01-10: 932 rows in ")
-    assert not (project / "weather_calls.jsonl").exists() or (project / "weather_calls.jsonl").read_text() == ""
+    assert (
+        not (project / "weather_calls.jsonl").exists()
+        or (project / "weather_calls.jsonl").read_text() == ""
+    )
 
 
 @pytest.mark.process
-def test_a_service_that_is_down_stops_a_run_and_makes_no_declaration_wrong(declare, capsys, monkeypatch):
+def test_a_service_that_is_down_stops_a_run_and_makes_no_declaration_wrong(
+    declare, capsys, monkeypatch
+):
     package = declare("asked", text=ASKED)
     declare("moods")
     with socket.socket() as taken:  # bound and not listening: a connection is refused
@@ -310,7 +362,10 @@ def test_a_service_that_is_down_stops_a_run_and_makes_no_declaration_wrong(decla
         monkeypatch.setenv("CREDIT_URL", f"http://127.0.0.1:{taken.getsockname()[1]}")
         assert main(["check", "--package", package]) == 3
         lines = capsys.readouterr().out.splitlines()
-        assert [line.split(maxsplit=2)[:2] for line in lines] == [["asked", "STOPS"], ["moods", "right"]]
+        assert [line.split(maxsplit=2)[:2] for line in lines] == [
+            ["asked", "STOPS"],
+            ["moods", "right"],
+        ]
         assert "credit" in lines[0]
         declare("misspelt", column="orgin")
         assert main(["check", "--package", package]) == 2

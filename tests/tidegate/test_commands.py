@@ -1,4 +1,6 @@
-"""What all commands have in common: how an enrichment and its days are named, and what a mistake looks like."""
+"""What all commands have in common: how an enrichment and its days are named, and what a mistake
+looks like.
+"""
 
 import argparse
 import errno
@@ -22,7 +24,9 @@ def parsed(*arguments):
     parser = argparse.ArgumentParser()
     add_enrichment(parser)
     add_days(parser)
-    return parser.parse_args(["flights", *arguments] if arguments[:1] != ("of",) else list(arguments[1:]))
+    return parser.parse_args(
+        ["flights", *arguments] if arguments[:1] != ("of",) else list(arguments[1:])
+    )
 
 
 @pytest.mark.parametrize("called", ["flights", "flights_enriched", "enrichments.flights:flights"])
@@ -55,7 +59,13 @@ def test_the_name_of_an_enrichment_holds_over_that_of_another_ones_file(package)
 
 
 def test_an_unknown_enrichment_is_reported_with_those_that_there_are():
-    with pytest.raises(DeclarationError, match=r"no enrichment is named 'fligths'\. There are: .*flights_enriched"):
+    with pytest.raises(
+        DeclarationError,
+        match=(
+            r"no enrichment is named 'fligths'\. There are: "
+            r".*flights_enriched"
+        ),
+    ):
         named(parsed("of", "fligths"))
 
 
@@ -74,7 +84,10 @@ def test_days_are_one_or_a_range_with_both_ends():
     [
         (("--to", "2013-01-02"), "no day is given"),
         (("--day", "2013-01-02", "--to", "2013-01-02"), "write one or the other"),
-        (("--from", "2013-01-03", "--to", "2013-01-02"), "--to is 2013-01-02, before --from, 2013-01-03"),
+        (
+            ("--from", "2013-01-03", "--to", "2013-01-02"),
+            ("--to is 2013-01-02, before --from, 2013-01-03"),
+        ),
         (("--from", "2013-1-3"), "--from is '2013-1-3'; it must be a date"),
     ],
 )
@@ -83,7 +96,9 @@ def test_days_that_make_no_sense_are_refused(arguments, message):
         days_of(parsed(*arguments), flights)
 
 
-@pytest.mark.parametrize(("cap", "message"), [("--max-cost=5", "max-cost is '5'"), ("--max-calls=0", "max-calls is 0")])
+@pytest.mark.parametrize(
+    ("cap", "message"), [("--max-cost=5", "max-cost is '5'"), ("--max-calls=0", "max-calls is 0")]
+)
 def test_a_cap_that_is_none_is_refused_before_spark_starts(capsys, cap, message):
     assert main(["run", "flights", "--day", "2013-01-10", cap]) == 2
     printed = capsys.readouterr()
@@ -115,7 +130,9 @@ def test_help_names_every_command_and_no_two_are_called_the_same(capsys):
     assert all(name in message for name in names)
 
 
-def test_what_the_disk_refuses_is_reported_in_one_sentence_and_anything_else_as_it_is(monkeypatch, capsys):
+def test_what_the_disk_refuses_is_reported_in_one_sentence_and_anything_else_as_it_is(
+    monkeypatch, capsys
+):
     def fails(options):
         raise OSError(options.number, "No space left on device", "data/reports")
 
@@ -125,7 +142,8 @@ def test_what_the_disk_refuses_is_reported_in_one_sentence_and_anything_else_as_
     monkeypatch.setattr("tidegate.__main__.COMMANDS", (Command("draw", "a report", number, fails),))
     assert main(["draw", str(errno.ENOSPC)]) == 1
     assert capsys.readouterr().err == (
-        "[Errno 28] No space left on device: 'data/reports'. Fix that, then run the same command again: it continues.\n"
+        "[Errno 28] No space left on device: 'data/reports'. Fix that, then run the same command "
+        "again: it continues.\n"
     )
     with pytest.raises(OSError, match="reports"):
         main(["draw", str(errno.EBADF)])
@@ -133,28 +151,61 @@ def test_what_the_disk_refuses_is_reported_in_one_sentence_and_anything_else_as_
 
 def test_a_published_day_is_reported_with_what_was_not_read():
     facts = DayFacts(
-        flights.facts(), "2013-01-10", "r", (), (), "", (), (), "2026-11-20T02:15Z", "2026-11-20T02:16Z",
-        unread=("e.parq", "late/"),
+        flights.facts(), "2013-01-10", "r", (), (), "", (), (), "2026-11-20T02:15Z",
+        "2026-11-20T02:16Z", unread=("e.parq", "late/"),
     )  # fmt: skip
     record = DayRecord(facts, DayMetrics(10, 10, 0, ()), state="published", published_version=3)
-    assert line(DayOutcome("2013-01-10", "r", "published", "", record)).endswith("version 3; not read: e.parq, late/")
+    assert line(DayOutcome("2013-01-10", "r", "published", "", record)).endswith(
+        "version 3; not read: e.parq, late/"
+    )
 
 
 def test_a_day_of_which_a_lookup_skipped_all_rows_is_reported_with_a_warning():
-    facts = DayFacts(flights.facts(), "2013-01-10", "r", (), (), "", (), (), "2026-11-20T02:15Z", "2026-11-20T02:16Z")
+    facts = DayFacts(
+        flights.facts(),
+        "2013-01-10",
+        "r",
+        (),
+        (),
+        "",
+        (),
+        (),
+        "2026-11-20T02:15Z",
+        "2026-11-20T02:16Z",
+    )
     for skipped in (10, 9):
-        weather = LookupMetrics("weather", {"skipped": skipped, "ok": 10 - skipped}, 0, 0, 0.0, 0.0, None, None)
-        record = DayRecord(facts, DayMetrics(10, 10, 0, (weather,)), state="published", published_version=3)
+        weather = LookupMetrics(
+            "weather", {"skipped": skipped, "ok": 10 - skipped}, 0, 0, 0.0, 0.0, None, None
+        )
+        record = DayRecord(
+            facts, DayMetrics(10, 10, 0, (weather,)), state="published", published_version=3
+        )
         told = line(DayOutcome("2013-01-10", "r", "published", "", record))
-        assert ("; warning: weather skipped all rows, a key of each is null" in told) == (skipped == 10)
+        assert (("; warning: weather skipped all rows, a key of each is null") in told) == (
+            skipped == 10
+        )
 
 
 def test_a_day_held_back_is_reported_with_its_check_its_report_and_what_asks_again():
     weather = LookupMetrics("weather", {"ok": 1, "error": 9}, 10, 0, 1.0, 1.0, None, None)
-    facts = DayFacts(flights.facts(), "2013-01-10", "r", (), (), "", (), (), "2026-11-20T02:15Z", "2026-11-20T02:16Z")
-    record = DayRecord(facts, DayMetrics(10, 10, 0, (weather,)), state="held back", reason="weather: 9 errors.")
+    facts = DayFacts(
+        flights.facts(),
+        "2013-01-10",
+        "r",
+        (),
+        (),
+        "",
+        (),
+        (),
+        "2026-11-20T02:15Z",
+        "2026-11-20T02:16Z",
+    )
+    record = DayRecord(
+        facts, DayMetrics(10, 10, 0, (weather,)), state="held back", reason="weather: 9 errors."
+    )
     assert line(DayOutcome("2013-01-10", "r", record.state, record.reason, record)) == (
-        "2013-01-10  held back   weather: 9 errors. See data/reports/flights_enriched/2013-01-10/index.html; once the "
+        "2013-01-10  held back   weather: 9 errors. See "
+        "data/reports/flights_enriched/2013-01-10/index.html; once the "
         "cause is fixed, tidegate replay calls again for 9 dead letters and nothing else"
     )
 
@@ -164,7 +215,8 @@ EVENTS = (
     {},
     {"kind": "started", "rows_total": 4},
     *({"kind": "progress", "unit": unit, "rows": rows, "rows_total": 4, "rows_per_s": 0, "in_flight": 2,
-       "p99_ms": None, "left_s": None} for unit, rows in (("keys", 1), ("keys", 2), ("rows", 3), ("rows", 4))),
+       "p99_ms": None, "left_s": None} for unit, rows in (("keys", 1), ("keys", 2), ("rows", 3),
+       ("rows", 4))),
     {"kind": "written"},
     {"kind": "checked"},
     {"kind": "deciding", "held_back": False},

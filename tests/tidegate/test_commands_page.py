@@ -12,7 +12,9 @@ from tidegate.commands import COMMANDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
 SECTIONS = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
-EXAMPLES = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+EXAMPLES = [
+    line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()
+]
 FOR_ALL = {"-h", "--help", "--package", "--conf"}  # said at the top of the page
 
 
@@ -29,7 +31,9 @@ def test_the_page_has_every_command_in_the_order_of_help():
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_each_command_is_documented_as_its_help_says_it_with_every_option(command):
     assert SECTIONS[command.name].splitlines()[0] == command.help
-    assert {option for option in options_of(command) if option not in SECTIONS[command.name]} == set()
+    assert {
+        option for option in options_of(command) if option not in SECTIONS[command.name]
+    } == set()
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

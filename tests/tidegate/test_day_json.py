@@ -1,4 +1,6 @@
-"""--json: an object per day on stdout, one exit status per state, and the manifest that goes with it."""
+"""--json: an object per day on stdout, one exit status per state, and the manifest that goes with
+it.
+"""
 
 import json
 
@@ -24,7 +26,9 @@ def towns(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(towns, monkeypatch, capsys):
-    """Runs the day, whose Spark ends as scripted. Returns exit status and what was printed as JSON."""
+    """Runs the day, whose Spark ends as scripted. Returns exit status and what was printed
+    as JSON.
+    """
 
     def run(script, *, command=COMMAND, **ending):
         submit = ScriptedSubmit(enrichment=towns.enrichment, script=script, **ending)
@@ -57,9 +61,16 @@ def test_no_two_states_that_differ_have_one_exit_status():
         (stopped("failed", status=3), "failed", 1),  # a row ended as its policy `fail` says
     ],
 )
-def test_a_day_that_was_not_written_has_its_state_its_reason_and_its_status(run, script, state, status):
+def test_a_day_that_was_not_written_has_its_state_its_reason_and_its_status(
+    run, script, state, status
+):
     found, (day,) = run(script)
-    assert (found, day["state"], day["reason"], day["figures"]) == (status, state, "It is so.", None)
+    assert (found, day["state"], day["reason"], day["figures"]) == (
+        status,
+        state,
+        "It is so.",
+        None,
+    )
     assert (day["format"], day["enrichment"], day["day"]) == (1, "towns", DAY)
     assert day["report"] == f"http://127.0.0.1:3070/reports/towns/{DAY}/index.html"
     assert day["next_step"].startswith("Once that is fixed, ")
@@ -79,7 +90,9 @@ def test_a_published_day_has_its_figures_and_one_held_back_its_reason(towns, run
     towns.write_input(DAY, [1, 2])
     status, (day,) = run(written("passed"))
     assert (status, day["state"], day["reason"], day["warnings"]) == (0, "published", "", [])
-    figures = {name: day["figures"][name] for name in ("rows", "calls", "dead_letters", "cost", "version")}
+    figures = {
+        name: day["figures"][name] for name in ("rows", "calls", "dead_letters", "cost", "version")
+    }
     assert figures == {"rows": 2, "calls": 2, "dead_letters": 1, "cost": {}, "version": 0}
     assert list(day["summaries"]) == ["by_town"]
     status, (day,) = run(written("failed"))
@@ -100,10 +113,16 @@ def test_what_is_wrong_before_any_day_is_an_object_too(run):
 
 
 def test_the_manifest_has_what_runs_a_day_and_what_its_tables_are(towns, tmp_path, capsys):
-    towns.declare_too('towns = replace(towns, schedule="15 2 * * *", publish_by="06:30", owners=["team:crm"])')
+    towns.declare_too(
+        'towns = replace(towns, schedule="15 2 * * *", publish_by="06:30", owners=["team:crm"])'
+    )
     assert main(["manifest", "--package", "declared"]) == 0
     manifest = json.loads(capsys.readouterr().out)
-    assert (manifest["format"], manifest["folder"], manifest["again_after_s"]) == (1, str(tmp_path), 900.0)
+    assert (manifest["format"], manifest["folder"], manifest["again_after_s"]) == (
+        1,
+        str(tmp_path),
+        900.0,
+    )
     (entry,) = manifest["enrichments"]
     folder = (tmp_path / "data" / "published").as_uri()
     assert entry == {

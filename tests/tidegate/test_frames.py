@@ -1,4 +1,6 @@
-"""`tidegate.enrich` puts the answers beside the rows of a frame of any kind, and pays for each once."""
+"""`tidegate.enrich` puts the answers beside the rows of a frame of any kind, and pays for each
+once.
+"""
 
 import asyncio
 import datetime as dt
@@ -45,7 +47,9 @@ def towns(tmp_path, monkeypatch, service):
 
     async def answer(request):
         town = request.path.rpartition("/")[2]
-        return web.json_response({"degrees": len(town), "id": 2**60 + len(town)}, status=404 if town == "none" else 200)
+        return web.json_response(
+            {"degrees": len(town), "id": 2**60 + len(town)}, status=404 if town == "none" else 200
+        )
 
     service.answer = answer
     return declare(service.url)
@@ -53,18 +57,24 @@ def towns(tmp_path, monkeypatch, service):
 
 def declare(url, **more):
     weather = HttpLookup(
-        name="weather", service=Service(name="weather", url=url, max_concurrency=3, prices=[Price("0.25 USD")]),
-        request="GET /{town}", keys={"town": "trim(town)"}, returns="degrees INT, id BIGINT", timeout=5.0,
+        name="weather",
+        service=Service(name="weather", url=url, max_concurrency=3, prices=[Price("0.25 USD")]),
+        request="GET /{town}", keys={"town": "trim(town)"}, returns="degrees INT, id BIGINT",
+        timeout=5.0,
     )  # fmt: skip
     return Enrichment(
-        name="towns", input=Input(path="raw", row_id=["n"]), lookups=[weather], output=Output(path="published"), **more
+        name="towns",
+        input=Input(path="raw", row_id=["n"]),
+        lookups=[weather],
+        output=Output(path="published"),
+        **more,
     )
 
 
 def test_an_arrow_table_keeps_its_columns_and_gets_the_answers(towns, service):
-    table = pa.table({"town": TOWNS, "at": pa.array([dt.timedelta(1)] * 6), "x.y": range(6)}).replace_schema_metadata(
-        {"a": "b"}
-    )
+    table = pa.table(
+        {"town": TOWNS, "at": pa.array([dt.timedelta(1)] * 6), "x.y": range(6)}
+    ).replace_schema_metadata({"a": "b"})
     enriched = enrich(table, towns)
     assert enriched.select(table.column_names).equals(table)
     assert enriched.schema.metadata == table.schema.metadata
@@ -74,7 +84,8 @@ def test_an_arrow_table_keeps_its_columns_and_gets_the_answers(towns, service):
     assert len(service.log) == 4
     month = f"{dt.datetime.now(dt.UTC):%Y-%m}"
     assert list_costs(month).totals() == {"USD": Decimal("1.00")}
-    assert [path.name for path in Path("published").iterdir()] == ["_bills"]  # by which `costs` knows
+    # by which `costs` knows
+    assert [path.name for path in Path("published").iterdir()] == ["_bills"]
 
 
 def test_a_second_call_of_any_kind_pays_nothing(towns, service):
@@ -91,7 +102,9 @@ def test_a_second_call_of_any_kind_pays_nothing(towns, service):
 
 def test_a_pandas_frame_keeps_index_types_and_attributes(towns):
     index = pd.Index([7, 7, 1, 2, 3, 4], name="place")
-    frame = pd.DataFrame({"town": pd.Categorical(TOWNS), 5: 1.5, "n": pd.array([1, None] * 3, "Int8")}, index=index)
+    frame = pd.DataFrame(
+        {"town": pd.Categorical(TOWNS), 5: 1.5, "n": pd.array([1, None] * 3, "Int8")}, index=index
+    )
     frame.attrs["source"] = "survey"
     enriched = enrich(frame, towns)
     pd.testing.assert_frame_equal(enriched[["town", 5, "n"]], frame)
@@ -102,7 +115,9 @@ def test_a_pandas_frame_keeps_index_types_and_attributes(towns):
 
 
 def test_a_polars_frame_keeps_its_types(towns):
-    frame = pl.DataFrame({"town": TOWNS, "x": [Decimal("1.50")] * 6}).with_columns(pl.col("town").cast(pl.Categorical))
+    frame = pl.DataFrame({"town": TOWNS, "x": [Decimal("1.50")] * 6}).with_columns(
+        pl.col("town").cast(pl.Categorical)
+    )
     enriched = enrich(frame, towns)
     assert enriched.select(frame.columns).equals(frame)
     assert enriched.schema["town"] == pl.Categorical
@@ -111,7 +126,10 @@ def test_a_polars_frame_keeps_its_types(towns):
 
 def test_order_and_day_of_the_declaration_need_no_column(towns, service):
     ordered = declare(
-        service.url, mode="key_ordered", key=["n"], event_time=EventTime("at", max_out_of_orderness=dt.timedelta(1))
+        service.url,
+        mode="key_ordered",
+        key=["n"],
+        event_time=EventTime("at", max_out_of_orderness=dt.timedelta(1)),
     )
     assert enrich(pa.table({"town": TOWNS}), ordered)["degrees"].to_pylist() == DEGREES
 
@@ -131,7 +149,10 @@ def test_it_works_where_an_event_loop_runs(towns):
         (pd.Series(TOWNS), r"Series\. Call to_frame\(\) on it"),
         (pa.table({"twn": TOWNS}), "keys.town: no column 'town' in the frame. Did you mean 'twn'"),
         (pa.table({"town": TOWNS, "Degrees": TOWNS}), "'degrees' exists in the input"),
-        (pa.table([TOWNS, TOWNS], ["town", "Town"]), "several columns of the frame are named 'town'"),
+        (
+            pa.table([TOWNS, TOWNS], ["town", "Town"]),
+            ("several columns of the frame are named 'town'"),
+        ),
         (pd.DataFrame({"town": ["a", 1]}), "has values of several types"),
         (pd.DataFrame({"town": [0.5]}), "needs Spark"),
     ],
@@ -153,8 +174,17 @@ def test_a_cap_stops_it_and_the_same_call_goes_on(towns, service):
 
 
 def test_the_bar_shows_the_share_calls_cost_and_time():
-    event = {"rows": 120, "rows_total": 480, "unit": "keys", "calls": 120, "cost": "0.30 USD", "left_s": 42.0}
-    assert bar_line(event) == "[======                  ] 120 of 480 keys, 120 calls, 0.30 USD, 42 s left"
+    event = {
+        "rows": 120,
+        "rows_total": 480,
+        "unit": "keys",
+        "calls": 120,
+        "cost": "0.30 USD",
+        "left_s": 42.0,
+    }
+    assert bar_line(event) == (
+        "[======                  ] 120 of 480 keys, 120 calls, 0.30 USD, 42 s left"
+    )
 
 
 INTERRUPTED = """
@@ -218,6 +248,8 @@ def test_the_page_of_frames_says_what_happens(tmp_path, monkeypatch, service):
     service.answer = answer
     monkeypatch.setenv("WEATHER_URL", service.url)
     names = {}
-    for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "frames.md").read_text(), re.DOTALL):
+    for block in re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "frames.md").read_text(), re.DOTALL
+    ):
         exec(compile(block, "docs/frames.md", "exec"), names)
     assert len(service.log) == 3

@@ -1,4 +1,6 @@
-"""No text from outside commands the terminal: names, keys and errors are printed with control characters escaped."""
+"""No text from outside commands the terminal: names, keys and errors are printed with control
+characters escaped.
+"""
 
 import contextlib
 import random
@@ -12,12 +14,29 @@ from tidegate.__main__ import main
 from tidegate.commands.stages import Stages
 from tidegate.terminal import printable_output
 
-PIECES = ("\x1b]0;owned\x07", "\x1b[2J", "\r", "\b", "\x9b31m", "\u202e", "\x7f", "\udcff", "a", "é", "日", "\u2066")
+PIECES = (
+    "\x1b]0;owned\x07",
+    "\x1b[2J",
+    "\r",
+    "\b",
+    "\x9b31m",
+    "\u202e",
+    "\x7f",
+    "\udcff",
+    "a",
+    "é",
+    "日",
+    "\u2066",
+)
 
 
 def commands_a_terminal(text: str) -> list[str]:
     """The judge: by the Unicode categories of what is printed, without our pattern."""
-    return [letter for letter in text if letter not in "\t\n" and unicodedata.category(letter) in ("Cc", "Cs", "Cf")]
+    return [
+        letter
+        for letter in text
+        if letter not in "\t\n" and unicodedata.category(letter) in ("Cc", "Cs", "Cf")
+    ]
 
 
 def odd_name(draw: random.Random) -> str:
@@ -28,18 +47,25 @@ def odd_name(draw: random.Random) -> str:
 def test_no_command_prints_a_control_character_of_a_name(project, demo_data, capsys, rounds):
     draw = random.Random(3)
     (project / "data/raw").unlink()
-    shutil.copytree(demo_data / "raw/flights/date=2013-01-10", project / "data/raw/flights/date=2013-01-10")
+    shutil.copytree(
+        demo_data / "raw/flights/date=2013-01-10", project / "data/raw/flights/date=2013-01-10"
+    )
     folder = project / "data/raw/flights/date=2013-01-10"
     for _ in range(rounds):
         name = odd_name(draw)
-        path = folder / f"{name.encode('utf-8', 'surrogateescape').hex()[:8]}{name.replace('/', '')}.parquet"
+        path = (
+            folder
+            / f"{name.encode('utf-8', 'surrogateescape').hex()[:8]}{name.replace('/', '')}.parquet"
+        )
         path.write_bytes(b"not Parquet")
         for arguments in (
-            ["check"], ["check", "--package", name], ["check", "--day", name], [name], ["run", name, "--day", name],
-            ["plan", "flights", "--day", "2013-01-10"], ["try", "flights", "--day", name],
-            ["forget", "weather", "--key", f"origin={name}"], ["forget", name, "--key-file", name],
-            ["refresh", "weather", "--where", name], ["costs", "--month", name], ["pack", "p.zip", name],
-            ["replay", name, "--day", "2013-01-10"], ["vacuum", name], ["compact", name], ["init", f"{name}/{name}"],
+            ["check"], ["check", "--package", name], ["check", "--day", name], [name],
+            ["run", name, "--day", name], ["plan", "flights", "--day", "2013-01-10"],
+            ["try", "flights", "--day", name], ["forget", "weather", "--key", f"origin={name}"],
+            ["forget", name, "--key-file", name], ["refresh", "weather", "--where", name],
+            ["costs", "--month", name], ["pack", "p.zip", name],
+            ["replay", name, "--day", "2013-01-10"], ["vacuum", name], ["compact", name],
+            ["init", f"{name}/{name}"],
         ):  # fmt: skip
             with contextlib.suppress(SystemExit):  # argparse refuses
                 main(arguments)

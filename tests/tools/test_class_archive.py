@@ -11,7 +11,11 @@ import pytest
 from jobs.process import spark_submit
 from jobs.process.spark_submit import PROGRAM, SparkSubmit
 
-JAVA = str(Path(os.environ["JAVA_HOME"], "bin", "java")) if "JAVA_HOME" in os.environ else shutil.which("java")
+JAVA = (
+    str(Path(os.environ["JAVA_HOME"], "bin", "java"))
+    if "JAVA_HOME" in os.environ
+    else shutil.which("java")
+)
 
 
 def command():
@@ -29,13 +33,17 @@ def test_a_spark_program_uses_the_archive_that_was_made(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"not an archive", None])
 @pytest.mark.process
-def test_java_starts_without_a_word_where_the_archive_is_missing_torn_or_foreign(monkeypatch, tmp_path, content):
+def test_java_starts_without_a_word_where_the_archive_is_missing_torn_or_foreign(
+    monkeypatch, tmp_path, content
+):
     archive = tmp_path / "spark.jsa"
     archive.write_bytes(b"something")
     monkeypatch.setattr(spark_submit, "CLASS_ARCHIVE", archive)
     options = spark_submit.archived_classes().split()
     archive.unlink() if content is None else archive.write_bytes(content)
-    ended = subprocess.run([JAVA, *options, "-version"], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [JAVA, *options, "-version"], capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 0
     assert ended.stdout == ""
     assert "version" in ended.stderr.splitlines()[0]

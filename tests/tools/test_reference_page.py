@@ -18,7 +18,9 @@ def test_the_page_is_as_the_declarations_are():
 
 
 def test_every_declaration_that_users_import_is_on_the_page():
-    public = [value for name in tidegate.__all__ if inspect.isclass(value := getattr(tidegate, name))]
+    public = [
+        value for name in tidegate.__all__ if inspect.isclass(value := getattr(tidegate, name))
+    ]
     assert {one for one in public if dataclasses.is_dataclass(one)} == set(DECLARED)
 
 

@@ -5,7 +5,8 @@ import pytest
 from tools.release_notes import notes
 
 CHANGELOG = (
-    "# Changelog\n\n## Unreleased\n\n- more\n\n## 0.2.0 - 2026-12-01\n\n- a thing\n\n## 0.1.0 - 2026-11-01\n\n- first\n"
+    "# Changelog\n\n## Unreleased\n\n- more\n\n## 0.2.0 - 2026-12-01\n\n- a thing\n\n## 0.1.0 - "
+    "2026-11-01\n\n- first\n"
 )
 
 

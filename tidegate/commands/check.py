@@ -11,7 +11,9 @@ from tidegate.commands.days import add_engine
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_package(parser)
-    parser.add_argument("--day", help="of the input, as 2013-01-10; by default the last one there is")
+    parser.add_argument(
+        "--day", help=("of the input, as 2013-01-10; by default the last one there is")
+    )
     add_engine(parser)
 
 
@@ -33,5 +35,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    "check", "every declaration against its input, table, secrets, services; no call", _add_arguments, _run
+    "check",
+    ("every declaration against its input, table, secrets, services; no call"),
+    _add_arguments,
+    _run,
 )

@@ -37,12 +37,16 @@ def no_arguments(_parser: argparse.ArgumentParser) -> None:
 
 def add_enrichment(parser: argparse.ArgumentParser) -> None:
     """Add the argument that names an enrichment; read it with `named`."""
-    parser.add_argument("enrichment", metavar="ENRICHMENT", help="its name, the name of its file, or module:name")
+    parser.add_argument(
+        "enrichment", metavar="ENRICHMENT", help=("its name, the name of its file, or module:name")
+    )
     add_package(parser)
 
 
 def add_package(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--package", default="enrichments", help="holds the declarations (enrichments)")
+    parser.add_argument(
+        "--package", default="enrichments", help=("holds the declarations (enrichments)")
+    )
 
 
 def named(options: argparse.Namespace) -> Discovered:
@@ -54,18 +58,28 @@ def add_days(parser: argparse.ArgumentParser) -> None:
     """Add --day, and --from with --to; read them with `days_of`."""
     parser.add_argument("--day", metavar="YYYY-MM-DD")
     parser.add_argument("--from", dest="first", metavar="YYYY-MM-DD", help="first day of several")
-    parser.add_argument("--to", dest="last", metavar="YYYY-MM-DD", help="last day, inclusive (default: --from)")
+    parser.add_argument(
+        "--to", dest="last", metavar="YYYY-MM-DD", help=("last day, inclusive (default: --from)")
+    )
 
 
 def days_of(options: argparse.Namespace, enrichment: Enrichment) -> list[str]:
     """Return the days, hours or names that the options give. Raises DeclarationError."""
     if options.day is not None:
         if options.first is not None or options.last is not None:
-            raise DeclarationError("--day gives one day, --from and --to several: write one or the other.")
+            raise DeclarationError(
+                "--day gives one day, --from and --to several: write one or the other."
+            )
         return day_range(enrichment, options.day, options.day, names=("--day", "--day"))
-    if options.first is None and options.last is None and not isinstance(enrichment.input.every, str):
+    if (
+        options.first is None
+        and options.last is None
+        and not isinstance(enrichment.input.every, str)
+    ):
         return [*enrichment.input.every]
     if options.first is None:
-        raise DeclarationError("no day is given: write --day 2013-01-10, or --from 2013-01-01 --to 2013-01-10.")
+        raise DeclarationError(
+            "no day is given: write --day 2013-01-10, or --from 2013-01-01 --to 2013-01-10."
+        )
     last = options.first if options.last is None else options.last
     return day_range(enrichment, options.first, last, names=("--from", "--to"))

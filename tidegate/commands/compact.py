@@ -8,7 +8,12 @@ from tidegate.commands.command import RIGHT, Command, add_package
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("lookup", nargs="?", metavar="LOOKUP", help="whose answers; by default those of every lookup")
+    parser.add_argument(
+        "lookup",
+        nargs="?",
+        metavar="LOOKUP",
+        help=("whose answers; by default those of every lookup"),
+    )
     add_package(parser)
 
 
@@ -25,13 +30,18 @@ def _run(options: argparse.Namespace) -> int:
         message = (
             "given up: another compaction was first"
             if done.given_up
-            else f"{counted(done.rows, 'record')}; {counted(done.parts_taken_in, 'part')} taken in, "
-            f"{counted(done.rows_dropped, 'record')} dropped, {counted(done.deleted, 'file')} deleted"
+            else f"{counted(done.rows, 'record')}; {counted(done.parts_taken_in, 'part')} taken "
+            "in, "
+            f"{counted(done.rows_dropped, 'record')} dropped, {counted(done.deleted, 'file')} "
+            "deleted"
         )
         print(f"{one.lookup:20}  {message}   {one.folder}", flush=True)
     return RIGHT
 
 
 COMMAND = Command(
-    "compact", "make the many small parts of the ledgers a few sorted files; loses no answer", _add_arguments, _run
+    "compact",
+    ("make the many small parts of the ledgers a few sorted files; loses no answer"),
+    _add_arguments,
+    _run,
 )

@@ -11,9 +11,15 @@ HEADINGS = ("service", "enrichment", "lookup", "billed", "cost", "saved")
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--month", required=True, metavar="YYYY-MM", help="runs that started in it, in UTC")
-    parser.add_argument("--enrichment", metavar="NAME", help="only this one; by default all with records here")
-    parser.add_argument("--csv", metavar="FILE", help="write a line per day and lookup too, in columns of FOCUS")
+    parser.add_argument(
+        "--month", required=True, metavar="YYYY-MM", help=("runs that started in it, in UTC")
+    )
+    parser.add_argument(
+        "--enrichment", metavar="NAME", help=("only this one; by default all with records here")
+    )
+    parser.add_argument(
+        "--csv", metavar="FILE", help=("write a line per day and lookup too, in columns of FOCUS")
+    )
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -22,19 +28,23 @@ def _run(options: argparse.Namespace) -> int:
     costs = list_costs(options.month, options.enrichment)
     lines = [HEADINGS] + [
         (one.service, one.enrichment, one.lookup, counted(one.billed.units, one.billed.unit),
-         _money(one.billed.cost, one.billed.currency), _money(one.billed.saved, one.billed.currency))
+         _money(one.billed.cost, one.billed.currency),
+         _money(one.billed.saved, one.billed.currency))
         for one in costs.by_lookup()
     ]  # fmt: skip
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines if costs.charges else ():
-        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+        print(
+            "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        )
     for currency, total in sorted(costs.totals().items()):
         print(f"{options.month}: {total:,f} {currency}")
     if not costs.charges:
         print(f"{options.month}: no run with a price was made here.")
     if costs.unpublished:
         print(
-            f"{counted(costs.unpublished, 'run')} of the month published nothing (stopped, killed, or still at work): "
+            f"{counted(costs.unpublished, 'run')} of the month published nothing (stopped, killed, "
+            "or still at work): "
             "what it had billed is in this sum."
         )
     if options.csv:
@@ -47,5 +57,8 @@ def _money(amount: str, currency: str) -> str:
 
 
 COMMAND = Command(
-    "costs", "what the services billed in a month, by service, enrichment and lookup", _add_arguments, _run
+    "costs",
+    ("what the services billed in a month, by service, enrichment and lookup"),
+    _add_arguments,
+    _run,
 )

@@ -16,10 +16,16 @@ from tidegate.commands.stages import Stages
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="an object per day on stdout, an exit status per state")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help=("an object per day on stdout, an exit status per state"),
+    )
 
 
-def tell_as_asked(options: argparse.Namespace, pipeline: DayPipeline, events: Iterable[DayEvent]) -> int:
+def tell_as_asked(
+    options: argparse.Namespace, pipeline: DayPipeline, events: Iterable[DayEvent]
+) -> int:
     """Run days and print a line for each, or with --json an object. Returns the exit status."""
     return tell_as_json(pipeline.enrichment.name, events) if options.json else tell(events)
 
@@ -56,7 +62,9 @@ def tell_error(options: argparse.Namespace, error: TidegateError) -> int:
         case _:
             state = FAILED
     enrichment = getattr(options, "enrichment", "")
-    print(json.dumps(result(enrichment, getattr(options, "day", None), state, str(error))), flush=True)
+    print(
+        json.dumps(result(enrichment, getattr(options, "day", None), state, str(error))), flush=True
+    )
     return EXIT_CODES[state]
 
 

@@ -35,7 +35,11 @@ def open_pipeline(options: argparse.Namespace) -> DayPipeline:
 
 
 def pipeline(
-    reference: str, enrichment: Enrichment, options: argparse.Namespace, *, owns_process: bool = False
+    reference: str,
+    enrichment: Enrichment,
+    options: argparse.Namespace,
+    *,
+    owns_process: bool = False,
 ) -> DayPipeline:
     """Return the pipeline of days as commands run them.
 
@@ -60,7 +64,11 @@ def pipeline(
 
 def add_wait(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--wait", type=float, default=WAIT, metavar="S", help=f"for another run of the day that is ending ({WAIT:.0f})"
+        "--wait",
+        type=float,
+        default=WAIT,
+        metavar="S",
+        help=(f"for another run of the day that is ending ({WAIT:.0f})"),
     )
 
 
@@ -75,7 +83,11 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
 
 def add_conf(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--conf", action="append", default=[], metavar="KEY=VALUE", help=f"a setting of Spark, beside {SPARK_CONF}"
+        "--conf",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=(f"a setting of Spark, beside {SPARK_CONF}"),
     )
 
 
@@ -92,7 +104,11 @@ def tell(events: Iterable[DayEvent]) -> int:
             case DayOutcome():
                 stages.clear()
                 print(line(event), flush=True)
-                warn(event.day, *event.warnings, *(f"{name} is not made: {why}." for name, why in event.unmade))
+                warn(
+                    event.day,
+                    *event.warnings,
+                    *(f"{name} is not made: {why}." for name, why in event.unmade),
+                )
             case DaysWarning():
                 warn(event.day, event.sentence)
         if isinstance(event, DayOutcome):
@@ -119,11 +135,17 @@ def _held_back(record: DayRecord) -> str:
     That command also helps if a stored answer does not fit, which a plain run would use again.
     """
     declared = record.facts.declared
-    message = f"{record.reason.rstrip('.')}. See {REPORTS / declared.enrichment / record.facts.day / 'index.html'}"
+    message = (
+        f"{record.reason.rstrip('.')}. See "
+        f"{REPORTS / declared.enrichment / record.facts.day / 'index.html'}"
+    )
     if declared.ledger is None or not record.dead_letters:
         return message
     letters = counted(record.dead_letters, "dead letter")
-    return f"{message}; once the cause is fixed, tidegate replay calls again for {letters} and nothing else"
+    return (
+        f"{message}; once the cause is fixed, tidegate replay calls again for {letters} and "
+        "nothing else"
+    )
 
 
 def _counted(record: DayRecord) -> str:
@@ -133,13 +155,15 @@ def _counted(record: DayRecord) -> str:
     letters = f", {counted(record.dead_letters, 'dead letter')}" if record.dead_letters else ""
     unread = f"; not read: {listed(record.facts.unread)}" if record.facts.unread else ""
     skipped = "".join(
-        f"; warning: {lookup.name} skipped all rows, a key of each is null or its condition does not hold"
+        f"; warning: {lookup.name} skipped all rows, a key of each is null or its condition does "
+        "not hold"
         for lookup in figures.lookups
         if figures.rows_out and lookup.outcomes.get("skipped") == figures.rows_out
     )
     changes = f" ({record.facts.changes.sentence})" if record.facts.changes else ""
     return (
-        f"{counted(figures.rows_out, 'row')}{changes}, {counted(calls, 'call')}, {counted(stored, 'answer')} from the "
+        f"{counted(figures.rows_out, 'row')}{changes}, {counted(calls, 'call')}, "
+        f"{counted(stored, 'answer')} from the "
         f"ledger{letters}; version {record.published_version}{unread}{skipped}"
     )
 

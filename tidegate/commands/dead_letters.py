@@ -12,7 +12,9 @@ from tidegate.commands.command import RIGHT, Command, add_enrichment, named
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_enrichment(parser)
     parser.add_argument("--day", required=True, metavar="YYYY-MM-DD")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write them there, with all columns")
+    parser.add_argument(
+        "--csv", type=Path, metavar="FILE", help=("write them there, with all columns")
+    )
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -28,7 +30,11 @@ def _run(options: argparse.Namespace) -> int:
             writer.writerows(found.rows)
     else:
         for row in found.rows:
-            print(f"{row['_lookup']}  {row['_status']}  {row['_key']}  {row['_error'] or ''}".rstrip())
+            print(
+                (
+                    f"{row['_lookup']}  {row['_status']}  {row['_key']}  {row['_error'] or ''}"
+                ).rstrip()
+            )
     print(f"{day}  {counted(len(found.rows), 'dead letter')} of run {found.run_id} ({found.state})")
     return RIGHT
 

@@ -18,9 +18,17 @@ if TYPE_CHECKING:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lookup", metavar="LOOKUP", help="whose keys they are")
-    parser.add_argument("--key-file", metavar="CSV", help="one key per line; the first line names the parts of the key")
     parser.add_argument(
-        "--key", action="append", nargs="+", metavar="NAME=VALUE", help="one key, part by part; may be repeated"
+        "--key-file",
+        metavar="CSV",
+        help=("one key per line; the first line names the parts of the key"),
+    )
+    parser.add_argument(
+        "--key",
+        action="append",
+        nargs="+",
+        metavar="NAME=VALUE",
+        help=("one key, part by part; may be repeated"),
     )
     add_package(parser)
 
@@ -33,9 +41,15 @@ def _run(options: argparse.Namespace) -> int:
     kept = ledgers.named(declared, options.lookup)
     lookup = kept[0].lookup
     if (options.key_file is None) == (options.key is None):
-        raise DeclarationError("name the keys: --key-file keys.csv, or --key NAME=VALUE for each part of one.")
+        raise DeclarationError(
+            "name the keys: --key-file keys.csv, or --key NAME=VALUE for each part of one."
+        )
     given = options.key or ()
-    keys = forgotten_keys.read(lookup, options.key_file) if options.key_file else [_key(lookup, one) for one in given]
+    keys = (
+        forgotten_keys.read(lookup, options.key_file)
+        if options.key_file
+        else [_key(lookup, one) for one in given]
+    )
     without = ledgers.without_ledger(declared, options.lookup)
     _say(forget.forget(kept, keys, DayQuality(), without_ledger=without))
     return RIGHT
@@ -45,18 +59,28 @@ def _key(lookup: Lookup, parts: list[str]) -> tuple[str, ...]:
     given = dict(part.split("=", 1) for part in parts if "=" in part)
     if len(given) != len(parts) or set(given) != set(lookup.keys):
         wanted = " ".join(f"{name}=VALUE" for name in lookup.keys)
-        raise DeclarationError(f"--key {' '.join(parts)}: write every part of the key of {lookup.name}: {wanted}.")
+        raise DeclarationError(
+            f"--key {' '.join(parts)}: write every part of the key of {lookup.name}: {wanted}."
+        )
     return tuple(given[name] for name in lookup.keys)
 
 
 def _say(done: Certificate) -> None:
     print(f"Forgotten: {counted(done.keys, 'key')} of lookup {done.lookup}")
-    print(f"  ledger: {done.stored:,} of them stored; {counted(done.ledger_files, 'file')} written again or deleted")
+    print(
+        f"  ledger: {done.stored:,} of them stored; {counted(done.ledger_files, 'file')} "
+        "written "
+        "again or deleted"
+    )
     for table in done.tables:
         days = ", ".join(table.days) or "no day"
-        print(f"  {table.enrichment}: {counted(table.rows, 'row')} deleted ({days}), from audit and dead letters too")
         print(
-            f"    {counted(table.old_files, 'file')} of old versions and {counted(table.runs, 'unpublished run')} "
+            f"  {table.enrichment}: {counted(table.rows, 'row')} deleted ({days}), from audit "
+            "and dead letters too"
+        )
+        print(
+            f"    {counted(table.old_files, 'file')} of old versions and "
+            f"{counted(table.runs, 'unpublished run')} "
             f"deleted; evidence taken out of {counted(table.records, 'record')} and the reports; "
             f"{counted(table.logs, 'Spark log')} deleted"
         )
@@ -64,5 +88,8 @@ def _say(done: Certificate) -> None:
 
 
 COMMAND = Command(
-    "forget", "remove keys from ledger, tables, old versions and evidence; prints a certificate", _add_arguments, _run
+    "forget",
+    ("remove keys from ledger, tables, old versions and evidence; prints a certificate"),
+    _add_arguments,
+    _run,
 )

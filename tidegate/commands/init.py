@@ -14,18 +14,26 @@ RENAMED = {"gitignore": ".gitignore"}  # under its real name it would apply to t
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="to be made; its name is the project's")
+    parser.add_argument(
+        "folder", type=Path, metavar="FOLDER", help=("to be made; its name is the project's")
+    )
 
 
 def _run(options: argparse.Namespace) -> int:
     folder: Path = options.folder
     name = folder.resolve().name
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
-        raise DeclarationError(f"{name!r} cannot be a project's name: letters, digits, _ and - only, a letter first.")
+        raise DeclarationError(
+            f"{name!r} cannot be a project's name: letters, digits, _ and - only, a letter first."
+        )
     if folder.exists() and any(folder.iterdir()):
         raise DeclarationError(f"{folder} is not empty; name a folder that is, or none.")
     _copy(resources.files("tidegate") / "template", folder, name)
-    print(f"{folder} is a project with one enrichment, enrichments/orders.py. Next: cd {folder} && make demo")
+    print(
+        f"{folder} is a project with one enrichment, enrichments/orders.py. Next: cd {folder} "
+        "&& "
+        "make demo"
+    )
     return RIGHT
 
 
@@ -37,7 +45,11 @@ def _copy(source: Traversable, target: Path, name: str) -> None:
         if one.is_dir():
             _copy(one, target / one.name, name)
         else:
-            (target / RENAMED.get(one.name, one.name)).write_text(one.read_text().replace(CALLED, name))
+            (target / RENAMED.get(one.name, one.name)).write_text(
+                one.read_text().replace(CALLED, name)
+            )
 
 
-COMMAND = Command("init", "a project of your own, with one enrichment that runs", _add_arguments, _run)
+COMMAND = Command(
+    "init", ("a project of your own, with one enrichment that runs"), _add_arguments, _run
+)

@@ -13,7 +13,9 @@ HEADINGS = ("service", "limit", "run", "holds", "due", "wants", "ends in")
 def _run(_options: argparse.Namespace) -> int:
     url = limits_url()
     if not url:
-        raise DeclarationError(f"{LIMITS_URL} is off: limits hold within each run only. Unset it to have runs meet.")
+        raise DeclarationError(
+            f"{LIMITS_URL} is off: limits hold within each run only. Unset it to have runs meet."
+        )
     from jobs.commands.limits import holders_and_pauses
 
     holders, pauses = holders_and_pauses(url)
@@ -25,7 +27,8 @@ def _run(_options: argparse.Namespace) -> int:
     lines = [HEADINGS] + [
         (
             one.service,
-            one.limit.removeprefix(MONEY) + (f" of {_shown(one.limit, one.amount)}" if one.amount else ""),
+            one.limit.removeprefix(MONEY)
+            + (f" of {_shown(one.limit, one.amount)}" if one.amount else ""),
             one.run,
             *(_shown(one.limit, amount) for amount in (one.holds, one.due, one.wants)),
             f"{one.expires_in:.0f} s",
@@ -34,7 +37,9 @@ def _run(_options: argparse.Namespace) -> int:
     ]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
-        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+        print(
+            "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        )
     return RIGHT
 
 
@@ -43,4 +48,6 @@ def _shown(limit: str, amount: int) -> str:
     return f"{amount / PARTS:,.2f}" if limit.startswith(MONEY) else f"{amount:,}"
 
 
-COMMAND = Command("limits", "who holds how much of each limit over runs, and who waits", no_arguments, _run)
+COMMAND = Command(
+    "limits", ("who holds how much of each limit over runs, and who waits"), no_arguments, _run
+)

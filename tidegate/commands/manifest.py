@@ -25,4 +25,6 @@ def _run(options: argparse.Namespace) -> int:
     return RIGHT
 
 
-COMMAND = Command("manifest", "what Airflow must know of the enrichments, as JSON", _add_arguments, _run)
+COMMAND = Command(
+    "manifest", ("what Airflow must know of the enrichments, as JSON"), _add_arguments, _run
+)

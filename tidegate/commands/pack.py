@@ -11,8 +11,12 @@ NAMED = 5  # files that are left out
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("zip", type=Path, metavar="ZIP", help="the file to write, for spark-submit's --py-files")
-    parser.add_argument("packages", nargs="*", metavar="NAME", help="further packages or modules of yours")
+    parser.add_argument(
+        "zip", type=Path, metavar="ZIP", help=("the file to write, for spark-submit's --py-files")
+    )
+    parser.add_argument(
+        "packages", nargs="*", metavar="NAME", help=("further packages or modules of yours")
+    )
     parser.add_argument(
         "--data",
         action="append",
@@ -31,7 +35,8 @@ def _run(options: argparse.Namespace) -> int:
         more = len(packed.left_out) - NAMED
         named = ", ".join(packed.left_out[:NAMED]) + (f" and {more} more" if more > 0 else "")
         print(
-            f"{counted(len(packed.left_out), 'file')} left out, because only modules are taken: {named}. "
+            f"{counted(len(packed.left_out), 'file')} left out, because only modules are taken: "
+            f"{named}. "
             "--data PATTERN takes those that the executors read.",
             file=sys.stderr,
         )
@@ -39,4 +44,9 @@ def _run(options: argparse.Namespace) -> int:
     return RIGHT
 
 
-COMMAND = Command("pack", "one zip with what a cluster's executors need of Tidegate and of you", _add_arguments, _run)
+COMMAND = Command(
+    "pack",
+    ("one zip with what a cluster's executors need of Tidegate and of you"),
+    _add_arguments,
+    _run,
+)

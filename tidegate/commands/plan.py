@@ -18,4 +18,9 @@ def _run(options: argparse.Namespace) -> int:
     return RIGHT
 
 
-COMMAND = Command("plan", "what days would ask, why, and what that costs; no call, no write", _add_arguments, _run)
+COMMAND = Command(
+    "plan",
+    ("what days would ask, why, and what that costs; no call, no write"),
+    _add_arguments,
+    _run,
+)

@@ -19,10 +19,24 @@ if TYPE_CHECKING:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lookup", metavar="LOOKUP")
-    parser.add_argument("--where", required=True, metavar="SQL", help='condition on the answers, as "answer.lat = 0"')
-    parser.add_argument("--answered-from", metavar="YYYY-MM-DD", help="first day of the answers, UTC")
-    parser.add_argument("--answered-to", metavar="YYYY-MM-DD", help="last day of the answers, UTC; it too")
-    parser.add_argument("--run", action="store_true", dest="do", help="do it; without, it is only said what would be")
+    parser.add_argument(
+        "--where",
+        required=True,
+        metavar="SQL",
+        help=('condition on the answers, as "answer.lat = 0"'),
+    )
+    parser.add_argument(
+        "--answered-from", metavar="YYYY-MM-DD", help="first day of the answers, UTC"
+    )
+    parser.add_argument(
+        "--answered-to", metavar="YYYY-MM-DD", help=("last day of the answers, UTC; it too")
+    )
+    parser.add_argument(
+        "--run",
+        action="store_true",
+        dest="do",
+        help=("do it; without, it is only said what would be"),
+    )
     add_package(parser)
     add_engine(parser)
     add_wait(parser)
@@ -46,7 +60,10 @@ def _run(options: argparse.Namespace) -> int:
             events = run.run(days, DayOptions(refresh.OPTIONS, until_red=True))
             status = status or tell_as_asked(options, run, events)
     if not options.do:
-        print("Nothing was changed. With --run they are asked anew, and these days run again.", file=words(options))
+        print(
+            ("Nothing was changed. With --run they are asked anew, and these days run again."),
+            file=words(options),
+        )
     return status
 
 
@@ -56,7 +73,11 @@ def _say(lookup: str, matched: Matched, file: TextIO) -> None:
     print(f"{lookup}: {meet} the condition{before}.", file=file)
     for _, enrichment, days in matched.days:
         stand = counted(len(days), "day stands", "days stand")
-        print(f"  {enrichment.name}: {stand} on them{': ' if days else ''}{', '.join(days)}", file=file, flush=True)
+        print(
+            (f"  {enrichment.name}: {stand} on them{': ' if days else ''}{', '.join(days)}"),
+            file=file,
+            flush=True,
+        )
 
 
 COMMAND = Command(

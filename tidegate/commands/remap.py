@@ -14,11 +14,20 @@ from tidegate.commands.days import add_engine, add_wait, pipeline
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "name", metavar="LOOKUP_OR_ENRICHMENT", help="every enrichment that has this lookup, or this one"
+        "name",
+        metavar="LOOKUP_OR_ENRICHMENT",
+        help=("every enrichment that has this lookup, or this one"),
     )
     add_package(parser)
-    parser.add_argument("--from", dest="first", required=True, metavar="YYYY-MM-DD", help="first day")
-    parser.add_argument("--to", dest="last", metavar="YYYY-MM-DD", help="last day; by default the newest published one")
+    parser.add_argument(
+        "--from", dest="first", required=True, metavar="YYYY-MM-DD", help="first day"
+    )
+    parser.add_argument(
+        "--to",
+        dest="last",
+        metavar="YYYY-MM-DD",
+        help=("last day; by default the newest published one"),
+    )
     add_engine(parser)
     add_wait(parser)
     add_json(parser)
@@ -52,13 +61,15 @@ def _named(options: argparse.Namespace) -> list[tuple[str, Enrichment]]:
     found = [
         (reference, enrichment)
         for reference, enrichment in declared
-        if options.name == enrichment.name or options.name in {lookup.name for lookup in enrichment.lookups}
+        if options.name == enrichment.name
+        or options.name in {lookup.name for lookup in enrichment.lookups}
     ]
     if not found:
         names = {enrichment.name for _, enrichment in declared}
         names |= {lookup.name for _, enrichment in declared for lookup in enrichment.lookups}
         raise DeclarationError(
-            f"no lookup or enrichment is called {options.name!r}. There are: {', '.join(sorted(names)) or 'none'}."
+            f"no lookup or enrichment is called {options.name!r}. There are: "
+            f"{', '.join(sorted(names)) or 'none'}."
         )
     return found
 

@@ -24,7 +24,9 @@ def _run(options: argparse.Namespace) -> int:
     events = replay.replay(pipeline, day)
     if events is None:
         if options.json:
-            return tell_unchanged(pipeline.enrichment.name, day, "it has no dead letters; nothing was called.")
+            return tell_unchanged(
+                pipeline.enrichment.name, day, ("it has no dead letters; nothing was called.")
+            )
         print(f"{day}  has no dead letters: nothing to do, nothing was called.")
         return RIGHT
     return tell_as_asked(options, pipeline, events)

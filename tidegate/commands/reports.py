@@ -11,4 +11,6 @@ def _run(_: argparse.Namespace) -> int:
     return report_server.main()
 
 
-COMMAND = Command("reports", "serve reports and Spark's logs to this machine's browser", no_arguments, _run)
+COMMAND = Command(
+    "reports", ("serve reports and Spark's logs to this machine's browser"), no_arguments, _run
+)

@@ -12,17 +12,27 @@ from tidegate.commands.days import add_engine, add_wait, open_pipeline
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_enrichment(parser)
     add_days(parser)
-    parser.add_argument("--max-calls", type=int, metavar="N", help="stop, resumable, when a day has made so many calls")
-    parser.add_argument("--max-cost", metavar="MONEY", help="the same for what the calls cost, as '5 USD'")
+    parser.add_argument(
+        "--max-calls",
+        type=int,
+        metavar="N",
+        help=("stop, resumable, when a day has made so many calls"),
+    )
+    parser.add_argument(
+        "--max-cost", metavar="MONEY", help=("the same for what the calls cost, as '5 USD'")
+    )
     add_engine(parser)
     add_wait(parser)
     add_json(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
-    RunOptions(max_calls=options.max_calls, max_cost=options.max_cost)  # refuses an invalid cap before Spark starts
+    # refuses an invalid cap before Spark starts
+    RunOptions(max_calls=options.max_calls, max_cost=options.max_cost)
     caps = {"--max-calls": options.max_calls, "--max-cost": options.max_cost}
-    given = [part for name, value in caps.items() if value is not None for part in (name, str(value))]
+    given = [
+        part for name, value in caps.items() if value is not None for part in (name, str(value))
+    ]
     pipeline = open_pipeline(options)
     days = days_of(options, pipeline.enrichment)
     return tell_as_asked(options, pipeline, pipeline.run(days, DayOptions(given, until_red=True)))

@@ -8,7 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from jobs.errors import DeclarationError
-from jobs.streams.stream_pipeline import BatchPublished, StreamEnded, StreamEvent, StreamStarting, run_stream
+from jobs.streams.stream_pipeline import (
+    BatchPublished,
+    StreamEnded,
+    StreamEvent,
+    StreamStarting,
+    run_stream,
+)
 from jobs.streams.stream_state import BatchDone
 from jobs.wording import counted
 from orchestration.common.day_results import EXIT_CODES, result
@@ -23,17 +29,29 @@ UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_enrichment(parser)
     when = parser.add_mutually_exclusive_group(required=True)
-    when.add_argument("--available-now", action="store_true", help="end when nothing is new, for schedules")
+    when.add_argument(
+        "--available-now", action="store_true", help=("end when nothing is new, for schedules")
+    )
     when.add_argument("--trigger", metavar="10s", help="look for new files so often, for ever")
-    parser.add_argument("--most-files", type=int, metavar="N", help="in one batch (all that are new)")
+    parser.add_argument(
+        "--most-files", type=int, metavar="N", help=("in one batch (all that are new)")
+    )
     parser.set_defaults(engine=None)  # a stream needs Spark
     add_conf(parser)
     add_wait(parser)
-    parser.add_argument("--json", action="store_true", help="an object per batch and day on stdout, and one at the end")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help=("an object per batch and day on stdout, and one at the end"),
+    )
 
 
 def _run(options: argparse.Namespace) -> int:
-    given = ["--available-now"] if options.available_now else ["--trigger", str(seconds(options.trigger))]
+    given = (
+        ["--available-now"]
+        if options.available_now
+        else ["--trigger", str(seconds(options.trigger))]
+    )
     if options.most_files is not None:
         if options.most_files < 1:
             raise DeclarationError(f"--most-files is {options.most_files}; it must be at least 1.")
@@ -58,7 +76,12 @@ def _tell(enrichment: str, events: Iterator[StreamEvent], *, as_json: bool) -> i
             case StreamStarting():
                 print(f"starting Spark, which logs to {event.log}", file=sys.stderr, flush=True)
             case BatchPublished():
-                print(json.dumps(_object(enrichment, event.done)) if as_json else event.done.in_words(), flush=True)
+                print(
+                    json.dumps(_object(enrichment, event.done))
+                    if as_json
+                    else event.done.in_words(),
+                    flush=True,
+                )
             case StreamEnded():
                 status = _tell_end(enrichment, event, as_json=as_json)
     return status
@@ -85,7 +108,10 @@ def _tell_end(enrichment: str, end: StreamEnded, *, as_json: bool) -> int:
         print(f"warning: {end.warning}", file=sys.stderr, flush=True)
     if as_json:
         state = CRASHED if end.crashed else end.state
-        message = result(enrichment, None, state, end.reason) | {"batches": end.batches, "rows": end.rows}
+        message = result(enrichment, None, state, end.reason) | {
+            "batches": end.batches,
+            "rows": end.rows,
+        }
         print(json.dumps(message), flush=True)
         return EXIT_CODES[state]
     if end.reason:

@@ -11,10 +11,22 @@ from tidegate.commands.command import FAILED, RIGHT, Command, add_enrichment, na
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_enrichment(parser)
-    parser.add_argument("--rows", type=int, default=20, help="number of rows to preview (default: 20)")
-    parser.add_argument("--day", metavar="YYYY-MM-DD", help="by default the last one that the input has")
-    parser.add_argument("--lookup", metavar="NAME", help="this one only; by default every lookup, one after the other")
-    parser.add_argument("--show-personal", action="store_true", help="show keys made of columns declared as pii too")
+    parser.add_argument(
+        "--rows", type=int, default=20, help=("number of rows to preview (default: 20)")
+    )
+    parser.add_argument(
+        "--day", metavar="YYYY-MM-DD", help=("by default the last one that the input has")
+    )
+    parser.add_argument(
+        "--lookup",
+        metavar="NAME",
+        help=("this one only; by default every lookup, one after the other"),
+    )
+    parser.add_argument(
+        "--show-personal",
+        action="store_true",
+        help=("show keys made of columns declared as pii too"),
+    )
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -30,25 +42,40 @@ def _run(options: argparse.Namespace) -> int:
     lookups = [lookup for lookup in enrichment.lookups if options.lookup in (None, lookup.name)]
     if not lookups:
         known = ", ".join(lookup.name for lookup in enrichment.lookups)
-        raise DeclarationError(f"{enrichment.name} has no lookup {options.lookup!r}. It has: {known}.")
+        raise DeclarationError(
+            f"{enrichment.name} has no lookup {options.lookup!r}. It has: {known}."
+        )
     acting = [lookup.name for lookup in lookups if not lookup.repeatable]
     if acting:
         raise DeclarationError(
-            f"lookup {acting[0]}: idempotent=False: a run could not know of the calls that are made here, and would "
-            "make them again. Try the others with --lookup, and this one at a service for tests, declared idempotent."
+            f"lookup {acting[0]}: idempotent=False: a run could not know of the calls that are "
+            "made here, and would "
+            "make them again. Try the others with --lookup, and this one at a service for tests, "
+            "declared idempotent."
         )
-    day = require_day(options.day, "--day", enrichment.input.every) if options.day else last_day(enrichment.input)
+    day = (
+        require_day(options.day, "--day", enrichment.input.every)
+        if options.day
+        else last_day(enrichment.input)
+    )
     rows = first_rows(preflight(enrichment, day), options.rows)
-    keys = evaluate_keys(enrichment, lookups, rows, _tell, show_personal=options.show_personal)  # before the first call
+    # before the first call
+    keys = evaluate_keys(enrichment, lookups, rows, _tell, show_personal=options.show_personal)
     width = shutil.get_terminal_size((120, 24)).columns
     right = True
     for lookup, of_lookup in zip(lookups, keys, strict=True):
-        print(preview_text.heading(lookup.name, lookup.service_name, lookup.address, rows.num_rows, day))
+        print(
+            preview_text.heading(
+                lookup.name, lookup.service_name, lookup.address, rows.num_rows, day
+            )
+        )
         hidden = lookup.reads(enrichment.pii) and not options.show_personal
         done, masked = [], preview_text.mask(lookup)
         for row in preview_rows(lookup, of_lookup):
             done.append(row)
-            for line in preview_text.reported(row, width, together=lookup.batch_size > 1, hidden=hidden):
+            for line in preview_text.reported(
+                row, width, together=lookup.batch_size > 1, hidden=hidden
+            ):
                 print(masked(line), flush=True)
         print(f"      {preview_text.summary(done)}\n")
         right &= all(row.status in ("ok", "miss", "skipped", "fallback") for row in done)
@@ -59,4 +86,9 @@ def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-COMMAND = Command("try", "a few rows with real calls, request beside answer; nothing written", _add_arguments, _run)
+COMMAND = Command(
+    "try",
+    ("a few rows with real calls, request beside answer; nothing written"),
+    _add_arguments,
+    _run,
+)

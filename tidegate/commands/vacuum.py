@@ -26,12 +26,20 @@ def _run(options: argparse.Namespace) -> int:
         raise DeclarationError(f"--keep-days is {options.keep_days}; it must be 0 or more.")
     from jobs.commands import vacuum
 
-    for one in vacuum.vacuum(named(options).enrichment, older_than=timedelta(days=options.keep_days)):
-        old, runs = counted(one.removed.old, "old file"), counted(one.removed.runs, "unpublished run")
+    for one in vacuum.vacuum(
+        named(options).enrichment, older_than=timedelta(days=options.keep_days)
+    ):
+        old, runs = (
+            counted(one.removed.old, "old file"),
+            counted(one.removed.runs, "unpublished run"),
+        )
         print(f"{one.table}: {old} and {runs} removed", flush=True)
     return RIGHT
 
 
 COMMAND = Command(
-    "vacuum", "remove old versions and runs that were never published; never under a running job", _add_arguments, _run
+    "vacuum",
+    ("remove old versions and runs that were never published; never under a running job"),
+    _add_arguments,
+    _run,
 )

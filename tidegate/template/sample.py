@@ -57,7 +57,10 @@ def write_orders(root: Path) -> None:
     """Write 200 orders of 40 customers, as the input of DAY."""
     folder = root / "data" / "raw" / "orders" / f"date={DAY}"
     folder.mkdir(parents=True, exist_ok=True)
-    orders = {"order_id": list(range(200)), "customer_id": [f"c{number % 40}" for number in range(200)]}
+    orders = {
+        "order_id": list(range(200)),
+        "customer_id": [f"c{number % 40}" for number in range(200)],
+    }
     pq.write_table(pa.table(orders), folder / "part-0.parquet")
 
 
@@ -66,12 +69,21 @@ def main(command: str) -> int:
     write_orders(Path.cwd())
     arguments = ["ui"] if command == "ui" else ["run", "orders", "--day", DAY]
     run = [sys.executable, "-m", "tidegate", *arguments]
-    with credit_service() as url, subprocess.Popen(run, env=os.environ | {"CREDIT_URL": url}) as program:
+    with (
+        credit_service() as url,
+        subprocess.Popen(run, env=os.environ | {"CREDIT_URL": url}) as program,
+    ):
         with contextlib.suppress(KeyboardInterrupt):  # the program gets it too, and ends by itself
             program.wait()
         status = program.wait()
     if status == 0 and command != "ui":
-        print(DeltaTable("data/published/orders_rated").to_pandas().sort_values("order_id").head(5).to_string())
+        print(
+            DeltaTable("data/published/orders_rated")
+            .to_pandas()
+            .sort_values("order_id")
+            .head(5)
+            .to_string()
+        )
         print("table: data/published/orders_rated   report: data/reports/orders_rated/index.html")
     return status
 

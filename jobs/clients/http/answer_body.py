@@ -16,7 +16,8 @@ READ = 8_192  # bytes read of an error's body
 AT_MOST = 2.0  # s to wait for it: the status alone is enough
 LONGEST_SECRET = 1_000  # characters; a cut body may end inside a secret
 TAG = re.compile(r"<(?:style|script)[^<>]*>[^<]*|<[^<>]*>")
-BEGUN = re.compile(r"[-.]?|[eE][-+]?|\\?u?[0-9a-fA-F]{0,4}")  # the start of a number or of an escape
+# the start of a number or of an escape
+BEGUN = re.compile(r"[-.]?|[eE][-+]?|\\?u?[0-9a-fA-F]{0,4}")
 
 
 class BrokenOff(ValueError):  # noqa: N818  # says what is wrong with it
@@ -40,7 +41,11 @@ def loaded(body: bytes, charset: str | None = None, *, ambiguous: bool = False) 
         return read_json(text, ambiguous=ambiguous)
     except json.JSONDecodeError as error:
         rest = text[error.pos :].rstrip()
-        if error.msg.startswith("Unterminated string") or BEGUN.fullmatch(rest) or _is_begun_literal(rest):
+        if (
+            error.msg.startswith("Unterminated string")
+            or BEGUN.fullmatch(rest)
+            or _is_begun_literal(rest)
+        ):
             raise BrokenOff(str(error)) from error
         raise
 
@@ -51,14 +56,18 @@ def _is_begun_literal(rest: str) -> bool:
 
 def _text(body: bytes, charset: str | None) -> str:
     encoding: str
-    if charset is None or charset.lower().replace("_", "-").startswith(("utf-8", "utf8", "utf-16", "utf-32")):
+    if charset is None or charset.lower().replace("_", "-").startswith(
+        ("utf-8", "utf8", "utf-16", "utf-32")
+    ):
         encoding = json.detect_encoding(body)
     else:
         encoding = charset
     try:
         return body.decode(encoding, "surrogatepass" if encoding.startswith("utf") else "strict")
     except LookupError as error:
-        raise ValueError(f"its Content-Type names the charset {charset!r}, which does not exist") from error
+        raise ValueError(
+            f"its Content-Type names the charset {charset!r}, which does not exist"
+        ) from error
     except UnicodeDecodeError as error:
         if error.reason == "unexpected end of data" or error.end >= len(body):
             raise BrokenOff(str(error)) from error

@@ -24,7 +24,14 @@ from jobs.clients.http import throttling
 from jobs.clients.http.connections import WatchedConnector
 from jobs.clients.http.transport import Transport
 from jobs.clients.http.watched_connection import QUIET_AT_LEAST, WatchedConnection
-from jobs.declare.auth import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentials, require_token_url
+from jobs.declare.auth import (
+    ApiKey,
+    Auth,
+    Basic,
+    Bearer,
+    OAuth2ClientCredentials,
+    require_token_url,
+)
 from jobs.declare.services import without_path
 from jobs.declare.values.env import Env, resolve
 from jobs.errors import AccessRefused, DeclarationError, RunStopped
@@ -63,7 +70,9 @@ def authorizer(auth: Auth | None, service: str, transport: Transport | None = No
         case Basic():
             user, password = _read(auth.user), _read(auth.password)
             if ":" in user:
-                raise DeclarationError(f"{auth.user.name} holds a colon, which a user of HTTP Basic cannot.")
+                raise DeclarationError(
+                    f"{auth.user.name} holds a colon, which a user of HTTP Basic cannot."
+                )
             pair = _base64(f"{user}:{password}")
             return Authorizer({"Authorization": f"Basic {pair}"}, (pair, password))
     return TokenHeaders(auth, service, transport)
@@ -73,7 +82,8 @@ def _read(variable: Env) -> str:
     value = variable.read()
     if not value.isprintable() or value != value.strip():
         raise DeclarationError(
-            f"{variable.name} holds a line break, a space at an end, or another character that a header cannot hold."
+            f"{variable.name} holds a line break, a space at an end, or another character that a "
+            "header cannot hold."
         )
     return value
 
@@ -173,7 +183,8 @@ class _Token:
     ends_at: float
 
 
-_TOKENS: dict[tuple[str, ...], _Token] = {}  # by client, address and scope; only in this process's memory
+# by client, address and scope; only in this process's memory
+_TOKENS: dict[tuple[str, ...], _Token] = {}
 
 
 class TokenHeaders(Authorizer):
@@ -184,7 +195,9 @@ class TokenHeaders(Authorizer):
     401. Calls wait only while no token is valid.
     """
 
-    def __init__(self, auth: OAuth2ClientCredentials, service: str, transport: Transport | None = None) -> None:
+    def __init__(
+        self, auth: OAuth2ClientCredentials, service: str, transport: Transport | None = None
+    ) -> None:
         super().__init__()
         self._transport = transport
         self._auth = auth
@@ -194,7 +207,8 @@ class TokenHeaders(Authorizer):
         self._service = service
         self._id, self._secret = _read(auth.client_id), _read(auth.client_secret)
         self._kept_as = (self._url, auth.client_auth, auth.scope or "", self._id, self._secret)
-        self._tokens: tuple[str, ...] = ()  # the last two, as a late answer may be about the previous token
+        # the last two, as a late answer may be about the previous token
+        self._tokens: tuple[str, ...] = ()
         self._renew_at = self._ends_at = 0.0
         self._taken = False  # the service accepted this token
         self._after_refusal = False  # fetched because the previous token got a 401
@@ -221,7 +235,11 @@ class TokenHeaders(Authorizer):
 
     async def headers(self) -> Mapping[str, str]:
         now = asyncio.get_running_loop().time()
-        if self._fetching is None and now >= min(self._renew_at, self._ends_at) and not self._takes_kept(now):
+        if (
+            self._fetching is None
+            and now >= min(self._renew_at, self._ends_at)
+            and not self._takes_kept(now)
+        ):
             self._fetching = asyncio.create_task(self._fetch(), name="tidegate token")
             self._fetching.add_done_callback(self._fetched)
         if now >= self._ends_at and self._fetching is not None:
@@ -230,7 +248,8 @@ class TokenHeaders(Authorizer):
 
     def _fetched(self, task: asyncio.Task[None]) -> None:
         self._fetching = None
-        if not task.cancelled() and task.exception() is not None:  # a waiting call raises it, or the next call retries
+        # a waiting call raises it, or the next call retries
+        if not task.cancelled() and task.exception() is not None:
             self._renew_at = asyncio.get_running_loop().time() + TOKEN_PAUSE
 
     def accepted(self, headers: Mapping[str, str]) -> None:
@@ -264,24 +283,41 @@ class TokenHeaders(Authorizer):
         if auth.client_auth == "body":
             form |= {"client_id": self._id, "client_secret": self._secret}
         else:
-            headers["Authorization"] = f"Basic {_base64(f'{quote_plus(self._id)}:{quote_plus(self._secret)}')}"
+            headers["Authorization"] = (
+                f"Basic {_base64(f'{quote_plus(self._id)}:{quote_plus(self._secret)}')}"
+            )
         timeout = aiohttp.ClientTimeout(total=TOKEN_TIMEOUT)
-        connector = _TokenConnector(**({} if self._transport is None else {"ssl": self._transport.ssl}))
+        connector = _TokenConnector(
+            **({} if self._transport is None else {"ssl": self._transport.ssl})
+        )
         try:
-            async with aiohttp.ClientSession(timeout=timeout, connector=connector, **self._reached()) as session:
-                async with session.post(self._url, data=form, headers=headers, allow_redirects=False) as response:
+            async with aiohttp.ClientSession(
+                timeout=timeout, connector=connector, **self._reached()
+            ) as session:
+                async with session.post(
+                    self._url, data=form, headers=headers, allow_redirects=False
+                ) as response:
                     status, body = response.status, await _read_whole(response.content)
                 brought_one = await connector.brought_one()
         except TimeoutError:
-            raise CallFailed(f"{self._shown_url} gave no token within {TOKEN_TIMEOUT:g} s", passing=True) from None
+            raise CallFailed(
+                (f"{self._shown_url} gave no token within {TOKEN_TIMEOUT:g} s"), passing=True
+            ) from None
         except aiohttp.ClientError as error:
-            raise CallFailed(f"{self._shown_url} gave no token: {type(error).__name__}", passing=True) from None
+            raise CallFailed(
+                (f"{self._shown_url} gave no token: {type(error).__name__}"), passing=True
+            ) from None
         if not brought_one:
-            raise CallFailed(f"{self._shown_url} gave more than one answer: the token may be another's", passing=True)
+            raise CallFailed(
+                (f"{self._shown_url} gave more than one answer: the token may be another's"),
+                passing=True,
+            )
         if status == 429 or status >= 500 or throttling.is_throttled(status, response.headers):
             raise CallFailed(f"{self._shown_url} gave no token: {status}", passing=True)
         if status != 200:
-            raise AccessRefused(f"{self._service}: {self._shown_url} refuses a token: {status}{_reason(body)}.")
+            raise AccessRefused(
+                f"{self._service}: {self._shown_url} refuses a token: {status}{_reason(body)}."
+            )
         self._keep(body)
 
     def _reached(self) -> dict[str, Any]:
@@ -292,7 +328,9 @@ class TokenHeaders(Authorizer):
         if token is None:
             raise AccessRefused(f"{self._service}: {self._shown_url} gave no bearer token.")
         now = asyncio.get_running_loop().time()
-        fetched = _Token(token, now + max(life - self._auth.refresh_before.total_seconds(), life / 2), now + life)
+        fetched = _Token(
+            token, now + max(life - self._auth.refresh_before.total_seconds(), life / 2), now + life
+        )
         _TOKENS[self._kept_as] = fetched
         self._use(fetched)
 
@@ -349,7 +387,11 @@ def _token(body: bytes) -> tuple[str | None, float]:
     try:
         answer = json.loads(body)
         token, kind = answer["access_token"], answer.get("token_type")
-        is_bearer = (kind is None or kind.strip().lower().startswith("bearer")) and token != "" and token.isprintable()
+        is_bearer = (
+            (kind is None or kind.strip().lower().startswith("bearer"))
+            and token != ""
+            and token.isprintable()
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None, 0.0
     return (token if is_bearer else None), _lifetime(answer.get("expires_in"))
@@ -369,4 +411,8 @@ def _reason(body: bytes) -> str:
         code = json.loads(body)["error"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
-    return f" {code}" if isinstance(code, str) and code.replace("_", "").isalpha() and len(code) < 40 else ""
+    return (
+        f" {code}"
+        if isinstance(code, str) and code.replace("_", "").isalpha() and len(code) < 40
+        else ""
+    )

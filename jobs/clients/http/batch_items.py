@@ -57,7 +57,9 @@ class ItemRequests:
         self._where = batch.answers
         self._answers = JsonPath("batch.answers", batch.answers)
         self._match = None if batch.match is None else JsonPath("batch.match", batch.match)
-        self._position = None if batch.position is None else JsonPath("batch.position", batch.position)
+        self._position = (
+            None if batch.position is None else JsonPath("batch.position", batch.position)
+        )
         self._by_key = self._match is not None and not batch.has_ids
         self._left_out = batch.left_out
 
@@ -121,16 +123,23 @@ class ItemRequests:
     def _matched(self, items: Items, answers: list[Any], response: Response) -> list[Any]:
         if self._match is not None:
             return self._by_id(items, answers, response)
-        return self._by_place(items, answers) if self._position is None else self._by_position(items, answers)
+        return (
+            self._by_place(items, answers)
+            if self._position is None
+            else self._by_position(items, answers)
+        )
 
     def _by_position(self, items: Items, answers: list[Any]) -> list[Any]:
         """Match answers by position. Raises CallFailed unless each position has one answer."""
         assert self._position is not None
         given = [id_text(self._position.value(answer)) for answer in answers]
         if sorted(given, key=str) != sorted(items.ids):
-            shown = one_line(self._masked(", ".join("none" if one is None else one for one in given)), SHOWN)
+            shown = one_line(
+                self._masked(", ".join("none" if one is None else one for one in given)), SHOWN
+            )
             raise Unclear(
-                f"the answers have the positions {shown or 'of no item'} (batch.position); {len(items.ids)} items have "
+                f"the answers have the positions {shown or 'of no item'} (batch.position); "
+                f"{len(items.ids)} items have "
                 f"0 to {len(items.ids) - 1}, each once"
             )
         by_position = dict(zip(given, answers, strict=True))
@@ -139,7 +148,8 @@ class ItemRequests:
     def _by_place(self, items: Items, answers: list[Any]) -> list[Any]:
         if len(answers) != len(items.asked):
             raise Unclear(
-                f"the service gave {len(answers)} answers for {len(items.asked)} items, and without batch.match or "
+                f"the service gave {len(answers)} answers for {len(items.asked)} items, and "
+                "without batch.match or "
                 "batch.position they cannot be matched"
             )
         return answers
@@ -157,12 +167,16 @@ class ItemRequests:
         if unknown and not any(given.values()):
             if self._by_key and response.connection is not None:
                 response.connection.distrust()
-            raise CallFailed("all answers have an unknown id: they belong to another request", passing=True)
+            raise CallFailed(
+                ("all answers have an unknown id: they belong to another request"), passing=True
+            )
         return [self._only(given[made], unknown) for made in items.ids]
 
     def _only(self, answers: list[Any], unknown: int) -> Any:
         if len(answers) > 1:
-            return Unclear(f"the service gave {len(answers)} answers for this item; a lookup gives one")
+            return Unclear(
+                f"the service gave {len(answers)} answers for this item; a lookup gives one"
+            )
         if answers:
             return answers[0]
         if self._left_out == "miss":

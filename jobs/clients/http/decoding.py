@@ -45,7 +45,9 @@ def decoded(body: bytes, coding: str, largest: int) -> tuple[bytes, bool]:
                 return bytes(found), False
             rest = decoder.unused_data.lstrip(b"\0")  # another member of gzip, or padding
     except zlib.error as error:
-        raise NotDecodable(f"it is not in its Content-Encoding, {coding[:40]!r}: {error}") from error
+        raise NotDecodable(
+            f"it is not in its Content-Encoding, {coding[:40]!r}: {error}"
+        ) from error
     return bytes(found), True
 
 
@@ -65,5 +67,7 @@ def _decoder(coding: str, body: bytes) -> Any:
     if name in ("gzip", "x-gzip"):
         return zlib.decompressobj(GZIP)
     if name == "deflate":
-        return zlib.decompressobj(DEFLATE if body[:1] and body[0] & 0xF == zlib.DEFLATED else RAW_DEFLATE)
+        return zlib.decompressobj(
+            DEFLATE if body[:1] and body[0] & 0xF == zlib.DEFLATED else RAW_DEFLATE
+        )
     raise NotDecodable(f"its Content-Encoding is {coding[:40]!r}; only {CODINGS} are read")

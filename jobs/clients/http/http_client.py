@@ -12,7 +12,13 @@ from jobs.clients.batcher import Batching, BatchingClient, BatchRefused
 from jobs.clients.client import CallFailed, Throttled, Unclear
 from jobs.clients.http.answer_body import SHOWN
 from jobs.clients.http.batch_items import ItemRequests, dumped, id_text
-from jobs.clients.http.http_session import NO_HEADERS, AnswerTooLarge, Response, ServiceSession, StatusFailed
+from jobs.clients.http.http_session import (
+    NO_HEADERS,
+    AnswerTooLarge,
+    Response,
+    ServiceSession,
+    StatusFailed,
+)
 from jobs.clients.http.pages import PageReader
 from jobs.clients.http.session_client import SessionClient
 from jobs.clients.request_counter import counts_of
@@ -27,7 +33,8 @@ from jobs.declare.values.fingerprint import fingerprint
 from jobs.declare.values.templates import JsonTemplate, as_text, placeholders
 from jobs.wording import one_line
 
-NO_SEGMENT = ("", ".", "..")  # servers and proxies remove them from a path, and with .. the segment before it
+# servers and proxies remove them from a path, and with .. the segment before it
+NO_SEGMENT = ("", ".", "..")
 REFUSALS = (400, 413, 422)  # of a whole batch, possibly for a bad item or its size
 
 
@@ -38,12 +45,16 @@ class HttpClient(SessionClient, BatchingClient):
         self._path = placeholders("request", lookup.path)
         self._keyed = _keyed_segments(self._path)
         self._body = None if lookup.body is None else JsonTemplate("body", lookup.body)
-        self._echo = {self._names.index(name): JsonPath("echo", path) for name, path in lookup.echo.items()}
+        self._echo = {
+            self._names.index(name): JsonPath("echo", path) for name, path in lookup.echo.items()
+        }
         self._misses = Conditions("miss_when", lookup.miss_when)
         self._throttles = Conditions("throttled_when", lookup.throttled_when)
         self._errors = Conditions("error_when", lookup.error_when)
         self._columns = lookup.columns
-        self._required = [place for place, column in enumerate(self._columns) if column.name in lookup.required]
+        self._required = [
+            place for place, column in enumerate(self._columns) if column.name in lookup.required
+        ]
         self._counts = counts_of(lookup.name)
         self._picked = [_picked(lookup, column.name, column.spark_type) for column in self._columns]
         self._session = ServiceSession(
@@ -53,21 +64,33 @@ class HttpClient(SessionClient, BatchingClient):
             max_answer_bytes=lookup.max_answer_bytes,
             throttled=self._throttles.statuses,
             errors=self._errors.statuses,
-            unanswered={status: why for status, why in UNANSWERED.items() if status not in lookup.answer_when},
+            unanswered={
+                status: why
+                for status, why in UNANSWERED.items()
+                if status not in lookup.answer_when
+            },
             in_items=lookup.batch is not None,
             counts=self._counts,
             headers=lookup.headers,
             secrets=[variable.read() for variable in lookup.secrets()],
         )
-        self._of_request = None if lookup.idempotency_header is None else fingerprint(lookup.request_facts())
+        self._of_request = (
+            None if lookup.idempotency_header is None else fingerprint(lookup.request_facts())
+        )
         self._pages = None
         if lookup.pages is not None:
-            self._pages = PageReader(lookup.pages, self._session, attempt_timeout=lookup.attempt_timeout)
+            self._pages = PageReader(
+                lookup.pages, self._session, attempt_timeout=lookup.attempt_timeout
+            )
         self._batching = None if lookup.batch is None else self._batches(lookup.batch, share)
 
     def _batches(self, batch: Batch, share: int) -> Batching:
         requests = ItemRequests(
-            batch, self._names, misses=self._misses, throttles=self._throttles, masked=self._session.masked
+            batch,
+            self._names,
+            misses=self._misses,
+            throttles=self._throttles,
+            masked=self._session.masked,
         )
 
         async def ask(keys: Sequence[Key]) -> Sequence[Any]:
@@ -117,7 +140,9 @@ class HttpClient(SessionClient, BatchingClient):
         needs_none = is_error or self._misses.hold_for(response.content)
         for place, path in self._echo.items():
             found = id_text(path.value(response.content))
-            if (found is None and needs_none) or found == (id_text(key[place]) or as_text(key[place])):
+            if (found is None and needs_none) or found == (
+                id_text(key[place]) or as_text(key[place])
+            ):
                 continue
             if response.connection is not None:
                 response.connection.distrust()
@@ -145,7 +170,12 @@ class HttpClient(SessionClient, BatchingClient):
             return await self._pages.request(url, keys=keys, misses=misses, check=check)
         body = None if self._body is None else dumped(self._body.filled(values))
         return await self._session.request(
-            self._lookup.method, url, body=body, misses=misses, keys=keys, headers=self._idempotency(key)
+            self._lookup.method,
+            url,
+            body=body,
+            misses=misses,
+            keys=keys,
+            headers=self._idempotency(key),
         )
 
     def _idempotency(self, key: Key) -> Mapping[str, str]:
@@ -157,12 +187,15 @@ class HttpClient(SessionClient, BatchingClient):
 
     def _url(self, values: Mapping[str, Any]) -> URL:
         """Return the URL of a request. Raises ValueError if a key would change the address."""
-        path = "".join([text if name is None else text + escaped(values[name]) for text, name in self._path])
+        path = "".join(
+            [text if name is None else text + escaped(values[name]) for text, name in self._path]
+        )
         segments = path.partition("?")[0].split("/")
         for place in self._keyed:
             if segments[place] in NO_SEGMENT or leads_elsewhere(segments[place]):
                 raise ValueError(
-                    f"a part of the path that a key makes is {segments[place]!r}, which leads to another address; "
+                    f"a part of the path that a key makes is {segments[place]!r}, which leads to "
+                    "another address; "
                     "nothing was asked"
                 )
         return URL(self._session.base_url + path, encoded=True)
@@ -180,7 +213,11 @@ class HttpClient(SessionClient, BatchingClient):
         unnamed = [] if requests.answers_name_keys else keys
         try:
             response = await self._session.request(
-                self._lookup.method, self._url({}), body=requests.body(items), items=len(items.asked), keys=unnamed
+                self._lookup.method,
+                self._url({}),
+                body=requests.body(items),
+                items=len(items.asked),
+                keys=unnamed,
             )
         except (AnswerTooLarge, StatusFailed) as error:
             is_refusal = isinstance(error, AnswerTooLarge) or error.status in REFUSALS
@@ -195,7 +232,9 @@ class HttpClient(SessionClient, BatchingClient):
         except ValueError as error:
             raise CallFailed(str(error), passing=False) from error
         if requests.answers_name_keys and response.connection is not None:  # a miss names no key
-            response.connection.brought([key for key, outcome in zip(keys, outcomes, strict=True) if outcome is None])
+            response.connection.brought(
+                [key for key, outcome in zip(keys, outcomes, strict=True) if outcome is None]
+            )
         return outcomes
 
     def _refuse_throttled(self, response: Response) -> None:
@@ -235,7 +274,11 @@ def _picked(lookup: HttpLookup, column: str, spark_type: str) -> Callable[[Any],
 
 def _keyed_segments(path: Sequence[tuple[str, str | None]]) -> list[int]:
     marked = "".join(text if name is None else f"{text}\0" for text, name in path)
-    return [place for place, segment in enumerate(marked.partition("?")[0].split("/")) if "\0" in segment]
+    return [
+        place
+        for place, segment in enumerate(marked.partition("?")[0].split("/"))
+        if "\0" in segment
+    ]
 
 
 def escaped(value: Any) -> str:
@@ -243,4 +286,5 @@ def escaped(value: Any) -> str:
     return text.translate(_ESCAPES) if text.isascii() else quote(text, safe="")
 
 
-_ESCAPES = {code: quote(chr(code), safe="") for code in range(128)}  # quote() handles each character in Python
+# quote() handles each character in Python
+_ESCAPES = {code: quote(chr(code), safe="") for code in range(128)}

@@ -73,7 +73,8 @@ class _Connector(WatchedConnector):
 
     async def connect(self, *arguments: Any, **options: Any) -> aiohttp.connector.Connection:
         request = LEAVING.get()
-        if request.connection is not None:  # aiohttp retries by itself, but every attempt must be counted
+        # aiohttp retries by itself, but every attempt must be counted
+        if request.connection is not None:
             raise request.connection.failure()
         connection = await super().connect(*arguments, **options)
         watched = connection.transport
@@ -140,27 +141,32 @@ class ServiceSession:
         self._throttled = throttled
         self._errors = errors
         self._unanswered = unanswered
-        self._refused = frozenset((*throttled, *service.stop_on, *errors, *unanswered))  # below 300 too
+        # below 300 too
+        self._refused = frozenset((*throttled, *service.stop_on, *errors, *unanswered))
         self._in_items = in_items
         self._counts = counts
         self._headers = CIMultiDict(headers)
         self._headers_of_json = CIMultiDict({"Content-Type": "application/json"})
         self._headers_of_json.update(headers)
         self._authorizer = authorizer(service.auth, service.name, self._transport)
-        self._in_doubt: set[str] = set()  # keys whose answers came into doubt since their last call began
+        # keys whose answers came into doubt since their last call began
+        self._in_doubt: set[str] = set()
         self._tell_doubt: Callable[[Sequence[Key]], None] = lambda _keys: None
         self._connector: _Connector
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
-        self._connector = _Connector(self._quiet, self._doubt, limit=self._share, ssl=self._transport.ssl)
+        self._connector = _Connector(
+            self._quiet, self._doubt, limit=self._share, ssl=self._transport.ssl
+        )
         self._session = aiohttp.ClientSession(
             connector=self._connector,
             timeout=aiohttp.ClientTimeout(total=self._attempt_timeout),
             raise_for_status=False,
             headers={"Accept-Encoding": CODINGS},
             auto_decompress=False,  # otherwise an undecodable body looks like a lost connection
-            cookie_jar=aiohttp.DummyCookieJar(),  # a cookie from a row's answer would be sent with other rows
+            # a cookie from a row's answer would be sent with other rows
+            cookie_jar=aiohttp.DummyCookieJar(),
             **self._transport.options_for(self.base_url),
         )
         await self._authorizer.open()
@@ -183,7 +189,9 @@ class ServiceSession:
     def _quiet(self) -> float:
         """Return for how long (s) a connection is watched: the time of two requests."""
         counts = self._counts
-        return min(max(QUIET_AT_LEAST, 2 * counts.seconds / max(1, counts.sent.total())), QUIET_AT_MOST)
+        return min(
+            max(QUIET_AT_LEAST, 2 * counts.seconds / max(1, counts.sent.total())), QUIET_AT_MOST
+        )
 
     def _doubt(self, keys: Sequence[Key]) -> None:
         self._counts.in_doubt += len(keys)
@@ -198,7 +206,10 @@ class ServiceSession:
     def refuse_doubtful(self, key: Key) -> None:
         """Raise CallFailed if this key's new answer is in doubt."""
         if self._in_doubt and repr(key) in self._in_doubt:
-            raise CallFailed("its connection gave an extra response, so the answer may be another key's", passing=True)
+            raise CallFailed(
+                ("its connection gave an extra response, so the answer may be another key's"),
+                passing=True,
+            )
 
     # -- requests ----------------------------------------------------------------------------------
     async def request(
@@ -267,11 +278,15 @@ class ServiceSession:
         if self._authorizer.parameter is not None:
             url = with_parameter(url, *self._authorizer.parameter)
         try:
-            async with self._session.request(method, url, data=body, headers=sent, allow_redirects=False) as response:
+            async with self._session.request(
+                method, url, data=body, headers=sent, allow_redirects=False
+            ) as response:
                 note(exchange, response.status)
                 if response.status == 401 and self._authorizer.refused(headers):
                     raise Throttled("401: the token is no longer accepted and will be renewed", 0.0)
-                if response.status not in misses and (response.status >= 300 or response.status in self._refused):
+                if response.status not in misses and (
+                    response.status >= 300 or response.status in self._refused
+                ):
                     await self._refuse(response, exchange)
                 self._authorizer.accepted(headers)
                 if response.status in misses:
@@ -287,16 +302,23 @@ class ServiceSession:
             case aiohttp.ClientHttpProxyError():
                 return self._refused_by_proxy(error)
             case aiohttp.ClientConnectorError(os_error=cause):
-                to = " to the proxy" if isinstance(error, aiohttp.ClientProxyConnectionError) else ""
+                to = (
+                    " to the proxy" if isinstance(error, aiohttp.ClientProxyConnectionError) else ""
+                )
                 return CallFailed(f"cannot connect{to}: {cause.strerror or cause}", passing=True)
-            case aiohttp.ClientResponseError():  # its text contains the URL with the key, and an invented status
+            # its text contains the URL with the key, and an invented status
+            case aiohttp.ClientResponseError():
                 return self._failure(f"the answer cannot be read: {error.message}", passing=True)
             case aiohttp.ClientError():
-                return self._failure(f"connection lost: {error or type(error).__name__}", passing=True)
+                return self._failure(
+                    (f"connection lost: {error or type(error).__name__}"), passing=True
+                )
         what = "cannot be decoded" if isinstance(error, NotDecodable) else "is not JSON"
         return Unclear(self.masked(f"the answer {what}: {error}"))
 
-    async def _answer(self, response: aiohttp.ClientResponse, received: int, exchange: Exchange | None) -> Response:
+    async def _answer(
+        self, response: aiohttp.ClientResponse, received: int, exchange: Exchange | None
+    ) -> Response:
         body, is_whole = await self._body(response, received)
         if exchange is not None:
             note(exchange, response.status, self.masked(body.decode("utf-8", "replace")))
@@ -314,23 +336,32 @@ class ServiceSession:
         status = response.status
         text = self.masked(await error_text(response))
         if status in REDIRECTS:
-            text = f"redirects to {self.masked(_location(response))}, and redirects are not followed"
+            text = (
+                f"redirects to {self.masked(_location(response))}, and redirects are not followed"
+            )
         note(exchange, status, text)
         message = one_line(self.masked(f"{status} {response.reason}"), SHOWN)
         if status in self._unanswered and status not in self._errors:
             text = f"{self._unanswered[status]}: {text}"
         body = one_line(text, SHOWN)
-        if body.replace(":", "") not in ("", "{}", message):  # frameworks often repeat the status as the body
+        # frameworks often repeat the status as the body
+        if body.replace(":", "") not in ("", "{}", message):
             message = f"{message}: {body}"
-        is_about_rate = status not in self._errors and throttling.is_throttled(status, response.headers)
+        is_about_rate = status not in self._errors and throttling.is_throttled(
+            status, response.headers
+        )
         if status in self._throttled or is_about_rate:
             self._counts.throttled += 1
             raise Throttled(message, throttling.pause(response.headers))
         if status in self._service.stop_on or status == PROXY_WANTS_PASSWORD:
-            raise AccessRefused(f"{self._service.name} at {self._shown_url} denies access: {message}.")
+            raise AccessRefused(
+                f"{self._service.name} at {self._shown_url} denies access: {message}."
+            )
         if status in REDIRECTS and status not in self._errors:
             raise Redirected(message)
-        raise StatusFailed(message, status, passing=(status >= 500 or status == 408) and status not in self._errors)
+        raise StatusFailed(
+            message, status, passing=(status >= 500 or status == 408) and status not in self._errors
+        )
 
     def _loaded(self, answer: bytes, response: aiohttp.ClientResponse, *, is_whole: bool) -> Any:
         """Return the answer's JSON. Raises ValueError, or CallFailed if it is empty or cut."""
@@ -344,7 +375,9 @@ class ServiceSession:
         except BrokenOff as error:
             if is_whole:
                 raise
-            raise self._failure(f"the answer broke off after {len(answer):,} bytes: {error}", passing=True) from error
+            raise self._failure(
+                (f"the answer broke off after {len(answer):,} bytes: {error}"), passing=True
+            ) from error
 
     async def _body(self, response: aiohttp.ClientResponse, received: int) -> tuple[bytes, bool]:
         """Return the decoded body and whether it is whole.
@@ -371,18 +404,25 @@ class ServiceSession:
             raise AnswerTooLarge(self._max_answer_bytes) from None
         if not has_end:
             raise self._failure(
-                f"the answer broke off inside its {coding[:40]} after {len(arrived):,} bytes", passing=True
+                f"the answer broke off inside its {coding[:40]} after {len(arrived):,} bytes",
+                passing=True,
             )
         return body, True
 
     def masked(self, text: str) -> str:
-        shown = text.replace(self.base_url, f"{self._shown_url}/***") if self._shown_url != self.base_url else text
+        shown = (
+            text.replace(self.base_url, f"{self._shown_url}/***")
+            if self._shown_url != self.base_url
+            else text
+        )
         return without_secrets(self._authorizer.masked(shown), self._secrets)
 
     def _refused_by_proxy(self, error: aiohttp.ClientHttpProxyError) -> CallFailed | AccessRefused:
         message = self.masked(one_line(f"{error.status} {error.message}", SHOWN))
         if error.status == PROXY_WANTS_PASSWORD:
-            return AccessRefused(f"{self._service.name} at {self._shown_url}: its proxy denies access: {message}.")
+            return AccessRefused(
+                f"{self._service.name} at {self._shown_url}: its proxy denies access: {message}."
+            )
         return CallFailed(f"the proxy does not connect: {message}", passing=True)
 
     def _failure(self, reason: str, *, passing: bool) -> CallFailed:
@@ -399,4 +439,6 @@ async def _read_on(content: aiohttp.StreamReader, begin: bytes, at_most: int) ->
 
 def _location(response: aiohttp.ClientResponse) -> str:
     """Return the target of a redirect without its query, which may contain a login ticket."""
-    return re.split(r"[?#]", response.headers.get("Location", ""))[0] or "nowhere (it has no Location)"
+    return (
+        re.split(r"[?#]", response.headers.get("Location", ""))[0] or "nowhere (it has no Location)"
+    )

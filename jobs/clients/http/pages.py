@@ -22,7 +22,9 @@ class PageReader:
     fails the answer.
     """
 
-    def __init__(self, rule: Pages, session: ServiceSession, *, attempt_timeout: float | None) -> None:
+    def __init__(
+        self, rule: Pages, session: ServiceSession, *, attempt_timeout: float | None
+    ) -> None:
         self._rule = rule
         self._session = session
         self._attempt_timeout = attempt_timeout
@@ -30,7 +32,12 @@ class PageReader:
         self._items = None if rule.items is None else JsonPath("pages.items", rule.items)
 
     async def request(
-        self, url: URL, *, keys: Sequence[Key], misses: Collection[int], check: Callable[[Response], None]
+        self,
+        url: URL,
+        *,
+        keys: Sequence[Key],
+        misses: Collection[int],
+        check: Callable[[Response], None],
     ) -> Response:
         """Return all pages as a single response.
 
@@ -49,7 +56,8 @@ class PageReader:
                 await self._follow(url, pages, keys, misses, check)
         except TimeoutError as error:
             raise CallFailed(
-                f"no answer within {self._attempt_timeout} s, with {len(pages)} pages read", passing=True
+                f"no answer within {self._attempt_timeout} s, with {len(pages)} pages read",
+                passing=True,
             ) from error
         return pages[0] if pages[0].is_miss else replace(pages[0], content=self._together(pages))
 
@@ -65,13 +73,22 @@ class PageReader:
         following: URL | None = first
         while following is not None:
             if following in asked:
-                raise self._wrong(f"page {len(asked) + 1} is page {asked.index(following) + 1} again")
+                raise self._wrong(
+                    f"page {len(asked) + 1} is page {asked.index(following) + 1} again"
+                )
             if len(asked) == self._rule.max_pages:
-                raise self._wrong(f"the answer has more than {self._rule.max_pages} pages (max_pages)")
+                raise self._wrong(
+                    f"the answer has more than {self._rule.max_pages} pages (max_pages)"
+                )
             asked.append(following)
             received = sum(page.size for page in pages)
             page = await self._session.request(
-                "GET", following, misses=() if pages else misses, received=received, items=0 if pages else 1, keys=keys
+                "GET",
+                following,
+                misses=() if pages else misses,
+                received=received,
+                items=0 if pages else 1,
+                keys=keys,
             )
             pages.append(page)
             if page.is_miss:
@@ -86,7 +103,9 @@ class PageReader:
             return None
         if self._rule.parameter is not None:
             if isinstance(value, bool) or not isinstance(value, str | int):
-                raise self._wrong(f"{self._rule.next} is {value!r}, not a value for {self._rule.parameter}")
+                raise self._wrong(
+                    f"{self._rule.next} is {value!r}, not a value for {self._rule.parameter}"
+                )
             return with_parameter(first, self._rule.parameter, str(value))
         if not isinstance(value, str):  # such as an object with the address
             raise self._wrong(f"{self._rule.next} is {value!r}, not an address of a page")
@@ -94,14 +113,19 @@ class PageReader:
             link = current.join(URL(value)).with_fragment(None)
             elsewhere = link.origin()
         except (ValueError, TypeError) as error:
-            raise self._wrong(f"{self._rule.next} is {value!r}, not an address of a page") from error
+            raise self._wrong(
+                f"{self._rule.next} is {value!r}, not an address of a page"
+            ) from error
         if (
             elsewhere != URL(str(first)).origin() or link.user is not None
         ):  # parsed again, because yarl normalizes links
-            raise self._wrong(f"the next page is at {elsewhere}; pages are requested only at {first.origin()}")
+            raise self._wrong(
+                f"the next page is at {elsewhere}; pages are requested only at {first.origin()}"
+            )
         if not is_below(self._session.base_url, link):
             raise self._wrong(
-                f"the next page is said to be at {link.raw_path!r}, which is not below the service's url; it is not "
+                f"the next page is said to be at {link.raw_path!r}, which is not below the "
+                "service's url; it is not "
                 "asked for"
             )
         return link

@@ -40,7 +40,8 @@ class ResponseCounter:
     def _read_head(self, data: bytes, at: int) -> int:
         held = len(self._held)
         text = self._held + data[at:] if held else data[at:].lstrip(b"\r\n")
-        read = len(data) - len(text)  # the head's position in the data; negative if it began earlier
+        # the head's position in the data; negative if it began earlier
+        read = len(data) - len(text)
         end = END_OF_HEAD.search(text, max(0, held - 3))
         self._held = b"" if end else text
         self.is_between = not self._held

@@ -17,9 +17,13 @@ MILLISECONDS_FROM = 1e11
 Now = Callable[[], dt.datetime]
 
 
-def is_throttled(status: int, headers: Mapping[str, str], now: Now = lambda: dt.datetime.now(dt.UTC)) -> bool:
+def is_throttled(
+    status: int, headers: Mapping[str, str], now: Now = lambda: dt.datetime.now(dt.UTC)
+) -> bool:
     """Return whether a denial is about the rate: a 403 that names a time to retry."""
-    return status == 403 and (_seconds_of_retry_after(headers, now) is not None or _is_used_up(headers))
+    return status == 403 and (
+        _seconds_of_retry_after(headers, now) is not None or _is_used_up(headers)
+    )
 
 
 def pause(headers: Mapping[str, str], now: Now = lambda: dt.datetime.now(dt.UTC)) -> float:
@@ -51,7 +55,8 @@ def _seconds_of_retry_after(headers: Mapping[str, str], now: Now) -> float | Non
         return seconds
     try:
         when = email.utils.parsedate_to_datetime(header)
-        when = when if when.tzinfo else when.replace(tzinfo=dt.UTC)  # "-0000": UTC of unknown origin
+        # "-0000": UTC of unknown origin
+        when = when if when.tzinfo else when.replace(tzinfo=dt.UTC)
         return (when - now()).total_seconds()
     except (ValueError, OverflowError):  # OverflowError: a zone of too many digits
         return None

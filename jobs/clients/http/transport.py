@@ -49,7 +49,9 @@ class Transport:
         except ValueError:
             fits = False
         if not fits:  # without the value, which may contain a password
-            raise DeclarationError(f"{self._where}: its proxy is not an http:// or https:// address with a host.")
+            raise DeclarationError(
+                f"{self._where}: its proxy is not an http:// or https:// address with a host."
+            )
         return proxy
 
     def _context(self, service: Service) -> ssl.SSLContext:
@@ -69,7 +71,8 @@ class Transport:
     def _unfit(self, name: str, path: str | None, error: Exception) -> DeclarationError:
         why = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
         return DeclarationError(
-            f"{self._where}: {name}: {path} cannot be used: {why}. It must be a PEM file, there on every executor too."
+            f"{self._where}: {name}: {path} cannot be used: {why}. It must be a PEM file, there on "
+            "every executor too."
         )
 
 

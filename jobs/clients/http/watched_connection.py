@@ -92,7 +92,8 @@ class WatchedConnection(asyncio.Transport, asyncio.Protocol):
         self._watched_until = 0.0
         self._watch: asyncio.TimerHandle | None = None
         self._loss: BaseException | None = None
-        self._tell_writing: Callable[[], None] | None = None  # of a request that has written nothing yet
+        # of a request that has written nothing yet
+        self._tell_writing: Callable[[], None] | None = None
         self.in_doubt = self.in_use = False
         self.judged, self.lost = asyncio.Event(), asyncio.Event()
         transport.set_protocol(self)

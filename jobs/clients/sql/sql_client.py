@@ -20,7 +20,14 @@ from jobs.clients.sql.sql_engine import (
     require_file_here,
 )
 from jobs.clients.sql.sql_keys import ColumnTypes
-from jobs.clients.sql.sql_statements import ROWS_PER_KEY, ManyKeys, endless, one_key, plain, quoted_table
+from jobs.clients.sql.sql_statements import (
+    ROWS_PER_KEY,
+    ManyKeys,
+    endless,
+    one_key,
+    plain,
+    quoted_table,
+)
 from jobs.declare.answers.answer_casts import cast_all
 from jobs.declare.answers.json_text import read_json
 from jobs.declare.lookup import Key
@@ -41,7 +48,8 @@ class SqlClient(BatchingClient):
         self._names = tuple(column.name for column in self._columns)
         self._select: Any = None  # for one key
         self._text = ""  # its text in the database's dialect
-        self._endless: Sequence[str] = ()  # columns that may be infinite, each with a flag after the answer
+        # columns that may be infinite, each with a flag after the answer
+        self._endless: Sequence[str] = ()
         self._limit = lookup.attempt_timeout or lookup.timeout
         self._types: ColumnTypes | None = None  # known after the first query
         self._fit: Sequence[Callable[[Any], Any]] = ()
@@ -49,14 +57,20 @@ class SqlClient(BatchingClient):
         self._batching: Batching | None = None
         if lookup.batch_size > 1:
             self._batching = Batching(
-                self._ask_many, max_items=lookup.batch_size, max_wait=lookup.max_wait, max_requests=share
+                self._ask_many,
+                max_items=lookup.batch_size,
+                max_wait=lookup.max_wait,
+                max_requests=share,
             )
 
     async def open(self) -> None:
         self._engine = engine_for(self._lookup, self._share)
         require_file_here(self._lookup, self._engine)
         dialect = self._engine.dialect
-        self._select, self._endless = one_key(self._lookup, dialect.name), endless(self._lookup, dialect.name)
+        self._select, self._endless = (
+            one_key(self._lookup, dialect.name),
+            endless(self._lookup, dialect.name),
+        )
         self._text = str(self._select.compile(dialect=dialect))
         if self._batching is not None and BATCHING.get(dialect.name) != dialect.driver:
             known = " and ".join(f"{name}+{driver}" for name, driver in BATCHING.items())
@@ -100,7 +114,9 @@ class SqlClient(BatchingClient):
             fitting = self._fitting_keys(keys, refused)
             if not fitting:
                 return []
-            many = ManyKeys(self._lookup, connection.dialect, self._types.types if self._types else {})
+            many = ManyKeys(
+                self._lookup, connection.dialect, self._types.types if self._types else {}
+            )
             statement, parameters = many.query(fitting)
             exchange = trace("sql", statement, parameters)
             rows = (await connection.exec_driver_sql(statement, parameters)).fetchall()
@@ -117,10 +133,13 @@ class SqlClient(BatchingClient):
             if isinstance(raised, CallFailed) and not raised.passing and is_about_a_value(error):
                 raise BatchRefused(str(raised)) from error
             raise raised from error
-        if len(rows) >= ROWS_PER_KEY * len(keys):  # a key without a row may have a row beyond the limit
+        # a key without a row may have a row beyond the limit
+        if len(rows) >= ROWS_PER_KEY * len(keys):
             return [await self._outcome(key) for key in keys]
         found = iter(self._outcomes(rows, len(keys) - len(refused)))
-        return [refused[number] if number in refused else next(found) for number in range(len(keys))]
+        return [
+            refused[number] if number in refused else next(found) for number in range(len(keys))
+        ]
 
     async def _outcome(self, key: Key) -> Any:
         try:
@@ -132,11 +151,16 @@ class SqlClient(BatchingClient):
         """Run `ask` within an attempt's time; an abandoned query is cancelled at the server."""
         request = self._counts.request(keys)
         try:
-            async with asyncio.timeout(self._limit), (await self._engine_here()).connect() as connection:
+            async with (
+                asyncio.timeout(self._limit),
+                (await self._engine_here()).connect() as connection,
+            ):
                 if self._types is None:
                     table = ""
                     if self._lookup.table is not None:
-                        table = quoted_table(self._lookup, connection.dialect.identifier_preparer.quote)
+                        table = quoted_table(
+                            self._lookup, connection.dialect.identifier_preparer.quote
+                        )
                     self._types = await ColumnTypes.read(connection, self._lookup, table)
                     self._fit = self._types.fits()
                 request.leaves()
@@ -154,7 +178,10 @@ class SqlClient(BatchingClient):
         assert self._engine is not None
         async with self._deciding:
             if not self._is_fitted:
-                self._engine, self._is_fitted = await fitted_engine(self._engine, self._lookup, self._share), True
+                self._engine, self._is_fitted = (
+                    await fitted_engine(self._engine, self._lookup, self._share),
+                    True,
+                )
         return self._engine
 
     def _fitting(self, key: Key) -> Key:
@@ -178,16 +205,22 @@ class SqlClient(BatchingClient):
         outcomes: list[Any] = [None] * count
         for row in rows:
             number = row[0]
-            outcomes[number] = self._answer_or_failure(row[1:]) if outcomes[number] is None else self._two_rows()
+            outcomes[number] = (
+                self._answer_or_failure(row[1:]) if outcomes[number] is None else self._two_rows()
+            )
         return outcomes
 
     def _named(self, row: Sequence[Any]) -> dict[str, Any]:
         return dict(zip(self._names, row, strict=False))  # flags may follow
 
     def _answer(self, row: Sequence[Any]) -> dict[str, Any]:
-        infinite = [name for name, flag in zip(self._endless, row[len(self._names) :], strict=True) if flag]
+        infinite = [
+            name for name, flag in zip(self._endless, row[len(self._names) :], strict=True) if flag
+        ]
         if infinite:
-            raise Unclear(f"{infinite[0]} is infinite in the database, which no date or time can be")
+            raise Unclear(
+                f"{infinite[0]} is infinite in the database, which no date or time can be"
+            )
         try:
             return {name: plain(value) for name, value in self._named(row).items()}
         except ValueError as error:
@@ -200,7 +233,9 @@ class SqlClient(BatchingClient):
             return failed
 
     def _two_rows(self) -> Unclear:
-        return Unclear(f"{self._lookup.asked} has two or more rows for this key; a lookup gives one")
+        return Unclear(
+            f"{self._lookup.asked} has two or more rows for this key; a lookup gives one"
+        )
 
     def _failure(self, error: Exception) -> Exception:
         assert self._engine is not None
@@ -208,7 +243,9 @@ class SqlClient(BatchingClient):
 
     def columns(self, answer: Any) -> tuple[Any, ...]:
         typed = zip(self._columns, (answer[name] for name in self._names), strict=True)
-        return cast_all(self._columns, [as_typed(column.spark_type, value) for column, value in typed])
+        return cast_all(
+            self._columns, [as_typed(column.spark_type, value) for column, value in typed]
+        )
 
     def fallback(self, key: Key) -> None:  # noqa: ARG002  # a table has no fallback
         return None

@@ -24,17 +24,21 @@ ABOUT_US = ("28", "3D", "42501")  # SQLSTATE: login refused, no such database, n
 # connection, rollback of a deadlock, out of resources, busy, cancelled by an operator or a time
 # limit, system
 PASSING = ("08", "40", "53", "55", "57", "58")
-MISFIT = "invalid input for query argument $"  # asyncpg's; the number, the value and the reason follow
+# asyncpg's; the number, the value and the reason follow
+MISFIT = "invalid input for query argument $"
 # addresses that SQLAlchemy rejects; ValueError: the port is not a number
 USELESS = (
-    sa.exc.ArgumentError, sa.exc.InvalidRequestError, sa.exc.NoSuchModuleError, ModuleNotFoundError, ValueError,
+    sa.exc.ArgumentError, sa.exc.InvalidRequestError, sa.exc.NoSuchModuleError, ModuleNotFoundError,
+    ValueError,
 )  # fmt: skip
 INTERRUPTED_EVERY = 0.02  # s
 LOCKED = 5.0  # s; SQLite's longest wait for a lock
 SQLITE_PASSING = (5, 6, 10, 14)  # busy, locked, I/O, cannot open: transient
 
 
-def engine_for(lookup: SqlLookup, connections: int | None = None, *, is_pooled: bool = False) -> AsyncEngine:
+def engine_for(
+    lookup: SqlLookup, connections: int | None = None, *, is_pooled: bool = False
+) -> AsyncEngine:
     """Return a pool of this many connections, none open yet.
 
     Args:
@@ -49,7 +53,9 @@ def engine_for(lookup: SqlLookup, connections: int | None = None, *, is_pooled: 
     bound = {} if connections is None else {"pool_size": connections, "max_overflow": 0}
     # reads need no transaction; without it a call is a single round trip, and returning a
     # connection needs none
-    alone: dict[str, Any] = {} if is_pooled else {"pool_reset_on_return": None, "isolation_level": "AUTOCOMMIT"}
+    alone: dict[str, Any] = (
+        {} if is_pooled else {"pool_reset_on_return": None, "isolation_level": "AUTOCOMMIT"}
+    )
     try:
         url = sa.make_url(resolve(lookup.url))
         arguments = _waiting(url, lookup) | _statements(url, is_pooled=is_pooled)
@@ -70,7 +76,9 @@ def _waiting(url: sa.URL, lookup: SqlLookup) -> dict[str, Any]:
     return {"timeout": min(limit / 2, LOCKED)}
 
 
-def _statements(url: sa.URL, *, is_pooled: bool, unique: Callable[[], UUID] = uuid4) -> dict[str, Any]:
+def _statements(
+    url: sa.URL, *, is_pooled: bool, unique: Callable[[], UUID] = uuid4
+) -> dict[str, Any]:
     """Return asyncpg's options for the names of prepared statements.
 
     No two processes use the same name, because a pooler might execute the other process's
@@ -85,10 +93,15 @@ def _statements(url: sa.URL, *, is_pooled: bool, unique: Callable[[], UUID] = uu
             "prepared_statement_name_func": str,  # without a name
         }
     process, numbers = unique().hex, itertools.count()
-    return {"statement_cache_size": 0, "prepared_statement_name_func": lambda: f"tidegate_{process}_{next(numbers)}"}
+    return {
+        "statement_cache_size": 0,
+        "prepared_statement_name_func": lambda: f"tidegate_{process}_{next(numbers)}",
+    }
 
 
-async def fitted_engine(engine: AsyncEngine, lookup: SqlLookup, connections: int | None = None) -> AsyncEngine:
+async def fitted_engine(
+    engine: AsyncEngine, lookup: SqlLookup, connections: int | None = None
+) -> AsyncEngine:
     """Return this pool, or a new pool if a pooler is in front of PostgreSQL."""
     if engine.dialect.driver != "asyncpg" or not await _is_pooled(engine):
         return engine
@@ -118,7 +131,8 @@ def require_file_here(lookup: SqlLookup, engine: AsyncEngine) -> None:
     missing = missing_file(engine.url)
     if missing and not os.path.isabs(missing):  # noqa: PTH117
         raise DeclarationError(
-            f"lookup {lookup.name}: {shown_address(engine.url)}: there is no file {missing} where its queries run, in "
+            f"lookup {lookup.name}: {shown_address(engine.url)}: there is no file {missing} where "
+            "its queries run, in "
             f"{os.getcwd()} on {socket.gethostname()}; write its whole path, as sqlite+aiosqlite:////data/planes.db."  # noqa: PTH109
         )
 
@@ -160,14 +174,20 @@ def failure(error: Exception, lookup: SqlLookup, engine: AsyncEngine) -> CallFai
     state = sql_state(error)
     message = without_password(one_line(error), engine)
     if state is not None and state.startswith(ABOUT_US):
-        return AccessRefused(f"{lookup.service_name} at {shown_address(engine.url)} denies access: {message}.")
+        return AccessRefused(
+            f"{lookup.service_name} at {shown_address(engine.url)} denies access: {message}."
+        )
     return CallFailed(message, passing=may_pass(error))
 
 
 def is_about_a_value(error: Exception) -> bool:
     """Return whether a single key may be at fault: the driver or the database rejects a value."""
     state = sql_state(error)
-    return state.startswith("22") if state is not None else not isinstance(error, OperationalError | OSError)
+    return (
+        state.startswith("22")
+        if state is not None
+        else not isinstance(error, OperationalError | OSError)
+    )
 
 
 def sql_state(error: Exception) -> str | None:
@@ -187,7 +207,10 @@ def may_pass(error: Exception) -> bool:
     if isinstance(code, int):
         return code & 0xFF in SQLITE_PASSING  # the low byte is the primary code
     # asyncpg's InterfaceError (not SQLAlchemy's): the connection was closed during a call
-    return isinstance(error, OperationalError | InterfaceError) or type(error).__name__ == "InterfaceError"
+    return (
+        isinstance(error, OperationalError | InterfaceError)
+        or type(error).__name__ == "InterfaceError"
+    )
 
 
 def one_line(error: Exception) -> str:
@@ -197,7 +220,10 @@ def one_line(error: Exception) -> str:
     if text.startswith("<class ") and ">: " in text:  # SQLAlchemy prefixes asyncpg's class
         text = text.partition(">: ")[2]
     if text.startswith(MISFIT):  # without the value, which is data
-        return f"key {text[len(MISFIT) :].partition(':')[0]} does not fit: {text.rpartition(' (')[2].rstrip(')')}"
+        return (
+            f"key {text[len(MISFIT) :].partition(':')[0]} does not fit: "
+            f"{text.rpartition(' (')[2].rstrip(')')}"
+        )
     return text.splitlines()[0] if text else type(original).__name__
 
 

@@ -47,9 +47,14 @@ async def inspect(lookup: SqlLookup, key_types: Mapping[str, str | None] | None 
             raise
         except Exception as error:
             shown, message = shown_address(engine.url), without_password(one_line(error), engine)
-            if may_pass(error) and engine.url.get_backend_name() != "sqlite":  # a missing file does not recover
-                raise RunStopped(f"service {lookup.service_name}: {shown} cannot be reached: {message}.") from error
-            raise DeclarationError(f"lookup {lookup.name}: {shown} cannot be reached: {message}.") from error
+            # a missing file does not recover
+            if may_pass(error) and engine.url.get_backend_name() != "sqlite":
+                raise RunStopped(
+                    f"service {lookup.service_name}: {shown} cannot be reached: {message}."
+                ) from error
+            raise DeclarationError(
+                f"lookup {lookup.name}: {shown} cannot be reached: {message}."
+            ) from error
     finally:
         await dispose(engine)
 
@@ -58,7 +63,9 @@ def _require_file(lookup: SqlLookup, engine: AsyncEngine) -> None:
     """Check that the file exists, because SQLite would create an empty file."""
     if missing := missing_file(engine.url):
         shown = shown_address(engine.url)
-        raise DeclarationError(f"lookup {lookup.name}: {shown}: there is no file {missing}. Nothing was called.")
+        raise DeclarationError(
+            f"lookup {lookup.name}: {shown}: there is no file {missing}. Nothing was called."
+        )
 
 
 async def _try_select(lookup: SqlLookup, connection: AsyncConnection, engine: AsyncEngine) -> None:
@@ -68,10 +75,14 @@ async def _try_select(lookup: SqlLookup, connection: AsyncConnection, engine: As
         await connection.execute(one_key(lookup, engine.dialect.name).limit(0), nothing)
     except sa.exc.DBAPIError as error:
         message = without_password(one_line(error), engine)
-        raise DeclarationError(f"lookup {lookup.name}: select: the database refuses it: {message}.") from error
+        raise DeclarationError(
+            f"lookup {lookup.name}: select: the database refuses it: {message}."
+        ) from error
 
 
-async def _compare_types(lookup: SqlLookup, connection: AsyncConnection, keys: Mapping[str, str | None]) -> None:
+async def _compare_types(
+    lookup: SqlLookup, connection: AsyncConnection, keys: Mapping[str, str | None]
+) -> None:
     """Raise DeclarationError for keys that the run would refuse in every row."""
     table = quoted_table(lookup, connection.dialect.identifier_preparer.quote)
     types = await ColumnTypes.read(connection, lookup, table)
@@ -79,7 +90,9 @@ async def _compare_types(lookup: SqlLookup, connection: AsyncConnection, keys: M
     DeclarationError.raise_for(f"lookup {lookup.name}: {text}" for text in refused)
 
 
-async def _find_columns(lookup: SqlLookup, connection: AsyncConnection, engine: AsyncEngine) -> None:
+async def _find_columns(
+    lookup: SqlLookup, connection: AsyncConnection, engine: AsyncEngine
+) -> None:
     named = lookup.table_name
 
     def find(connection: sa.Connection) -> list[str] | None:
@@ -87,14 +100,20 @@ async def _find_columns(lookup: SqlLookup, connection: AsyncConnection, engine: 
         if not inspector.has_table(named.name, schema=named.schema):
             return None
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", sa.exc.SAWarning)  # about unknown types, such as those of PostGIS
-            return [column["name"] for column in inspector.get_columns(named.name, schema=named.schema)]
+            # about unknown types, such as those of PostGIS
+            warnings.simplefilter("ignore", sa.exc.SAWarning)
+            return [
+                column["name"] for column in inspector.get_columns(named.name, schema=named.schema)
+            ]
 
     columns = await connection.run_sync(find)
     if columns is None:
-        raise DeclarationError(f"lookup {lookup.name}: {shown_address(engine.url)} has no table {lookup.table!r}.")
+        raise DeclarationError(
+            f"lookup {lookup.name}: {shown_address(engine.url)} has no table {lookup.table!r}."
+        )
     for wanted in (*lookup.keys, *(column.name for column in lookup.columns)):
         if wanted not in columns:
             raise DeclarationError(
-                f"lookup {lookup.name}: no column {wanted!r} in table {lookup.table}. It has: {', '.join(columns)}."
+                f"lookup {lookup.name}: no column {wanted!r} in table {lookup.table}. It has: "
+                f"{', '.join(columns)}."
             )

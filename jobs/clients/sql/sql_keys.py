@@ -17,7 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from jobs.declare.sql_lookup import SqlLookup
 
-Fit = Callable[[Any], Any]  # converts a key's value for the driver; ValueError if it cannot be compared
+# converts a key's value for the driver; ValueError if it cannot be compared
+Fit = Callable[[Any], Any]
 
 # kinds of columns -> kinds of keys that are compared with them; the first is Spark's name
 KEYS_OF = {
@@ -41,8 +42,14 @@ SQLITE_KEYS_OF = KEYS_OF | {
     "date": ("string", "date"),
 }
 NOT_IN_SQLITE = {
-    "timestamp": "SQLite has no timestamps; give the key as the text that the table holds, by date_format(...)",
-    "decimal": "SQLite has no decimals; give the key as the number or text that the table holds, by cast(...)",
+    "timestamp": (
+        "SQLite has no timestamps; give the key as the text that the table holds, by "
+        "date_format(...)"
+    ),
+    "decimal": (
+        "SQLite has no decimals; give the key as the number or text that the table holds, "
+        "by cast(...)"
+    ),
 }
 POSTGRES_KINDS = {
     **dict.fromkeys(("smallint", "integer", "bigint"), "whole"),
@@ -58,8 +65,9 @@ POSTGRES_KINDS = {
 # parts of a declared type, in order of precedence: SQLite's rules of affinity, then names of its
 # types
 SQLITE_KINDS = (
-    ("INT", "whole"), ("CHAR", "text"), ("CLOB", "text"), ("TEXT", "text"), ("REAL", "double"), ("FLOA", "double"),
-    ("DOUB", "double"), ("BOOL", "boolean"), ("DATE", "date"), ("TIME", "date"), ("NUM", "exact"), ("DEC", "exact"),
+    ("INT", "whole"), ("CHAR", "text"), ("CLOB", "text"), ("TEXT", "text"), ("REAL", "double"),
+    ("FLOA", "double"), ("DOUB", "double"), ("BOOL", "boolean"), ("DATE", "date"), ("TIME", "date"),
+    ("NUM", "exact"), ("DEC", "exact"),
 )  # fmt: skip
 TYPES_OF = sa.text(
     "SELECT attname, format_type(atttypid, -1) FROM pg_attribute "
@@ -72,8 +80,8 @@ ENDLESS = (dt.date.min, dt.date.max)  # asyncpg sends them as -infinity and infi
 def kind_of_value(value: Any) -> str | None:
     """Return the Spark type of a key's value, as in KEYS_OF; None if the driver decides."""
     for kinds, name in (
-        (bool, "boolean"), (int, "bigint"), (float, "double"), (decimal.Decimal, "decimal"), (str, "string"),
-        (bytes, "binary"), (dt.datetime, "timestamp"), (dt.date, "date"),
+        (bool, "boolean"), (int, "bigint"), (float, "double"), (decimal.Decimal, "decimal"),
+        (str, "string"), (bytes, "binary"), (dt.datetime, "timestamp"), (dt.date, "date"),
     ):  # fmt: skip
         if isinstance(value, kinds):
             return name
@@ -89,7 +97,9 @@ class ColumnTypes:
         self.types = types
 
     @classmethod
-    async def read(cls, connection: AsyncConnection, lookup: SqlLookup, quoted_table: str) -> "ColumnTypes":
+    async def read(
+        cls, connection: AsyncConnection, lookup: SqlLookup, quoted_table: str
+    ) -> "ColumnTypes":
         """Read the types of the lookup's table, on PostgreSQL and SQLite."""
         dialect = connection.dialect.name
         types: dict[str, str] = {}
@@ -99,7 +109,9 @@ class ColumnTypes:
         elif lookup.table is not None and dialect == "sqlite":
             named = lookup.table_name
             pragma = sa.text("SELECT name, type FROM pragma_table_xinfo(:table, :schema)")
-            found = await connection.execute(pragma, {"table": named.name, "schema": named.schema or "main"})
+            found = await connection.execute(
+                pragma, {"table": named.name, "schema": named.schema or "main"}
+            )
             types = dict(iter(found.tuples()))
         return cls(lookup, dialect, types)
 
@@ -122,7 +134,8 @@ class ColumnTypes:
         cure = f'"cast({self._lookup.keys[column]} as {_castable(fitting[0])})"'
         return (
             f"keys.{column}: the key is {key}, and the column {column} of {self._lookup.table} is "
-            f"{self.types[column]}; they are not compared, because a database would match values that differ. "
+            f"{self.types[column]}; they are not compared, because a database would match values "
+            "that differ. "
             f"Write {cure}."
         )
 
@@ -145,7 +158,9 @@ class ColumnTypes:
         return fit
 
     def _for_postgres(self, column: str) -> Fit:
-        zone = {WITHOUT_ZONE: _in_utc_without_zone, WITH_ZONE: _in_utc}.get(self.types.get(column, ""))
+        zone = {WITHOUT_ZONE: _in_utc_without_zone, WITH_ZONE: _in_utc}.get(
+            self.types.get(column, "")
+        )
         if zone is not None:
             return zone
         kind = self._kind(column)

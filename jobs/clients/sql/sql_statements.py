@@ -12,9 +12,15 @@ import sqlalchemy as sa
 from jobs.declare.lookup import Key
 from jobs.declare.sql_lookup import SqlLookup
 
-ROWS_PER_KEY = 3  # in a query for many keys: more rows mean that keys are not unique, and could fill the memory
+# in a query for many keys: more rows mean that keys are not unique, and could fill the memory
+ROWS_PER_KEY = 3
 PLAIN = (str, int, float, decimal.Decimal, dt.date, bytes, list, dict)
-ADDRESSES = (ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Interface, ipaddress.IPv6Interface)
+ADDRESSES = (
+    ipaddress.IPv4Address,
+    ipaddress.IPv6Address,
+    ipaddress.IPv4Interface,
+    ipaddress.IPv6Interface,
+)
 NETWORKS = (ipaddress.IPv4Network, ipaddress.IPv6Network)
 TEXT = (uuid.UUID, dt.time, *ADDRESSES, *NETWORKS)  # types that become text in a STRING
 INFINITE = "infinite"  # prefix of the names of flags in a row
@@ -34,9 +40,13 @@ def one_key(lookup: SqlLookup, dialect: str) -> sa.Select[Any]:
     if lookup.select is not None:
         answer = _select_columns(lookup, wanted)
         columns = answer.c
-        return sa.select(*(columns[name] for name in wanted), *_flags(lookup, dialect, columns)).limit(2)
+        return sa.select(
+            *(columns[name] for name in wanted), *_flags(lookup, dialect, columns)
+        ).limit(2)
     named = lookup.table_name
-    names: list[sa.ColumnClause[Any]] = [sa.column(name) for name in dict.fromkeys((*wanted, *lookup.keys))]
+    names: list[sa.ColumnClause[Any]] = [
+        sa.column(name) for name in dict.fromkeys((*wanted, *lookup.keys))
+    ]
     table = sa.table(named.name, *names, schema=named.schema)
     pairs: list[tuple[Any, Any]] = [
         (table.c[name], sa.bindparam(f"key_{number}")) for number, name in enumerate(lookup.keys)
@@ -44,21 +54,31 @@ def one_key(lookup: SqlLookup, dialect: str) -> sa.Select[Any]:
     conditions: list[Any] = [column == value for column, value in pairs]
     if dialect == "sqlite":
         conditions += [_same_class(column, value) for column, value in pairs]
-    return sa.select(*(table.c[name] for name in wanted), *_flags(lookup, dialect, table.c)).where(*conditions).limit(2)
+    return (
+        sa.select(*(table.c[name] for name in wanted), *_flags(lookup, dialect, table.c))
+        .where(*conditions)
+        .limit(2)
+    )
 
 
 def _same_class(column: Any, value: Any) -> Any:
     """Return whether both are numbers, texts or bytes: SQLite's `=` converts "007" to 7."""
     of_column, of_value = sa.func.typeof(column), sa.func.typeof(value)
     numbers: Any = sa.literal_column("('integer', 'real')")
-    return sa.or_(of_column == of_value, sa.and_(of_column.op("IN")(numbers), of_value.op("IN")(numbers)))
+    return sa.or_(
+        of_column == of_value, sa.and_(of_column.op("IN")(numbers), of_value.op("IN")(numbers))
+    )
 
 
 def endless(lookup: SqlLookup, dialect: str) -> list[str]:
     """Return columns in which PostgreSQL may have an infinite time, read as the year 9999."""
     if dialect != "postgresql":
         return []
-    return [column.name for column in lookup.columns if "DATE" in column.spark_type or "TIME" in column.spark_type]
+    return [
+        column.name
+        for column in lookup.columns
+        if "DATE" in column.spark_type or "TIME" in column.spark_type
+    ]
 
 
 def _flags(lookup: SqlLookup, dialect: str, columns: Any) -> list[Any]:
@@ -111,13 +131,20 @@ class ManyKeys:
             names = [f"column{number + 2}" for number in width]
             self._row = ", ?" * len(lookup.keys)
         answers = [f"t.{quote(column.name)}" for column in lookup.columns]
-        answers += [f"CAST(t.{quote(name)} AS TEXT) LIKE '%infinity%'" for name in endless(lookup, dialect.name)]
-        pairs = [(f"t.{quote(name)}", f"k.{parameter}") for name, parameter in zip(lookup.keys, names, strict=True)]
+        answers += [
+            (f"CAST(t.{quote(name)} AS TEXT) LIKE '%infinity%'")
+            for name in endless(lookup, dialect.name)
+        ]
+        pairs = [
+            (f"t.{quote(name)}", f"k.{parameter}")
+            for name, parameter in zip(lookup.keys, names, strict=True)
+        ]
         conditions = [f"{column} = {value}" for column, value in pairs]
         if not self._is_postgres:
             conditions += [_same_class_in_text(column, value) for column, value in pairs]
         on = " AND ".join(conditions)
-        self._head = f"SELECT k.{'ordinal - 1' if self._is_postgres else 'column1'}, {', '.join(answers)} FROM "  # noqa: S608
+        place = "k.ordinal - 1" if self._is_postgres else "k.column1"
+        self._head = f"SELECT {place}, {', '.join(answers)} FROM "  # noqa: S608
         self._tail = f" JOIN {quoted_table(lookup, quote)} AS t ON {on} LIMIT "
 
     def query(self, keys: Sequence[Key]) -> tuple[str, tuple[Any, ...]]:
@@ -126,7 +153,11 @@ class ManyKeys:
             table = self._lists
             values: tuple[Any, ...] = tuple(list(column) for column in zip(*keys, strict=True))
         else:
-            table = "(VALUES " + ", ".join(f"({number}{self._row})" for number in range(len(keys))) + ") AS k"
+            table = (
+                "(VALUES "
+                + ", ".join(f"({number}{self._row})" for number in range(len(keys)))
+                + ") AS k"
+            )
             values = tuple(value for key in keys for value in key)
         return f"{self._head}{table}{self._tail}{ROWS_PER_KEY * len(keys)}", values
 
@@ -134,20 +165,29 @@ class ManyKeys:
 def _same_class_in_text(column: str, value: str) -> str:
     """Return the same SQL as `_same_class`, as text."""
     numbers = "('integer', 'real')"
-    return f"(typeof({column}) = typeof({value}) OR (typeof({column}) IN {numbers} AND typeof({value}) IN {numbers}))"
+    return (
+        f"(typeof({column}) = typeof({value}) OR (typeof({column}) IN {numbers} AND "
+        f"typeof({value}) IN {numbers}))"
+    )
 
 
 def _array_type(lookup: SqlLookup, name: str, types: Mapping[str, str]) -> str:
     type_ = types.get(name)
     if type_ is None or type_.endswith("[]"):
-        what = "has no such column" if type_ is None else f"is {type_}, and a key of many is one value"
+        what = (
+            "has no such column"
+            if type_ is None
+            else (f"is {type_}, and a key of many is one value")
+        )
         raise ValueError(f"keys.{name}: {lookup.table} {what}")
     return f"{type_}[]"
 
 
 def quoted_table(lookup: SqlLookup, quote: Callable[[str], str]) -> str:
     named = lookup.table_name
-    return quote(named.name) if named.schema is None else f"{quote(named.schema)}.{quote(named.name)}"
+    return (
+        quote(named.name) if named.schema is None else f"{quote(named.schema)}.{quote(named.name)}"
+    )
 
 
 def plain(value: Any) -> Any:
@@ -158,4 +198,7 @@ def plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, memoryview):
         return bytes(value)
-    raise ValueError(f"the database's {type(value).__name__} is no type of an answer; cast it to text in a select")
+    raise ValueError(
+        f"the database's {type(value).__name__} is no type of an answer; cast it to "
+        "text in a select"
+    )

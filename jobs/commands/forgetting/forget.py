@@ -34,7 +34,8 @@ from jobs.tables.records.published_runs import last_published
 
 AT_ONCE = timedelta(0)
 NOT_COVERED = (
-    "the input, the services asked, Dagster's own event log, copies and backups of these folders, old versions that an "
+    "the input, the services asked, Dagster's own event log, copies and backups of these folders, "
+    "old versions that an "
     "object store keeps, and the scratch folders of a Spark that was killed (spark.local.dir)"
 )
 
@@ -44,7 +45,8 @@ class Table:
     enrichment: str
     rows: int
     days: tuple[str, ...]
-    old_files: int  # of the table and the tables beside it: no earlier version can be read afterwards
+    # of the table and the tables beside it: no earlier version can be read afterwards
+    old_files: int
     runs: int  # folders of runs that were never published
     records: int  # run records whose evidence was removed
     logs: int  # Spark logs
@@ -112,7 +114,10 @@ def forget(
     for folder in {found for kept in ledgers for found in versions(kept.folder)}:
         done = forget_in_ledger(folder, possible_texts(in_order(keys, parts, _parts_asked(folder))))
         stored, files = stored + done.keys, files + done.files
-    tables = tuple(_forget_rows(enrichment, wanted, quality, had[enrichment.output.path]) for enrichment in readers)
+    tables = tuple(
+        _forget_rows(enrichment, wanted, quality, had[enrichment.output.path])
+        for enrichment in readers
+    )
     for enrichment in readers:
         for day, run_id in last_runs(enrichment.output.path).items():
             _refuse_other(enrichment, day, run_id, had[enrichment.output.path])
@@ -121,16 +126,21 @@ def forget(
 
 def _refuse(enrichment: Enrichment, lookup: str) -> None:
     for run_id, day in at_work(enrichment.output.path).items():
-        raise DayTaken(f"{enrichment.name}: {day} is being run by run {run_id}; nothing was forgotten. Wait for it.")
+        raise DayTaken(
+            f"{enrichment.name}: {day} is being run by run {run_id}; nothing was "
+            "forgotten. Wait for it."
+        )
     for day, file in files_of_days(enrichment):
         if not names_keys(file, lookup):
             raise DeclarationError(
-                f"{enrichment.name}: the files of {day} do not tell what their rows asked, as an older version wrote "
+                f"{enrichment.name}: the files of {day} do not tell what their rows asked, as an "
+                "older version wrote "
                 "them; nothing was forgotten. Run that day, then forget."
             )
         if last_published(enrichment.name, day, table=enrichment.output.path) is None:
             raise DeclarationError(
-                f"{enrichment.name}: there is no record of the run that published {day}; nothing was forgotten. Run "
+                f"{enrichment.name}: there is no record of the run that published {day}; nothing "
+                "was forgotten. Run "
                 "that day, then forget."
             )
 
@@ -139,7 +149,8 @@ def _refuse_other(enrichment: Enrichment, day: str, run_id: str, had: Mapping[st
     """Refuse a run that began meanwhile: it may have read or called for the keys."""
     if run_id != had.get(day, ""):
         raise DayTaken(
-            f"{enrichment.name}: {day} was run by run {run_id} meanwhile, which may have asked the keys: they are not "
+            f"{enrichment.name}: {day} was run by run {run_id} meanwhile, which may have asked the "
+            "keys: they are not "
             "forgotten for good. The same again, once no run of the table is at work."
         )
 
@@ -150,7 +161,9 @@ def _parts_asked(folder: LedgerFolder) -> list[str]:
     return noted if isinstance(noted, list) else []
 
 
-def _forget_rows(enrichment: Enrichment, keys: KeysOf, quality: Quality, had: dict[str, str]) -> Table:
+def _forget_rows(
+    enrichment: Enrichment, keys: KeysOf, quality: Quality, had: dict[str, str]
+) -> Table:
     """Remove the evidence that names the rows, then the rows, then derived tables.
 
     The evidence is first, because only the rows identify it. had: the last run of each day.
@@ -169,7 +182,9 @@ def _forget_rows(enrichment: Enrichment, keys: KeysOf, quality: Quality, had: di
     render_report(quality, enrichment.name, enrichment.output.path)
     _begun(enrichment).unlink(missing_ok=True)
     old = sum(one.old for one in removed)
-    return Table(enrichment.name, rows, tuple(days), old, sum(one.runs for one in removed), cleaned, logs)
+    return Table(
+        enrichment.name, rows, tuple(days), old, sum(one.runs for one in removed), cleaned, logs
+    )
 
 
 def _begun(enrichment: Enrichment) -> Path:

@@ -59,21 +59,30 @@ def _shown(enrichment: Enrichment) -> dict[tuple[str, str], list[str]]:
     files: dict[str, list[str]] = {}
     for day, file in files_of_days(enrichment):
         files.setdefault(day, []).append(file)
-    records_of = {day: last_published(enrichment.name, day, table=enrichment.output.path) for day in files}
-    return {(day, record.facts.run_id): files[day] for day, record in records_of.items() if record is not None}
+    records_of = {
+        day: last_published(enrichment.name, day, table=enrichment.output.path) for day in files
+    }
+    return {
+        (day, record.facts.run_id): files[day]
+        for day, record in records_of.items()
+        if record is not None
+    }
 
 
 def clean_records(enrichment: Enrichment, asked: KeyTraces, quality: Quality) -> int:
     """Remove evidence, sentences and reasons that may name a row. Returns changed records."""
     cleaned = 0
-    run_records.remove_drafts(enrichment.name, math.inf)  # of killed processes, as no run is at work
+    # of killed processes, as no run is at work
+    run_records.remove_drafts(enrichment.name, math.inf)
     for torn in run_records.torn(enrichment.name):  # it may contain anything and is of no use
         run_records.remove(enrichment.name, enrichment.output.path, torn)
         cleaned += 1
     for record in run_records.load(enrichment.name):
         if not asked.may_be_named(record.facts.day, record.facts.run_id):
             continue
-        verdicts = tuple(dataclasses.replace(one, evidence=(), sentence=FORGOTTEN) for one in record.verdicts)
+        verdicts = tuple(
+            dataclasses.replace(one, evidence=(), sentence=FORGOTTEN) for one in record.verdicts
+        )
         new = dataclasses.replace(record, verdicts=verdicts, reason=record.reason and FORGOTTEN)
         if new != record:
             _keep(new, quality)
@@ -81,7 +90,9 @@ def clean_records(enrichment: Enrichment, asked: KeyTraces, quality: Quality) ->
             cleaned += 1
     for run in run_records.unwritten(enrichment.name):  # no files show its rows
         if run.reason != FORGOTTEN:
-            run_records.save_unwritten(dataclasses.replace(run, reason=FORGOTTEN), enrichment.output.path)
+            run_records.save_unwritten(
+                dataclasses.replace(run, reason=FORGOTTEN), enrichment.output.path
+            )
             cleaned += 1
     return cleaned
 
@@ -98,7 +109,8 @@ def delete_logs(enrichment: Enrichment, asked: KeyTraces) -> int:
     deleted = 0
     for day, run_id, log in run_records.spark_logs(enrichment.name):
         if asked.may_be_named(day, run_id):
-            log.resolve().unlink(missing_ok=True)  # days of a Spark application share a log in the first day's folder
+            # days of a Spark application share a log in the first day's folder
+            log.resolve().unlink(missing_ok=True)
             log.unlink(missing_ok=True)
             deleted += 1
     for progress in run_records.progress_files(enrichment.name):  # only a running run needs them

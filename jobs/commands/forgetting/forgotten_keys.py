@@ -21,10 +21,13 @@ def read(lookup: Lookup, path: str) -> list[tuple[str, ...]]:
             names = next(reader, [])
             if sorted(names) != sorted(lookup.keys):
                 raise DeclarationError(
-                    f"{path}: its first line names {', '.join(sorted(names)) or 'nothing'}; it must name the parts of "
+                    f"{path}: its first line names {', '.join(sorted(names)) or 'nothing'}; it "
+                    "must name the parts of "
                     f"the key of lookup {lookup.name}: {', '.join(lookup.keys)}."
                 )
-            found = [_key(lookup, names, row, f"{path}, line {reader.line_num}") for row in reader if row]
+            found = [
+                _key(lookup, names, row, f"{path}, line {reader.line_num}") for row in reader if row
+            ]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DeclarationError(f"--key-file {path}: it cannot be read: {error}.") from error
     if not found:
@@ -35,14 +38,17 @@ def read(lookup: Lookup, path: str) -> list[tuple[str, ...]]:
 def _key(lookup: Lookup, names: list[str], row: list[str], where: str) -> tuple[str, ...]:
     if len(row) != len(names):
         raise DeclarationError(
-            f"{where}: it has {len(row)} fields and the first line {len(names)}; write a value with a comma in it in "
+            f"{where}: it has {len(row)} fields and the first line {len(names)}; write a value "
+            "with a comma in it in "
             "double quotes. Nothing was forgotten."
         )
     given = dict(zip(names, row, strict=True))
     return tuple(given[name] for name in lookup.keys)
 
 
-def in_order(keys: Iterable[tuple[str, ...]], parts: Sequence[str], wanted: Sequence[str]) -> list[tuple[str, ...]]:
+def in_order(
+    keys: Iterable[tuple[str, ...]], parts: Sequence[str], wanted: Sequence[str]
+) -> list[tuple[str, ...]]:
     """Return the keys with their parts in this order; unchanged if it has other parts."""
     order = wanted if sorted(wanted) == sorted(parts) else parts
     return [tuple(key[parts.index(part)] for part in order) for key in keys]

@@ -69,7 +69,13 @@ def enrich_frame(
         RunStopped: A service is down or denies access, or a cap is reached.
         RowFailed: A row failed whose policy is "fail".
     """
-    run = _Run(_of_lookups_only(enrichment), new_id().hex, now().isoformat(timespec="milliseconds"), rules, report)
+    run = _Run(
+        _of_lookups_only(enrichment),
+        new_id().hex,
+        now().isoformat(timespec="milliseconds"),
+        rules,
+        report,
+    )
     if is_spark(frame):
         return _by_spark(frame, run)
     kind = kind_of(frame)
@@ -94,8 +100,9 @@ class _Run:
             yield tasks
             return
         facts = DayFacts(
-            declared=self.enrichment.facts(), day=DAY, run_id=self.id, input_files=(), input_columns=(),
-            folder="", files=(), shares=tasks.shares, started_at=self.started_at, finished_at="",
+            declared=self.enrichment.facts(), day=DAY, run_id=self.id, input_files=(),
+            input_columns=(), folder="", files=(), shares=tasks.shares, started_at=self.started_at,
+            finished_at="",
         )  # fmt: skip
         self.meters = run_bills.begin(facts, tasks.lookups)
         try:
@@ -123,7 +130,14 @@ def _of_lookups_only(enrichment: Enrichment) -> Enrichment:
     """Return the declaration without its parts about days: order, windows, identity of rows."""
     declared = replace(enrichment.input, row_id=(), rows="all")
     return replace(
-        enrichment, input=declared, mode="unordered", key=(), event_time=None, windows=(), expectations=(), summaries=()
+        enrichment,
+        input=declared,
+        mode="unordered",
+        key=(),
+        event_time=None,
+        windows=(),
+        expectations=(),
+        summaries=(),
     )
 
 
@@ -147,12 +161,19 @@ def _answers(columns: pa.Table, rows: int, run: _Run) -> pa.Table:
         day, engine = of_files([file]), LocalEngine(f"tidegate {run.enrichment.name}")
         with RunProgress(engine.coordinator, rows, run.tell) as progress:
             plan = plan_day(
-                engine, run.enrichment, day, RunOfDay(DAY, run.id, run.started_at, run.rules, progress.number)
+                engine,
+                run.enrichment,
+                day,
+                RunOfDay(DAY, run.id, run.started_at, run.rules, progress.number),
             )
             _check(run)
-            files = _ask(plan.rows, plan.tasks, str(folder / "answers"), run, progress, day=day, here=True)
+            files = _ask(
+                plan.rows, plan.tasks, str(folder / "answers"), run, progress, day=day, here=True
+            )
         wanted = [SOURCE_ROW, *_added(run.enrichment)]
-        found = pa.concat_tables([pq.read_table(path, columns=wanted, partitioning=None) for path in files])
+        found = pa.concat_tables(
+            [pq.read_table(path, columns=wanted, partitioning=None) for path in files]
+        )
     assert found.num_rows == rows
     return found.sort_by(SOURCE_ROW).drop_columns([SOURCE_ROW])
 
@@ -170,7 +191,9 @@ def _by_spark(frame: DataFrame, run: _Run) -> DataFrame:
     )  # otherwise only rows of files have an identity
     engine = SparkEngine(spark)
     with RunProgress(engine.coordinator, 0, run.tell) as progress:
-        rows, tasks = plan_tasks(frame, named, run_id=run.id, options=run.rules, progress=progress.number)
+        rows, tasks = plan_tasks(
+            frame, named, run_id=run.id, options=run.rules, progress=progress.number
+        )
         _check(run)
         files = _ask(rows, tasks, run_folder(named, run.id), run, progress)
     written = spark.read.schema(written_schema(rows.schema, tasks.layout)).parquet(*files)

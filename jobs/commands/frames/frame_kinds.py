@@ -78,8 +78,13 @@ def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column.cast(pa.binary())
     if of.is_timestamp(kind) and kind.unit == "ns":
         whole = column.cast(pa.timestamp("us", kind.tz), safe=False)
-        if not pc.all(pc.equal(whole.cast(kind), column)).as_py() and pc.any(pc.is_valid(column)).as_py():
-            raise DeclarationError(f"frame: {name!r} has times below a microsecond, which no key can have; round them.")
+        if (
+            not pc.all(pc.equal(whole.cast(kind), column)).as_py()
+            and pc.any(pc.is_valid(column)).as_py()
+        ):
+            raise DeclarationError(
+                f"frame: {name!r} has times below a microsecond, which no key can have; round them."
+            )
         return whole
     return column
 
@@ -103,7 +108,8 @@ def _read_pandas(frame: Any, names: Sequence[str]) -> pa.Table:
         return pa.Table.from_pandas(frame[list(names)], preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise DeclarationError(
-            f"frame: one of the columns {listed(names)} has values of several types: {error.args[0]}. "
+            f"frame: one of the columns {listed(names)} has values of several types: "
+            f"{error.args[0]}. "
             "Give it one type, as with astype."
         ) from error
 
@@ -138,8 +144,12 @@ KINDS = {  # by package and name of the class
         lambda batch, names: pa.Table.from_batches([batch]).select(names),
         _with_arrays_of_batch,
     ),
-    ("pandas", "DataFrame"): FrameKind(lambda frame: list(frame.columns), _read_pandas, _with_series),
+    ("pandas", "DataFrame"): FrameKind(
+        lambda frame: list(frame.columns), _read_pandas, _with_series
+    ),
     ("polars", "DataFrame"): FrameKind(
-        lambda frame: frame.columns, lambda frame, names: frame.select(names).to_arrow(), _with_polars
+        lambda frame: frame.columns,
+        lambda frame, names: frame.select(names).to_arrow(),
+        _with_polars,
     ),
 }

@@ -69,7 +69,8 @@ def _fitted(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     for field in wanted:
         place = places.get(field.name.lower())
         column = pa.nulls(batch.num_rows, field.type) if place is None else batch.column(place)
-        columns.append(conform(column, field.type, safe=False))  # Spark has no precision below a microsecond
+        # Spark has no precision below a microsecond
+        columns.append(conform(column, field.type, safe=False))
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
@@ -80,7 +81,10 @@ def preview_rows(lookup: Lookup, keys: Sequence[pa.Array]) -> Iterator[PreviewRo
     """
     names = [f"__key_{number}" for number in range(len(keys))]
     count = len(keys[0])
-    identity = {schema.SOURCE_FILE: pa.nulls(count, pa.string()), schema.SOURCE_ROW: pa.array(range(count), pa.int64())}
+    identity = {
+        schema.SOURCE_FILE: pa.nulls(count, pa.string()),
+        schema.SOURCE_ROW: pa.array(range(count), pa.int64()),
+    }
     batch = pa.RecordBatch.from_pydict({**identity, **dict(zip(names, keys, strict=True))})
     overheard = _Overheard()
     plan = PartitionPlan(
@@ -101,15 +105,21 @@ def preview_rows(lookup: Lookup, keys: Sequence[pa.Array]) -> Iterator[PreviewRo
     columns = [to_values(array) for array in keys]
     for written in PartitionRun(plan, 0, 0, client_for=overheard.client_for).run(iter([batch])):
         for row in written.to_pylist():
-            yield _preview_row(lookup, row, tuple(values[row[schema.SOURCE_ROW]] for values in columns), overheard)
+            yield _preview_row(
+                lookup, row, tuple(values[row[schema.SOURCE_ROW]] for values in columns), overheard
+            )
 
 
-def _preview_row(lookup: Lookup, row: dict[str, Any], key: Key, overheard: _Overheard) -> PreviewRow:
+def _preview_row(
+    lookup: Lookup, row: dict[str, Any], key: Key, overheard: _Overheard
+) -> PreviewRow:
     name = lookup.name
     return PreviewRow(
         number=row[schema.SOURCE_ROW] + 1,
         keys=dict(zip(lookup.keys, key, strict=True)),
-        exchanges=None if row[schema.source(name)] == "shared" else tuple(overheard.of.pop(repr(key), ())),
+        exchanges=None
+        if row[schema.source(name)] == "shared"
+        else tuple(overheard.of.pop(repr(key), ())),
         status=row[schema.status(name)],
         answer={column.name: row[column.name] for column in lookup.columns},
         error=row[schema.error(name)],

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 Place = tuple[int, int]  # index of a lookup in its enrichment, index of a part in the lookup's key
 LONGEST = 120  # characters of an expression in the line that announces Spark
 NOT_SHOWN = (
-    "Spark could not evaluate the keys of these rows. Its reason may contain personal data, as columns declared as pii "
+    "Spark could not evaluate the keys of these rows. Its reason may contain personal data, as "
+    "columns declared as pii "
     "are read; --show-personal shows it."
 )
 
@@ -48,7 +49,9 @@ def evaluate_keys(
         DeclarationError: Spark rejects an expression.
         SparkFailed: Spark cannot start, or an expression fails for a row, such as a cast.
     """
-    places = [(number, lookup) for number, lookup in enumerate(enrichment.lookups) if lookup in chosen]
+    places = [
+        (number, lookup) for number, lookup in enumerate(enrichment.lookups) if lookup in chosen
+    ]
     keys: dict[Place, pa.Array] = {}
     expressions: dict[Place, str] = {}
     for number, lookup in places:
@@ -83,7 +86,9 @@ def _evaluated(
         from jobs.run.rows.keyed_rows import with_keys
 
         # without types, a time without a zone would get the session's zone
-        frame = spark.createDataFrame(rows, from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))
+        frame = spark.createDataFrame(
+            rows, from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
+        )
         keyed, layout = with_keys(frame, enrichment)
         names = {place: layout.keys[place[0]][place[1]] for place in expressions}
         try:

@@ -18,7 +18,9 @@ def heading(lookup: str, service: str, address: str, rows: int, day: str) -> str
     return f"{lookup}  ({where})   {counted(rows, 'row')} of {day}"
 
 
-def reported(row: PreviewRow, width: int, *, together: bool = False, hidden: bool = False) -> Iterator[str]:
+def reported(
+    row: PreviewRow, width: int, *, together: bool = False, hidden: bool = False
+) -> Iterator[str]:
     """Yield the lines of a row.
 
     Args:
@@ -27,7 +29,9 @@ def reported(row: PreviewRow, width: int, *, together: bool = False, hidden: boo
         together: Whether requests have keys of several rows.
         hidden: Whether everything with the keys is hidden.
     """
-    keys = "  ".join(f"{name}={'***' if hidden else shown(value)}" for name, value in row.keys.items())
+    keys = "  ".join(
+        f"{name}={'***' if hidden else shown(value)}" for name, value in row.keys.items()
+    )
     latency = "" if row.latency_ms is None else f"  {row.latency_ms:,.0f} ms"
     attempts = f"  {counted(row.attempts, 'attempt')}" if row.attempts else ""
     yield f"{row.number:>4}  {keys}"
@@ -47,13 +51,17 @@ def reported(row: PreviewRow, width: int, *, together: bool = False, hidden: boo
 
 def mask(lookup: Lookup) -> Callable[[str], str]:
     """Return a function that masks the service's secrets, which an answer may repeat."""
-    masked: Callable[[str], str] = str if lookup.http_service is None else getattr(client_for(lookup, 1), "masked", str)
+    masked: Callable[[str], str] = (
+        str if lookup.http_service is None else getattr(client_for(lookup, 1), "masked", str)
+    )
     return masked
 
 
 def _outcome(row: PreviewRow, *, hidden: bool) -> str:
     if row.status in ("ok", "fallback"):
-        values = "  ".join(f"{name}={'***' if hidden else shown(value)}" for name, value in row.answer.items())
+        values = "  ".join(
+            f"{name}={'***' if hidden else shown(value)}" for name, value in row.answer.items()
+        )
         return f"  {values}"
     return "" if row.error is None or hidden else f"  {row.error}"
 
@@ -79,10 +87,17 @@ def summary(rows: Iterable[PreviewRow]) -> str:
     rows = list(rows)
     outcomes = Counter(row.status for row in rows)
     message = ", ".join(f"{count} {status}" for status, count in outcomes.most_common())
-    latencies = sorted(row.latency_ms for row in rows if row.latency_ms is not None and row.status in ("ok", "miss"))
+    latencies = sorted(
+        row.latency_ms
+        for row in rows
+        if row.latency_ms is not None and row.status in ("ok", "miss")
+    )
     took = ""
     if latencies:
-        took = f"; an answer took {latencies[len(latencies) // 2]:,.0f} ms in the middle, {latencies[-1]:,.0f} at most"
+        took = (
+            f"; an answer took {latencies[len(latencies) // 2]:,.0f} ms in the middle, "
+            f"{latencies[-1]:,.0f} at most"
+        )
     shared = sum(row.exchanges is None for row in rows)
     equal = f"; {shared} had the answer of an equal row" if shared else ""
     return f"{counted(len(rows), 'row')}: {message or 'none'}{equal}{took}"

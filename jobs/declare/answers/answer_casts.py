@@ -16,7 +16,8 @@ from jobs.declare.answers.json_text import exact_digits
 from jobs.declare.answers.times import DATE_FORMS, TIMESTAMP_FORMS, read_date, read_timestamp, shown
 
 Cast = Callable[[Any], Any]
-NUMBER = re.compile(r"\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,9})?\s*", re.ASCII)  # as text
+# as text
+NUMBER = re.compile(r"\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,9})?\s*", re.ASCII)
 LARGEST_FLOAT = 3.4028235677973366e38  # the smallest number that FLOAT cannot hold
 
 
@@ -32,7 +33,8 @@ class AnswerColumn:
     def __post_init__(self) -> None:
         object.__setattr__(self, "cast", cast_to(self.arrow_type))
 
-    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:  # a cast is a closure, which no pickle holds
+    # a cast is a closure, which no pickle holds
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
         return AnswerColumn, (self.name, self.spark_type, self.arrow_type)
 
 
@@ -46,7 +48,9 @@ def cast_all(columns: Sequence[AnswerColumn], values: Sequence[Any]) -> tuple[An
         return tuple([column.cast(value) for column, value in zip(columns, values)])  # noqa: B905  # a cost per row
     except ValueError:
         stored = load(dump(values))
-        return tuple(_named_cast(column, value) for column, value in zip(columns, stored, strict=True))
+        return tuple(
+            _named_cast(column, value) for column, value in zip(columns, stored, strict=True)
+        )
 
 
 def _named_cast(column: AnswerColumn, value: Any) -> Any:
@@ -81,8 +85,13 @@ def _whole_number(name: str, bits: int) -> Cast:
     def cast(value: Any) -> Any:
         if value is None or (type(value) is int and smallest <= value <= largest):
             return value
-        number = _as_integer(value) if isinstance(value, float) else value  # JSON has one kind of number
-        if isinstance(number, bool) or not isinstance(number, int) or not smallest <= number <= largest:
+        # JSON has one kind of number
+        number = _as_integer(value) if isinstance(value, float) else value
+        if (
+            isinstance(number, bool)
+            or not isinstance(number, int)
+            or not smallest <= number <= largest
+        ):
             raise _refuse(name, value)
         return int(number)
 
@@ -105,7 +114,8 @@ def _number(name: str, largest: float = math.inf) -> Cast:
             raise _refuse(name, value)
         try:
             number = float(value)
-        except (OverflowError, ValueError) as error:  # an integer beyond all floats, or a signalling NaN
+        # an integer beyond all floats, or a signalling NaN
+        except (OverflowError, ValueError) as error:
             raise _refuse(name, value) from error
         if largest <= abs(number) < math.inf:
             raise _refuse(name, value)
@@ -121,7 +131,8 @@ def _text(value: Any) -> Any:
         raise _refuse("STRING", value)
     try:
         value.encode()
-    except UnicodeEncodeError as error:  # a lone surrogate: JSON can escape it, but no file can hold it
+    # a lone surrogate: JSON can escape it, but no file can hold it
+    except UnicodeEncodeError as error:
         raise _refuse("STRING", value) from error
     return value
 

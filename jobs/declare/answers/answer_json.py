@@ -189,7 +189,8 @@ def _converted(value: Any) -> Any:
 def _moment(value: dt.datetime) -> Any:
     if value != value:  # noqa: PLR0124  # pandas' NaT
         return math.nan
-    return _Tag({"$datetime": dt.datetime.isoformat(value)})  # the base class's: without pandas' nanoseconds
+    # the base class's: without pandas' nanoseconds
+    return _Tag({"$datetime": dt.datetime.isoformat(value)})
 
 
 _PLAIN = (type(None), bool, int, float, str, list, tuple, Mapping, _Written)
@@ -198,9 +199,15 @@ _CONVERT: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     (dt.datetime, _moment),
     (dt.date, lambda value: _Tag({"$date": dt.date.isoformat(value)})),
     (dt.time, lambda value: _Tag({"$time": value.isoformat()})),
-    (dt.timedelta, lambda value: _Tag({"$microseconds": str(value // dt.timedelta(microseconds=1))})),
+    (
+        dt.timedelta,
+        lambda value: _Tag({"$microseconds": str(value // dt.timedelta(microseconds=1))}),
+    ),
     (decimal.Decimal, lambda value: _Tag({"$decimal": str(value)})),
-    (bytes | bytearray | memoryview, lambda value: _Tag({"$bytes": base64.b64encode(bytes(value)).decode()})),
+    (
+        bytes | bytearray | memoryview,
+        lambda value: _Tag({"$bytes": base64.b64encode(bytes(value)).decode()}),
+    ),
     (Unstorable, lambda value: _unstorable(value.what)),
     (float, float),
     (uuid.UUID, str),

@@ -29,8 +29,12 @@ def read_ddl(ddl: str, where: str = "returns") -> tuple[AnswerColumn, ...]:
     except sqlglot.errors.SqlglotError as error:
         raise DeclarationError(f"{where}: cannot read {ddl!r}. {cure}") from error
     columns = struct.expressions
-    if not columns or not all(isinstance(column, exp.ColumnDef) and column.args.get("kind") for column in columns):
-        raise DeclarationError(f"{where}: cannot read {ddl!r}: every column needs a name and a type. {cure}")
+    if not columns or not all(
+        isinstance(column, exp.ColumnDef) and column.args.get("kind") for column in columns
+    ):
+        raise DeclarationError(
+            f"{where}: cannot read {ddl!r}: every column needs a name and a type. {cure}"
+        )
     read = []
     for column in columns:
         try:
@@ -41,7 +45,9 @@ def read_ddl(ddl: str, where: str = "returns") -> tuple[AnswerColumn, ...]:
         read.append(AnswerColumn(column.name, spark_type, arrow_type))
     names = [column.name for column in read]
     if len({name.lower() for name in names}) < len(names):
-        raise DeclarationError(f"{where}: {ddl!r} names a column twice. Names are compared without case.")
+        raise DeclarationError(
+            f"{where}: {ddl!r} names a column twice. Names are compared without case."
+        )
     return tuple(read)
 
 
@@ -52,11 +58,15 @@ def _read_type(kind: exp.DataType) -> tuple[str, pa.DataType]:
             return _BY_NAME[simple]
         case exp.DType.DECIMAL:
             precision, scale = (
-                ([int(size.name) for size in kind.expressions] + [0])[:2] if kind.expressions else (10, 0)
+                ([int(size.name) for size in kind.expressions] + [0])[:2]
+                if kind.expressions
+                else (10, 0)
             )
             name = f"DECIMAL({precision},{scale})"
             if not 0 <= scale <= precision <= LARGEST_PRECISION:
-                raise ValueError(f"{name} has more than {LARGEST_PRECISION} digits, or fewer than its scale.")
+                raise ValueError(
+                    f"{name} has more than {LARGEST_PRECISION} digits, or fewer than its scale."
+                )
             return name, pa.decimal128(precision, scale)
         case exp.DType.ARRAY if kind.expressions:
             inner, arrow = _read_type(kind.expressions[0])

@@ -23,7 +23,8 @@ class Conditions:
                 self._filters.append(_filter(where, one))
             elif isinstance(one, bool) or not isinstance(one, int) or not 100 <= one <= 599:
                 raise DeclarationError(
-                    f"{where}: {one!r} is neither an HTTP status nor a condition; write 404, or \"$.status == 'NONE'\"."
+                    f"{where}: {one!r} is neither an HTTP status nor a condition; write 404, or "
+                    "\"$.status == 'NONE'\"."
                 )
             else:
                 self.statuses.add(one)

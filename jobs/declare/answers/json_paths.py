@@ -34,7 +34,9 @@ class JsonPath:
         try:
             self._compiled = (LENIENT if lenient else STRICT).compile(path)
         except (jsonpath.JSONPathError, TypeError) as error:
-            raise DeclarationError(f"{where}: {path!r} is not a JSON path; write it as $.a.b.") from error
+            raise DeclarationError(
+                f"{where}: {path!r} is not a JSON path; write it as $.a.b."
+            ) from error
         self._steps = _steps(self._compiled)
         self._lenient = lenient
 
@@ -61,7 +63,11 @@ class JsonPath:
             elif isinstance(document, list):
                 document = document[step] if -len(document) <= step < len(document) else None
             else:
-                document = document.get(str(step)) if self._lenient and isinstance(document, dict) else None
+                document = (
+                    document.get(str(step))
+                    if self._lenient and isinstance(document, dict)
+                    else None
+                )
         return document
 
     def values(self, document: Any) -> list[Any]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 FEW_DIGITS = 16  # characters of a number, with its point: a float holds 15 digits
-SMALLEST_EXPONENT = -10_000  # a number closer to 0 could fill the memory when its digits are written out
+# a number closer to 0 could fill the memory when its digits are written out
+SMALLEST_EXPONENT = -10_000
 
 
 class ExactNumber(float):
@@ -140,5 +141,9 @@ def _refuse_constant(name: str) -> Any:
 
 
 # json.loads creates a decoder per call
-_STRICT = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=read_number, object_pairs_hook=_unique)
-_MARKING = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=read_number, object_pairs_hook=_marked)
+_STRICT = json.JSONDecoder(
+    parse_constant=_refuse_constant, parse_float=read_number, object_pairs_hook=_unique
+)
+_MARKING = json.JSONDecoder(
+    parse_constant=_refuse_constant, parse_float=read_number, object_pairs_hook=_marked
+)

@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 DATE_FORMS = "as 2013-01-10 or 20130110"
 TIMESTAMP_FORMS = "as 2013-01-10T05:00:00.123456+01:00, 2013-01-10 05:00:00 or 20130110T050000Z"
 UTC = pa.timestamp("us", tz="UTC")
-FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999  # µs since the epoch: years 1 to 9999
+# µs since the epoch: years 1 to 9999
+FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
 MESSAGE = 60  # characters of a value in a message
 
 _OFFSET = "(?P<offset>[Zz]|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)?"
@@ -126,7 +127,9 @@ def read_timestamps(texts: pa.StringArray) -> pa.TimestampArray:
         groups = _groups(texts, _TIMESTAMPS)
         clock = [_or_zeros(groups[name]) for name in ("hour", "minute", "second")]
         time = pc.binary_join_element_wise(*clock, ":")
-        local = pc.binary_join_element_wise(_written_date(groups), time, " ").cast(pa.timestamp("s"))
+        local = pc.binary_join_element_wise(_written_date(groups), time, " ").cast(
+            pa.timestamp("s")
+        )
         fraction = pc.utf8_slice_codeunits(pc.utf8_rpad(groups["fraction"], 6, "0"), 0, 6)
         moments = pc.add(pc.multiply(local.cast(pa.int64()), 1_000_000), fraction.cast(pa.int64()))
         moments = pc.subtract(moments, pc.multiply(_offset(groups["offset"]), 1_000_000))

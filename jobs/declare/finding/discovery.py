@@ -43,10 +43,14 @@ def declared_in(module: str) -> list[Discovered]:
     try:
         loaded = importlib.import_module(module)
     except Exception as error:
-        reason = str(error) if isinstance(error, TidegateError) else f"{type(error).__name__}: {error}"
+        reason = (
+            str(error) if isinstance(error, TidegateError) else (f"{type(error).__name__}: {error}")
+        )
         raise DeclarationError(f"{module} cannot be loaded: {reason}") from error
     return [
-        Discovered(f"{module}:{key}", value) for key, value in vars(loaded).items() if isinstance(value, Enrichment)
+        Discovered(f"{module}:{key}", value)
+        for key, value in vars(loaded).items()
+        if isinstance(value, Enrichment)
     ]
 
 
@@ -87,7 +91,9 @@ def beside(one: Discovered) -> list[Discovered]:
     found: list[Discovered] = []
     for module in list_modules(package) if package else ():
         with contextlib.suppress(DeclarationError):
-            found += [other for other in declared_in(module) if other.enrichment is not one.enrichment]
+            found += [
+                other for other in declared_in(module) if other.enrichment is not one.enrichment
+            ]
     return found
 
 

@@ -25,4 +25,6 @@ def require_extra(extra: str, asking: str, purpose: str = "") -> None:
     name, module = EXTRAS[extra]
     if importlib.util.find_spec(module) is None:
         what = f"{name} to {purpose}" if purpose else name
-        raise DeclarationError(f'{asking} needs {what}; it is not installed here: pip install "tidegate[{extra}]".')
+        raise DeclarationError(
+            f'{asking} needs {what}; it is not installed here: pip install "tidegate[{extra}]".'
+        )

@@ -15,7 +15,11 @@ SERVICES = Path("services")  # NAME.yaml declares a service that several enrichm
 def load(reference: str) -> Enrichment:
     """Return the enrichment of a reference. The DeclarationError begins with file or module."""
     path, _, key = reference.rpartition(":")
-    return from_yaml(Path(path), key) if path.endswith((".yaml", ".yml")) else enrichment.load(reference)
+    return (
+        from_yaml(Path(path), key)
+        if path.endswith((".yaml", ".yml"))
+        else enrichment.load(reference)
+    )
 
 
 def from_yaml(path: Path, key: str = "attributes") -> Enrichment:

@@ -60,9 +60,13 @@ def _read(value: Any, kind: Any, where: str) -> Any:  # noqa: C901, PLR0911  # a
     for one in members:
         origin, arguments = typing.get_origin(one), typing.get_args(one)
         if origin is Mapping and isinstance(value, Mapping):
-            return {name: _read(inner, arguments[1], f"{where}.{name}") for name, inner in value.items()}
+            return {
+                name: _read(inner, arguments[1], f"{where}.{name}") for name, inner in value.items()
+            }
         if origin in (Sequence, tuple) and isinstance(value, list):
-            kinds = arguments if len(arguments) == len(value) and Ellipsis not in arguments else None
+            kinds = (
+                arguments if len(arguments) == len(value) and Ellipsis not in arguments else None
+            )
             parts = [
                 _read(inner, kinds[place] if kinds else arguments[0], f"{where}[{place}]")
                 for place, inner in enumerate(value)
@@ -81,12 +85,17 @@ def _read_lookup(value: Any, where: str) -> Lookup:
 
 
 def _made(plain: Mapping[str, Any], declared: type, where: str) -> Any:
-    kinds = {field.name: read_annotations(declared).get(field.name, Any) for field in dataclasses.fields(declared)}
+    kinds = {
+        field.name: read_annotations(declared).get(field.name, Any)
+        for field in dataclasses.fields(declared)
+    }
     for name in plain:
         if name not in kinds:
             close = difflib.get_close_matches(str(name), kinds, n=1)
             hint = f"Did you mean {close[0]!r}?" if close else f"It has: {', '.join(kinds)}."
-            raise DeclarationError(f"{_below(where, name)}: {declared.__name__} has no such field. {hint}")
+            raise DeclarationError(
+                f"{_below(where, name)}: {declared.__name__} has no such field. {hint}"
+            )
     values = {name: _read(value, kinds[name], _below(where, name)) for name, value in plain.items()}
     try:
         return declared(**values)
@@ -96,9 +105,17 @@ def _made(plain: Mapping[str, Any], declared: type, where: str) -> Any:
         raise DeclarationError(f"{where or declared.__name__}: {what}.") from error
 
 
-def _only(value: Mapping[str, Any], named: Mapping[str, Any], where: str) -> tuple[str, Mapping[str, Any]]:
-    if len(value) != 1 or next(iter(value)) not in named or not isinstance(next(iter(value.values())), Mapping):
-        raise DeclarationError(f"{where}: one of {', '.join(named)} must stand there, with its fields below it.")
+def _only(
+    value: Mapping[str, Any], named: Mapping[str, Any], where: str
+) -> tuple[str, Mapping[str, Any]]:
+    if (
+        len(value) != 1
+        or next(iter(value)) not in named
+        or not isinstance(next(iter(value.values())), Mapping)
+    ):
+        raise DeclarationError(
+            f"{where}: one of {', '.join(named)} must stand there, with its fields below it."
+        )
     return next(iter(value.items()))
 
 
@@ -107,7 +124,9 @@ def _seconds(value: Any, where: str) -> float:
         return float(value)
     duration = DURATION.fullmatch(value) if isinstance(value, str) else None
     if duration is None:
-        raise DeclarationError(f"{where} is {value!r}; write a duration, as 200ms, 30s, 5m, 2h or 180d.")
+        raise DeclarationError(
+            f"{where} is {value!r}; write a duration, as 200ms, 30s, 5m, 2h or 180d."
+        )
     return float(duration[1]) * UNITS[duration[2]]
 
 
@@ -117,7 +136,9 @@ def _is_declared_class(kind: Any) -> bool:
 
 def _key(declared: type) -> str:
     """Return a class's key: `api_key` of ApiKey."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", declared.__name__.replace("OAuth", "Oauth")).lower()
+    return re.sub(
+        r"(?<=[a-z0-9])(?=[A-Z])", "_", declared.__name__.replace("OAuth", "Oauth")
+    ).lower()
 
 
 def _below(where: str, name: Any) -> str:

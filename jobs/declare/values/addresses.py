@@ -5,7 +5,8 @@ from urllib.parse import quote, unquote, unquote_plus
 
 from yarl import URL
 
-TOKEN_LENGTH = 6  # characters; a shorter text is hardly a token, and masking it would garble other words
+# characters; a shorter text is hardly a token, and masking it would garble other words
+TOKEN_LENGTH = 6
 DECODINGS = 4  # a proxy, the server and its framework may each decode the path once
 
 
@@ -18,7 +19,9 @@ def leads_elsewhere(path: str) -> bool:
     if "." not in path and "%" not in path:
         return False
     for _ in range(DECODINGS):
-        if any(segment.partition(";")[0].strip() in (".", "..") for segment in re.split(r"[/\\]", path)):
+        if any(
+            segment.partition(";")[0].strip() in (".", "..") for segment in re.split(r"[/\\]", path)
+        ):
             return True
         path, before = unquote(path), path
         if path == before:
@@ -39,7 +42,9 @@ def is_below(base: str, url: URL) -> bool:
         is_there = url.origin() == declared.origin() and url.user is None
     except ValueError:  # a relative address
         return False
-    return is_there and f"{url.raw_path}/".startswith(f"{path}/") and not leads_elsewhere(url.raw_path)
+    return (
+        is_there and f"{url.raw_path}/".startswith(f"{path}/") and not leads_elsewhere(url.raw_path)
+    )
 
 
 def with_parameter(page: URL, parameter: str, value: str) -> URL:
@@ -49,7 +54,11 @@ def with_parameter(page: URL, parameter: str, value: str) -> URL:
     different ways.
     """
     address, _, query = str(page).partition("?")
-    others = [part for part in query.split("&") if part and unquote_plus(part.partition("=")[0]) != parameter]
+    others = [
+        part
+        for part in query.split("&")
+        if part and unquote_plus(part.partition("=")[0]) != parameter
+    ]
     added = f"{quote(parameter, safe='')}={quote(value, safe='')}"
     return URL(f"{address}?{'&'.join([*others, added])}", encoded=True)
 
@@ -64,8 +73,15 @@ def path_secrets(base: str, shown: str) -> tuple[str, ...]:
         shown: The start of it that may be shown.
     """
     path = base.removeprefix(shown)
-    parts = [base, path, *(part for part in path.split("/") if any(map(str.isdigit, part)))] if path else []
+    parts = (
+        [base, path, *(part for part in path.split("/") if any(map(str.isdigit, part)))]
+        if path
+        else []
+    )
     texts = {
-        text for part in parts for text in (part, unquote(part), quote(unquote(part))) if len(text) >= TOKEN_LENGTH
+        text
+        for part in parts
+        for text in (part, unquote(part), quote(unquote(part)))
+        if len(text) >= TOKEN_LENGTH
     }
     return tuple(sorted(texts, key=len, reverse=True))

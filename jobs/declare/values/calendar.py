@@ -10,7 +10,8 @@ from typing import Literal
 from jobs.errors import DeclarationError
 
 Every = Literal["day", "hour"] | Sequence[str]  # a sequence names partitions
-HOUR = "%Y-%m-%dT%HZ"  # of UTC: a local hour comes twice when the clock is put back, and does not sort by its offset
+# of UTC: a local hour comes twice when the clock is put back, and does not sort by its offset
+HOUR = "%Y-%m-%dT%HZ"
 CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 
 
@@ -31,7 +32,9 @@ def require_zone(zone: str) -> None:
     except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError) as error:
         close = difflib.get_close_matches(zone, zoneinfo.available_timezones(), n=1)
         meant = f" There is {close[0]!r}." if close else ""
-        raise DeclarationError(f"zone is {zone!r}; it must name a time zone, as 'Europe/Berlin'.{meant}") from error
+        raise DeclarationError(
+            f"zone is {zone!r}; it must name a time zone, as 'Europe/Berlin'.{meant}"
+        ) from error
 
 
 def is_day(text: str, every: Every = "day") -> bool:
@@ -88,7 +91,9 @@ def day_begin(day: str, zone: str) -> dt.datetime:
         return dt.datetime.fromtimestamp(0, dt.UTC)
     if is_day(day, "hour"):
         return dt.datetime.strptime(day, HOUR).replace(tzinfo=dt.UTC)
-    return dt.datetime.combine(dt.date.fromisoformat(day), dt.time(), zoneinfo.ZoneInfo(zone)).astimezone(dt.UTC)
+    return dt.datetime.combine(
+        dt.date.fromisoformat(day), dt.time(), zoneinfo.ZoneInfo(zone)
+    ).astimezone(dt.UTC)
 
 
 def last_ended(now: dt.datetime, every: Every, zone: str) -> str:

@@ -29,7 +29,8 @@ class Env:
         value = os.environ.get(self.name, "")
         if not value:
             raise DeclarationError(
-                f"{self.name} is not set. It is read from the environment of the driver and the executors: "
+                f"{self.name} is not set. It is read from the environment of the driver and the "
+                "executors: "
                 "set it where Dagster, or this command, is started."
             )
         return value

@@ -12,7 +12,8 @@ from jobs.schema.facts import Facts
 
 # metadata of a field
 NOT_IN_FINGERPRINT = {"fingerprint": False}  # it does not affect calls or output
-WHERE_DECLARED = {"fingerprint": "where declared"}  # newer than stored fingerprints: its default is left out
+# newer than stored fingerprints: its default is left out
+WHERE_DECLARED = {"fingerprint": "where declared"}
 
 
 def fingerprint(declared: Any) -> str:
@@ -37,7 +38,10 @@ def _flat(value: Any, path: str) -> dict[str, Any]:
     if isinstance(value, dict) and value:
         parts = [(name, item) for name, item in value.items() if name]
     elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
-        named = [item.get("name", number) if isinstance(item, dict) else number for number, item in enumerate(value)]
+        named = [
+            item.get("name", number) if isinstance(item, dict) else number
+            for number, item in enumerate(value)
+        ]
         parts = list(zip(named, value, strict=True))
     else:
         return {path: value}
@@ -71,7 +75,11 @@ def plain(value: Any) -> Any:
     elif isinstance(value, functools.partial):
         found = [plain(value.func), plain(value.args), plain(value.keywords)]
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        counting = (field for field in dataclasses.fields(value) if _counts(field, getattr(value, field.name)))
+        counting = (
+            field
+            for field in dataclasses.fields(value)
+            if _counts(field, getattr(value, field.name))
+        )
         fields = {field.name: plain(getattr(value, field.name)) for field in counting}
         found = {"": type(value).__name__, **fields}
     elif isinstance(facts, Facts):

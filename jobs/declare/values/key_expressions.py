@@ -14,15 +14,24 @@ def columns_in(where: str, expression: str) -> set[str]:
     try:
         tree = sqlglot.parse_one(expression, read="spark")
     except sqlglot.errors.SqlglotError as error:
-        raise DeclarationError(f"{where}: cannot read {expression!r} as a Spark SQL expression.") from error
-    if not isinstance(tree, exp.Expression) or isinstance(tree, exp.Alias | exp.Query | exp.Command | exp.Block):
-        raise DeclarationError(f"{where}: {expression!r} is not one Spark SQL expression without an alias.")
+        raise DeclarationError(
+            f"{where}: cannot read {expression!r} as a Spark SQL expression."
+        ) from error
+    if not isinstance(tree, exp.Expression) or isinstance(
+        tree, exp.Alias | exp.Query | exp.Command | exp.Block
+    ):
+        raise DeclarationError(
+            f"{where}: {expression!r} is not one Spark SQL expression without an alias."
+        )
     if tree.find(exp.UDTF):
         raise DeclarationError(
-            f"{where}: {expression!r} makes any number of rows from one; a key is one value, as in element_at(tags, 1)."
+            f"{where}: {expression!r} makes any number of rows from one; a key is one value, as in "
+            "element_at(tags, 1)."
         )
     if tree.find(exp.Window, exp.AggFunc, exp.Star):
-        raise DeclarationError(f"{where}: {expression!r} reads other rows; a key may read only its own row.")
+        raise DeclarationError(
+            f"{where}: {expression!r} reads other rows; a key may read only its own row."
+        )
     return {column.parts[0].name for column in tree.find_all(exp.Column)}
 
 
@@ -34,10 +43,11 @@ def spark_type(kind: pa.DataType) -> str | None:
     if pa.types.is_dictionary(kind):
         return spark_type(kind.value_type)
     tests = (
-        (pa.types.is_boolean, "boolean"), (pa.types.is_integer, "bigint"), (pa.types.is_float32, "float"),
-        (pa.types.is_float64, "double"), (pa.types.is_decimal, "decimal"), (pa.types.is_string, "string"),
-        (pa.types.is_large_string, "string"), (pa.types.is_binary, "binary"), (pa.types.is_date, "date"),
-        (pa.types.is_timestamp, "timestamp"),
+        (pa.types.is_boolean, "boolean"), (pa.types.is_integer, "bigint"),
+        (pa.types.is_float32, "float"), (pa.types.is_float64, "double"),
+        (pa.types.is_decimal, "decimal"), (pa.types.is_string, "string"),
+        (pa.types.is_large_string, "string"), (pa.types.is_binary, "binary"),
+        (pa.types.is_date, "date"), (pa.types.is_timestamp, "timestamp"),
     )  # fmt: skip
     return next((name for is_kind, name in tests if is_kind(kind)), None)
 
@@ -63,10 +73,11 @@ def key_type(expression: str, columns: Mapping[str, str | None]) -> str | None:
 
 
 _CASTS = {
-    "text": "string", "varchar": "string", "char": "string", "tinyint": "bigint", "smallint": "bigint", "int": "bigint",
-    "bigint": "bigint", "float": "float", "double": "double", "decimal": "decimal", "boolean": "boolean",
-    "binary": "binary", "date": "date", "timestamp": "timestamp", "timestamptz": "timestamp",
-    "timestampltz": "timestamp", "timestampntz": "timestamp",
+    "text": "string", "varchar": "string", "char": "string", "tinyint": "bigint",
+    "smallint": "bigint", "int": "bigint", "bigint": "bigint", "float": "float", "double": "double",
+    "decimal": "decimal", "boolean": "boolean", "binary": "binary", "date": "date",
+    "timestamp": "timestamp", "timestamptz": "timestamp", "timestampltz": "timestamp",
+    "timestampntz": "timestamp",
 }  # fmt: skip
 
 

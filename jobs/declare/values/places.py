@@ -6,8 +6,11 @@ from urllib.parse import unquote
 from jobs.errors import DeclarationError
 from jobs.storage.urls import is_url
 
-SECRETS = re.compile(r"secret|passw|pwd|token|credential|signature|^sig$|^sas|(access|account|api|private|shared).?key")
-STORES = ("s3", "gs", "abfs", "abfss")  # they support conditional writes, which leases and commits need
+SECRETS = re.compile(
+    r"secret|passw|pwd|token|credential|signature|^sig$|^sas|(access|account|api|private|shared).?key"
+)
+# they support conditional writes, which leases and commits need
+STORES = ("s3", "gs", "abfs", "abfss")
 ICEBERG_NAME = re.compile(r"[^\s.:]+(\.[^\s.:]+){2,}")  # catalog.namespace.table
 
 
@@ -18,7 +21,8 @@ def require_table(where: str, path: str) -> None:
     if is_url(path) and scheme not in STORES:
         raise DeclarationError(
             f"{where}: path is {path!r}; a table is in a folder, or at a URL that begins with "
-            f"{', '.join(f'{store}://' for store in STORES)}: publishing needs objects that are written on condition."
+            f"{', '.join(f'{store}://' for store in STORES)}: publishing needs objects that are "
+            "written on condition."
         )
 
 
@@ -33,7 +37,8 @@ def require_place(where: str, path: str) -> None:
     scheme, _, rest = path.partition("://")
     if is_url(path) and ("?" in rest or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme)):
         raise DeclarationError(
-            f"{where}: path is {path!r}; a URL has a scheme, a bucket and a path, as s3://bucket/orders. "
+            f"{where}: path is {path!r}; a URL has a scheme, a bucket and a path, as "
+            "s3://bucket/orders. "
             "Options of the store, such as AWS_ENDPOINT_URL, go into the environment."
         )
 
@@ -41,7 +46,8 @@ def require_place(where: str, path: str) -> None:
 def refuse_secrets(where: str, path: str) -> None:
     if _holds_secret(path):
         raise DeclarationError(
-            f"{where}: path contains a secret, which messages would show; leave it out: pyarrow takes it from the "
+            f"{where}: path contains a secret, which messages would show; leave it out: pyarrow "
+            "takes it from the "
             "same places as the store's own tools, such as the environment (AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY) or the role of the instance."
         )

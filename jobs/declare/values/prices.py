@@ -11,7 +11,8 @@ from jobs.schema.records import PriceFacts
 
 MONEY = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ([A-Z]{3})")
 PER = re.compile(r"(?:([1-9]\d{0,8}) )?([a-z]+?)(?:(?<!s)s)?")
-SENT = ("item", "request")  # units that are counted when sent; a coroutine reports others with http.bill
+# units that are counted when sent; a coroutine reports others with http.bill
+SENT = ("item", "request")
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,9 @@ def read_money(text: str, where: str) -> Money:
     """Return `0.0040 USD` as money. Raises DeclarationError for any other text."""
     found = MONEY.fullmatch(text) if isinstance(text, str) else None
     if found is None:
-        raise DeclarationError(f"{where} is {text!r}; it must be an amount and a currency, as '0.0040 USD'.")
+        raise DeclarationError(
+            f"{where} is {text!r}; it must be an amount and a currency, as '0.0040 USD'."
+        )
     return Money(Decimal(found[1]), found[2])
 
 
@@ -54,11 +57,14 @@ class Price:
         read_money(self.amount, "price: amount")
         if not isinstance(self.per, str) or PER.fullmatch(self.per) is None:
             raise DeclarationError(
-                f"price {self.amount}: per is {self.per!r}; it must be item, request, a unit of the service's own as "
+                f"price {self.amount}: per is {self.per!r}; it must be item, request, a unit of "
+                "the service's own as "
                 "token, or so many, as '1000 items'."
             )
         if self.since is not None and not (isinstance(self.since, str) and is_day(self.since)):
-            raise DeclarationError(f"price {self.amount}: since is {self.since!r}; it must be a date, as 2026-12-01.")
+            raise DeclarationError(
+                f"price {self.amount}: since is {self.since!r}; it must be a date, as 2026-12-01."
+            )
 
     @property
     def facts(self) -> PriceFacts:
@@ -66,17 +72,23 @@ class Price:
         money = read_money(self.amount, "price: amount")
         found = PER.fullmatch(self.per)
         assert found is not None  # checked at construction
-        return PriceFacts(str(money.amount), money.currency, found[2], int(found[1] or 1), self.since)
+        return PriceFacts(
+            str(money.amount), money.currency, found[2], int(found[1] or 1), self.since
+        )
 
 
 def check_prices(where: str, prices: Sequence[Price]) -> None:
     """Raise DeclarationError for prices with an ambiguous day or currency."""
     facts = [price.facts for price in prices]
     if len({(one.currency, one.unit) for one in facts}) > 1:
-        raise DeclarationError(f"{where}: prices: all must be in one currency, and per the same unit.")
+        raise DeclarationError(
+            f"{where}: prices: all must be in one currency, and per the same unit."
+        )
     begins = [one.since for one in facts]
     if len(set(begins)) < len(begins):
-        raise DeclarationError(f"{where}: prices: two begin on the same day; each needs a different `since`.")
+        raise DeclarationError(
+            f"{where}: prices: two begin on the same day; each needs a different `since`."
+        )
 
 
 def in_force(prices: Sequence[PriceFacts], day: str) -> PriceFacts | None:

@@ -10,8 +10,15 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from jobs.errors import DeclarationError
 
-DIALECTS = {"postgresql": "postgres", "sqlite": "sqlite", "mysql": "mysql", "mariadb": "mysql", "oracle": "oracle"}
-ANY_OF = ("postgres", "mysql", "sqlite")  # if only the executors know the address, and so the dialect
+DIALECTS = {
+    "postgresql": "postgres",
+    "sqlite": "sqlite",
+    "mysql": "mysql",
+    "mariadb": "mysql",
+    "oracle": "oracle",
+}
+# if only the executors know the address, and so the dialect
+ANY_OF = ("postgres", "mysql", "sqlite")
 WRITES = (exp.DML, exp.Into, exp.Command, exp.DDL, exp.Lock)
 QUOTED_OR_NOT = r'"(?:[^"]|"")+"|[^".]+'
 TABLE = re.compile(rf"(?:(?P<schema>{QUOTED_OR_NOT})\.)?(?P<name>{QUOTED_OR_NOT})")
@@ -27,7 +34,9 @@ def read_table(text: str) -> TableName:
     """Read `schema.table` or `table`, quoted if it has a dot. Raises DeclarationError."""
     parts = TABLE.fullmatch(text)
     if parts is None:
-        raise DeclarationError(f'table is {text!r}; it must be table or schema.table, as "fleet.planes".')
+        raise DeclarationError(
+            f'table is {text!r}; it must be table or schema.table, as "fleet.planes".'
+        )
     schema = parts["schema"]
     return TableName(None if schema is None else _unquoted(schema), _unquoted(parts["name"]))
 
@@ -63,7 +72,11 @@ def read_select(text: str, backend: str | None) -> Statement:
     for dialect in dialects:
         try:
             pieces, names = _pieces(text, dialect)
-            trees = [tree for tree in sqlglot.parse(_joined(pieces, names), read=dialect) if tree is not None]
+            trees = [
+                tree
+                for tree in sqlglot.parse(_joined(pieces, names), read=dialect)
+                if tree is not None
+            ]
         except sqlglot.errors.SqlglotError as error:
             problem = problem or error
         else:
@@ -73,7 +86,9 @@ def read_select(text: str, backend: str | None) -> Statement:
 
 def _joined(pieces: list[str], names: list[str]) -> str:
     """Return the text with generated names, because a key's name may be a keyword of SQL."""
-    return pieces[0] + "".join(f":value_{number}{piece}" for number, piece in enumerate(pieces[1 : len(names) + 1]))
+    return pieces[0] + "".join(
+        f":value_{number}{piece}" for number, piece in enumerate(pieces[1 : len(names) + 1])
+    )
 
 
 def _checked(trees: list[exp.Expr], names: list[str]) -> tuple[str, ...]:
@@ -82,13 +97,20 @@ def _checked(trees: list[exp.Expr], names: list[str]) -> tuple[str, ...]:
         raise DeclarationError(f"select holds {len(trees)} statements; it must be one SELECT.")
     tree = trees[0]
     if not isinstance(tree, exp.Query) or tree.find(*WRITES):
-        raise DeclarationError("select must be one SELECT that changes and locks nothing; a lookup reads.")
+        raise DeclarationError(
+            "select must be one SELECT that changes and locks nothing; a lookup reads."
+        )
     placeholders = list(tree.find_all(exp.Placeholder))
     if tree.find(exp.Parameter) or not all(isinstance(found.this, str) for found in placeholders):
-        raise DeclarationError("select: values stand as :name, where name is a key; not as ?, %s, $1 or @name.")
-    if {str(found.this) for found in placeholders} != {f"value_{number}" for number in range(len(names))}:
         raise DeclarationError(
-            "select: a colon in it cannot be told from a parameter. Write CAST(x AS type) for x::type, and a space "
+            "select: values stand as :name, where name is a key; not as ?, %s, $1 or @name."
+        )
+    if {str(found.this) for found in placeholders} != {
+        f"value_{number}" for number in range(len(names))
+    }:
+        raise DeclarationError(
+            "select: a colon in it cannot be told from a parameter. Write CAST(x AS type) for "
+            "x::type, and a space "
             "after the colon of a slice."
         )
     return () if tree.is_star else tuple(tree.named_selects)
@@ -108,5 +130,7 @@ def _parameters(tokens: list[Token]) -> list[tuple[int, str]]:
     return [
         (colon.start, word.text)
         for colon, word in pairwise(tokens)
-        if colon.token_type is TokenType.COLON and word.start == colon.end + 1 and word.text.isidentifier()
+        if colon.token_type is TokenType.COLON
+        and word.start == colon.end + 1
+        and word.text.isidentifier()
     ]

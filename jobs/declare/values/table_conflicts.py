@@ -47,7 +47,9 @@ class Writer(Protocol):
         """Return the published table and all tables beside it."""
 
 
-def tables_beside(path: str, *, summaries: Iterable[str], windows: Iterable[str]) -> list[TablePath]:
+def tables_beside(
+    path: str, *, summaries: Iterable[str], windows: Iterable[str]
+) -> list[TablePath]:
     table = plain(path)
     return [
         TablePath(table, "table"),
@@ -74,10 +76,16 @@ def find_own_conflict(input_path: str, tables: Sequence[TablePath], parquet: str
     folder = TablePath(parquet, PARQUET)
     for one in (*tables, *([read] if input_path else [])):
         if parquet and (one.holds(folder) or folder.holds(one)):
-            return f"output: parquet: {parquet} is {one.path} ({one.what}), inside or around it; name another folder."
+            return (
+                f"output: parquet: {parquet} is {one.path} ({one.what}), inside or around it; "
+                "name another folder."
+            )
     for one in tables:
         if input_path and one.holds(read):  # Delta's vacuum removes files that are not in the table
-            return f"output: {one.path} ({one.what}) holds the input {read.path}; move one (Output.path)."
+            return (
+                f"output: {one.path} ({one.what}) holds the input {read.path}; move one "
+                "(Output.path)."
+            )
     for one, other in combinations(tables, 2):
         if one.holds(other):
             kind = "window" if "window" in other.what else "summary"
@@ -99,22 +107,32 @@ def find_conflict(new: tuple[str, Writer], others: Iterable[tuple[str, Writer]])
             return f"{reference} and {other_reference} are both named {other.name!r}; rename one."
         if enrichment.output.iceberg and enrichment.output.iceberg == other.output.iceberg:
             both = enrichment.output.iceberg
-            return f"{reference} and {other_reference} both write {both}; name another (Output.iceberg)."
+            return (
+                f"{reference} and {other_reference} both write {both}; name another "
+                "(Output.iceberg)."
+            )
         for own, its in product(_written(enrichment), _written(other)):
             if own.holds(its) and its.holds(own):
                 both = "" if own.what == its.what == "table" else f", {_both(own, its)}"
-                return f"{reference} and {other_reference} both write {own.path}{both}; move one (Output.path)."
+                return (
+                    f"{reference} and {other_reference} both write {own.path}{both}; move one "
+                    "(Output.path)."
+                )
             if own.holds(its) or its.holds(own):
                 inside = "inside" if its.holds(own) else "around"
                 return (
-                    f"{reference} writes {own.path} ({own.what}) {inside} {its.path} ({its.what}) of "
+                    f"{reference} writes {own.path} ({own.what}) {inside} {its.path} ({its.what}) "
+                    "of "
                     f"{other_reference}; move one (Output.path)."
                 )
     return ""
 
 
 def _written(one: Writer) -> list[TablePath]:
-    return [*one.tables(), *([TablePath(one.output.parquet, PARQUET)] if one.output.parquet else [])]
+    return [
+        *one.tables(),
+        *([TablePath(one.output.parquet, PARQUET)] if one.output.parquet else []),
+    ]
 
 
 def _spelled(path: str) -> PurePath:

@@ -18,11 +18,14 @@ def placeholders(where: str, text: str) -> list[tuple[str, str | None]]:
         parts = list(string.Formatter().parse(text))
     except ValueError as error:
         raise DeclarationError(
-            f"{where} {text!r}: a brace is unpaired; write {{key}} for a key, {{{{ and }}}} for a brace."
+            f"{where} {text!r}: a brace is unpaired; write {{key}} for a key, "
+            "{{ and }} for a brace."
         ) from error
     for _, name, form, conversion in parts:
         if form or conversion:
-            raise DeclarationError(f"{where} {text!r}: {{{name}}} has a format; shape the value in keys, by Spark SQL.")
+            raise DeclarationError(
+                f"{where} {text!r}: {{{name}}} has a format; shape the value in keys, by Spark SQL."
+            )
     return [(literal, name) for literal, name, _, _ in parts]
 
 
@@ -39,13 +42,18 @@ class JsonTemplate:
         self.variables: list[Env] = []
         self._template = self._read(where, template)
         self.names = {name for name, _ in _places(self._template)}
-        self.whole = [name for name, is_whole in _places(self._template) if is_whole]  # placeholders that fill a string
+        # placeholders that fill a string
+        self.whole = [name for name, is_whole in _places(self._template) if is_whole]
 
     def _read(self, where: str, value: Any) -> Any:
         if isinstance(value, Env):
             self.variables.append(value)
             return value
-        if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        if (
+            value is None
+            or isinstance(value, bool | int)
+            or (isinstance(value, float) and math.isfinite(value))
+        ):
             return value
         if isinstance(value, str):
             return _Text(placeholders(where, value))
@@ -54,7 +62,8 @@ class JsonTemplate:
         if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
             return {name: self._read(f"{where}.{name}", item) for name, item in value.items()}
         raise DeclarationError(
-            f"{where}: {value!r} is not valid JSON; write dicts with text as names, lists, text, finite numbers, "
+            f"{where}: {value!r} is not valid JSON; write dicts with text as names, lists, text, "
+            "finite numbers, "
             "true, false and null."
         )
 
@@ -79,13 +88,18 @@ class _Text:
     def filled(self, values: Mapping[str, Any]) -> Any:
         if self.whole is not None:
             return as_json(values[self.whole])
-        return "".join(literal + ("" if name is None else as_text(values[name])) for literal, name in self.parts)
+        return "".join(
+            literal + ("" if name is None else as_text(values[name]))
+            for literal, name in self.parts
+        )
 
 
 def _places(template: Any) -> Iterator[tuple[str, bool]]:
     match template:
         case _Text():
-            yield from ((name, name == template.whole) for _, name in template.parts if name is not None)
+            yield from (
+                (name, name == template.whole) for _, name in template.parts if name is not None
+            )
         case dict():
             for item in template.values():
                 yield from _places(item)
@@ -111,7 +125,12 @@ def as_text(value: Any) -> str:
     """Return a key's value as text for a path or string: timestamps in UTC, bytes as base64."""
     if isinstance(value, dt.datetime):
         utc = value.astimezone(dt.UTC) if value.tzinfo else value
-        return utc.replace(tzinfo=None).isoformat(timespec="microseconds" if utc.microsecond else "seconds") + "Z"
+        return (
+            utc.replace(tzinfo=None).isoformat(
+                timespec="microseconds" if utc.microsecond else "seconds"
+            )
+            + "Z"
+        )
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, bytes | bytearray):

@@ -13,9 +13,21 @@ from typing import Any
 
 from jobs.errors import DeclarationError
 
-UNSAID = frozenset({"auth", "headers", "proxy", "token_url", "url"})  # the value in its place may be a secret
-NAMES: dict[Any, str] = {bool: "True or False", float: "a number", int: "a whole number", str: "a string"}
-NAMES |= {types.NoneType: "None", Callable: "a function", Mapping: "a dict", Sequence: "a list", tuple: "a list"}
+# the value in its place may be a secret
+UNSAID = frozenset({"auth", "headers", "proxy", "token_url", "url"})
+NAMES: dict[Any, str] = {
+    bool: "True or False",
+    float: "a number",
+    int: "a whole number",
+    str: "a string",
+}
+NAMES |= {
+    types.NoneType: "None",
+    Callable: "a function",
+    Mapping: "a dict",
+    Sequence: "a list",
+    tuple: "a list",
+}
 EXAMPLES = {
     "Adaptive": "Adaptive(at_least=4)",
     "ApiKey": 'ApiKey(Env("NAME"))',
@@ -80,13 +92,18 @@ def read_annotations(declared: type) -> dict[str, Any]:
     for base in reversed(declared.__mro__):
         try:
             found |= inspect.get_annotations(base, eval_str=True)
-        except (AttributeError, NameError, SyntaxError, TypeError):  # of a user's class, for a type checker only
+        # of a user's class, for a type checker only
+        except (AttributeError, NameError, SyntaxError, TypeError):
             found |= dict.fromkeys(inspect.get_annotations(base), Any)
     return found
 
 
 def union_members(kind: Any) -> tuple[Any, ...]:
-    return typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+    return (
+        typing.get_args(kind)
+        if typing.get_origin(kind) in (typing.Union, types.UnionType)
+        else (kind,)
+    )
 
 
 def _misfit(where: str, value: Any, kind: Any) -> Misfit | None:
@@ -107,7 +124,9 @@ def _has_type(value: Any, kind: Any) -> bool:
     if wanted is tuple:  # a list fits too: the declaration converts or unpacks it
         if isinstance(value, AbstractSet):
             return _is_long(kind)
-        return _has_type(value, Sequence) and (_is_long(kind) or len(value) == len(typing.get_args(kind)))
+        return _has_type(value, Sequence) and (
+            _is_long(kind) or len(value) == len(typing.get_args(kind))
+        )
     if wanted is Sequence:
         return isinstance(value, Sequence) and not isinstance(value, str | bytes)
     if wanted in (int, float):
@@ -147,7 +166,11 @@ def _example(name: str, value: Any, kind: Any) -> str:
     """Return an example: the value itself in the right form, if possible."""
     for form in _forms(value):
         if _misfit("", form, kind) is None:
-            return f"[{_shown(value)}]" if isinstance(form, list) else repr(form).removeprefix("datetime.")
+            return (
+                f"[{_shown(value)}]"
+                if isinstance(form, list)
+                else repr(form).removeprefix("datetime.")
+            )
     words = (name, *(one.rpartition(" ")[2] for one in _names(kind)))
     return next((EXAMPLES[word] for word in words if word in EXAMPLES), "")
 
@@ -169,7 +192,11 @@ def _forms(value: Any) -> Iterator[Any]:
 
 def _shown(value: Any) -> str:
     text = repr(value)
-    return text if isinstance(value, str) or (len(text) <= 80 and "\n" not in text) else f"one {type(value).__name__}"
+    return (
+        text
+        if isinstance(value, str) or (len(text) <= 80 and "\n" not in text)
+        else f"one {type(value).__name__}"
+    )
 
 
 def _with_article(name: str) -> str:

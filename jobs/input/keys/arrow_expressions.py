@@ -79,7 +79,9 @@ def arrow_expression(text: str, types: pa.Schema) -> Values | None:
         return None
     try:
         tree = sqlglot.parse_one(text, read="spark")
-        compiled = _Compiler({name.lower(): types.field(name) for name in types.names}).compile(tree)
+        compiled = _Compiler({name.lower(): types.field(name) for name in types.names}).compile(
+            tree
+        )
     except (_NeedsSparkError, sqlglot.errors.SqlglotError):
         return None
     return None if compiled.kind == pa.null() else compiled
@@ -150,7 +152,9 @@ class _Compiler:
     # -- literals ------------------------------------------------------------------------------
 
     def _literal(self, node: exp.Literal) -> Values:
-        return ConstantValues(node.this, pa.string()) if node.is_string else self._integer(node.this)
+        return (
+            ConstantValues(node.this, pa.string()) if node.is_string else self._integer(node.this)
+        )
 
     def _neg(self, node: exp.Neg) -> Values:
         if not isinstance(node.this, exp.Literal) or node.this.is_string:
@@ -316,7 +320,9 @@ class _Compiler:
         return _apply(compare, pa.bool_(), [_widened(left, kind), _widened(right, kind)])
 
 
-def _apply(function: Callable[..., pa.Array], kind: pa.DataType, operands: Sequence[Values]) -> Values:
+def _apply(
+    function: Callable[..., pa.Array], kind: pa.DataType, operands: Sequence[Values]
+) -> Values:
     return FunctionValues(function, kind, tuple(operands))
 
 

@@ -9,7 +9,10 @@ import pyarrow as pa
 
 from jobs.declare.answers.times import shown
 
-_EPOCHS = {None: dt.datetime(1970, 1, 1), "UTC": dt.datetime(1970, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC"))}  # noqa: DTZ001
+_EPOCHS = {
+    None: dt.datetime(1970, 1, 1),  # noqa: DTZ001
+    "UTC": dt.datetime(1970, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC")),
+}
 
 
 class UnreadKey(tuple[Any, ...]):
@@ -21,11 +24,16 @@ class UnreadKey(tuple[Any, ...]):
         """Return a sentence that names the first such part, with its bytes."""
         for name, value in zip(names, self, strict=True):
             if not _is_utf8(value):
-                return f"key {name} is not UTF-8 text: {shown(value.encode('utf-8', 'surrogateescape'))}"
+                return (
+                    f"key {name} is not UTF-8 text: "
+                    f"{shown(value.encode('utf-8', 'surrogateescape'))}"
+                )
         raise AssertionError(names)
 
 
-def read_key_tuples(batch: pa.RecordBatch, names: Sequence[str], *, nulls: bool = False) -> list[Any]:
+def read_key_tuples(
+    batch: pa.RecordBatch, names: Sequence[str], *, nulls: bool = False
+) -> list[Any]:
     """Return a tuple per row, or None if a part is null and nulls are not requested as values.
 
     A key with a text that is not UTF-8 is an UnreadKey.
@@ -34,7 +42,9 @@ def read_key_tuples(batch: pa.RecordBatch, names: Sequence[str], *, nulls: bool 
         keys = list(zip(*(to_values(batch.column(name)) for name in names), strict=True))
     except UnicodeDecodeError:
         columns = [_escaped_texts(batch.column(name)) for name in names]
-        keys = [key if all(map(_is_utf8, key)) else UnreadKey(key) for key in zip(*columns, strict=True)]
+        keys = [
+            key if all(map(_is_utf8, key)) else UnreadKey(key) for key in zip(*columns, strict=True)
+        ]
     if nulls or not any(batch.column(name).null_count for name in names):
         return keys
     return [None if None in key else key for key in keys]

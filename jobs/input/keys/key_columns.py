@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 FILE, ROW = "__key_file", "__key_row"  # place of the file in the day; place of the row in the file
 # equal in Arrow where equal in Spark; not so -0.0, NaN, strings with a collation, what holds them
 COMPARABLE = {
-    "boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp", "timestamp_ntz"
+    "boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp",
+    "timestamp_ntz"
 }  # fmt: skip
 UNAMBIGUOUS_FROM = dt.datetime(1900, 1, 1)  # noqa: DTZ001  # before it, times depend on the calendar of who wrote them
 
@@ -46,7 +47,9 @@ def read_keys(day: InputDay, keys: Mapping[str, Values]) -> pa.Table | None:
     return pa.concat_tables(tables) if len(tables) == len(found) else None
 
 
-def _read_file(path: str, place: int, types: pa.Schema, keys: Mapping[str, Values]) -> pa.Table | None:
+def _read_file(
+    path: str, place: int, types: pa.Schema, keys: Mapping[str, Values]
+) -> pa.Table | None:
     with open_parquet(path, coerce_int96_timestamp_unit="us") as file:
         by_lower_name = {name.lower(): name for name in file.schema_arrow.names}
         own = {name: by_lower_name.get(name.lower()) for name in types.names}

@@ -113,7 +113,9 @@ def upper(texts: pa.Array) -> pa.Array:
     return _mapped(texts, pc.ascii_upper, lambda text: text.upper().translate(UPPER))
 
 
-def _mapped(texts: pa.Array, of_ascii: Callable[[pa.Array], pa.Array], of_any: Callable[[str], str]) -> pa.Array:
+def _mapped(
+    texts: pa.Array, of_ascii: Callable[[pa.Array], pa.Array], of_any: Callable[[str], str]
+) -> pa.Array:
     if pc.all(pc.string_is_ascii(texts)).as_py() is not False:
         return of_ascii(texts)
     distinct = texts.dictionary_encode()

@@ -12,7 +12,8 @@ STRIPE = 32
 P1, P2, P3, P4, P5 = (
     np.uint64(prime)
     for prime in (
-        0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5,
+        0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63,
+        0x27D4EB2F165667C5,
     )
 )  # fmt: skip
 
@@ -47,7 +48,9 @@ def _with_longs(values: Words, seeds: Words) -> Words:
 def _with_bytes(column: pa.Array, seeds: Words) -> Words:
     """Hash values of the same length together."""
     _, offsets, data = column.buffers()
-    starts = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    starts = np.frombuffer(offsets, np.int32)[
+        column.offset : column.offset + len(column) + 1
+    ].astype(np.int64)
     octets = np.frombuffer(data or b"", np.uint8)
     lengths = np.diff(starts)
     if len(column) and bool((lengths == lengths[0]).all()):  # usual, and they stand side by side
@@ -71,7 +74,9 @@ def _hash_one_length(values: npt.NDArray[np.uint8], length: int, seeds: Words) -
         hashes = _with_word(hashes, words[:, place])
     place = whole * 8
     if place + 4 <= length:
-        hashes = _with_four_bytes(hashes, np.ascontiguousarray(values[:, place : place + 4]).view("<u4")[:, 0])
+        hashes = _with_four_bytes(
+            hashes, np.ascontiguousarray(values[:, place : place + 4]).view("<u4")[:, 0]
+        )
         place += 4
     for last in range(place, length):
         hashes = _rotated(hashes ^ (values[:, last].astype(np.uint64) * P5), 11) * P1
@@ -81,7 +86,10 @@ def _hash_one_length(values: npt.NDArray[np.uint8], length: int, seeds: Words) -
 def _hash_stripes(words: Words, stripes: int, seeds: Words) -> Words:
     lanes = [seeds + P1 + P2, seeds + P2, seeds, seeds - P1]
     for stripe in range(stripes):
-        lanes = [_rotated(lane + words[:, stripe * 4 + at] * P2, 31) * P1 for at, lane in enumerate(lanes)]
+        lanes = [
+            _rotated(lane + words[:, stripe * 4 + at] * P2, 31) * P1
+            for at, lane in enumerate(lanes)
+        ]
     turns = zip(lanes, (1, 7, 12, 18), strict=True)
     hashes: Words = np.sum([_rotated(lane, turn) for lane, turn in turns], axis=0, dtype=np.uint64)
     for lane in lanes:

@@ -37,7 +37,9 @@ class Source(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-def read_csv(source: Source, columns: Sequence[AnswerColumn], *, block: int = BLOCK) -> Iterator[pa.Table]:
+def read_csv(
+    source: Source, columns: Sequence[AnswerColumn], *, block: int = BLOCK
+) -> Iterator[pa.Table]:
     """Read the declared columns, some rows at a time.
 
     Nothing between two commas is null, `""` is an empty text. An empty line is no row.
@@ -204,7 +206,8 @@ def _after_quote(text: bytes, line: int, place: int, close: int) -> TextFault:
     opened, closed = (line + int(np.searchsorted(line_ends, at, "right")) for at in (place, close))
     where = "" if closed == opened else f" in line {closed:,}"
     return TextFault(
-        f"a quote opens here and closes{where} before the end of its value; a quote inside a quoted value is doubled",
+        f"a quote opens here and closes{where} before the end of its value; a quote inside a "
+        "quoted value is doubled",
         opened,
         value=text[place : close + 30].decode("utf-8", "replace"),
     )
@@ -232,7 +235,9 @@ def _find_columns(names: Sequence[str], columns: Sequence[AnswerColumn]) -> list
     return [found[column.name.lower()][0] for column in columns]
 
 
-def _table(rows: _Rows, columns: Sequence[AnswerColumn], places: Sequence[int], width: int) -> pa.Table:
+def _table(
+    rows: _Rows, columns: Sequence[AnswerColumn], places: Sequence[int], width: int
+) -> pa.Table:
     try:
         texts = _parse(rows.bytes_of(0, rows.count), places, width)
     except pa.ArrowInvalid as error:
@@ -285,4 +290,6 @@ def _wrong_width(rows: _Rows, width: int) -> TextFault:
         found = len(next(csv.reader(io.StringIO(text, newline=""))))
     except csv.Error as error:  # a value is longer than Python's module reads
         return TextFault(f"the row cannot be read: {error}", rows.line(right))
-    return TextFault(f"the row has {counted(found, 'value')}, the header {width:,}", rows.line(right))
+    return TextFault(
+        (f"the row has {counted(found, 'value')}, the header {width:,}"), rows.line(right)
+    )

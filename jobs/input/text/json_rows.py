@@ -33,7 +33,9 @@ class Source(Protocol):
     def readline(self, size: int, /) -> bytes: ...
 
 
-def read_json(source: Source, columns: Sequence[AnswerColumn], *, at_once: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
+def read_json(
+    source: Source, columns: Sequence[AnswerColumn], *, at_once: int = ROWS_AT_ONCE
+) -> Iterator[pa.Table]:
     """Read the declared columns of all objects, some rows at a time.
 
     An empty line, or `null`, is no row.
@@ -50,7 +52,10 @@ def read_json(source: Source, columns: Sequence[AnswerColumn], *, at_once: int =
     objects = _Objects(columns)
     for number, line in enumerate(iter(lambda: source.readline(LONGEST_ROW + 1), b""), 1):
         if len(line) > LONGEST_ROW:
-            raise TextFault(f"the line is longer than {LONGEST_ROW:,} bytes; write each object on a line", number)
+            raise TextFault(
+                (f"the line is longer than {LONGEST_ROW:,} bytes; write each object on a line"),
+                number,
+            )
         objects.add(line.removeprefix(BOM) if number == 1 else line, number)
         if objects.count == at_once:
             yield objects.take()

@@ -61,7 +61,9 @@ class Compacted:
     given_up: bool = False
 
 
-def compact(folder: LedgerFolder, *, grace: timedelta = GRACE, now_us: int | None = None) -> Compacted:
+def compact(
+    folder: LedgerFolder, *, grace: timedelta = GRACE, now_us: int | None = None
+) -> Compacted:
     """Compact new parts into a new generation, and delete files made obsolete over `grace` ago.
 
     Drops records that no longer affect their key: answers that were refreshed or have a newer
@@ -83,11 +85,13 @@ def compact(folder: LedgerFolder, *, grace: timedelta = GRACE, now_us: int | Non
     if there.parts:
         try:
             done = _new_generation(folder, there, now_us)
-        except FileNotFoundError:  # another compaction was first and deleted this compaction's input
+        # another compaction was first and deleted this compaction's input
+        except FileNotFoundError:
             return Compacted(given_up=True)
         except (pa.ArrowException, OSError) as error:
             raise LedgerError(
-                f"ledger {folder.root!r}: its compacted files cannot be read: {error_text(error)}. Nothing was changed."
+                f"ledger {folder.root!r}: its compacted files cannot be read: {error_text(error)}. "
+                "Nothing was changed."
             ) from error
     return done if done.given_up else replace(done, deleted=sweep(folder, grace, now_us))
 
@@ -97,19 +101,31 @@ def _new_generation(folder: LedgerFolder, there: Contents, now_us: int) -> Compa
     old = base.files if base else ()
     new = NewFiles(folder, base)
     with temporary_folder() as temporary, ExitStack() as opened:
-        sorted_parts = _SortedParts(folder, _ended(folder, there.parts, now_us), Path(temporary), now_us)
+        sorted_parts = _SortedParts(
+            folder, _ended(folder, there.parts, now_us), Path(temporary), now_us
+        )
         if not sorted_parts.taken_in:
             return Compacted(rows=base.rows if base else 0)
         files = [SortedFile(opened.enter_context(open_compacted(folder, file))) for file in old]
-        files += [SortedFile(opened.enter_context(pq.ParquetFile(path))) for path in sorted_parts.files]
-        written = [
-            write_compacted(folder, new.next_name(), table) for table in merged(files, ROWS_PER_FILE, now_us=now_us)
+        files += [
+            SortedFile(opened.enter_context(pq.ParquetFile(path))) for path in sorted_parts.files
         ]
-    generation = new.complete(written, there.taken_in | dict.fromkeys(sorted_parts.taken_in, now_us), now_us)
+        written = [
+            write_compacted(folder, new.next_name(), table)
+            for table in merged(files, ROWS_PER_FILE, now_us=now_us)
+        ]
+    generation = new.complete(
+        written, there.taken_in | dict.fromkeys(sorted_parts.taken_in, now_us), now_us
+    )
     if generation is None:
         return Compacted(given_up=True)
     before = sorted_parts.rows + sum(file.rows for file in old)
-    return Compacted(len(sorted_parts.taken_in), len(written), generation.rows, rows_dropped=before - generation.rows)
+    return Compacted(
+        len(sorted_parts.taken_in),
+        len(written),
+        generation.rows,
+        rows_dropped=before - generation.rows,
+    )
 
 
 def _ended(folder: LedgerFolder, parts: Sequence[str], now_us: int) -> list[str]:
@@ -125,7 +141,9 @@ def _ended(folder: LedgerFolder, parts: Sequence[str], now_us: int) -> list[str]
 class _SortedParts:
     """Sorts the records of parts into files on the local disk, and names the readable parts."""
 
-    def __init__(self, folder: LedgerFolder, parts: Sequence[str], temporary: Path, now_us: int) -> None:
+    def __init__(
+        self, folder: LedgerFolder, parts: Sequence[str], temporary: Path, now_us: int
+    ) -> None:
         self.files: list[Path] = []
         self.taken_in: list[str] = []
         self.rows = 0
@@ -153,7 +171,8 @@ class _SortedParts:
             path.write_bytes(as_parquet(rows))
         except OSError as error:
             raise LedgerError(
-                f"ledger {folder.root!r}: answers cannot be sorted in {path.parent.parent}: {error_text(error)}. Make "
+                f"ledger {folder.root!r}: answers cannot be sorted in {path.parent.parent}: "
+                f"{error_text(error)}. Make "
                 "room there, or set TMPDIR to a larger disk."
             ) from error
         self.files.append(path)
@@ -166,7 +185,8 @@ def open_compacted(folder: LedgerFolder, file: CompactedFile) -> pq.ParquetFile:
         return folder.open(name)
     except ForeignFile as error:
         raise LedgerError(
-            f"ledger {folder.root!r}: {name} cannot be read: {error}. Nothing was changed; restore it from a copy: "
+            f"ledger {folder.root!r}: {name} cannot be read: {error}. Nothing was changed; restore "
+            "it from a copy: "
             "otherwise calls for the answers that only it holds are paid again."
         ) from error
 
@@ -200,16 +220,30 @@ def sweep(folder: LedgerFolder, grace: timedelta | None, now_us: int) -> int:
     if not whole:
         return 0
     newest, grace_us = whole[0], None if grace is None else grace // timedelta(microseconds=1)
-    ends = dict(zip([old.name for old in whole[1:]], [new.completed_at for new in whole], strict=False))
-    needed = (
-        [newest] if grace_us is None else [newest, *(one for one in whole[1:] if now_us - ends[one.name] < grace_us)]
+    ends = dict(
+        zip([old.name for old in whole[1:]], [new.completed_at for new in whole], strict=False)
     )
-    names = {f"{one.name}/{COMPLETE}" for one in needed} | {file.name for one in needed for file in one.files}
-    useless = [name for name in files if name not in names and _is_garbage(name, newest.number, files)]
+    needed = (
+        [newest]
+        if grace_us is None
+        else [newest, *(one for one in whole[1:] if now_us - ends[one.name] < grace_us)]
+    )
+    names = {f"{one.name}/{COMPLETE}" for one in needed} | {
+        file.name for one in needed for file in one.files
+    }
+    useless = [
+        name for name in files if name not in names and _is_garbage(name, newest.number, files)
+    ]
     useless.sort(key=lambda name: not name.endswith(f"/{COMPLETE}"))  # complete.json goes first
     taken_in = {part: now_us - at for part, at in newest.taken_in.items()}
-    parts = [part for part in folder.parts() if part in taken_in and (grace_us is None or taken_in[part] >= grace_us)]
-    folder.delete(*(f"{COMPACTED}/{name}" for name in useless), *(f"{PARTS}/{part}" for part in parts))
+    parts = [
+        part
+        for part in folder.parts()
+        if part in taken_in and (grace_us is None or taken_in[part] >= grace_us)
+    ]
+    folder.delete(
+        *(f"{COMPACTED}/{name}" for name in useless), *(f"{PARTS}/{part}" for part in parts)
+    )
     return len(useless) + len(parts)
 
 
@@ -218,8 +252,12 @@ def _is_garbage(name: str, newest: int, files: Mapping[str, fs.FileInfo]) -> boo
     number = number_in(name.partition("/")[0])
     if number is None:
         return False  # not a file of the ledger
-    changed, last = files[name].mtime, max((info.mtime for info in files.values() if info.mtime), default=None)
-    is_old = changed is not None and last is not None and last - changed > DEBRIS  # by the clock of the filesystem
+    changed, last = (
+        files[name].mtime,
+        max((info.mtime for info in files.values() if info.mtime), default=None),
+    )
+    # by the clock of the filesystem
+    is_old = changed is not None and last is not None and last - changed > DEBRIS
     return number <= newest or (number > newest + 1 and is_old)
 
 

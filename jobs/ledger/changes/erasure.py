@@ -83,9 +83,12 @@ def forget(
             continue
         except (pa.ArrowException, OSError) as error:
             raise LedgerError(
-                f"ledger {folder.root!r}: its files cannot be read: {error_text(error)}. The keys are not forgotten."
+                f"ledger {folder.root!r}: its files cannot be read: {error_text(error)}. The keys "
+                "are not forgotten."
             ) from error
-    raise LedgerError(f"ledger {folder.root!r}: compactions run all the time; stop them, then forget the keys.")
+    raise LedgerError(
+        f"ledger {folder.root!r}: compactions run all the time; stop them, then forget the keys."
+    )
 
 
 class _Forgetting:
@@ -110,7 +113,10 @@ class _Forgetting:
         kept = self._without_keys(there.generation, new)
         taken_in, torn = self._take_in(there, new, kept, now_us)
         changed = bool(taken_in) or kept != list(there.generation.files if there.generation else ())
-        if changed and new.complete(kept, there.taken_in | dict.fromkeys(taken_in, now_us), now_us) is None:
+        if (
+            changed
+            and new.complete(kept, there.taken_in | dict.fromkeys(taken_in, now_us), now_us) is None
+        ):
             return False
         self._folder.delete(*(f"{PARTS}/{part}" for part in torn))
         self.files += len(torn)
@@ -123,7 +129,11 @@ class _Forgetting:
         files = self._folder.files(RUNS)
         registered, names = remove_gone(self._folder, files), by_run(self._folder, files)
         beats = {run: names[run][BEAT] for run in registered}
-        return {run for run, beat in beats.items() if beat is None or now_us / 1e6 - beat.timestamp() < QUIET}
+        return {
+            run
+            for run, beat in beats.items()
+            if beat is None or now_us / 1e6 - beat.timestamp() < QUIET
+        }
 
     def _without(self, table: pa.Table) -> pa.Table | None:
         places = self._wanted.places(table["key"])
@@ -184,9 +194,15 @@ class _Forgetting:
     def _is_being_written(self, part: str) -> bool:
         return part.partition("/")[0].removesuffix(OF_KEYS) in self._at_work
 
-    def _write(self, rest: list[pa.Table], new: NewFiles, files: list[CompactedFile], now_us: int) -> None:
+    def _write(
+        self, rest: list[pa.Table], new: NewFiles, files: list[CompactedFile], now_us: int
+    ) -> None:
         if sum(map(len, rest)):
-            files.append(write_compacted(self._folder, new.next_name(), in_order(pa.concat_tables(rest), now_us)))
+            files.append(
+                write_compacted(
+                    self._folder, new.next_name(), in_order(pa.concat_tables(rest), now_us)
+                )
+            )
 
     def _forget_crashed_changes(self) -> None:
         """Delete files with a key that `sweep` leaves for a while.
@@ -194,11 +210,16 @@ class _Forgetting:
         They are of crashed changes of earlier versions, which used times as numbers.
         """
         files = list_compacted(self._folder)
-        newest = newest_generation(self._folder)  # after the listing, which so has no change beyond the next number
+        # after the listing, which so has no change beyond the next number
+        newest = newest_generation(self._folder)
         following = newest.number + 1 if newest else 1
         for name in files:
             number = number_in(name.partition("/")[0])
-            if number is not None and number > following and self._may_have_a_key(f"{COMPACTED}/{name}"):
+            if (
+                number is not None
+                and number > following
+                and self._may_have_a_key(f"{COMPACTED}/{name}")
+            ):
                 self._folder.delete(f"{COMPACTED}/{name}")
 
     def _may_have_a_key(self, name: str) -> bool:

@@ -46,19 +46,28 @@ class SortedFile:
         statistics = group.column(0).statistics
         if statistics is not None and statistics.has_min_max:
             return statistics.min, statistics.max, group.num_rows, group.total_byte_size
-        keys = self._file.read_row_group(number, columns=["key"])["key"]  # keys over 4 KB have no statistics
+        # keys over 4 KB have no statistics
+        keys = self._file.read_row_group(number, columns=["key"])["key"]
         return keys[0].as_py(), keys[-1].as_py(), group.num_rows, group.total_byte_size
 
     def up_to(self, bound: str | None) -> pa.Table:
         """Return the next rows up to the key `bound`, or all rows."""
         first = self._next
-        while self._next < len(self.groups) and (bound is None or self.groups[self._next][0] <= bound):
+        while self._next < len(self.groups) and (
+            bound is None or self.groups[self._next][0] <= bound
+        ):
             self._next += 1
         rows = self._rest
         if first < self._next:
-            more = self._file.read_row_groups(range(first, self._next), columns=SCHEMA.names).cast(SCHEMA)
+            more = self._file.read_row_groups(range(first, self._next), columns=SCHEMA.names).cast(
+                SCHEMA
+            )
             rows = pa.concat_tables([rows, more])
-        count = rows.num_rows if bound is None else pc.sum(pc.less_equal(rows["key"], bound)).as_py() or 0
+        count = (
+            rows.num_rows
+            if bound is None
+            else pc.sum(pc.less_equal(rows["key"], bound)).as_py() or 0
+        )
         self._rest = rows.slice(count)
         return rows.slice(0, count)
 

@@ -78,7 +78,9 @@ def find_changes(
         DeclarationError: A row's id is null, or several rows share it; or the rows cannot be
             written.
     """
-    return Comparison.of(enrichment, input_day, day, ignore_ttl=ignore_ttl, now_us=clock()).found(stage)
+    return Comparison.of(enrichment, input_day, day, ignore_ttl=ignore_ttl, now_us=clock()).found(
+        stage
+    )
 
 
 def hand_over(changed: ChangedRows, path: Path) -> None:
@@ -103,7 +105,10 @@ def with_kept_rows(facts: DayFacts, changed: ChangedRows, stage: Stage) -> DayFa
     kept = keep_rows(changed.stay, facts.folder, stage.run)
     rows = sum(file.rows for file in kept)
     if rows != changed.changes.kept:
-        raise TidegateError(f"{rows:,} of {changed.changes.kept:,} unchanged rows were copied; nothing is published.")
+        raise TidegateError(
+            f"{rows:,} of {changed.changes.kept:,} unchanged rows were copied; "
+            "nothing is published."
+        )
     written = (*facts.written, *kept) if is_url(facts.folder) else ()
     kept_files = tuple(file.place for file in kept)
     return replace(facts, changes=changed.changes, kept_files=kept_files, written=written)
@@ -117,8 +122,8 @@ def compare(
     elsewhere: bool = False,
     clock: Clock = lambda: time.time_ns() // 1000,
 ) -> ChangedRows | DayRecord | None:
-    """Find what a run would enrich; or the published record, with the figures of a run without rows, if a run would
-    change no row and no verdict.
+    """Find what a run would enrich; or the published record, with the figures of a run without
+    rows, if a run would change no row and no verdict.
 
     Writes nothing but copies of the input.
 
@@ -126,7 +131,8 @@ def compare(
         enrichment: As declared.
         day: Names the rows.
         ignore_ttl: Use answers of any age.
-        elsewhere: Tasks run on other machines; None is returned where they find and write the rows to enrich.
+        elsewhere: Tasks run on other machines; None is returned where they find and write the rows
+            to enrich.
         clock: Tells the time.
 
     Raises:
@@ -137,10 +143,18 @@ def compare(
     comparison = Comparison.of(enrichment, input_day, day, ignore_ttl=ignore_ttl, now_us=clock())
     published = comparison.published
     with contextlib.suppress(pa.ArrowException):
-        if published is not None and published.are_judged_as_now(enrichment) and comparison.finds_nothing():
+        if (
+            published is not None
+            and published.are_judged_as_now(enrichment)
+            and comparison.finds_nothing()
+        ):
             record = published.record
             changes = RowChanges(0, 0, 0, 0, comparison.ids.num_rows, comparison.over)
-            return replace(record, facts=replace(record.facts, changes=changes), figures=_nothing_done(record.figures))
+            return replace(
+                record,
+                facts=replace(record.facts, changes=changes),
+                figures=_nothing_done(record.figures),
+            )
     return None if elsewhere else comparison.found()
 
 
@@ -166,7 +180,9 @@ class Comparison:
     compared: FileFacts
 
     @classmethod
-    def of(cls, enrichment: Enrichment, input_day: InputDay, day: str, *, ignore_ttl: bool, now_us: int) -> Comparison:
+    def of(
+        cls, enrichment: Enrichment, input_day: InputDay, day: str, *, ignore_ttl: bool, now_us: int
+    ) -> Comparison:
         """Reads both sides. Raises DeclarationError for ids that are null or repeat."""
         compared = input_day.facts  # before they are read
         ids = read_row_ids(enrichment, input_day)
@@ -179,7 +195,9 @@ class Comparison:
             # published by a run of all rows
             if repeated(there) or any(column.null_count for column in there.columns):
                 published = None
-        return cls(enrichment, input_day, day, ids, published, there, now_us, ignore_ttl, over, compared)
+        return cls(
+            enrichment, input_day, day, ids, published, there, now_us, ignore_ttl, over, compared
+        )
 
     @cached_property
     def pairs(self) -> tuple[Places, Places]:
@@ -187,9 +205,12 @@ class Comparison:
 
     def found(self, stage: Stage | None = None) -> ChangedRows:
         if self.published is not None:
-            with contextlib.suppress(pa.ArrowException):  # of values that do not compare: all count as new
+            # of values that do not compare: all count as new
+            with contextlib.suppress(pa.ArrowException):
                 return self.changes(stage)
-        return ChangedRows(self.input_day, RowChanges(self.ids.num_rows, 0, 0, 0, 0, self.over), self.compared)
+        return ChangedRows(
+            self.input_day, RowChanges(self.ids.num_rows, 0, 0, 0, 0, self.over), self.compared
+        )
 
     def finds_nothing(self) -> bool:
         known, _ = self.pairs
@@ -231,7 +252,9 @@ class Comparison:
     def _differences(self) -> Iterator[Flags]:
         assert self.published is not None
         of_input = rows_of(self.input_day)
-        fields = {field.name.lower(): field for field in self.published.input_columns(self.enrichment)}
+        fields = {
+            field.name.lower(): field for field in self.published.input_columns(self.enrichment)
+        }
         fields |= {field.name.lower(): field for field in self.input_day.schema}
         ids = {name.lower() for name in self.ids.column_names}
         for types in (pa.schema([field]) for name, field in fields.items() if name not in ids):
@@ -241,6 +264,8 @@ class Comparison:
     @cached_property
     def _expired(self) -> Flags:
         assert self.published is not None
-        expired = self.published.expired(self.enrichment, now_us=self.now_us, ignore_ttl=self.ignore_ttl)
+        expired = self.published.expired(
+            self.enrichment, now_us=self.now_us, ignore_ttl=self.ignore_ttl
+        )
         found: Flags = expired[self.pairs[1]]
         return found

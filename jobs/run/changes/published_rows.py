@@ -40,7 +40,9 @@ class PublishedRows(ParquetRows):
         files = sorted(file for of, file in files_of_days(enrichment) if of == day)
         runs = {PurePosixPath(file).parent.name for file in files}
         record = run_records.of_run(enrichment.name, day, runs.pop()) if len(runs) == 1 else None
-        if record is None or _answered_by(fields(enrichment)) != _answered_by(record.facts.declared.fields):
+        if record is None or _answered_by(fields(enrichment)) != _answered_by(
+            record.facts.declared.fields
+        ):
             return None
         return cls(tuple(files), record)
 
@@ -52,9 +54,17 @@ class PublishedRows(ParquetRows):
     def input_columns(self, enrichment: Enrichment) -> pa.Schema:
         made = {enrichment.input.partition.lower()}
         made |= {name.lower() for lookup in enrichment.lookups for name in written_columns(lookup)}
-        found = {field.name.lower(): field for file in self.files for field in pq.read_schema(parquet_source(file))}
+        found = {
+            field.name.lower(): field
+            for file in self.files
+            for field in pq.read_schema(parquet_source(file))
+        }
         return pa.schema(
-            [field for name, field in found.items() if name not in made and not name.startswith("_")]
+            [
+                field
+                for name, field in found.items()
+                if name not in made and not name.startswith("_")
+            ]
         ).remove_metadata()
 
     def expired(self, enrichment: Enrichment, *, now_us: int, ignore_ttl: bool) -> Flags:
@@ -64,7 +74,10 @@ class PublishedRows(ParquetRows):
         """
         found = np.zeros(self.num_rows, np.bool_)
         for lookup in enrichment.lookups:
-            status, at = schema.published_status(lookup.name), schema.published_answered_at(lookup.name)
+            status, at = (
+                schema.published_status(lookup.name),
+                schema.published_answered_at(lookup.name),
+            )
             rows = self.columns(pa.schema([(status, pa.string()), (at, pa.timestamp("us", "UTC"))]))
             found |= ~_equals_any(rows[status], *ANSWERS, "skipped")
             answered_at = rows[at].cast(pa.int64()).fill_null(now_us).to_numpy()
@@ -96,8 +109,12 @@ class PublishedRows(ParquetRows):
             with pq.ParquetFile(parquet_source(file)) as opened:
                 for batch in opened.iter_batches(ROWS_AT_ONCE, columns=[schema.key(lookup.name)]):
                     key = batch.column(0)
-                    columns = pa.RecordBatch.from_arrays([pc.struct_field(key, part) for part in parts], parts)
-                    whole = np.logical_and.reduce([column.is_valid().to_numpy(False) for column in columns.columns])
+                    columns = pa.RecordBatch.from_arrays(
+                        [pc.struct_field(key, part) for part in parts], parts
+                    )
+                    whole = np.logical_and.reduce(
+                        [column.is_valid().to_numpy(False) for column in columns.columns]
+                    )
                     known = key_texts(columns.filter(pa.array(whole)), parts, hidden=hidden)
                     texts.append(known.take(pa.array(np.cumsum(whole) - 1, mask=~whole)))
         return pa.chunked_array(texts, pa.string())
@@ -105,7 +122,11 @@ class PublishedRows(ParquetRows):
 
 def _answered_by(declared: Mapping[str, str]) -> dict[str, str]:
     """Returns the fields of a declaration on which answers depend."""
-    return {name: value for name, value in _but_ttl(declared).items() if name.startswith(("lookups.", "input.row_id"))}
+    return {
+        name: value
+        for name, value in _but_ttl(declared).items()
+        if name.startswith(("lookups.", "input.row_id"))
+    }
 
 
 def _but_ttl(declared: Mapping[str, str]) -> dict[str, str]:

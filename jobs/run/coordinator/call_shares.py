@@ -64,11 +64,14 @@ class CallShares:
         is_first = any(part.attempt is None for part in reserved)
         before = list(begun.has)
         self._divide(begun, before, self._totals)
-        if not is_first or begun.has != before:  # the first attempt is known to begin with an even share
+        # the first attempt is known to begin with an even share
+        if not is_first or begun.has != before:
             self._note(begun, at)
         return list(begun.has)
 
-    def report(self, attempt: str, keeps: Sequence[int], wants: Sequence[int], at: int) -> list[int]:
+    def report(
+        self, attempt: str, keeps: Sequence[int], wants: Sequence[int], at: int
+    ) -> list[int]:
         """Returns an attempt's share from now on.
 
         Args:
@@ -91,14 +94,18 @@ class CallShares:
             kept = min(has, max(0, keeps[lookup]))
             self._free[lookup] += has - kept
             self._more_is_free |= has > kept
-            more = self._more(part, lookup, kept) if self._free[lookup] and wants[lookup] > kept else 0
+            more = (
+                self._more(part, lookup, kept) if self._free[lookup] and wants[lookup] > kept else 0
+            )
             self._free[lookup] -= more
             part.has[lookup] = kept + more
 
     def _more(self, part: _Part, lookup: int, kept: int) -> int:
         """Returns the free calls for an attempt, up to its fair share of what all could have."""
         parts = [*self._working.values()]
-        together = self._free[lookup] + kept + sum(one.has[lookup] for one in parts if one is not part)
+        together = (
+            self._free[lookup] + kept + sum(one.has[lookup] for one in parts if one is not part)
+        )
         fair = fair_shares(together, [one.wants[lookup] for one in parts])[parts.index(part)]
         return max(0, min(fair - kept, self._free[lookup]))
 

@@ -43,7 +43,8 @@ from jobs.task.link.link_protocol import (
 
 SECRET_BYTES = 32
 LAST_MESSAGES = 1.0  # s to wait for the last messages of an ended job's tasks
-LAST_CALLS = 5.0  # s to wait for the calls of stopped tasks; Spark kills their processes after 2 to 4 s
+# s to wait for the calls of stopped tasks; Spark kills their processes after 2 to 4 s
+LAST_CALLS = 5.0
 WITHOUT_STORE = 60.0  # s to wait for the store of the limits
 _NO_KEEPERS: Mapping[str, LeaseKeeper] = {}
 
@@ -54,9 +55,11 @@ class _Frame:
     progress: int | None  # number of its listener
     keepers: Mapping[str, LeaseKeeper]  # by service, the run's leases
     tasks: dict[str, _Task] = field(default_factory=dict)  # connected tasks, by name
-    lost: dict[str, float] = field(default_factory=dict)  # by name: when their last call has certainly ended
+    # by name: when their last call has certainly ended
+    lost: dict[str, float] = field(default_factory=dict)
     failed: dict[str, Any] | None = None  # the failed task's message
-    spent: str = ""  # message of the first task at the cap; its stage is cancelled when no call is in flight
+    # message of the first task at the cap; its stage is cancelled when no call is in flight
+    spent: str = ""
 
 
 @dataclass(eq=False)
@@ -90,7 +93,13 @@ class DriverCoordinator:
         deadlines: Deadlines = DEADLINES,
         ports: Sequence[int] = ANY_PORT,
     ) -> None:
-        self._host, self._is_active, self._cancel, self._clock, self._sleep = host, is_active, cancel, clock, sleep
+        self._host, self._is_active, self._cancel, self._clock, self._sleep = (
+            host,
+            is_active,
+            cancel,
+            clock,
+            sleep,
+        )
         self._deadlines = deadlines
         self._secret = token(SECRET_BYTES)
         self._frames: dict[int, _Frame] = {}
@@ -110,7 +119,8 @@ class DriverCoordinator:
         }
         self._server: LinkServer[_Task] = LinkServer(
             bind_host, self._secret,
-            on_message=self._take, on_close=self._leave, on_look=self._look, ports=ports, clock=clock, sleep=sleep,
+            on_message=self._take, on_close=self._leave, on_look=self._look, ports=ports,
+            clock=clock, sleep=sleep,
         )  # fmt: skip
         self._server.start()
 
@@ -135,9 +145,16 @@ class DriverCoordinator:
             The address for its tasks.
         """
         number, self._registered = self._registered, self._registered + 1
-        self._frames[number] = _Frame(CallShares(totals, tasks) if totals else None, progress, keepers)
+        self._frames[number] = _Frame(
+            CallShares(totals, tasks) if totals else None, progress, keepers
+        )
         return DriverAddress(
-            self._host, self._server.port, number, bool(totals), leases=bool(keepers), secret=self._secret
+            self._host,
+            self._server.port,
+            number,
+            bool(totals),
+            leases=bool(keepers),
+            secret=self._secret,
         )
 
     def release(self, address: DriverAddress) -> None:
@@ -171,9 +188,14 @@ class DriverCoordinator:
     def waits(self, listener: int) -> str:
         """Returns why no call of its jobs may start, in words; empty if calls may start."""
         frames = [frame for frame in [*self._frames.values()] if frame.progress == listener]
-        return next((keeper.waits for frame in frames for keeper in frame.keepers.values() if keeper.waits), "")
+        return next(
+            (keeper.waits for frame in frames for keeper in frame.keepers.values() if keeper.waits),
+            "",
+        )
 
-    def shares_given(self, address: DriverAddress, clock: Callable[[], float] = time.monotonic) -> list[ShareGiven]:
+    def shares_given(
+        self, address: DriverAddress, clock: Callable[[], float] = time.monotonic
+    ) -> list[ShareGiven]:
         """Returns the changes of its tasks' shares, in order, after its job has ended."""
         frame = self._frames[address.frame]
         until = clock() + LAST_MESSAGES
@@ -208,7 +230,9 @@ class DriverCoordinator:
         self._server.accept(connection, task)
         frame.tasks[task.name] = task
         attempt = int(message["attempt"])
-        share = [] if frame.shares is None else frame.shares.begin(task.name, partition, at, attempt)
+        share = (
+            [] if frame.shares is None else frame.shares.begin(task.name, partition, at, attempt)
+        )
         self._send(task, GO, share=share)
         if frame.spent:
             self._send(task, SPENT)
@@ -217,7 +241,10 @@ class DriverCoordinator:
         self._send(task, ALIVE, at=float(message["at"]))
 
     def _pass_progress(self, task: _Task, message: dict[str, Any]) -> None:
-        if task.frame.progress is not None and (listener := self._listeners.get(task.frame.progress)) is not None:
+        if (
+            task.frame.progress is not None
+            and (listener := self._listeners.get(task.frame.progress)) is not None
+        ):
             listener(message["progress"])
 
     def _note_end(self, task: _Task, message: dict[str, Any]) -> None:
@@ -240,7 +267,9 @@ class DriverCoordinator:
             keeper = task.frame.keepers[service]
             if claims["probed"]:
                 keeper.probed(task.name)
-            answer = keeper.heartbeat(task.name, parse_claims(claims, keeper.declared), parse_seen(claims))
+            answer = keeper.heartbeat(
+                task.name, parse_claims(claims, keeper.declared), parse_seen(claims)
+            )
             services[service] = write_message(answer)
         self._send(task, LIMITS, number=int(message["number"]), share=share, services=services)
         self._ask_for_more(task.frame)
@@ -257,7 +286,9 @@ class DriverCoordinator:
             sender.frame.keepers[service].close_gate(seconds, str(message["reason"]))
         for task in list(sender.frame.tasks.values()):
             if task is not sender:
-                self._send(task, PAUSE, service=service, seconds=seconds, down=bool(message["down"]))
+                self._send(
+                    task, PAUSE, service=service, seconds=seconds, down=bool(message["down"])
+                )
 
     def _send(self, task: _Task, kind: str, **facts: Any) -> None:
         self._server.send(task.connection, kind, **facts)
@@ -318,7 +349,8 @@ class DriverCoordinator:
         for task in list(frame.tasks.values()):
             if now >= task.heard_at + self._deadlines.lost:
                 logging.getLogger("tidegate").warning(
-                    "partition %d: its task has been silent for %.0f s and counts as lost; others get its calls",
+                    "partition %d: its task has been silent for %.0f s and counts as lost; others "
+                    "get its calls",
                     task.partition, now - task.heard_at,
                 )  # fmt: skip
                 self._server.close(task.connection)
@@ -354,11 +386,20 @@ class DriverCoordinator:
     def _fail_without_store(self, frame: _Frame) -> None:
         for service, keeper in frame.keepers.items():
             lost = keeper.lost_since
-            if frame.tasks and frame.failed is None and lost is not None and self._clock() - lost > WITHOUT_STORE:
+            if (
+                frame.tasks
+                and frame.failed is None
+                and lost is not None
+                and self._clock() - lost > WITHOUT_STORE
+            ):
                 message = (
-                    f"The store of the limits has not answered for {WITHOUT_STORE:.0f} s ({keeper.lost_by}), so no "
-                    f"call of {service} may start: what was answered is kept, nothing is published; run the day again."
+                    f"The store of the limits has not answered for {WITHOUT_STORE:.0f} s "
+                    f"({keeper.lost_by}), so no "
+                    f"call of {service} may start: what was answered is kept, nothing is "
+                    "published; run the day again."
                 )
                 first = next(iter(frame.tasks.values()))
                 self._fail(first, RunStopped.__name__, message)
-                self._server.send_last(first.connection, FAILED, error=RunStopped.__name__, message=message)
+                self._server.send_last(
+                    first.connection, FAILED, error=RunStopped.__name__, message=message
+                )

@@ -45,7 +45,8 @@ class Connection(Generic[Sender]):
     received: bytes = b""
     unsent: bytes = b""
     waits: bool = False  # until the socket takes more
-    ends_by: float = math.inf  # sends what is unsent until then, receives nothing more, and is closed
+    # sends what is unsent until then, receives nothing more, and is closed
+    ends_by: float = math.inf
     sender: Sender | None = None
 
     @property
@@ -119,7 +120,9 @@ class LinkServer(Generic[Sender]):
         except OSError:  # the connection is gone
             self.close(connection)
             return
-        is_ended = not connection.unsent and connection in self._ending and connection.sender is None
+        is_ended = (
+            not connection.unsent and connection in self._ending and connection.sender is None
+        )
         if is_ended or len(connection.unsent) > MOST_UNSENT:
             self.close(connection)
             return
@@ -152,14 +155,20 @@ class LinkServer(Generic[Sender]):
             if key.data is None:
                 self._connect()
                 continue
-            if events & selectors.EVENT_WRITE and key.data.is_open:  # otherwise it was closed meanwhile
+            # otherwise it was closed meanwhile
+            if events & selectors.EVENT_WRITE and key.data.is_open:
                 self._flush(key.data)
             if events & selectors.EVENT_READ and key.data.is_open:
                 self._read(key.data)
         if connected and self._clock() - self._looked >= LOOK_EVERY:
             self._looked = self._clock()
-            late = [one for one in self._unaccepted if one.accepted_at <= self._looked - HELLO_WITHIN]
-            for connection in [*late, *(one for one in self._ending if one.ends_by <= self._looked)]:
+            late = [
+                one for one in self._unaccepted if one.accepted_at <= self._looked - HELLO_WITHIN
+            ]
+            for connection in [
+                *late,
+                *(one for one in self._ending if one.ends_by <= self._looked),
+            ]:
                 self.close(connection)
             self._on_look()
 
@@ -168,7 +177,8 @@ class LinkServer(Generic[Sender]):
             accepted, _ = self._listening.accept()
         except OSError as error:  # the client has gone again
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                self._sleep(0.02)  # the connection stays queued, so the selector would return at once
+                # the connection stays queued, so the selector would return at once
+                self._sleep(0.02)
             return
         accepted.setblocking(False)
         if len(self._unaccepted) >= MOST_UNACCEPTED:
@@ -176,7 +186,8 @@ class LinkServer(Generic[Sender]):
         connection: Connection[Sender] = Connection(accepted, self._clock())
         self._unaccepted[connection] = None
         self._selector.register(accepted, selectors.EVENT_READ, connection)
-        self._read(connection)  # a hello often arrived already, and must not wait behind many connections
+        # a hello often arrived already, and must not wait behind many connections
+        self._read(connection)
 
     def _read(self, connection: Connection[Sender]) -> None:
         """Reads arrived data and handles complete lines. Closes a connection with invalid data."""
@@ -199,7 +210,9 @@ class LinkServer(Generic[Sender]):
                 if connection.is_open and connection not in self._ending:
                     self._on_message(connection, json.loads(line))
         except Exception as error:  # noqa: BLE001  # this thread must survive any message
-            logging.getLogger("tidegate").debug("the coordinator closes a connection: %s", type(error).__name__)
+            logging.getLogger("tidegate").debug(
+                ("the coordinator closes a connection: %s"), type(error).__name__
+            )
             self.close(connection)
         if len(connection.received) > LONGEST_LINE:
             self.close(connection)
@@ -224,7 +237,9 @@ def link_ports() -> Sequence[int]:
     named = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", text)
     first, last = (int(named[1]), int(named[2] or named[1])) if named else (1, 0)
     if not first <= last <= 65_535:
-        raise DeclarationError(f"{LINK_PORT} is {text!r}; it must be a port, as 7100, or several, as 7100-7109.")
+        raise DeclarationError(
+            f"{LINK_PORT} is {text!r}; it must be a port, as 7100, or several, as 7100-7109."
+        )
     return range(first, last + 1)
 
 
@@ -238,18 +253,22 @@ def _listening_on(bind_host: str, ports: Sequence[int]) -> socket.socket:
         with suppress(OSError):
             return _listening(host, port)
     raise RunStopped(
-        f"the driver cannot listen for its tasks: no port of {ports[0]}-{ports[-1]} ({LINK_PORT}) is free. Nothing was "
+        f"the driver cannot listen for its tasks: no port of {ports[0]}-{ports[-1]} ({LINK_PORT}) "
+        "is free. Nothing was "
         "called."
     )
 
 
 def _listening(host: str, port: int) -> socket.socket:
     both = not host and socket.has_dualstack_ipv6()
-    found = socket.socket(socket.AF_INET6 if both or ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    found = socket.socket(
+        socket.AF_INET6 if both or ":" in host else socket.AF_INET, socket.SOCK_STREAM
+    )
     try:
         if both:
             found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port of a run that has just ended
+        # a port of a run that has just ended
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((host, port))
         found.listen(1000)
     except OSError:

@@ -52,12 +52,15 @@ class RunLeases:
         self._name = name
         self._owner = f"{socket.gethostname()}-{os.getpid()}-{token(TOKEN_BYTES)}"
         self._clock = clock
-        self._keepers: dict[tuple[str, str], LeaseKeeper] = {}  # by service, and the run if its budgets are settled
+        # by service, and the run if its budgets are settled
+        self._keepers: dict[tuple[str, str], LeaseKeeper] = {}
         self._lock = threading.Lock()
         self._beats: dict[tuple[str, str], asyncio.Task[None]] = {}  # of the keepers
         self._following: asyncio.Task[None] | None = None
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="tidegate-leases", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="tidegate-leases", daemon=True
+        )
         self._thread.start()
 
     def check(self) -> None:
@@ -89,7 +92,9 @@ class RunLeases:
             await self._ended(place)
         await self._store.close()
 
-    def keepers(self, declared: Iterable[ServiceLimits], run_id: str = "") -> dict[str, LeaseKeeper]:
+    def keepers(
+        self, declared: Iterable[ServiceLimits], run_id: str = ""
+    ) -> dict[str, LeaseKeeper]:
         """Returns the keeper of each service, renewed from now on while tasks want some of it.
 
         Args:
@@ -100,11 +105,16 @@ class RunLeases:
         found = {}
         for limits in declared:
             run = run_id if limits.budgets else ""
-            place, owner = (limits.service, run), owner_of_run(self._owner, run) if run else self._owner
+            place, owner = (
+                (limits.service, run),
+                owner_of_run(self._owner, run) if run else self._owner,
+            )
             with self._lock:
                 keeper = self._keepers.get(place)
                 if keeper is None:
-                    keeper = self._keepers[place] = LeaseKeeper(limits, owner, self._name, self._store, self._clock)
+                    keeper = self._keepers[place] = LeaseKeeper(
+                        limits, owner, self._name, self._store, self._clock
+                    )
                     self._beats[place] = self._begun(keeper.run())
                 else:
                     keeper.declare(limits)
@@ -125,12 +135,16 @@ class RunLeases:
         for service, run in [place for place in self._keepers if place[1] == bill.run_id]:
             spent = run_bills.spent(bill, service)
             budgets = self._keepers[service, run].declared.budgets
-            is_settled &= await self._ended((service, run), {} if spent is None else dict.fromkeys(budgets, spent))
+            is_settled &= await self._ended(
+                (service, run), {} if spent is None else dict.fromkeys(budgets, spent)
+            )
         with suppress(StoreLost):
             await settle(self._store)  # killed runs, whose leases may have expired meanwhile
         return is_settled
 
-    async def _ended(self, place: tuple[str, str], spent: Mapping[str, int] = NOTHING_KNOWN) -> bool:
+    async def _ended(
+        self, place: tuple[str, str], spent: Mapping[str, int] = NOTHING_KNOWN
+    ) -> bool:
         beats = self._beats.pop(place)
         beats.cancel()
         await asyncio.gather(beats, return_exceptions=True)
@@ -164,7 +178,8 @@ async def _look(store: LimitStore) -> None:
         raise DeclarationError(f"{corrupt}.") from corrupt
     except StoreLost as lost:
         raise RunStopped(
-            f"{lost}, and no call may start without it. Mend that, or set {LIMITS_URL} to another store, or to off."
+            f"{lost}, and no call may start without it. Mend that, or set {LIMITS_URL} to another "
+            "store, or to off."
         ) from lost
 
 
@@ -216,7 +231,9 @@ def leased_limits(
     limits = {
         service: _read_service_limits(asking, budgets, over_runs, today)
         for service, asking in by_service.items()
-        if any(one.rates or one.adaptive or one.budgets or (budgets and one.prices) for one in asking)
+        if any(
+            one.rates or one.adaptive or one.budgets or (budgets and one.prices) for one in asking
+        )
         or (over_runs and (is_named or all(one.longest_call is not None for one in asking)))
     }
     if not limits:
@@ -235,27 +252,40 @@ def _read_service_limits(
     budgets = [("", budget) for budget in first.budgets] + [*(own if first.prices else ())]
     if budgets and not over_runs:
         raise DeclarationError(
-            f"lookup {first.name}: its service has a budget, which runs share in a store, and {LIMITS_URL} is off; "
+            f"lookup {first.name}: its service has a budget, which runs share in a store, and "
+            f"{LIMITS_URL} is off; "
             "unset it. For one run alone: --max-cost."
         )
     longest = 0.0
     for lookup in lookups:
         if lookup.longest_call is None:
-            why = "with a rate" if lookup.rates else "with adaptive" if lookup.adaptive else "with limits over runs"
+            why = (
+                "with a rate"
+                if lookup.rates
+                else "with adaptive"
+                if lookup.adaptive
+                else "with limits over runs"
+            )
             raise DeclarationError(
-                f"lookup {lookup.name}: it has no timeout and no attempt_timeout, and {why} no call may outlive its "
+                f"lookup {lookup.name}: it has no timeout and no attempt_timeout, and {why} no "
+                "call may outlive its "
                 "run's lease; declare one of them."
             )
         longest = max(longest, lookup.longest_call)
     limits = {CALLS: Limit(first.concurrency)} if over_runs or first.adaptive else {}
     limits |= {rate.name: Limit(rate.amount, rate.seconds) for rate in first.rates}
     reserved = {rate.name: Reserved(rate.unit, rate.reserve_per_call) for rate in first.rates}
-    price, items = in_force(first.prices, today.isoformat()), max(lookup.batch_size for lookup in lookups)
+    price, items = (
+        in_force(first.prices, today.isoformat()),
+        max(lookup.batch_size for lookup in lookups),
+    )
     for enrichment, budget in budgets:
         if price is None:  # no price is in force yet
             break
         each = parts_of(price.amount, price.per)
-        reserve_per_call = budget.reserve_per_call or math.ceil(each * (items if price.unit == "item" else 1))
+        reserve_per_call = budget.reserve_per_call or math.ceil(
+            each * (items if price.unit == "item" else 1)
+        )
         name, whose = budget.name(today, enrichment), enrichment or first.service_name
         limits[name] = Limit(budget.parts, math.inf)
         subject = f"the budget of {whose}, {budget.amount} per {budget.per},"
@@ -280,7 +310,11 @@ def build_keepers(
     declared = [one for one in limits if one is not None]
     if not declared:
         return {}
-    return run_leases(name).keepers(declared, run_id) if limits_url() else _keepers_alone(declared, clock)
+    return (
+        run_leases(name).keepers(declared, run_id)
+        if limits_url()
+        else _keepers_alone(declared, clock)
+    )
 
 
 def end_run(bill: RunBill) -> bool:
@@ -288,10 +322,13 @@ def end_run(bill: RunBill) -> bool:
     return _leases is None or not _leases.is_here or _leases.end_run(bill)
 
 
-_alone: dict[str, LeaseKeeper] = {}  # of this driver's runs, which follow each other within a window
+# of this driver's runs, which follow each other within a window
+_alone: dict[str, LeaseKeeper] = {}
 
 
-def _keepers_alone(declared: Iterable[ServiceLimits], clock: Callable[[], float]) -> dict[str, LeaseKeeper]:
+def _keepers_alone(
+    declared: Iterable[ServiceLimits], clock: Callable[[], float]
+) -> dict[str, LeaseKeeper]:
     found = {}
     with _opening:
         for limits in declared:

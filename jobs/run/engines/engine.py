@@ -80,12 +80,18 @@ class SparkEngine:
         return count_slots(self.spark)
 
     def file_stage(self, files: Sequence[str]) -> Stage:
-        return SparkStage(self.spark) if self.is_elsewhere and any(map(is_url, files)) else ThreadStage()
+        return (
+            SparkStage(self.spark)
+            if self.is_elsewhere and any(map(is_url, files))
+            else ThreadStage()
+        )
 
     def stage(self, address: DriverAddress | None = None, *, here: bool = False) -> Stage:
         if not here:
             return SparkStage(self.spark)
-        return _stage_here(self, address, allowed_task_attempts(setting(self.spark, "spark.master")))
+        return _stage_here(
+            self, address, allowed_task_attempts(setting(self.spark, "spark.master"))
+        )
 
 
 class LocalEngine:
@@ -121,7 +127,9 @@ def chosen_engine(option: str | None = None) -> str:
 
 
 def _stage_here(engine: Engine, address: DriverAddress | None, attempts: int) -> Stage:
-    return ProcessStage(attempts, lambda: address is not None and engine.coordinator.has_failed(address))
+    return ProcessStage(
+        attempts, lambda: address is not None and engine.coordinator.has_failed(address)
+    )
 
 
 def is_elsewhere() -> bool:

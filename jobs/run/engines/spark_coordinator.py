@@ -24,7 +24,9 @@ def open_coordinator(spark: SparkSession) -> DriverCoordinator:
         if _coordinator is None:
             host, bind_host = hosts_for_tasks(spark)
             ports = ANY_PORT if host == LOOPBACK else link_ports()
-            _coordinator = DriverCoordinator(host, bind_host, _is_active, cancel=_cancel, ports=ports)
+            _coordinator = DriverCoordinator(
+                host, bind_host, _is_active, cancel=_cancel, ports=ports
+            )
         return _coordinator
 
 
@@ -46,6 +48,7 @@ def _cancel(stage: int, reason: str) -> None:
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context  # noqa: SLF001
-    with suppress(Exception):  # as in _is_active; Spark then retries the task, which fails at its hello
+    # as in _is_active; Spark then retries the task, which fails at its hello
+    with suppress(Exception):
         if context is not None:
             context._jsc.sc().cancelStage(stage, reason)  # noqa: SLF001  # PySpark has no public call

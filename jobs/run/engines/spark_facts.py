@@ -50,7 +50,9 @@ def hosts_for_tasks(spark: SparkSession) -> tuple[str, str]:
     if setting(spark, "spark.master").startswith("local"):
         return LOOPBACK, LOOPBACK
     host = _without_brackets(setting(spark, "spark.driver.host", LOOPBACK))
-    return host, host if host == LOOPBACK else _without_brackets(setting(spark, "spark.driver.bindAddress", host))
+    return host, host if host == LOOPBACK else _without_brackets(
+        setting(spark, "spark.driver.bindAddress", host)
+    )
 
 
 def _without_brackets(host: str) -> str:
@@ -60,7 +62,9 @@ def _without_brackets(host: str) -> str:
 
 def _own_address(server: str) -> str:
     """Returns this machine's address on the route to a server. Sends no packet."""
-    family, kind, _, _, address = socket.getaddrinfo(_without_brackets(server), 9, type=socket.SOCK_DGRAM)[0]
+    family, kind, _, _, address = socket.getaddrinfo(
+        _without_brackets(server), 9, type=socket.SOCK_DGRAM
+    )[0]
     with socket.socket(family, kind) as way:
         way.connect(address)
         return str(way.getsockname()[0])

@@ -26,7 +26,8 @@ def explain_error(error: Exception) -> str:
         return f"input: /{unreadable[1].lstrip('/')} cannot be read: {cause}. Write the file again."
     if KILLED in text:
         return (
-            "a Python worker of Spark was killed in each attempt of its task, as by a lack of memory. Run fewer tasks "
+            "a Python worker of Spark was killed in each attempt of its task, as by a lack of "
+            "memory. Run fewer tasks "
             "at once, or give them more memory; what was answered is in the ledger."
         )
     return cause
@@ -39,7 +40,9 @@ def root_cause(error: Exception) -> str:
         return raised[1]
     java = getattr(error, "java_exception", None)
     if java is None:
-        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+        return (
+            f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+        )
     while java.getCause() is not None:
         java = java.getCause()
     return str(java.toString()).splitlines()[0]

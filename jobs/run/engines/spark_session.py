@@ -12,11 +12,13 @@ from jobs.run.engines.spark_facts import count_slots, setting
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MASTER_VARIABLE = "TIDEGATE_STARTED_ON"  # the master for which `tidegate run` and Dagster start the program
+# the master for which `tidegate run` and Dagster start the program
+MASTER_VARIABLE = "TIDEGATE_STARTED_ON"
 PARALLELISM = "spark.sql.leafNodeDefaultParallelism"
 OF_SESSION = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",  # the window over the input is counted in whole batches
+    # the window over the input is counted in whole batches
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.shuffle.partitions": "8",
 }
@@ -78,7 +80,9 @@ def master_here() -> str:
         return known
     if (context := SparkContext._active_spark_context) is not None:  # noqa: SLF001
         return str(context.master)
-    return _submitted().get("spark.master", "") if "PYSPARK_GATEWAY_PORT" in os.environ else "local[*]"
+    return (
+        _submitted().get("spark.master", "") if "PYSPARK_GATEWAY_PORT" in os.environ else "local[*]"
+    )
 
 
 def _submitted() -> dict[str, str]:

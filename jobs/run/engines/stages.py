@@ -116,4 +116,8 @@ class ThreadStage:
     def run(self, task: Task, parts: Sequence[Any] | DataFrame) -> list[Any]:
         assert isinstance(parts, Sequence)  # only Spark reads a frame
         with ThreadPoolExecutor(self.at_once) as pool:
-            return list(pool.map(lambda number: task(parts[number], ProcessTask(number, 0)), range(len(parts))))
+            return list(
+                pool.map(
+                    lambda number: task(parts[number], ProcessTask(number, 0)), range(len(parts))
+                )
+            )

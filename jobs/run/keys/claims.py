@@ -95,7 +95,9 @@ class _Claim:
 class _Keys:
     """This task's keys of a lookup, and what other runs do with them."""
 
-    def __init__(self, shared: SharedLookup, rows: npt.NDArray[np.int64], texts: pa.Array, hashes: Hashes) -> None:
+    def __init__(
+        self, shared: SharedLookup, rows: npt.NDArray[np.int64], texts: pa.Array, hashes: Hashes
+    ) -> None:
         """rows: places of the keys in the task's table. hashes: of the keys' columns."""
         self.shared, self.rows, self._texts, self._hashes = shared, rows, texts, hashes
         self.folder = open_folder(shared.plan)
@@ -130,7 +132,9 @@ class _Keys:
 
         def is_alive(changed: datetime | None) -> bool:
             """Returns whether a file is recent; false also far ahead, as after a clock change."""
-            return now is None or changed is None or abs((now - changed).total_seconds()) < DEAD_AFTER
+            return (
+                now is None or changed is None or abs((now - changed).total_seconds()) < DEAD_AFTER
+            )
 
         claimed: set[int] = set()
         lists = []
@@ -162,7 +166,9 @@ class _Keys:
     def find_answers(self) -> None:
         """Marks the keys that need no call any more."""
         known = known_answers(self._search, self.shared.lookup, self.shared.plan)["key"]
-        self.done |= pc.is_in(self._texts, value_set=known.combine_chunks()).to_numpy(zero_copy_only=False)
+        self.done |= pc.is_in(self._texts, value_set=known.combine_chunks()).to_numpy(
+            zero_copy_only=False
+        )
 
 
 class Claims:
@@ -208,7 +214,9 @@ class Claims:
         keys = {one: self._keys_of(one, table) for one in self._shared}
         for own in keys.values():
             self._take_over(own)
-        groups = deque((one, int(share)) for one, own in keys.items() for share in np.unique(own.shares))
+        groups = deque(
+            (one, int(share)) for one, own in keys.items() for share in np.unique(own.shares)
+        )
         self._dice.shuffle(groups)
         put_off, waited_since = 0, self._clock()
         while groups and not self._ended:
@@ -246,9 +254,15 @@ class Claims:
         own.folder.delete(*(f"{run}/{name}" for name in stale))
 
     def _may_claim(self, own: _Keys, group: tuple[int, int]) -> bool:
-        return group not in self._open and group[1] not in own.claimed and bool(own.free(group[1]).any())
+        return (
+            group not in self._open
+            and group[1] not in own.claimed
+            and bool(own.free(group[1]).any())
+        )
 
-    def _with_more(self, own: _Keys, group: tuple[int, int], groups: deque[tuple[int, int]]) -> list[int]:
+    def _with_more(
+        self, own: _Keys, group: tuple[int, int], groups: deque[tuple[int, int]]
+    ) -> list[int]:
         one, share = group
         some, count = [share], int(own.free(share).sum())
         enough = self._ahead // PART_TOGETHER
@@ -267,7 +281,8 @@ class Claims:
         other, and both give way.
         """
         for _ in range(2):
-            name = f"{RUNS}/{own.shared.plan.run_id}/{CLAIMS}/{self._name}-{sum(1 << one for one in shares):064x}"
+            bits = sum(1 << share for share in shares)
+            name = f"{RUNS}/{own.shared.plan.run_id}/{CLAIMS}/{self._name}-{bits:064x}"
             claim = _Claim(own.folder, name, self._clock())
             claim.write()
             try:
@@ -292,7 +307,12 @@ class Claims:
         return {share: keys for share, keys in found.items() if len(keys)}
 
     def _called_next(
-        self, table: pa.Table, one: int, own: _Keys, claim: _Claim, found: Mapping[int, npt.NDArray[np.int64]]
+        self,
+        table: pa.Table,
+        one: int,
+        own: _Keys,
+        claim: _Claim,
+        found: Mapping[int, npt.NDArray[np.int64]],
     ) -> Iterator[pa.RecordBatch]:
         if not found:
             claim.delete()
@@ -310,7 +330,9 @@ class Claims:
 
     def finished(self, batch: pa.RecordBatch) -> None:
         """Gives back the claims of which all rows have been stored."""
-        shares = (key_hashes(batch[self._text].to_pylist()) >> np.uint64(56)).astype(np.int64).tolist()
+        shares = (
+            (key_hashes(batch[self._text].to_pylist()) >> np.uint64(56)).astype(np.int64).tolist()
+        )
         through = []
         with self._changed:
             for group in zip(batch[self._place].to_pylist(), shares, strict=True):
@@ -319,8 +341,11 @@ class Claims:
                 self._rows -= 1
                 if not claim.rows:
                     through.append(claim)
-                    self._open = {other: one for other, one in self._open.items() if one is not claim}
-            if self._waits and self._rows < self._ahead / 2:  # the service is faster than rows leave the task
+                    self._open = {
+                        other: one for other, one in self._open.items() if one is not claim
+                    }
+            # the service is faster than rows leave the task
+            if self._waits and self._rows < self._ahead / 2:
                 self._ahead *= AHEAD_GROWS
             self._progressed = True
             self._changed.notify_all()
@@ -358,7 +383,9 @@ class Claims:
         with self._changed:
             if not self._rows:
                 self._progressed = False
-            self._changed.wait_for(lambda: self._ended or self._progressed, self._pause * self._dice.uniform(0.5, 1.5))
+            self._changed.wait_for(
+                lambda: self._ended or self._progressed, self._pause * self._dice.uniform(0.5, 1.5)
+            )
             has_progressed, self._progressed = self._progressed, False
         self._pause = self._first_pause if has_progressed else min(2 * self._pause, LONGEST_PAUSE)
         for one in waiting:

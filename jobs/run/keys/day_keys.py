@@ -74,7 +74,8 @@ class KeySource:
         """Returns the hashes of all keys without a null part."""
         if self._in_driver is not None:
             found = self._in_driver.hashes
-            once, rows = np.unique(found, return_counts=True)  # with counts it sorts; alone it hashes: 30 times as slow
+            # with counts it sorts; alone it hashes: 30 times as slow
+            once, rows = np.unique(found, return_counts=True)
             return KeyHashes(once, bool((rows > 1).any()))
         return hashes_in_spark(self._frame, self.names)
 
@@ -94,16 +95,25 @@ class KeySource:
     def _frame(self) -> DataFrame:
         if isinstance(self.prepared, LocalRows):
             raise DeclarationError(
-                f"lookup {self.lookup.name}: a key reads dates before 1900, whose calendar only Spark knows. {CURE}"
+                f"lookup {self.lookup.name}: a key reads dates before 1900, whose calendar only "
+                f"Spark knows. {CURE}"
             )
         return self.prepared
 
     @functools.cached_property
     def _in_driver(self) -> KeyRows | None:
-        if self.day is None or self.day.rows > ROWS_AT_DRIVER or not self._are_comparable(self.names):
+        if (
+            self.day is None
+            or self.day.rows > ROWS_AT_DRIVER
+            or not self._are_comparable(self.names)
+        ):
             return None
         found, keys = None, arrow_keys(self.lookup, self.names, self.day.schema)
-        if keys is not None and self._are_comparable(read_by(keys.values())) and self.parts is not None:
+        if (
+            keys is not None
+            and self._are_comparable(read_by(keys.values()))
+            and self.parts is not None
+        ):
             found = read_rows(self.prepared, keys, self.day, self.parts)
         if found is None and self.day.rows <= ROWS_COLLECTED:
             found = collect_rows(self._frame, self.names, self._task)
@@ -124,7 +134,9 @@ class SparkKeys:
     wanted: pa.Table
 
     @classmethod
-    def of(cls, prepared: DataFrame, names: Sequence[str], *, task: Column, hidden: bool, seed: int) -> SparkKeys:
+    def of(
+        cls, prepared: DataFrame, names: Sequence[str], *, task: Column, hidden: bool, seed: int
+    ) -> SparkKeys:
         kept = day_keys(prepared, names, task=task, hidden=hidden, seed=seed).persist()
         return cls(kept, kept.select(TEXT, ROWS, HASH, TASK).toArrow())
 
@@ -153,12 +165,17 @@ def task_column(parts: Parts) -> Column:
     """Returns the task that reads a row: rows go to tasks in the order of their files' URLs."""
     row = F.struct(F.col(SOURCE_FILE).alias("file"), F.col(SOURCE_ROW).alias("row"))
     firsts = [task[0] for task in parts[1:]]
-    bounds = [F.struct(F.lit(one.url).alias("file"), F.lit(one.row).cast("bigint").alias("row")) for one in firsts]
+    bounds = [
+        F.struct(F.lit(one.url).alias("file"), F.lit(one.row).cast("bigint").alias("row"))
+        for one in firsts
+    ]
     later = [(row >= bound).cast("int") for bound in bounds]
     return functools.reduce(operator.add, later, F.lit(0))
 
 
-def day_keys(prepared: DataFrame, names: Sequence[str], *, task: Column, hidden: bool, seed: int) -> DataFrame:
+def day_keys(
+    prepared: DataFrame, names: Sequence[str], *, task: Column, hidden: bool, seed: int
+) -> DataFrame:
     """Finds by Spark each key in the columns `names`, with TEXT, ROWS, HASH, TASK and a row."""
     drawn = F.struct(
         F.xxhash64(SOURCE_FILE, SOURCE_ROW, F.lit(seed)).alias("draw"),

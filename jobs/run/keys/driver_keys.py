@@ -52,13 +52,23 @@ class KeyRows:
         """Returns each key once, with a row of it drawn by `seed`."""
         lines = np.arange(self.rows.num_rows)
         drawn = np.random.default_rng(seed).integers(0, 1 << 31, len(lines)) << LINE_BITS | lines
-        grouped = self.rows.select(self.names).append_column(_DRAWN, pa.array(drawn)).group_by(list(self.names))
+        grouped = (
+            self.rows.select(self.names)
+            .append_column(_DRAWN, pa.array(drawn))
+            .group_by(list(self.names))
+        )
         counted = grouped.aggregate([(_DRAWN, "min"), (_DRAWN, "count")])
         least = counted[f"{_DRAWN}_min"].to_numpy() & (1 << LINE_BITS) - 1
         keys = self.rows.take(pa.array(least)).combine_chunks()
         texts = _texts(keys, self.names, hidden=hidden)
-        for name, values in ((ROWS, counted[f"{_DRAWN}_count"]), (HASH, _hashes(keys, self.names)), (TEXT, texts)):
-            keys = keys.append_column(name, values if isinstance(values, pa.ChunkedArray) else pa.array(values))
+        for name, values in (
+            (ROWS, counted[f"{_DRAWN}_count"]),
+            (HASH, _hashes(keys, self.names)),
+            (TEXT, texts),
+        ):
+            keys = keys.append_column(
+                name, values if isinstance(values, pa.ChunkedArray) else pa.array(values)
+            )
         return DriverKeys(self, keys)
 
 
@@ -73,7 +83,9 @@ def read_rows(
 def collect_rows(prepared: DataFrame, names: Sequence[str], task: Column) -> KeyRows:
     """Reads keys by a Spark job, without a shuffle or a Python worker. task: of each row."""
     location = (task.alias(TASK), SOURCE_FILE, SOURCE_ROW)
-    return KeyRows(prepared, tuple(names), prepared.where(is_whole(names)).select(*names, *location).toArrow())
+    return KeyRows(
+        prepared, tuple(names), prepared.where(is_whole(names)).select(*names, *location).toArrow()
+    )
 
 
 @dataclass(frozen=True)
@@ -113,9 +125,13 @@ class DriverKeys:
 
 def _hashes(rows: pa.Table, names: Sequence[str]) -> Hashes:
     batches = rows.select(names).to_batches()
-    return np.concatenate([np.empty(0, np.int64), *(xxhash64(batch.columns) for batch in batches if batch.num_rows)])
+    return np.concatenate(
+        [np.empty(0, np.int64), *(xxhash64(batch.columns) for batch in batches if batch.num_rows)]
+    )
 
 
 def _texts(keys: pa.Table, names: Sequence[str], *, hidden: bool) -> pa.ChunkedArray:
     batches = keys.select(names).to_batches()
-    return pa.chunked_array([key_texts(batch, names, hidden=hidden) for batch in batches], pa.string())
+    return pa.chunked_array(
+        [key_texts(batch, names, hidden=hidden) for batch in batches], pa.string()
+    )

@@ -94,7 +94,9 @@ def with_own_answers(hits: Hits) -> pa.Table:
     since = known_answers(Search(folder, hits.keys.wanted[TEXT]), hits.lookup, hits.plan)
     known = own
     for older in (since, hits.answers):
-        more = older.filter(pc.invert(pc.is_in(older["key"], value_set=known["key"].combine_chunks())))
+        more = older.filter(
+            pc.invert(pc.is_in(older["key"], value_set=known["key"].combine_chunks()))
+        )
         known = pa.concat_tables([more.select(own.column_names), known])
     return known
 
@@ -104,10 +106,13 @@ def file_of_run(plan: LedgerPlan, name: str) -> str:
     ?endpoint_override=..., stay behind its path.
     """
     root, mark, options = plan.root.partition("?") if is_url(plan.root) else (plan.root, "", "")
-    return f"{root.rstrip('/')}/{plan.lookup}/{plan.fingerprint}/{RUNS}/{plan.run_id}/{name}{mark}{options}"
+    folder = f"{root.rstrip('/')}/{plan.lookup}/{plan.fingerprint}/{RUNS}/{plan.run_id}"
+    return f"{folder}/{name}{mark}{options}"
 
 
-def with_index(plan: LedgerPlan, answers: pa.Table, clock: Callable[[], int] = time.time_ns) -> LedgerPlan:
+def with_index(
+    plan: LedgerPlan, answers: pa.Table, clock: Callable[[], int] = time.time_ns
+) -> LedgerPlan:
     """Returns the plan with an index of these answers, where every executor reads it; without an
     index if there are no answers.
     """

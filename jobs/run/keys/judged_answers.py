@@ -22,14 +22,19 @@ from jobs.task.rows.ledger_hits import UnreadableAnswer
 _log = logging.getLogger("tidegate.ledger")
 
 
-def needing_no_call(lookup: Lookup, plan: LedgerPlan, answers: pa.Table, now_us: int) -> tuple[pa.Table, pa.Array]:
+def needing_no_call(
+    lookup: Lookup, plan: LedgerPlan, answers: pa.Table, now_us: int
+) -> tuple[pa.Table, pa.Array]:
     """Returns the records of `select` that need no call, and the keys of old errors."""
     if plan.idempotent:
-        answers = answers.filter(pc.not_equal(answers["outcome"], "asked"))  # this call may be repeated
+        # this call may be repeated
+        answers = answers.filter(pc.not_equal(answers["outcome"], "asked"))
     return without_old_errors(lookup, answers, ttl=plan.ttl, now_us=now_us)
 
 
-def without_old_errors(lookup: Lookup, answers: pa.Table, *, ttl: Ttl, now_us: int) -> tuple[pa.Table, pa.Array]:
+def without_old_errors(
+    lookup: Lookup, answers: pa.Table, *, ttl: Ttl, now_us: int
+) -> tuple[pa.Table, pa.Array]:
     """Returns the answers that need no call, and the keys of errors older than `ttl.error`.
 
     ttl: with FOR_EVER (replay, remap) all answers stay, because those commands decide themselves
@@ -41,7 +46,9 @@ def without_old_errors(lookup: Lookup, answers: pa.Table, *, ttl: Ttl, now_us: i
         return answers, nothing
     caller = client_for(lookup, 1)
     is_old = [
-        one.outcome == "ok" and (longest == 0 or now_us - one.answered_at >= longest) and _is_error(caller, one)
+        one.outcome == "ok"
+        and (longest == 0 or now_us - one.answered_at >= longest)
+        and _is_error(caller, one)
         for one in as_answers(answers)
     ]
     old = pa.array(is_old, pa.bool_())
@@ -57,8 +64,14 @@ def without_unreadable(lookup: Lookup, answers: pa.Table, keys: pa.ChunkedArray)
             load(stored.response or b"null")
         except ValueError as error:
             unreadable.append(stored.key)
-            _log.warning("lookup %s: %s; the key is asked again", lookup.name, UnreadableAnswer(stored, error))
-    return answers.filter(pc.invert(pc.is_in(answers["key"], value_set=pa.array(unreadable, pa.string()))))
+            _log.warning(
+                ("lookup %s: %s; the key is asked again"),
+                lookup.name,
+                UnreadableAnswer(stored, error),
+            )
+    return answers.filter(
+        pc.invert(pc.is_in(answers["key"], value_set=pa.array(unreadable, pa.string())))
+    )
 
 
 def _is_error(caller: Client, stored: StoredAnswer) -> bool:

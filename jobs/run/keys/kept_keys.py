@@ -23,7 +23,9 @@ PREFETCHED, BY_ROW = "keys.arrow", "by_row.arrow"
 _TYPES, _HASH = b"tidegate.key_types", "hash"
 
 
-def keep_keys(plan: LedgerPlan, by_row: Hashes, types: str, *, prefetched: pa.Array | None = None) -> None:
+def keep_keys(
+    plan: LedgerPlan, by_row: Hashes, types: str, *, prefetched: pa.Array | None = None
+) -> None:
     """Lists the keys that the run keeps to itself, which ends the wait of other runs.
 
     Args:
@@ -74,4 +76,6 @@ def kept_among(
         return np.zeros(len(hashes), np.bool_)
     if name.endswith(PREFETCHED):
         return np.isin(texts.view(np.int64), listed)
-    return np.isin(hashes, listed) if kept_types == types.encode() else np.ones(len(hashes), np.bool_)
+    return (
+        np.isin(hashes, listed) if kept_types == types.encode() else np.ones(len(hashes), np.bool_)
+    )

@@ -35,7 +35,14 @@ from jobs.task.rows.outcome_columns import ANSWER
 
 BY_ROW = "row"
 PASSES = 3  # at most; a further pass is for keys whose answers expired during the pass before
-OUTCOME = (schema.status, schema.source, schema.error, schema.attempts, schema.latency_ms, schema.paused_ms)
+OUTCOME = (
+    schema.status,
+    schema.source,
+    schema.error,
+    schema.attempts,
+    schema.latency_ms,
+    schema.paused_ms,
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,10 @@ class First:
     @property
     def message(self) -> str:
         rest = "" if self.keys.num_rows == self.hits.missing.num_rows else ", the other keys by row"
-        return f"distinct keys: {self.keys.num_rows:,} of {pc.sum(self.keys[ROWS]).as_py():,} rows{rest}"
+        return (
+            f"distinct keys: {self.keys.num_rows:,} of {pc.sum(self.keys[ROWS]).as_py():,} "
+            f"rows{rest}"
+        )
 
 
 def read_ddl_types(types: StructType, names: Sequence[str]) -> str:
@@ -88,7 +98,9 @@ def prefetch_keys(
     hits = {place: first[place].hits for place in places}
     shared = SharedKeys(
         {
-            place: SharedLookup(one.plan, one.lookup, read_ddl_types(one.keys.types, one.names), one.seen)
+            place: SharedLookup(
+                one.plan, one.lookup, read_ddl_types(one.keys.types, one.names), one.seen
+            )
             for place, one in hits.items()
             if one.plan is not None
         },
@@ -108,23 +120,29 @@ def prefetch_keys(
         keys = _table(left, types) if is_here else _frame(left, types, tasks=len(plan.shares[0]))
         asked.append(
             write_keys(
-                keys, types, _plan_of_keys(plan, places), below(scratch, f"keys-{len(asked)}"), wanted,
-                engine=engine, run=functools.partial(run_prefetch, shared), sent=sent,
+                keys, types, _plan_of_keys(plan, places), below(scratch, f"keys-{len(asked)}"),
+                wanted, engine=engine, run=functools.partial(run_prefetch, shared), sent=sent,
             )
         )  # fmt: skip
         plan = replace(plan, cap=_left(plan, places, asked[-1]))
-        known |= {place: with_own_answers(hits[place]) for place in left if hits[place].plan is not None}
+        known |= {
+            place: with_own_answers(hits[place]) for place in left if hits[place].plan is not None
+        }
         left = _open_again(left, known, asked[-1])
     ledgers, files = list(plan.ledgers), list(plan.asked_first or (None,) * len(plan.lookups))
     for place in places:
         called = _called(pa.concat_tables(asked), plan.lookups[place], place)
-        files[place] = _written(called, plan.lookups[place], hits[place], below(scratch, f"asked-{place}.arrow"))
+        files[place] = _written(
+            called, plan.lookups[place], hits[place], below(scratch, f"asked-{place}.arrow")
+        )
         if (ledger := hits[place].plan) is not None:
             ledgers[place] = with_index(ledger, _without(known[place], "key", called[TEXT]))
     return replace(plan, ledgers=tuple(ledgers), asked_first=tuple(files))
 
 
-def _open_again(first: Mapping[int, First], known: Mapping[int, pa.Table], asked: pa.Table) -> dict[int, First]:
+def _open_again(
+    first: Mapping[int, First], known: Mapping[int, pa.Table], asked: pa.Table
+) -> dict[int, First]:
     """Returns the keys that were not called because another run had answered them, but whose
     answers no longer count: they were refreshed meanwhile, or have expired. Otherwise each task
     would call for them.
@@ -182,7 +200,11 @@ def _types(first: Mapping[int, First]) -> StructType:
     """Returns the types of the columns with the keys of all lookups: each lookup has separate
     columns, which are null for the others.
     """
-    names = {name: one.hits.keys.types[name].dataType for one in first.values() for name in one.hits.names}
+    names = {
+        name: one.hits.keys.types[name].dataType
+        for one in first.values()
+        for name in one.hits.names
+    }
     one = next(iter(first.values())).hits.keys.types
     types = {name: one[name].dataType for name in (TEXT, HASH, *schema.SOURCE_IDENTITY)}
     types |= {PLACE: IntegerType()} | names
@@ -197,7 +219,11 @@ def _table(first: Mapping[int, First], types: StructType) -> pa.Table:
         table = one.hits.keys.table(one.keys)
         tables.append(table.append_column(PLACE, pa.array([place] * table.num_rows, pa.int32())))
     nothing = arrow_schema(types).empty_table()
-    return pa.concat_tables([nothing, *tables], promote_options="permissive").select(types.names).cast(nothing.schema)
+    return (
+        pa.concat_tables([nothing, *tables], promote_options="permissive")
+        .select(types.names)
+        .cast(nothing.schema)
+    )
 
 
 def _frame(first: Mapping[int, First], types: StructType, *, tasks: int) -> DataFrame:
@@ -208,7 +234,9 @@ def _frame(first: Mapping[int, First], types: StructType, *, tasks: int) -> Data
     for place, one in first.items():
         keys = one.hits.keys.frame(one.keys)  # possibly with others that need no call
         columns = [
-            F.col(name) if name in keys.columns else F.lit(None).cast(types[name].dataType).alias(name)
+            F.col(name)
+            if name in keys.columns
+            else F.lit(None).cast(types[name].dataType).alias(name)
             for name in types.names
             if name != PLACE
         ]
@@ -222,8 +250,13 @@ def _by_task(frame: DataFrame, tasks: int) -> DataFrame:
     if hasattr(frame, "repartitionById"):
         return frame.repartitionById(tasks, F.col(TASK))
     # Spark 4.0 partitions only by a hash: for each task, use the first number that hashes to it
-    hashed = frame.sparkSession.range(64 * tasks).select("id", F.pmod(F.hash("id"), F.lit(tasks)).alias(TASK))
-    numbers = [F.lit(row["id"]) for row in hashed.groupBy(TASK).agg(F.min("id").alias("id")).sort(TASK).collect()]
+    hashed = frame.sparkSession.range(64 * tasks).select(
+        "id", F.pmod(F.hash("id"), F.lit(tasks)).alias(TASK)
+    )
+    numbers = [
+        F.lit(row["id"])
+        for row in hashed.groupBy(TASK).agg(F.min("id").alias("id")).sort(TASK).collect()
+    ]
     return frame.repartition(tasks, F.get(F.array(*numbers), F.col(TASK)))
 
 
@@ -246,9 +279,14 @@ def _written(own: pa.Table, lookup: Lookup, hits: Hits, path: str) -> AskedFile 
         "paused_ms": own[schema.paused_ms(name)],
         "source_file": own[schema.SOURCE_FILE],
         "source_row": own[schema.SOURCE_ROW],
-        "answered_at": own[schema.published_answered_at(name)].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()),
+        "answered_at": own[schema.published_answered_at(name)]
+        .cast(pa.timestamp("us", tz="UTC"))
+        .cast(pa.int64()),
     }
-    answers = {f"{ANSWER}{number}": own[one.name].cast(one.arrow_type) for number, one in enumerate(lookup.columns)}
+    answers = {
+        f"{ANSWER}{number}": own[one.name].cast(one.arrow_type)
+        for number, one in enumerate(lookup.columns)
+    }
     write_keyed(path, pa.table(columns | answers))
     return AskedFile(path, hidden=hits.plan is not None and hits.plan.hidden)
 

@@ -42,7 +42,9 @@ def with_texts(keys: DataFrame, names: Sequence[str], *, hidden: bool) -> DataFr
     """Returns the same keys with TEXT, made by Spark's tasks."""
     from pyspark.sql import types as T  # noqa: N812  # Spark's usual alias
 
-    schema = T.StructType([*keys.schema.fields, T.StructField(TEXT, T.StringType(), nullable=False)])
+    schema = T.StructType(
+        [*keys.schema.fields, T.StructField(TEXT, T.StringType(), nullable=False)]
+    )
 
     def write_key_texts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -95,7 +95,14 @@ def prepare_ledger(
             asking(sum(one.keys.num_rows for one in first.values()))
             engine = engine_for(prepared)
             found = prefetch_keys(
-                found, first, engine=engine, here=here, alone=alone, seed=seed, scratch=scratch, sent=sent
+                found,
+                first,
+                engine=engine,
+                here=here,
+                alone=alone,
+                seed=seed,
+                scratch=scratch,
+                sent=sent,
             )
             for place in first if alone else ():
                 if (ledger := plan.ledgers[place]) is not None:
@@ -180,11 +187,20 @@ def _begin(plan: PartitionPlan, place: int) -> Found:
 
 
 def _tell(
-    prepared: DataFrame | LocalRows, plan: PartitionPlan, place: int, by_row: Hashes, prefetched: pa.Array | None = None
+    prepared: DataFrame | LocalRows,
+    plan: PartitionPlan,
+    place: int,
+    by_row: Hashes,
+    prefetched: pa.Array | None = None,
 ) -> None:
     ledger = plan.ledgers[place]
     if ledger is not None:
-        keep_keys(ledger, by_row, read_ddl_types(prepared.schema, plan.layout.keys[place]), prefetched=prefetched)
+        keep_keys(
+            ledger,
+            by_row,
+            read_ddl_types(prepared.schema, plan.layout.keys[place]),
+            prefetched=prefetched,
+        )
 
 
 def _divided(plan: PartitionPlan, looks: Sequence[_Look]) -> CallCap | None:

@@ -29,7 +29,10 @@ class SharedKeys:
 
 
 def run_prefetch(
-    shared: SharedKeys, plan: PartitionPlan, batches: Iterator[pa.RecordBatch], task: TaskFacts | None = None
+    shared: SharedKeys,
+    plan: PartitionPlan,
+    batches: Iterator[pa.RecordBatch],
+    task: TaskFacts | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Runs in mapInArrow: takes keys, yields called and stored keys. task: None for Spark's."""
     from pyspark import TaskContext
@@ -39,7 +42,9 @@ def run_prefetch(
     if not shared.lookups or (shared.alone and not attempt):
         yield from run_partition(plan, batches, task)
         return
-    claims = Claims(shared.lookups, number, attempt, text=TEXT, place=PLACE, hashed=HASH, seed=shared.seed)
+    claims = Claims(
+        shared.lookups, number, attempt, text=TEXT, place=PLACE, hashed=HASH, seed=shared.seed
+    )
     try:
         for batch in run_partition(plan, claims.take(batches), task):
             claims.finished(batch)

@@ -37,7 +37,9 @@ def registered(plans: Sequence[LedgerPlan]) -> Iterator[None]:
             stack.callback(unregister, plan)
             announce(open_folder(plan), plan.run_id)
         ended = threading.Event()
-        thread = threading.Thread(target=_beat, args=(plans, ended), name="ledger beat", daemon=True)
+        thread = threading.Thread(
+            target=_beat, args=(plans, ended), name="ledger beat", daemon=True
+        )
         thread.start()
         try:
             yield

@@ -41,7 +41,10 @@ class TaskLoad:
 
         def mean(cause: str) -> dict[str, float]:
             names = {name for task in message for name in task[cause]}
-            return {name: sum(task[cause].get(name, 0.0) for task in message) / partitions for name in names}
+            return {
+                name: sum(task[cause].get(name, 0.0) for task in message) / partitions
+                for name in names
+            }
 
         busy = sum(task["loop_s"] for task in message) / seconds if seconds else None
         return cls(mean("throttled_s"), mean("down_s"), mean("adapted_s"), busy)
@@ -51,7 +54,8 @@ def with_limits(figures: DayMetrics, load: TaskLoad) -> DayMetrics:
     lookups = []
     for lookup in figures.lookups:
         throttled, down, adapted = (
-            round(waited.get(lookup.name, 0.0), 3) for waited in (load.throttled_s, load.down_s, load.adapted_s)
+            round(waited.get(lookup.name, 0.0), 3)
+            for waited in (load.throttled_s, load.down_s, load.adapted_s)
         )
         known = replace(lookup, throttled_s=throttled, down_s=down, adapted_s=adapted)
         lookups.append(replace(known, limited_by=limited_by(known, load.loop_busy)))

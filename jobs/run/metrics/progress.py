@@ -33,7 +33,9 @@ class RunProgress:
         self._started: float | None = None
         self._changing = threading.Lock()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._report_now_and_then, name="tidegate-progress", daemon=True)
+        self._thread = threading.Thread(
+            target=self._report_now_and_then, name="tidegate-progress", daemon=True
+        )
         self.number = coordinator.listen(self.heard)  # for the plan
 
     def __enter__(self) -> Self:

@@ -34,7 +34,12 @@ KEYS_WAITING = 1_000_000
 
 
 def count(
-    files: Sequence[str], declared: DeclaredFacts, *, rows_in: int, job_s: float, stage: Stage | None = None
+    files: Sequence[str],
+    declared: DeclaredFacts,
+    *,
+    rows_in: int,
+    job_s: float,
+    stage: Stage | None = None,
 ) -> DayMetrics:
     """Counts the figures of the day whose rows are in `files`, with a task of the stage per file.
 
@@ -65,12 +70,14 @@ class _Keys:
     def add(self, hashes: npt.NDArray[np.uint64]) -> None:
         self._more.append(hashes)
         self._waiting += len(hashes)
-        if self._waiting > max(KEYS_WAITING, len(self._once)):  # so that each hash is sorted only a few times
+        # so that each hash is sorted only a few times
+        if self._waiting > max(KEYS_WAITING, len(self._once)):
             self.once()
 
     def once(self) -> npt.NDArray[np.uint64]:
         hashes = np.concatenate([self._once, *self._more])
-        self._once, _ = np.unique(hashes, return_counts=True)  # without counts it hashes: 30 times as slow
+        # without counts it hashes: 30 times as slow
+        self._once, _ = np.unique(hashes, return_counts=True)
         self._more, self._waiting = [], 0
         return self._once
 
@@ -93,7 +100,8 @@ class _LookupCounts:
     first: int = FOR_EVER
     last: int = 0
     oldest: int = FOR_EVER
-    latencies: list[npt.NDArray[np.float64]] = field(default_factory=list)  # ms, of answered rows that were called
+    # ms, of answered rows that were called
+    latencies: list[npt.NDArray[np.float64]] = field(default_factory=list)
     called: _Keys = field(default_factory=_Keys)
     known: _Keys = field(default_factory=_Keys)
 
@@ -101,12 +109,15 @@ class _LookupCounts:
         status, source, attempts, latency, answered_at = (
             rows[column(lookup.name)].combine_chunks()
             for column in (
-                schema.status, schema.source, schema.attempts, schema.latency_ms, schema.published_answered_at,
+                schema.status, schema.source, schema.attempts, schema.latency_ms,
+                schema.published_answered_at,
             )
         )  # fmt: skip
         is_answered, is_called = pc.is_in(status, value_set=ANSWERED), pc.equal(source, "call")
         counts = pc.list_value_length(attempts)
-        start, end, throttled = (pc.struct_field(attempts.flatten(), name) for name in ("start", "end", "throttled"))
+        start, end, throttled = (
+            pc.struct_field(attempts.flatten(), name) for name in ("start", "end", "throttled")
+        )
         self.outcomes += _by_value(status)
         self.sources += _by_value(source)
         self.calls += _by_value(counts)
@@ -147,7 +158,8 @@ def _count_file(path: str, declared: DeclaredFacts) -> _FileCounts:
 
 def _columns(declared: DeclaredFacts) -> list[str]:
     of_lookup = (
-        schema.status, schema.source, schema.attempts, schema.latency_ms, schema.published_answered_at, schema.key,
+        schema.status, schema.source, schema.attempts, schema.latency_ms,
+        schema.published_answered_at, schema.key,
     )  # fmt: skip
     return [column(lookup.name) for lookup in declared.lookups for column in of_lookup]
 
@@ -166,12 +178,19 @@ def _by_value(column: pa.Array) -> Counter[Any]:
 
 
 def _figures(lookup: LookupFacts, files: list[_LookupCounts]) -> LookupMetrics:
-    outcomes, sources = _together([one.outcomes for one in files]), _together([one.sources for one in files])
+    outcomes, sources = (
+        _together([one.outcomes for one in files]),
+        _together([one.sources for one in files]),
+    )
     calls = _together([one.calls for one in files])
-    first, last = min((one.first for one in files), default=0), max((one.last for one in files), default=0)
+    first, last = (
+        min((one.first for one in files), default=0),
+        max((one.last for one in files), default=0),
+    )
     oldest = min((one.oldest for one in files), default=FOR_EVER)
     p50, p99 = _nearest_ranks(
-        np.concatenate([np.empty(0), *(part for one in files for part in one.latencies)]), (0.5, 0.99)
+        np.concatenate([np.empty(0), *(part for one in files for part in one.latencies)]),
+        (0.5, 0.99),
     )
     rows_called = calls.total() - calls[0]
     known = _Keys.together(one.known for one in files)
@@ -218,7 +237,9 @@ def _moment(micros: int) -> str:
     return dt.datetime.fromtimestamp(micros / 1e6, dt.UTC).isoformat(timespec="seconds")
 
 
-def _saved(lookup: LookupFacts, keys: int, now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> str:
+def _saved(
+    lookup: LookupFacts, keys: int, now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
+) -> str:
     if not keys or lookup.prices[0].unit not in SENT:  # run_bills.with_saved
         return "0"
     price = in_force(lookup.prices, now().date().isoformat())
@@ -239,9 +260,16 @@ def _billed(lookup: LookupFacts, saved: str) -> Billed | None:
 def with_stored(counted: DayMetrics, plan: PartitionPlan) -> DayMetrics:
     if not any(plan.ledgers):
         return counted
-    ledgers = {lookup.name: ledger for lookup, ledger in zip(plan.lookups, plan.ledgers, strict=True) if ledger}
+    ledgers = {
+        lookup.name: ledger
+        for lookup, ledger in zip(plan.lookups, plan.ledgers, strict=True)
+        if ledger
+    }
     files = {name: open_folder(ledger).files() for name, ledger in ledgers.items()}
-    lookups = tuple(replace(one, stored=stored_by(ledgers[one.name], files[one.name])) for one in counted.lookups)
+    lookups = tuple(
+        replace(one, stored=stored_by(ledgers[one.name], files[one.name]))
+        for one in counted.lookups
+    )
     size = sum(file.size or 0 for found in files.values() for file in found)
     return replace(counted, lookups=lookups, ledger_bytes=size)
 
@@ -253,4 +281,7 @@ def stored_by(ledger: LedgerPlan, files: Sequence[fs.FileInfo]) -> int:
     parts = [part for part in folder.parts_among(files) if part.startswith(own)]
     tables = (table for _, table in read_parts(folder, parts, ENCODED) if table is not None)
     answers = pa.array(ANSWERS)
-    return sum(pc.sum(pc.is_in(table["outcome"].cast(pa.string()), value_set=answers)).as_py() or 0 for table in tables)
+    return sum(
+        pc.sum(pc.is_in(table["outcome"].cast(pa.string()), value_set=answers)).as_py() or 0
+        for table in tables
+    )

@@ -27,13 +27,18 @@ def divide_cap(options: RunOptions, lookups: Sequence[Lookup], tasks: int) -> Ca
 def cap_on_calls(lookups: Sequence[Lookup], most: int, tasks: int) -> CallCap:
     parts = tuple(map(float, even_shares(most, tasks)))
     message = f"max_calls {most:,}"
-    return CallCap(message if min(parts) else _too_little(message, f"{tasks:,}", tasks), parts, (1.0,) * len(lookups))
+    return CallCap(
+        message if min(parts) else _too_little(message, f"{tasks:,}", tasks),
+        parts,
+        (1.0,) * len(lookups),
+    )
 
 
 def _too_little(message: str, least: str, tasks: int) -> str:
     """Returns a clause for a cap under which a task may never call, however often it runs."""
     return (
-        f"{message}, which is less than one call for each of the {tasks:,} tasks of this run (give at least {least}),"
+        f"{message}, which is less than one call for each of the {tasks:,} tasks of this run (give "
+        f"at least {least}),"
     )
 
 
@@ -52,7 +57,10 @@ def divided_by_need(cap: CallCap, needs: Sequence[float]) -> CallCap:
 
 
 def cap_on_cost(
-    lookups: Sequence[Lookup], most: str, tasks: int, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    lookups: Sequence[Lookup],
+    most: str,
+    tasks: int,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> CallCap:
     """Returns a cap on the cost of a run ("5 USD") at today's prices, divided over the tasks.
 
@@ -69,20 +77,24 @@ def cap_on_cost(
         price = in_force(lookup.prices, today)
         if price is not None and price.currency != money.currency:
             raise DeclarationError(
-                f"max-cost is {most!r}, but lookup {lookup.name} is billed in {price.currency}; name that currency."
+                f"max-cost is {most!r}, but lookup {lookup.name} is billed in {price.currency}; "
+                "name that currency."
             )
         if price is not None and price.unit not in SENT:
             raise DeclarationError(
-                f"max-cost is {most!r}, but lookup {lookup.name} is billed per {price.unit}, which only an answer "
+                f"max-cost is {most!r}, but lookup {lookup.name} is billed per {price.unit}, which "
+                "only an answer "
                 "tells; use --max-calls."
             )
         keys_per_unit = lookup.batch_size if price is not None and price.unit == "request" else 1
         weights.append(price_units(price, 1) / keys_per_unit)
     if not any(weights):
         raise DeclarationError(
-            f"max-cost is {most!r}, but no lookup has a price in force; declare one, or use --max-calls."
+            f"max-cost is {most!r}, but no lookup has a price in force; declare one, or use "
+            "--max-calls."
         )
-    largest = max(weights)  # counted in calls of the dearest lookup, so that whole numbers stay exact
+    # counted in calls of the dearest lookup, so that whole numbers stay exact
+    largest = max(weights)
     part = float(money.amount / largest / tasks + Decimal("1e-9"))
     message = f"max_cost {money}"
     if part < 1:

@@ -34,7 +34,8 @@ class RunOptions:
     def __post_init__(self) -> None:
         if self.max_calls is not None and self.max_calls < 1:
             raise DeclarationError(
-                f"max-calls is {self.max_calls}; it must be at least 1. A run without a call: tidegate remap."
+                f"max-calls is {self.max_calls}; it must be at least 1. A run without a call: "
+                "tidegate remap."
             )
         if self.max_cost is not None:
             read_money(self.max_cost, "max-cost")
@@ -42,7 +43,9 @@ class RunOptions:
                 raise DeclarationError("max-calls and max-cost are both given; a run has one cap.")
 
 
-def plan_ledger(enrichment: Enrichment, lookup: Lookup, run_id: str, rules: RunOptions) -> LedgerPlan | None:
+def plan_ledger(
+    enrichment: Enrichment, lookup: Lookup, run_id: str, rules: RunOptions
+) -> LedgerPlan | None:
     declared = enrichment.ledger
     if declared is None:
         return None

@@ -91,8 +91,8 @@ def plan_day(engine: Engine, enrichment: Enrichment, input_day: InputDay, run: R
     keyed: DataFrame | LocalRows
     if isinstance(engine, SparkEngine):
         keyed, tasks = plan_tasks(
-            rows_of_day(enrichment.name, input_day, engine.spark), enrichment, run_id=run.run_id, options=run.options,
-            progress=run.progress, in_one_task=run.in_one_task, day=input_day,
+            rows_of_day(enrichment.name, input_day, engine.spark), enrichment, run_id=run.run_id,
+            options=run.options, progress=run.progress, in_one_task=run.in_one_task, day=input_day,
         )  # fmt: skip
         check_windows(keyed, enrichment, tasks.layout)
     else:
@@ -163,7 +163,9 @@ def plan_tasks(
     check_speculation(enrichment, df.sparkSession)
     prepared, layout = with_keys(with_identity(df, enrichment), enrichment)
     lookups = tuple(enrichment.lookups)
-    at_most = 1 if in_one_task else max(1, min(count_slots(df.sparkSession), *concurrencies(lookups)))
+    at_most = (
+        1 if in_one_task else max(1, min(count_slots(df.sparkSession), *concurrencies(lookups)))
+    )
     reads = None if day is None else file_rows(prepared, enrichment, layout, day, at_most=at_most)
     if reads is not None:
         tasks = len(reads.parts)
@@ -177,7 +179,13 @@ def plan_tasks(
             # reported, and divides files by the slots at each read
             prepared = narrowed if partitions == at_most else prepared.coalesce(partitions)
     return prepared, _task_plan(
-        enrichment, layout, tasks=tasks, run_id=run_id, options=options, progress=progress, reads=reads
+        enrichment,
+        layout,
+        tasks=tasks,
+        run_id=run_id,
+        options=options,
+        progress=progress,
+        reads=reads,
     )
 
 
@@ -199,7 +207,8 @@ def _task_plan(
         layout=layout,
         progress=progress,
         ledgers=tuple(
-            None if run_id is None else plan_ledger(enrichment, lookup, run_id, options) for lookup in lookups
+            None if run_id is None else plan_ledger(enrichment, lookup, run_id, options)
+            for lookup in lookups
         ),
         reads=reads,
         may_call=options.may_call,
@@ -215,7 +224,9 @@ def concurrencies(lookups: Sequence[Lookup]) -> tuple[int, ...]:
         asking.setdefault(lookup.service_key, []).append(place)
     found = [0] * len(lookups)
     for places in asking.values():
-        for place, share in zip(places, even_shares(lookups[places[0]].concurrency, len(places)), strict=True):
+        for place, share in zip(
+            places, even_shares(lookups[places[0]].concurrency, len(places)), strict=True
+        ):
             found[place] = share
     return tuple(found)
 
@@ -225,6 +236,8 @@ def check_speculation(enrichment: Enrichment, spark: SparkSession) -> None:
     once = [lookup.name for lookup in enrichment.lookups if not lookup.repeatable]
     if once and setting(spark, "spark.speculation", "false").lower() == "true":
         raise DeclarationError(
-            f"{enrichment.name}: lookup {once[0]}: idempotent=False, and spark.speculation is on, which runs a task "
-            "twice at once: both copies would call. Set spark.speculation=false where the session is made."
+            f"{enrichment.name}: lookup {once[0]}: idempotent=False, and spark.speculation is on, "
+            "which runs a task "
+            "twice at once: both copies would call. Set spark.speculation=false where the session "
+            "is made."
         )

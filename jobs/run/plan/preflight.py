@@ -37,8 +37,10 @@ TRIES = 3
 PAUSE = 0.5  # s between them
 PATTERN = re.compile(r"[*?\[\]{}\\]")
 PERCENT = re.compile("%[0-9A-Fa-f]{2}")
-OWN_KEYS = re.compile(r"__key_\d+_\d+|__partition_of_frame")  # columns that a run adds to those of the input
-OF_FILES = ("_metadata", "_uri", "_row")  # columns of a file's row, as Spark and the checks name them
+# columns that a run adds to those of the input
+OWN_KEYS = re.compile(r"__key_\d+_\d+|__partition_of_frame")
+# columns of a file's row, as Spark and the checks name them
+OF_FILES = ("_metadata", "_uri", "_row")
 
 
 def preflight(enrichment: Enrichment, day: str, *, elsewhere: bool = False) -> InputDay:
@@ -57,7 +59,11 @@ def preflight(enrichment: Enrichment, day: str, *, elsewhere: bool = False) -> I
 
 
 def find_day(
-    enrichment: Enrichment, day: str, published: "Published | None" = None, *, elsewhere: bool = False
+    enrichment: Enrichment,
+    day: str,
+    published: "Published | None" = None,
+    *,
+    elsewhere: bool = False,
 ) -> InputDay:
     """Finds the input of a day, with the types of the published table, as `find_input`."""
     from jobs.tables.delta.type_check import published_columns, published_table
@@ -66,7 +72,9 @@ def find_day(
     return find_input(enrichment, day, columns, elsewhere=elsewhere)
 
 
-def check_input(enrichment: Enrichment, input_day: InputDay, day: str, published: "Published | None" = None) -> None:
+def check_input(
+    enrichment: Enrichment, input_day: InputDay, day: str, published: "Published | None" = None
+) -> None:
     """Runs the preflight of files that are found: all of a day, or those of a micro-batch."""
     for step in steps(enrichment, input_day, day, published=published):
         step()
@@ -87,7 +95,9 @@ def require_new_run(enrichment: Enrichment, run_id: str, *, on_store: bool = Fal
     """Raises DeclarationError if a run of this id has written before."""
     folder = run_folder(enrichment, run_id, on_store=on_store)
     if has_files(folder):
-        raise DeclarationError(f"run-id {run_id!r} was used before: {folder} exists. Every run needs one of its own.")
+        raise DeclarationError(
+            f"run-id {run_id!r} was used before: {folder} exists. Every run needs one of its own."
+        )
 
 
 def steps(
@@ -124,21 +134,27 @@ def steps(
         yield lambda: check_summaries(enrichment, input_day, day)
         yield lambda: _check_engine(enrichment, input_day, engine)
     for lookup in enrichment.lookups:
-        yield functools.partial(_check_service, enrichment, lookup, None if input_day is None else input_day.schema)
+        yield functools.partial(
+            _check_service, enrichment, lookup, None if input_day is None else input_day.schema
+        )
     yield functools.partial(_check_limits, enrichment)
 
 
 def check_paths(enrichment: Enrichment, input_day: InputDay) -> None:
     """Checks that Spark and Delta can open the files of input and output by their paths."""
     output = work_folder(enrichment.output.path).resolve()
-    paths = [("input", Path(file).resolve()) for file in input_day.files if not is_url(file)] + [("output", output)]
+    paths = [("input", Path(file).resolve()) for file in input_day.files if not is_url(file)] + [
+        ("output", output)
+    ]
     wrong = [
         f"{where}: {path} has {found[0]!r}, which Spark takes for a pattern. Rename it."
         for where, path in paths
         if (found := PATTERN.search(str(path)))
     ]
     if found := PERCENT.search(str(output)):
-        wrong.append(f"output: {output} has {found[0]!r}, which Delta takes for one character. Rename it.")
+        wrong.append(
+            f"output: {output} has {found[0]!r}, which Delta takes for one character. Rename it."
+        )
     DeclarationError.raise_for(f"{enrichment.name}: {message}" for message in wrong)
 
 
@@ -171,7 +187,8 @@ def check_frame(enrichment: Enrichment, columns: Iterable[Any]) -> list[str]:
     read = list(_columns_of_keys(enrichment))
     wrong = list(_missing(read, known, "the frame"))
     wrong += [
-        f"{where}: several columns of the frame are named {column!r}, as case does not count. Rename one."
+        f"{where}: several columns of the frame are named {column!r}, as case does not count. "
+        "Rename one."
         for where, column in read
         if column.lower() in twice
     ]
@@ -180,11 +197,17 @@ def check_frame(enrichment: Enrichment, columns: Iterable[Any]) -> list[str]:
     return list(dict.fromkeys(known[column.lower()] for _, column in read))
 
 
-def _missing(read: Iterable[tuple[str, str]], known: Mapping[str, str], place: str) -> Iterator[str]:
+def _missing(
+    read: Iterable[tuple[str, str]], known: Mapping[str, str], place: str
+) -> Iterator[str]:
     for where, column in read:
         if column.lower() not in known:
             close = difflib.get_close_matches(column.lower(), known, n=1, cutoff=0.3)
-            hint = f"Did you mean {known[close[0]]!r}?" if close else f"It has: {', '.join(known.values())}."
+            hint = (
+                f"Did you mean {known[close[0]]!r}?"
+                if close
+                else f"It has: {', '.join(known.values())}."
+            )
             yield f"{where}: no column {column!r} in {place}. {hint}"
 
 
@@ -192,7 +215,10 @@ def _answers_twice(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator
     for lookup in enrichment.lookups:
         for column in written_columns(lookup):
             if column.lower() in known:
-                yield f"lookup {lookup.name}: returns: {column!r} exists in the input. {_rename(lookup, column)}"
+                yield (
+                    f"lookup {lookup.name}: returns: {column!r} exists in the input. "
+                    f"{_rename(lookup, column)}"
+                )
 
 
 def _columns_twice(enrichment: Enrichment, known: Mapping[str, str]) -> Iterator[str]:
@@ -209,7 +235,8 @@ def _known_columns(enrichment: Enrichment, columns: Iterable[str]) -> dict[str, 
     for column in columns:
         if column == "*" or OWN_KEYS.fullmatch(column.lower()):
             wrong.append(
-                f"{column!r} means something else to {'Spark' if column == '*' else 'a run'}. Rename the column."
+                f"{column!r} means something else to {'Spark' if column == '*' else 'a run'}. "
+                "Rename the column."
             )
         # Spark uses them for a field of a struct, and for quoting
         for mark, called in ((".", "dot"), ("`", "backtick")):
@@ -217,7 +244,8 @@ def _known_columns(enrichment: Enrichment, columns: Iterable[str]) -> dict[str, 
                 wrong.append(f"{column!r} has a {called} in its name. Rename the column.")
         if column.lower() in known:
             wrong.append(
-                f"{known[column.lower()]!r} and {column!r} differ only in case, which Spark ignores. Rename one."
+                f"{known[column.lower()]!r} and {column!r} differ only in case, which Spark "
+                "ignores. Rename one."
             )
         known[column.lower()] = column
     DeclarationError.raise_for(f"{enrichment.name}: input: {message}" for message in wrong)
@@ -257,7 +285,9 @@ def _rename(lookup: Lookup, column: str) -> str:
         path = lookup.paths.get(column, f"$.{column}")
         return f'Rename it here: returns="{new} {kind}", paths={{"{new}": "{path}"}}.'
     if isinstance(lookup, SqlLookup):
-        return f'Rename it here: returns="{new} {kind}", and give the table a view with that column.'
+        return (
+            f'Rename it here: returns="{new} {kind}", and give the table a view with that column.'
+        )
     return f'Rename it here: returns="{new} {kind}", and in what the function gives.'
 
 
@@ -265,13 +295,16 @@ def check_files_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
     """Refuses columns of the files with names that Spark or Tidegate uses for each row."""
     known = {column.lower(): column for column in columns}
     wrong = []
-    if enrichment.input.partition.lower() in known:  # the day's folder gives the table its partition column
+    # the day's folder gives the table its partition column
+    if enrichment.input.partition.lower() in known:
         wrong.append(
-            f"the files hold a column {enrichment.input.partition!r}, and so do their folders' names. "
+            f"the files hold a column {enrichment.input.partition!r}, and so do their folders' "
+            "names. "
             "Leave it out of the files, or call the folders otherwise (Input.partition)."
         )
     wrong += [
-        f"{known[name]!r} is a name under which Spark and Tidegate keep where a row came from. Rename the column."
+        f"{known[name]!r} is a name under which Spark and Tidegate keep where a row came from. "
+        "Rename the column."
         for name in (*SOURCE_IDENTITY, *OF_FILES)
         if name in known
     ]
@@ -281,12 +314,17 @@ def check_files_columns(enrichment: Enrichment, columns: Iterable[str]) -> None:
 def check_event_time(enrichment: Enrichment, schema: pa.Schema) -> None:
     if enrichment.event_time is None:
         return
-    name = next((name for name in schema.names if name.lower() == enrichment.event_time.column.lower()), None)
+    name = next(
+        (name for name in schema.names if name.lower() == enrichment.event_time.column.lower()),
+        None,
+    )
     if name is None:
         return  # check_columns reports it
     kind = schema.field(name).type
     if not pa.types.is_timestamp(kind):
-        raise DeclarationError(f"{enrichment.name}: event_time: {name!r} is {kind}; it must be a timestamp.")
+        raise DeclarationError(
+            f"{enrichment.name}: event_time: {name!r} is {kind}; it must be a timestamp."
+        )
 
 
 def _check_engine(enrichment: Enrichment, input_day: InputDay, option: str | None) -> None:
@@ -296,7 +334,8 @@ def _check_engine(enrichment: Enrichment, input_day: InputDay, option: str | Non
             check_columns(enrichment, input_day.names)
         except DeclarationError:  # already reported
             return
-        from jobs.run.rows.local_rows import LocalRows  # imports pyspark, which checks for Spark do not need
+        # imports pyspark, which checks for Spark do not need
+        from jobs.run.rows.local_rows import LocalRows
 
         LocalRows.of(LocalEngine("check"), enrichment, input_day)
 
@@ -308,7 +347,9 @@ def _check_limits(enrichment: Enrichment) -> None:
     except DeclarationError:
         return  # a variable is not set, which the check of the service reports
     with _naming(enrichment):
-        check_limits(enrichment.lookups, tuple((enrichment.name, budget) for budget in enrichment.budget))
+        check_limits(
+            enrichment.lookups, tuple((enrichment.name, budget) for budget in enrichment.budget)
+        )
 
 
 @contextlib.contextmanager
@@ -323,7 +364,9 @@ def _check_service(enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | 
     asyncio.run(check_service(enrichment, lookup, columns))
 
 
-async def check_service(enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | None = None) -> None:
+async def check_service(
+    enrichment: Enrichment, lookup: Lookup, columns: pa.Schema | None = None
+) -> None:
     """Checks that the service of a lookup can be used. columns: of the input, if it can be read."""
     with _naming(enrichment):
         if lookup.http_service is not None:
@@ -334,7 +377,8 @@ async def check_service(enrichment: Enrichment, lookup: Lookup, columns: pa.Sche
             await _reach_service(service)
         elif isinstance(lookup, SqlLookup):
             _require_secret(lookup, lookup.url)
-            from jobs.clients.sql.sql_inspection import inspect  # SQLAlchemy: for declarations that need it
+            # SQLAlchemy: for declarations that need it
+            from jobs.clients.sql.sql_inspection import inspect
 
             await inspect(lookup, _key_types(lookup, columns))
 
@@ -373,7 +417,9 @@ async def _reach_service(service: Service) -> None:
         await _reach(service.name, address, f"its proxy {address}")
 
 
-async def _reach(service: str, url: str, shown: str, clock: Callable[[], float] = time.monotonic) -> None:
+async def _reach(
+    service: str, url: str, shown: str, clock: Callable[[], float] = time.monotonic
+) -> None:
     parts = urlsplit(url)
     port = parts.port or {"http": 80, "https": 443}[parts.scheme]
     started = clock()
@@ -382,7 +428,9 @@ async def _reach(service: str, url: str, shown: str, clock: Callable[[], float] 
             async with asyncio.timeout(10):
                 _, writer = await asyncio.open_connection(parts.hostname, port)
         except UnicodeError as error:
-            raise DeclarationError(f"service {service}: {shown} has no name of a host: {error}.") from error
+            raise DeclarationError(
+                f"service {service}: {shown} has no name of a host: {error}."
+            ) from error
         except OSError as error:  # a timeout and an unknown name are OSErrors too
             if attempt == TRIES:
                 seconds = clock() - started

@@ -20,14 +20,18 @@ if TYPE_CHECKING:
     from jobs.run.engines.engine import Engine
 
 OTHER_CODE = (
-    "another version of Tidegate than the driver. Install the driver's there, or make the zip of packages anew with "
+    "another version of Tidegate than the driver. Install the driver's there, or make the zip of "
+    "packages anew with "
     "`tidegate pack`."
 )
 MARK = ".seen-{}"  # a file by which a task knows a folder of the driver's
 
 
-def require_shared_places(engine: Engine, enrichment: Enrichment, input_day: InputDay, *, on_store: bool) -> None:
-    """Lets each slot of the executors look at its code, and at the folders that driver and tasks must share.
+def require_shared_places(
+    engine: Engine, enrichment: Enrichment, input_day: InputDay, *, on_store: bool
+) -> None:
+    """Lets each slot of the executors look at its code, and at the folders that driver and tasks
+    must share.
 
     Args:
         engine: Runs tasks on other machines.
@@ -36,7 +40,8 @@ def require_shared_places(engine: Engine, enrichment: Enrichment, input_day: Inp
         on_store: Tasks write on the store that holds the table.
 
     Raises:
-        DeclarationError: A folder is not shared, or a host has other code; the message says what to do.
+        DeclarationError: A folder is not shared, or a host has other code; the message says what to
+            do.
     """
     folders = _folders(enrichment, on_store=on_store)
     files = {absolute(file): _of_input(file) for file in input_day.files[:1] if not is_url(file)}
@@ -46,17 +51,29 @@ def require_shared_places(engine: Engine, enrichment: Enrichment, input_day: Inp
         own = code_digest()
         for host, code, hidden in _look_around(engine, enrichment.name, tuple(files)):
             if code != own:
-                raise DeclarationError(f"{enrichment.name}: {host}, on which tasks run, has {OTHER_CODE}")
+                raise DeclarationError(
+                    f"{enrichment.name}: {host}, on which tasks run, has {OTHER_CODE}"
+                )
             for file in hidden:
                 raise DeclarationError(f"{enrichment.name}: {files[file].format(host=host)}")
 
 
-def _look_around(engine: Engine, enrichment: str, files: tuple[str, ...]) -> list[tuple[str, str, list[str]]]:
+def _look_around(
+    engine: Engine, enrichment: str, files: tuple[str, ...]
+) -> list[tuple[str, str, list[str]]]:
     try:
         return engine.stage().run(lambda _slot, _facts: look_around(files), range(engine.slots))
     except Exception as error:
-        if re.search(r"Can't get attribute .* on <module 'jobs\.|No module named 'jobs\.", str(error)):
-            raise DeclarationError(f"{enrichment}: a host on which tasks run has {OTHER_CODE}") from error
+        if re.search(
+            (
+                r"Can't get attribute .* on <module 'jobs\.|No module named "
+                r"'jobs\."
+            ),
+            str(error),
+        ):
+            raise DeclarationError(
+                f"{enrichment}: a host on which tasks run has {OTHER_CODE}"
+            ) from error
         raise
 
 
@@ -66,16 +83,25 @@ def _folders(enrichment: Enrichment, *, on_store: bool) -> dict[str, str]:
     table = enrichment.output.path
     if not on_store:
         folder = str(work_folder(table).resolve())
-        reason = "the driver and they write what streams need" if is_url(table) else "they write the rows of the table"
-        cure = f'Publish to an object store (Output(path="s3://...")), or let all hosts share {folder}.'
+        reason = (
+            ("the driver and they write what streams need")
+            if is_url(table)
+            else "they write the rows of the table"
+        )
+        cure = (
+            'Publish to an object store (Output(path="s3://...")), or let all hosts share '
+            f"{folder}."
+        )
         if is_url(table):
             cure = f"Leave them out, or let all hosts share {folder} (TIDEGATE_WORK)."
-        found[folder] = f"output: {{host}}, on which tasks run, does not see {folder}, where {reason}. {cure}"
+        found[folder] = (
+            f"output: {{host}}, on which tasks run, does not see {folder}, where {reason}. {cure}"
+        )
     if enrichment.ledger is not None and not is_url(enrichment.ledger.path):
         folder = str(Path(enrichment.ledger.path).resolve())
         found[folder] = (
-            f"ledger: {{host}}, on which tasks run, does not see {folder}. Keep the ledger on an object store "
-            '(Ledger(path="s3://...")), or let all hosts share this folder.'
+            f"ledger: {{host}}, on which tasks run, does not see {folder}. Keep the ledger on an "
+            'object store (Ledger(path="s3://...")), or let all hosts share this folder.'
         )
     return found
 
@@ -83,8 +109,8 @@ def _folders(enrichment: Enrichment, *, on_store: bool) -> dict[str, str]:
 def _of_input(file: str) -> str:
     folder = str(Path(file).resolve().parent)
     return (
-        f"input: {{host}}, on which tasks run, does not see {folder}. Put the input on an object store, or let all "
-        "hosts share this folder."
+        f"input: {{host}}, on which tasks run, does not see {folder}. Put the input on an object "
+        "store, or let all hosts share this folder."
     )
 
 

@@ -43,12 +43,16 @@ def rows_of_day(enrichment: str, day: InputDay, spark: SparkSession) -> DataFram
     types = day.spark_types()
     if types is None or not day.same_in_arrow:
         raise DeclarationError(
-            f"{enrichment}: input: only Spark reads these files as they were meant, and it reads none on a store: they "
-            "have nested columns, INT96, or dates of an old calendar. Write them again without, or put them into a "
+            f"{enrichment}: input: only Spark reads these files as they were meant, and it reads "
+            "none on a store: they "
+            "have nested columns, INT96, or dates of an old calendar. Write them again without, or "
+            "put them into a "
             "folder that driver and executors share."
         )
     reads = FileRows(deal(day, count_slots(spark)), day.schema, {}, day.row_bytes)
-    given = StructType([*types.fields, StructField(SOURCE_FILE, StringType()), StructField(SOURCE_ROW, LongType())])
+    given = StructType(
+        [*types.fields, StructField(SOURCE_FILE, StringType()), StructField(SOURCE_ROW, LongType())]
+    )
     tasks = len(reads.parts)
     return spark.range(0, tasks, 1, tasks).mapInArrow(rows_in_tasks(reads), given)
 
@@ -70,7 +74,11 @@ def file_rows(
         differently, Spark Connect.
     """
     on_disk = not is_url(day.files[0])
-    if (on_disk and is_remote(prepared.sparkSession)) or not day.same_in_arrow or not _is_plain(prepared, day):
+    if (
+        (on_disk and is_remote(prepared.sparkSession))
+        or not day.same_in_arrow
+        or not _is_plain(prepared, day)
+    ):
         return None
     keys: dict[str, Values] = {}
     for lookup, names in zip(enrichment.lookups, layout.keys, strict=True):

@@ -16,8 +16,8 @@ from jobs.schema import columns as schema
 from jobs.task.rows.arrow_batches import BatchLayout
 
 KEY_TYPES = (
-    T.NumericType, T.StringType, T.BinaryType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType,
-    T.NullType,
+    T.NumericType, T.StringType, T.BinaryType, T.BooleanType, T.DateType, T.TimestampType,
+    T.TimestampNTZType, T.NullType,
 )  # fmt: skip
 
 
@@ -34,11 +34,14 @@ def with_identity(df: DataFrame, enrichment: Enrichment) -> DataFrame:
     except AnalysisException as error:
         if not enrichment.input.row_id:
             raise DeclarationError(
-                f"{enrichment.name}: input: row_id is not declared, and the rows are not read straight from files; "
+                f"{enrichment.name}: input: row_id is not declared, and the rows are not read "
+                "straight from files; "
                 "name the columns that identify a row."
             ) from error
     nothing = F.lit(None)
-    return df.withColumns({schema.SOURCE_FILE: nothing.cast("string"), schema.SOURCE_ROW: nothing.cast("bigint")})
+    return df.withColumns(
+        {schema.SOURCE_FILE: nothing.cast("string"), schema.SOURCE_ROW: nothing.cast("bigint")}
+    )
 
 
 def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLayout]:
@@ -49,7 +52,9 @@ def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLa
         for name, expression in zip(names, lookup.keys.values(), strict=True)
     }
     try:
-        if not all(named_column(key) for lookup in enrichment.lookups for key in lookup.keys.values()):
+        if not all(
+            named_column(key) for lookup in enrichment.lookups for key in lookup.keys.values()
+        ):
             # inside a struct, an expression that makes rows, such as explode, is an error
             df.select(*map(F.struct, expressions.values()))
         keyed = df.withColumns(expressions)
@@ -72,9 +77,12 @@ def lay_out_batch(enrichment: Enrichment, columns: Sequence[str]) -> BatchLayout
         tuple(f"__key_{place}_{number}" for number in range(len(lookup.keys)))
         for place, lookup in enumerate(enrichment.lookups)
     ]
-    by_lower_name = {column.lower(): column for column in columns}  # Spark ignores case, Arrow does not
+    # Spark ignores case, Arrow does not
+    by_lower_name = {column.lower(): column for column in columns}
     event_time = enrichment.event_time
-    bound = 0 if event_time is None else round(event_time.max_out_of_orderness.total_seconds() * 1000)
+    bound = (
+        0 if event_time is None else round(event_time.max_out_of_orderness.total_seconds() * 1000)
+    )
     return BatchLayout(
         carried=tuple(columns),
         keys=tuple(keys),
@@ -94,7 +102,8 @@ def check_key_types(enrichment: Enrichment, layout: BatchLayout, types: T.Struct
             kind = types[column].dataType
             if not _has_text(kind):
                 raise DeclarationError(
-                    f"{enrichment.name}: lookup {lookup.name}: keys.{name}: {expression!r} is {kind.simpleString()}, "
+                    f"{enrichment.name}: lookup {lookup.name}: keys.{name}: {expression!r} is "
+                    f"{kind.simpleString()}, "
                     f'which no key can hold. Cast it: "cast({expression} as string)".'
                 )
 
@@ -116,11 +125,20 @@ def written_schema(carried: T.StructType, layout: BatchLayout) -> T.StructType:
         added += [_field(answer.name, answer.arrow_type) for answer in answers]
         added += map(_spark_field, schema.published_columns(lookup))
     added += map(_spark_field, schema.ROW_TABLE)
-    added += [_spark_field(column.of(lookup)) for lookup in layout.lookups for column in schema.AUDIT_TABLE]
+    added += [
+        _spark_field(column.of(lookup))
+        for lookup in layout.lookups
+        for column in schema.AUDIT_TABLE
+    ]
     keys = [
         T.StructField(
             schema.key(lookup),
-            T.StructType([T.StructField(name, known[key].dataType) for name, key in zip(named, parts, strict=True)]),
+            T.StructType(
+                [
+                    T.StructField(name, known[key].dataType)
+                    for name, key in zip(named, parts, strict=True)
+                ]
+            ),
         )
         for lookup, parts, named in zip(layout.lookups, layout.keys, layout.key_names, strict=False)
     ]

@@ -61,13 +61,15 @@ class LocalRows:
         refuse_what_needs_spark(enrichment)
         if day.rows > MOST_ROWS:
             raise DeclarationError(
-                f"{enrichment.name}: input: the day has {day.rows:,} rows, and the local engine runs up to "
+                f"{enrichment.name}: input: the day has {day.rows:,} rows, and the local engine "
+                "runs up to "
                 f"{MOST_ROWS:,}. {CURE}"
             )
         types = day.spark_types()
         if types is None or not day.same_in_arrow:
             raise DeclarationError(
-                f"{enrichment.name}: input: only Spark reads these files as they were meant: they have nested "
+                f"{enrichment.name}: input: only Spark reads these files as they were meant: they "
+                "have nested "
                 f"columns, INT96, or dates of an old calendar. {CURE}"
             )
         fields = [
@@ -90,7 +92,10 @@ def engine_for(rows: DataFrame | LocalRows) -> Engine:
 
 def refuse_what_needs_spark(enrichment: Enrichment) -> None:
     """Raises DeclarationError for a declaration that the local engine cannot run."""
-    for declared, what in ((enrichment.windows, "windows"), (enrichment.expectations, "expectations")):
+    for declared, what in (
+        (enrichment.windows, "windows"),
+        (enrichment.expectations, "expectations"),
+    ):
         if declared:
             raise DeclarationError(f"{enrichment.name}: {what} need Spark. {CURE}")
 
@@ -102,7 +107,8 @@ def _keys(enrichment: Enrichment, layout: BatchLayout, day: InputDay) -> dict[st
             key = arrow_expression(expression, day.schema)
             if key is None or from_arrow_type(key.kind).simpleString() not in COMPARABLE:
                 raise DeclarationError(
-                    f"{enrichment.name}: lookup {lookup.name}: keys.{part}: {expression!r} needs Spark "
+                    f"{enrichment.name}: lookup {lookup.name}: keys.{part}: {expression!r} needs "
+                    "Spark "
                     f"(docs/inputs.md lists what does not). {CURE}"
                 )
             keys[name] = key

@@ -33,15 +33,24 @@ from jobs.storage.stored_files import files_in
 from jobs.storage.urls import below
 from jobs.tables.publishing import published_columns
 from jobs.task.output_files import TaskFiles
-from jobs.task.windows.arrival import PLACE, TIME, WATERMARK, Arrival, Numbers, arrivals, find_runs, rows_with_arrival
+from jobs.task.windows.arrival import (
+    PLACE,
+    TIME,
+    WATERMARK,
+    Arrival,
+    Numbers,
+    arrivals,
+    find_runs,
+    rows_with_arrival,
+)
 from jobs.task.windows.session_windows import DROPPED, SessionsOfKey, find_dropped
 from jobs.task.windows.windowless_rows import write_windowless
 
 START, END, FIRED, RANK = "__start", "__end", "__fired", "__rank"  # ms; RANK: of a late row
 SCRATCH = "_arrival"
 ARRIVED = (  # columns of the rows that Spark gets
-    T.StructField(TIME, T.LongType()), T.StructField(WATERMARK, T.LongType()), T.StructField(PLACE, T.LongType()),
-    T.StructField(schema.SOURCE_ROW, T.LongType()),
+    T.StructField(TIME, T.LongType()), T.StructField(WATERMARK, T.LongType()),
+    T.StructField(PLACE, T.LongType()), T.StructField(schema.SOURCE_ROW, T.LongType()),
 )  # fmt: skip
 
 
@@ -50,12 +59,15 @@ def write_windows(engine: SparkEngine, facts: DayFacts) -> DayFacts:
     if not facts.declared.windows or not facts.files:
         return facts
     folder = below(facts.folder, "windows")
-    day = WindowedDay.of(engine, facts.declared, facts.files, facts.input_files, published_columns(facts), folder)
+    day = WindowedDay.of(
+        engine, facts.declared, facts.files, facts.input_files, published_columns(facts), folder
+    )
     try:
         return replace(facts, windows=tuple(map(day.write, facts.declared.windows)))
     except (PySparkException, Py4JError) as error:
         raise TidegateError(
-            f"{facts.declared.enrichment}: its windows could not be made: {explain_error(error)}. Mend what their sql "
+            f"{facts.declared.enrichment}: its windows could not be made: {explain_error(error)}. "
+            "Mend what their sql "
             "says, then run the same again: nothing that the ledger has is asked."
         ) from error
     finally:
@@ -108,11 +120,14 @@ class WindowedDay:
         there = read_schema(written[0])
         names = {name.lower(): name for name in there.names}
         types = from_arrow_schema(
-            pa.schema([there.field(names[name.lower()]) for name in columns]), prefer_timestamp_ntz=True
+            pa.schema([there.field(names[name.lower()]) for name in columns]),
+            prefer_timestamp_ntz=True,
         )
         event_time = names[declared.event_time.column.lower()]
         bound = round(declared.event_time.max_out_of_orderness * 1000)
-        runs = engine.file_stage(written).run(lambda file, _facts: find_runs(file, event_time), written)
+        runs = engine.file_stage(written).run(
+            lambda file, _facts: find_runs(file, event_time), written
+        )
         found = arrivals(written, runs, input_files, event_time, bound)
         rows, untimed = sum(one.rows for one in runs), sum(one.untimed for one in runs)
         return cls(engine, types, declared, found, rows, untimed, folder)
@@ -138,7 +153,9 @@ class WindowedDay:
 
     def windows(self, window: WindowFacts) -> DataFrame:
         timed = self._read_timed(window)
-        inside = self._sessions(timed, window) if window.kind == "session" else _fixed(timed, window)
+        inside = (
+            self._sessions(timed, window) if window.kind == "session" else _fixed(timed, window)
+        )
         return _fired(inside, window, self.declared.partition)
 
     def write_windowless(self, window: WindowFacts) -> list[tuple[str, int]]:
@@ -149,7 +166,9 @@ class WindowedDay:
         def write(part: tuple[Arrival, str], _facts: Any) -> tuple[str, int] | None:
             return write_windowless(part[0], names, window, part[1], dropped)
 
-        parts = [(one, below(folder, f"part-{place}.parquet")) for place, one in enumerate(self.arrivals)]
+        parts = [
+            (one, below(folder, f"part-{place}.parquet")) for place, one in enumerate(self.arrivals)
+        ]
         listed = [one for one in self._stage.run(write, parts) if one is not None]
         remove_others(folder, kept=[place for place, _ in listed])  # of an interrupted `forget`
         return listed
@@ -187,7 +206,9 @@ class WindowedDay:
 
     def _sessions(self, timed: DataFrame, window: WindowFacts) -> DataFrame:
         sessions = SessionsOfKey(window)
-        added = T.StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in SessionsOfKey.ADDED))
+        added = T.StructType.fromDDL(
+            ", ".join(f"`{name}` {kind}" for name, kind in SessionsOfKey.ADDED)
+        )
         assert isinstance(added, T.StructType)  # a list of columns always is
 
         def of_key(rows: pa.Table) -> pa.Table:  # Spark counts the arguments of the function
@@ -196,7 +217,9 @@ class WindowedDay:
         kinds = T.StructType([*timed.schema.fields, *added.fields])
         rows = timed.groupBy(*_columns(window.key)).applyInArrow(of_key, kinds)
         files = self._write_frame(rows, self._folder_of_sessions(window))  # read twice
-        return self._over_files(len(files), rows_of_files([file.place for file in files]), kinds).where(~F.col(DROPPED))
+        return self._over_files(
+            len(files), rows_of_files([file.place for file in files]), kinds
+        ).where(~F.col(DROPPED))
 
     def _dropped_by_sessions(self, window: WindowFacts) -> Numbers:
         """Returns the rows that sessions dropped, by `name_rows`."""
@@ -213,7 +236,8 @@ def _fixed(timed: DataFrame, window: WindowFacts) -> DataFrame:
     size, every = (F.lit(number).cast("bigint") for number in (window.size_ms, window.every_ms))
     last = F.col(TIME) - F.pmod(F.col(TIME), every)
     starts = F.transform(
-        F.sequence(F.lit(0), F.lit((window.size_ms - 1) // window.every_ms)), lambda number: last - number * every
+        F.sequence(F.lit(0), F.lit((window.size_ms - 1) // window.every_ms)),
+        lambda number: last - number * every,
     )
     start = last if window.kind == "tumbling" else F.explode(starts)
     inside = timed.withColumn(START, start).withColumn(END, F.col(START) + size)
@@ -228,13 +252,17 @@ def _fired(inside: DataFrame, window: WindowFacts, partition: str) -> DataFrame:
     if window.kind == "session":
         fired = F.col(FIRED)
         found = aggregated(inside, window, partition, (FIRED, "__pane"))
-        return found.withColumns({schema.FIRED: fired, schema.PANE: F.col("__pane")}).drop(FIRED, "__pane")
+        return found.withColumns({schema.FIRED: fired, schema.PANE: F.col("__pane")}).drop(
+            FIRED, "__pane"
+        )
     late = F.col(END) - 1 <= F.col(WATERMARK)
     by = [*window.key, START]
     order = Over.partitionBy(*_columns(by)).orderBy(PLACE, schema.SOURCE_ROW)
     ranked = inside.where(late).withColumn(RANK, F.row_number().over(order))
     on_time = inside.where(~late).withColumn(RANK, F.lit(0))
-    firings = ranked.select(*(F.col(f"`{name}`").alias(f"__by_{at}") for at, name in enumerate(by)), RANK)
+    firings = ranked.select(
+        *(F.col(f"`{name}`").alias(f"__by_{at}") for at, name in enumerate(by)), RANK
+    )
     firings = firings.withColumnRenamed(RANK, "__firing")
     same = F.lit(True)
     for at, name in enumerate(by):
@@ -242,13 +270,17 @@ def _fired(inside: DataFrame, window: WindowFacts, partition: str) -> DataFrame:
     again = on_time.unionByName(ranked).join(firings, same & (F.col(RANK) <= F.col("__firing")))
     again = again.withColumn(RANK, F.col("__firing")).select(*_columns(on_time.columns))
     found = aggregated(on_time.unionByName(again), window, partition, (RANK,))
-    extent = Over.partitionBy(*_columns(window.key), schema.WINDOW_START, schema.WINDOW_END).orderBy(RANK)
+    extent = Over.partitionBy(
+        *_columns(window.key), schema.WINDOW_START, schema.WINDOW_END
+    ).orderBy(RANK)
     kind = F.when(F.col(RANK) == 0, schema.ON_TIME).otherwise(schema.FIRED_LATE)
     pane = (F.row_number().over(extent) - 1).cast("int")
     return found.withColumns({schema.FIRED: kind, schema.PANE: pane}).drop(RANK)
 
 
-def aggregated(rows: DataFrame, window: WindowFacts, partition: str, more: Sequence[str] = ()) -> DataFrame:
+def aggregated(
+    rows: DataFrame, window: WindowFacts, partition: str, more: Sequence[str] = ()
+) -> DataFrame:
     """Returns the declared aggregates of each window of `rows`. more: columns that distinguish
     firings of the same window.
     """

@@ -32,15 +32,22 @@ def check_windows(prepared: DataFrame, enrichment: Enrichment, layout: BatchLayo
     DeclarationError.raise_for(wrong)
 
 
-def _wrong(prepared: DataFrame, window: WindowFacts, fields: list[T.StructField], partition: str) -> Iterator[str]:
+def _wrong(
+    prepared: DataFrame, window: WindowFacts, fields: list[T.StructField], partition: str
+) -> Iterator[str]:
     by_lower_name = {field.name.lower(): field.name for field in fields}
     taken = [name for name in schema.DROPPED_COLUMNS if name in by_lower_name]
     if taken:
-        yield f"the published column {by_lower_name[taken[0]]!r} is one that windows have. Rename it."
+        yield (
+            f"the published column {by_lower_name[taken[0]]!r} is one that windows have. Rename it."
+        )
         return
     absent = [column for column in window.key if column.lower() not in by_lower_name]
     if absent:
-        yield f"key: no column {absent[0]!r} is published. There are: {', '.join(by_lower_name.values())}."
+        yield (
+            f"key: no column {absent[0]!r} is published. There are: "
+            f"{', '.join(by_lower_name.values())}."
+        )
         return
     own = [T.StructField(START, T.LongType()), T.StructField(END, T.LongType())]
     empty = prepared.sparkSession.createDataFrame([], T.StructType([*fields, *own]))
@@ -48,12 +55,21 @@ def _wrong(prepared: DataFrame, window: WindowFacts, fields: list[T.StructField]
         columns = aggregated(empty, window, partition).schema
         schema.arrow_schema(columns)
     except (AnalysisException, ParseException) as error:
-        yield f"its sql is wrong: {next(line for line in str(error).splitlines() if line.strip()).rstrip('.')}."
+        yield (
+            "its sql is wrong: "
+            f"{next(line for line in str(error).splitlines() if line.strip()).rstrip('.')}."
+        )
         return
     except Exception as error:  # noqa: BLE001  # a type that no file can hold
         yield f"its sql gives what no table can hold: {' '.join(str(error).split())}"
         return
-    names = [name.lower() for name in columns.names] + [schema.PANE, schema.FIRED, schema.INPUT_DAY, FIRED, RANK]
+    names = [name.lower() for name in columns.names] + [
+        schema.PANE,
+        schema.FIRED,
+        schema.INPUT_DAY,
+        FIRED,
+        RANK,
+    ]
     twice = next((name for name in columns.names if names.count(name.lower()) > 1), None)
     if twice is not None:
         yield f"sql: {twice!r} is a column of its key, or one that windows have; rename it."

@@ -9,7 +9,9 @@ from jobs.tables.delta.copied_log import pushed
 
 
 def missing_columns(table: DeltaTable, wanted: Schema) -> list[Field]:
-    """Those that the table has not yet, or not with all fields. Refuses a column whose type changed."""
+    """Those that the table has not yet, or not with all fields. Refuses a column whose type
+    changed.
+    """
     known = {field.name: field for field in table.schema().fields}
     new = []
     for field in wanted.fields:
@@ -18,7 +20,8 @@ def missing_columns(table: DeltaTable, wanted: Schema) -> list[Field]:
             new.append(field)
         elif not extends(field.type, there):
             raise PublishConflict(
-                f"column {field.name!r} is {type_name(field.type)} in this run and {type_name(there)} in the table; "
+                f"column {field.name!r} is {type_name(field.type)} in this run and "
+                f"{type_name(there)} in the table; "
                 "give it another name, or publish to another table."
             )
     return new
@@ -30,7 +33,8 @@ def add_columns(table: DeltaTable, wanted: Schema) -> None:
         try:
             with pushed(table):
                 table.alter.add_columns(new)
-        except CommitFailedError:  # another run was first, or an object store took it and its answer was lost
+        # another run was first, or an object store took it and its answer was lost
+        except CommitFailedError:
             table.update_incremental()
             if new := missing_columns(table, wanted):
                 with pushed(table):

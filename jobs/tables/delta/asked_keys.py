@@ -67,13 +67,20 @@ def asked(file: str, keys: KeysOf) -> Iterator[list[bool]]:
     """Yields by batch whether each row has any of the keys; all true if the file has no keys."""
     reported = names_keys(file, keys.lookup)
     with pq.ParquetFile(parquet_source(file)) as opened:
-        for batch in opened.iter_batches(ROWS_AT_ONCE, columns=[schema.key(keys.lookup)] if reported else []):
+        for batch in opened.iter_batches(
+            ROWS_AT_ONCE, columns=[schema.key(keys.lookup)] if reported else []
+        ):
             if not reported:
                 yield [True] * batch.num_rows
                 continue
             column = batch.column(0)
-            plain, hidden = (asked_texts(column, hidden=hidden, parts=keys.parts) for hidden in (False, True))
-            yield [one in keys.texts or other in keys.texts for one, other in zip(plain, hidden, strict=True)]
+            plain, hidden = (
+                asked_texts(column, hidden=hidden, parts=keys.parts) for hidden in (False, True)
+            )
+            yield [
+                one in keys.texts or other in keys.texts
+                for one, other in zip(plain, hidden, strict=True)
+            ]
 
 
 def names_keys(file: str, lookup: str) -> bool:

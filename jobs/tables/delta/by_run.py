@@ -23,7 +23,13 @@ from jobs.storage.parquet_files import read_schema
 from jobs.storage.urls import below
 from jobs.tables.delta.added_columns import add_columns
 from jobs.tables.delta.copied_log import commit_on_top
-from jobs.tables.delta.delta_log import checkpoint_settings, commit_hooks, day_type, log_beside, saying_format
+from jobs.tables.delta.delta_log import (
+    checkpoint_settings,
+    commit_hooks,
+    day_type,
+    log_beside,
+    saying_format,
+)
 
 Rows = Callable[[], pa.RecordBatchReader]
 
@@ -32,7 +38,9 @@ AT_ONCE = 8  # copies
 NO_STATISTICS = {"delta.dataSkippingNumIndexedCols": "0"}  # keeps values out of the table's log
 
 
-def write(table: str, facts: DayFacts, rows: Rows | None, *, again: bool = True) -> Callable[[], object]:
+def write(
+    table: str, facts: DayFacts, rows: Rows | None, *, again: bool = True
+) -> Callable[[], object]:
     """Writes the rows of this run, if any, beside those of other runs.
 
     Args:
@@ -60,8 +68,12 @@ def write(table: str, facts: DayFacts, rows: Rows | None, *, again: bool = True)
     return partial(_delete, there, facts.declared.partition, facts.day, "<>", facts.run_id)
 
 
-def take_over(table: str, facts: DayFacts, files: Sequence[WrittenFile], *, again: bool = True) -> Callable[[], object]:
-    """Write as `write` the rows of files that tasks wrote on the store of the table, which the store copies."""
+def take_over(
+    table: str, facts: DayFacts, files: Sequence[WrittenFile], *, again: bool = True
+) -> Callable[[], object]:
+    """Write as `write` the rows of files that tasks wrote on the store of the table, which the
+    store copies.
+    """
     if not files:
         return partial(keep_only, table, facts)
     there = remove(table, facts) if again else log_beside(table)
@@ -69,14 +81,22 @@ def take_over(table: str, facts: DayFacts, files: Sequence[WrittenFile], *, agai
     folder = f"{partition}={quote(facts.day)}/{RUN}={quote(run)}"
     names = [f"{folder}/{file.place.rpartition('/')[2]}" for file in files]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(objects.copy, (file.place for file in files), (below(table, name) for name in names)))
+        list(
+            pool.map(
+                objects.copy, (file.place for file in files), (below(table, name) for name in names)
+            )
+        )
     at = round(dt.datetime.fromisoformat(facts.finished_at).timestamp() * 1000)
     values = {partition: facts.day, RUN: run}
     actions = [
-        AddAction(quote(name, safe="/="), file.bytes, values, at, True, f'{{"numRecords": {file.rows}}}')
+        AddAction(
+            quote(name, safe="/="), file.bytes, values, at, True, f'{{"numRecords": {file.rows}}}'
+        )
         for name, file in zip(names, files, strict=True)
     ]
-    written = Schema.from_arrow(pa.schema([one.with_nullable(True) for one in read_schema(files[0].place)]))
+    written = Schema.from_arrow(
+        pa.schema([one.with_nullable(True) for one in read_schema(files[0].place)])
+    )
     day = Field(partition, day_type("day" if is_day(facts.day) else "hour"))
     columns = Schema([*written.fields, Field(RUN, PrimitiveType("string")), day])
 
@@ -84,7 +104,8 @@ def take_over(table: str, facts: DayFacts, files: Sequence[WrittenFile], *, agai
         if there is None:
             create_table_with_add_actions(
                 table, columns, actions, mode="error", partition_by=[partition, RUN],
-                configuration=NO_STATISTICS | checkpoint_settings(table), commit_properties=saying_format(),
+                configuration=NO_STATISTICS | checkpoint_settings(table),
+                commit_properties=saying_format(),
             )  # fmt: skip
             return
         there.create_write_transaction(
@@ -117,7 +138,9 @@ def keep_published(table: str, partition: str, published: Collection[tuple[str, 
                 _delete(there, partition, day, "=", run)
 
 
-def _delete(table: DeltaTable | None, partition: str, day: str, comparison: str, run_id: str) -> DeltaTable | None:
+def _delete(
+    table: DeltaTable | None, partition: str, day: str, comparison: str, run_id: str
+) -> DeltaTable | None:
     if table is not None:
         run = run_id.replace("'", "''")
         where = f"\"{partition}\" = '{day}' AND {RUN} {comparison} '{run}'"

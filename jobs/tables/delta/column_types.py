@@ -25,9 +25,14 @@ def extends(known: Any, wanted: Any) -> bool:
     match known, wanted:
         case StructType(), StructType():
             fields = {field.name: field.type for field in wanted.fields}
-            return all(field.name in fields and extends(field.type, fields[field.name]) for field in known.fields)
+            return all(
+                field.name in fields and extends(field.type, fields[field.name])
+                for field in known.fields
+            )
         case ArrayType(), ArrayType():
             return extends(known.element_type, wanted.element_type)
         case MapType(), MapType():
-            return bool(known.key_type == wanted.key_type and extends(known.value_type, wanted.value_type))
+            return bool(
+                known.key_type == wanted.key_type and extends(known.value_type, wanted.value_type)
+            )
     return bool(known == wanted)

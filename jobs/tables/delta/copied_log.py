@@ -43,7 +43,9 @@ class CopiedTable(DeltaTable):
 
     def _copy(self, log: Collection[ListedObject]) -> None:
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            contents = list(pool.map(lambda one: objects.content(below(self.place, LOG, one.name)), log))
+            contents = list(
+                pool.map(lambda one: objects.content(below(self.place, LOG, one.name)), log)
+            )
         with on_disk(logs_folder(self.place)):
             own = own_folder(self.place)
             self.folder = own.path
@@ -71,28 +73,39 @@ class CopiedTable(DeltaTable):
                 file.unlink()
             super().__init__(self.folder)
             raise
-        self._sum_up([file for file in files if self._is_of_log(file) and not ENTRY.fullmatch(file.name)])
+        self._sum_up(
+            [file for file in files if self._is_of_log(file) and not ENTRY.fullmatch(file.name)]
+        )
 
     def _bring(self, files: Collection[Path]) -> None:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             data = [file for file in files if not self._is_of_log(file)]
-            list(pool.map(lambda file: objects.upload(file, below(self.place, *self._names(file))), data))
+            list(
+                pool.map(
+                    lambda file: objects.upload(file, below(self.place, *self._names(file))), data
+                )
+            )
         for entry in sorted(file for file in files if ENTRY.fullmatch(file.name)):
             if not self._commit(entry):
-                raise CommitFailedError(f"version {int(entry.stem)} of {self.place} is another program's")
+                raise CommitFailedError(
+                    f"version {int(entry.stem)} of {self.place} is another program's"
+                )
 
     def _commit(self, entry: Path) -> bool:
         place, data = below(self.place, *self._names(entry)), entry.read_bytes()
         try:
             objects.create(place, data)
         except objects.Changed:
-            return objects.content(place) == data  # the store took the entry, and its answer was lost
+            # the store took the entry, and its answer was lost
+            return objects.content(place) == data
         return True
 
     def _sum_up(self, files: Collection[Path]) -> None:
         """Brings a checkpoint that deltalake made after a commit to the store, then its name."""
         checkpoint = sorted(files)
-        if [file.name for file in checkpoint[1:]] == [LAST_CHECKPOINT] and CHECKPOINT.fullmatch(checkpoint[0].name):
+        if [file.name for file in checkpoint[1:]] == [LAST_CHECKPOINT] and CHECKPOINT.fullmatch(
+            checkpoint[0].name
+        ):
             with contextlib.suppress(OSError):  # the log can be read without it
                 for file in checkpoint:
                     objects.upload(file, below(self.place, *self._names(file)))

@@ -28,7 +28,9 @@ NAME = "kept-{:05}-{}.parquet"
 
 
 def copy_rows(source: str, target: Path, chosen: Iterable[pa.Array]) -> int:
-    """Copy a file without its other rows. chosen: for each ROWS_AT_ONCE rows. Returns the number of copied rows."""
+    """Copy a file without its other rows. chosen: for each ROWS_AT_ONCE rows. Returns the number of
+    copied rows.
+    """
     with open_parquet(source) as opened, _writer(target, opened.schema_arrow) as writer:
         for batch, wanted in zip(opened.iter_batches(ROWS_AT_ONCE), chosen, strict=True):
             writer.write_batch(batch.filter(wanted))
@@ -38,8 +40,8 @@ def copy_rows(source: str, target: Path, chosen: Iterable[pa.Array]) -> int:
 def keep_rows(sources: Sequence[Source], folder: str, run: Run) -> list[WrittenFile]:
     """Have tasks write the chosen rows of these files to files in `folder`.
 
-    A large file of which all rows are chosen is linked, or copied by the store, so that its bytes are neither read nor
-    written here.
+    A large file of which all rows are chosen is linked, or copied by the store, so that its bytes
+    are neither read nor written here.
 
     Args:
         sources: Places of files, each with its chosen rows.
@@ -58,7 +60,9 @@ def keep_rows(sources: Sequence[Source], folder: str, run: Run) -> list[WrittenF
 
 
 def _deal(sources: Iterable[Source]) -> list[list[Source]]:
-    """Divide them into parts: each large file that is kept whole by itself, rows of others together."""
+    """Divide them into parts: each large file that is kept whole by itself, rows of others
+    together.
+    """
     parts: list[list[Source]] = []
     rows = MOST_ROWS
     for source, chosen in sources:

@@ -42,6 +42,8 @@ def on_disk(folder: Path) -> Iterator[None]:
         if os.strerror(errno.ENOSPC) not in str(error):
             raise
         raise TidegateError(
-            f"the disk of {folder} is full, where logs of tables on a store are copied. Make room there, or set "
-            f"{VARIABLE} to a folder of a larger disk, then run the same again: the ledger has the answers."
+            f"the disk of {folder} is full, where logs of tables on a store are copied. Make room "
+            "there, or set "
+            f"{VARIABLE} to a folder of a larger disk, then run the same again: the ledger has the "
+            "answers."
         ) from error

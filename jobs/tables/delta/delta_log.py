@@ -24,7 +24,9 @@ FORMAT_NAME = "tidegate.format"
 ENTRIES = 5  # of a log on a store until the next checkpoint
 ENTRIES_ON_DISK = 100  # Delta's default
 
-_kept: ContextVar[dict[str, DeltaTable] | None] = ContextVar("tables that are kept open", default=None)
+_kept: ContextVar[dict[str, DeltaTable] | None] = ContextVar(
+    "tables that are kept open", default=None
+)
 
 
 def checkpoint_settings(table: str) -> dict[str, str]:
@@ -79,7 +81,8 @@ def log_at(path: str) -> DeltaTable | None:
 def _require_known_format(path: str, table: DeltaTable | None) -> DeltaTable | None:
     if table is not None and (written := table.transaction_version(FORMAT_NAME) or 1) > FORMAT:
         raise TidegateError(
-            f"table {path} has format {written}, and this Tidegate knows up to {FORMAT}: upgrade it, or publish to "
+            f"table {path} has format {written}, and this Tidegate knows up to {FORMAT}: upgrade "
+            "it, or publish to "
             "another table."
         )
     return table
@@ -97,7 +100,8 @@ def _opened(path: str) -> DeltaTable | None:
     table = kept.pop(path, None)
     # Delta does not report that a table is gone
     if table is not None and _entry(path, table.version()).exists():
-        with contextlib.suppress(DeltaError, OSError):  # reading the table anew reports the error better
+        # reading the table anew reports the error better
+        with contextlib.suppress(DeltaError, OSError):
             table.update_incremental()
             kept[path] = table
             return table
@@ -128,8 +132,10 @@ def _read(path: str, on_store: Callable[[str], DeltaTable | None] = in_place) ->
         return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
     except (DeltaError, OSError) as error:
         raise TidegateError(
-            f"table {path}: its log, {below(path, LOG)}, cannot be read: {delta_errors(error)}. Restore the log "
-            "from a copy; without one move the table away and run its days again, with the ledger's answers."
+            f"table {path}: its log, {below(path, LOG)}, cannot be read: {delta_errors(error)}. "
+            "Restore the log "
+            "from a copy; without one move the table away and run its days again, with the "
+            "ledger's answers."
         ) from error
 
 

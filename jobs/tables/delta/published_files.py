@@ -45,13 +45,19 @@ def changed_since(state: str, published: DeltaTable, declared: DeclaredFacts) ->
     if known == str(published.metadata().id) and int(version) <= published.version():
         with contextlib.suppress(DeltaError):
             before = days_of(DeltaTable(declared.table, version=int(version)), declared)
-    return {day: now.get(day, frozenset()) for day in sorted({*before, *now}) if before.get(day) != now.get(day)}
+    return {
+        day: now.get(day, frozenset())
+        for day in sorted({*before, *now})
+        if before.get(day) != now.get(day)
+    }
 
 
 def days_of(published: DeltaTable, declared: DeclaredFacts) -> Days:
     root = declared.table if is_url(declared.table) else str(Path(declared.table).resolve())
     days: dict[str, set[PublishedFile]] = {}
-    for day, path, size, rows in facts_by_day(published, declared.partition, "path", "size_bytes", "num_records"):
+    for day, path, size, rows in facts_by_day(
+        published, declared.partition, "path", "size_bytes", "num_records"
+    ):
         days.setdefault(day, set()).add(PublishedFile(below(root, unquote(path)), size, rows))
     return {day: frozenset(files) for day, files in days.items()}
 

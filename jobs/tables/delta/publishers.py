@@ -29,7 +29,9 @@ def alone_with(table: str) -> Iterator[None]:
     its audit), and for a table's first commit, of which Delta accepts two.
     """
     if is_url(table):
-        with object_lock.held(below(table, LOCK), {"host": socket.gethostname(), "pid": os.getpid()}, wait=math.inf):
+        with object_lock.held(
+            below(table, LOCK), {"host": socket.gethostname(), "pid": os.getpid()}, wait=math.inf
+        ):
             yield
         return
     folder = Path(table)
@@ -58,7 +60,8 @@ def storing(table: str) -> Iterator[None]:
         yield
     except (OSError, DeltaError) as error:
         raise TidegateError(
-            f"output: {table} or a table beside it cannot be written: {delta_errors(error)}. Readers see the old day "
+            f"output: {table} or a table beside it cannot be written: {delta_errors(error)}. "
+            "Readers see the old day "
             "or the new one. Fix that, then run the same again: the ledger has the answers."
         ) from error
 
@@ -70,8 +73,13 @@ def delta_errors(error: Exception) -> str:
     if ANSWER.search(str(error)):  # of an object store
         return error_text(error)
     message = re.sub(r"\x1b\[\d+m|\n\s+0: .*", "", str(error), flags=re.DOTALL)
-    message = re.sub(r": ParsedLogPath .*", "", message, flags=re.DOTALL)  # a dumped structure of many lines
+    # a dumped structure of many lines
+    message = re.sub(r": ParsedLogPath .*", "", message, flags=re.DOTALL)
     message = re.sub(
-        r"\.*\s+This issue was likely caused by a bug in DataFusion.*?/issues\b", "", message, flags=re.DOTALL
+        r"\.*\s+This issue was likely caused by a bug in "
+        r"DataFusion.*?/issues\b",
+        "",
+        message,
+        flags=re.DOTALL,
     )
     return " ".join(message.split()).replace(" ↳", ":").rstrip(".")

@@ -15,7 +15,8 @@ from jobs.schema import columns as schema
 from jobs.tables.delta.column_types import extends, type_name
 from jobs.tables.delta.delta_log import day_type, log_at
 
-Published = Callable[[], DeltaTable | None]  # opens the published table, if it exists. Raises TidegateError
+# opens the published table, if it exists. Raises TidegateError
+Published = Callable[[], DeltaTable | None]
 
 
 def published_table(enrichment: Enrichment) -> Published:
@@ -57,7 +58,9 @@ def published_columns(published: Published) -> pa.Schema | None:
 def answer_fields(enrichment: Enrichment) -> Iterator[pa.Field]:
     for lookup in enrichment.lookups:
         yield from (pa.field(column.name, column.arrow_type) for column in lookup.columns)
-        yield from (pa.field(one.name, one.arrow_type) for one in schema.published_columns(lookup.name))
+        yield from (
+            pa.field(one.name, one.arrow_type) for one in schema.published_columns(lookup.name)
+        )
 
 
 def _published_types(enrichment: Enrichment, table: DeltaTable | None) -> dict[str, Any]:
@@ -75,32 +78,43 @@ def _published_types(enrichment: Enrichment, table: DeltaTable | None) -> dict[s
     wanted = day_type(enrichment.input.every)
     if days != wanted:
         raise DeclarationError(
-            f"output: the partitions of {path}, {enrichment.input.partition}, are {type_name(days)} there, "
+            f"output: the partitions of {path}, {enrichment.input.partition}, are "
+            f"{type_name(days)} there, "
             f"and {type_name(wanted)} here. Publish to another path."
         )
     return types
 
 
-def _in_other_case(enrichment: Enrichment, day: InputDay, published: Mapping[str, Any]) -> Iterator[str]:
+def _in_other_case(
+    enrichment: Enrichment, day: InputDay, published: Mapping[str, Any]
+) -> Iterator[str]:
     there = {name.lower(): name for name in published}
     columns = [("input", name, "write") for name in day.names]
     for lookup in enrichment.lookups:
-        columns += [(f"lookup {lookup.name}: returns", column.name, "declare") for column in lookup.columns]
+        columns += [
+            (f"lookup {lookup.name}: returns", column.name, "declare") for column in lookup.columns
+        ]
     for where, name, cure in columns:
         known = there.get(name.lower(), name)
         if known != name:
-            yield f"{where}: {name!r} is {known!r} in {enrichment.output.path}; {cure} it so, or under another name."
+            yield (
+                f"{where}: {name!r} is {known!r} in {enrichment.output.path}; {cure} it so, or "
+                "under another name."
+            )
 
 
 def _wrong_answers(enrichment: Enrichment, published: Mapping[str, Any]) -> Iterator[str]:
     for lookup in enrichment.lookups:
-        declared = Schema.from_arrow(pa.schema([(column.name, column.arrow_type) for column in lookup.columns]))
+        declared = Schema.from_arrow(
+            pa.schema([(column.name, column.arrow_type) for column in lookup.columns])
+        )
         for field, column in zip(declared.fields, lookup.columns, strict=True):
             known = published.get(field.name, field.type)
             if known != field.type:
                 yield (
                     f"lookup {lookup.name}: returns: {field.name} is {column.spark_type}, but in "
-                    f"{enrichment.output.path} it is {type_name(known)}. A column keeps its type: give it another name "
+                    f"{enrichment.output.path} it is {type_name(known)}. A column keeps its type: "
+                    "give it another name "
                     "here."
                 )
 
@@ -115,6 +129,8 @@ def _wrong_input(day: InputDay, published: Mapping[str, Any], path: str) -> Iter
             yield f"input: {column.without_type}. Write it with {wanted}."
         elif known is not None:
             yield (
-                f"input: {field.name!r} is {type_name(field.type)} in {column.file}, but in {path} it is "
-                f"{type_name(known)}. A column keeps its type: write it with that type, or under another name."
+                f"input: {field.name!r} is {type_name(field.type)} in {column.file}, but in {path} "
+                "it is "
+                f"{type_name(known)}. A column keeps its type: write it with that type, or under "
+                "another name."
             )

@@ -35,11 +35,14 @@ def replace_day(target: str, rows: Rows | None, day: str, *, by: list[str]) -> N
         elif table is None:
             write_deltalake(
                 target, rows(), mode="append", partition_by=by,
-                configuration=NO_STATISTICS | checkpoint_settings(target), commit_properties=saying_format(),
+                configuration=NO_STATISTICS | checkpoint_settings(target),
+                commit_properties=saying_format(),
             )  # fmt: skip
         else:
             again_if_taken(
-                lambda: write_deltalake(target, rows(), mode="overwrite", schema_mode="merge", predicate=of_day)
+                lambda: write_deltalake(
+                    target, rows(), mode="overwrite", schema_mode="merge", predicate=of_day
+                )
             )
 
 

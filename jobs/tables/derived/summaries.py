@@ -16,5 +16,7 @@ def summarize(enrichment: Enrichment, summary: Summary, day: str) -> int:
     Raises TidegateError for failed SQL or a disk error.
     """
     rows = rows_of(enrichment, summary, day)
-    derived_tables.replace_day(table_of(enrichment, summary), lambda: rows, day, by=[enrichment.input.partition])
+    derived_tables.replace_day(
+        table_of(enrichment, summary), lambda: rows, day, by=[enrichment.input.partition]
+    )
     return int(rows.num_rows)

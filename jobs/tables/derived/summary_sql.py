@@ -26,13 +26,17 @@ def rows_of(enrichment: Enrichment, summary: Summary, day: str) -> pa.Table:
     """
     try:
         return _with_day(
-            _result(DeltaTable(enrichment.output.path), enrichment, summary, day).read_all(), enrichment, day
+            _result(DeltaTable(enrichment.output.path), enrichment, summary, day).read_all(),
+            enrichment,
+            day,
         )
     except Exception as error:
         answers = "with new calls" if enrichment.ledger is None else "with the ledger's answers"
         raise TidegateError(
-            f"{enrichment.name}: summary {summary.name} of {day} is not made: {delta_errors(error)}. The day itself "
-            f"is published: fix the sql, then run the same again, {answers}, or materialize the summary "
+            f"{enrichment.name}: summary {summary.name} of {day} is not made: "
+            f"{delta_errors(error)}. The day itself "
+            f"is published: fix the sql, then run the same again, {answers}, or materialize the "
+            "summary "
             "alone in Dagster."
         ) from error
 
@@ -57,22 +61,33 @@ def check_summaries(enrichment: Enrichment, input_day: InputDay, day: str) -> No
             except OSError:
                 raise
             except Exception as error:  # noqa: BLE001  # any error of the query
-                wrong.append(f"{enrichment.name}: summary {summary.name}: its sql is wrong: {delta_errors(error)}.")
+                wrong.append(
+                    f"{enrichment.name}: summary {summary.name}: its sql is wrong: "
+                    f"{delta_errors(error)}."
+                )
         DeclarationError.raise_for(wrong)
 
 
-def _check(empty: DeltaTable, enrichment: Enrichment, summary: Summary, day: str, folder: Path) -> None:
+def _check(
+    empty: DeltaTable, enrichment: Enrichment, summary: Summary, day: str, folder: Path
+) -> None:
     """Raises any error of the query or of a table of its result. Computes no row, because SQL may
     fail on no rows but not on data, such as a division by their number.
     """
     columns = pa.schema(_result(empty, enrichment, summary, day).schema)
     for column in columns:
-        if _is_day(column.name, enrichment) and any(is_kind(column.type) for is_kind in NEVER_A_DAY):
-            raise ValueError(f"{column.name!r} is the column of the day, and {column.type} here; rename it")
+        if _is_day(column.name, enrichment) and any(
+            is_kind(column.type) for is_kind in NEVER_A_DAY
+        ):
+            raise ValueError(
+                f"{column.name!r} is the column of the day, and {column.type} here; rename it"
+            )
     write_deltalake(folder, _with_day(columns.empty_table(), enrichment, day))
 
 
-def _result(source: DeltaTable, enrichment: Enrichment, summary: Summary, day: str) -> pa.RecordBatchReader:
+def _result(
+    source: DeltaTable, enrichment: Enrichment, summary: Summary, day: str
+) -> pa.RecordBatchReader:
     """Runs the query lazily, with the rows of the day under the enrichment's name."""
     cast = "date " if is_day(day) else ""
     day_only = f"SELECT * FROM __all WHERE \"{enrichment.input.partition}\" = {cast}'{day}'"  # noqa: S608  # our names
@@ -86,14 +101,18 @@ def _with_day(rows: pa.Table, enrichment: Enrichment, day: str) -> pa.Table:
     """Adds the day's column. Raises ValueError if a column of its name has another value, or if the
     result has no other column.
     """
-    others = [number for number, name in enumerate(rows.column_names) if not _is_day(name, enrichment)]
+    others = [
+        number for number, name in enumerate(rows.column_names) if not _is_day(name, enrichment)
+    ]
     if not others:
         raise ValueError(f"it gives no column besides {enrichment.input.partition!r}")
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if _is_day(name, enrichment):
             for value in column.unique().to_pylist():
                 if str(value).removesuffix("+00:00").removesuffix(" 00:00:00") != day:
-                    raise ValueError(f"{name!r} is the column of the day, and holds {value} too; rename it")
+                    raise ValueError(
+                        f"{name!r} is the column of the day, and holds {value} too; rename it"
+                    )
     value = pa.scalar(column_value(day))
     days = pa.repeat(value, rows.num_rows)
     return rows.select(others).append_column(enrichment.input.partition, days)
@@ -108,7 +127,12 @@ def _empty(folder: Path, enrichment: Enrichment, input_day: InputDay) -> DeltaTa
     published = table_at(path)
     there = published.schema().fields if published is not None else []
     # a field per name
-    by_name = {field.name.lower(): field for field in (*input_day.schema, *answer_fields(enrichment))}
+    by_name = {
+        field.name.lower(): field for field in (*input_day.schema, *answer_fields(enrichment))
+    }
     new = Schema.from_arrow(pa.schema([*by_name.values()])).fields
-    fields = {field.name.lower(): field for field in (*new, Field(partition, day_type(enrichment.input.every)), *there)}
+    fields = {
+        field.name.lower(): field
+        for field in (*new, Field(partition, day_type(enrichment.input.every)), *there)
+    }
     return DeltaTable.create(folder, Schema([*fields.values()]), partition_by=[partition])

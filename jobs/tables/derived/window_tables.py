@@ -37,13 +37,20 @@ def publish_windows(enrichment: Enrichment, window: Window, record: DayRecord) -
     """
     facts = record.facts
     day, partition = facts.day, facts.declared.partition
-    again = f"Remap the day, which calls nobody: `tidegate remap {enrichment.name} --from {day} --to {day}`."
+    again = (
+        f"Remap the day, which calls nobody: `tidegate remap {enrichment.name} --from {day} "
+        f"--to {day}`."
+    )
     made = next((one for one in facts.windows if one.name == window.name), None)
     if made is None and facts.files:
-        raise TidegateError(f"{enrichment.name}: the published run of {day} made no windows {window.name}. {again}")
+        raise TidegateError(
+            f"{enrichment.name}: the published run of {day} made no windows {window.name}. {again}"
+        )
     files, dropped = (made.files, made.dropped_files) if made else ((), ())
     if gone := next((file for file in (*files, *dropped) if not is_there(file)), None):
-        raise TidegateError(f"{enrichment.name}: {gone}, windows of {day}, is gone, as by a vacuum. {again}")
+        raise TidegateError(
+            f"{enrichment.name}: {gone}, windows of {day}, is gone, as by a vacuum. {again}"
+        )
     _replace(dropped_table_path(enrichment, window), dropped, day, by=[partition])
     _replace(table_of(enrichment, window), files, day, by=[partition, INPUT_DAY])
     return made.windows if made else 0

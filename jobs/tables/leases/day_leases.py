@@ -61,7 +61,9 @@ class FileLease:
         """
         holder = _holder(self.path).get("run_id", "nobody")
         if holder != self.run_id:
-            raise PublishConflict(f"the lease of {self.day} is now of run {holder}; this run, {self.run_id}, lost it.")
+            raise PublishConflict(
+                f"the lease of {self.day} is now of run {holder}; this run, {self.run_id}, lost it."
+            )
 
 
 @contextlib.contextmanager
@@ -121,7 +123,11 @@ def _paths(table: str) -> list[Path]:
     """Returns all leases' files. Raises if the folder cannot be listed, which `glob` would hide."""
     folder = Path(table, FOLDER)
     with _reading(folder):
-        return [path for path in folder.iterdir() if path.suffix == ".json"] if durable.is_there(folder) else []
+        return (
+            [path for path in folder.iterdir() if path.suffix == ".json"]
+            if durable.is_there(folder)
+            else []
+        )
 
 
 @contextlib.contextmanager
@@ -129,7 +135,9 @@ def _writing(table: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DeclarationError(f"output: {table} cannot be written: {error}. Nothing was called.") from error
+        raise DeclarationError(
+            f"output: {table} cannot be written: {error}. Nothing was called."
+        ) from error
 
 
 def _sign(file: int, run_id: str) -> None:
@@ -160,12 +168,15 @@ def _lock(
     while True:
         if _locks(file, fcntl.LOCK_EX):
             return
-        if _locks(file, fcntl.LOCK_SH):  # no run holds it: another process is just reading the holder
+        # no run holds it: another process is just reading the holder
+        if _locks(file, fcntl.LOCK_SH):
             fcntl.flock(file, fcntl.LOCK_UN)
             sleep(A_MOMENT)
             continue
         if clock() >= deadline:
-            raise DayTaken(f"{day} is being run by {holder_named(_holder(path))}; nothing was started.")
+            raise DayTaken(
+                f"{day} is being run by {holder_named(_holder(path))}; nothing was started."
+            )
         sleep(LOOK_EVERY)
 
 
@@ -197,5 +208,6 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise TidegateError(
-            f"lease {path} cannot be read: {error.strerror}. Nothing was changed; start again when it can be."
+            f"lease {path} cannot be read: {error.strerror}. Nothing was changed; start again when "
+            "it can be."
         ) from error

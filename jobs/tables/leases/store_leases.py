@@ -40,7 +40,8 @@ class StoreLease:
             self.lock.confirm()
         except LockLost as lost:
             raise PublishConflict(
-                f"the lease of {self.day} is now of run {lost.holder.get('run_id', 'nobody')}; this run, "
+                f"the lease of {self.day} is now of run {lost.holder.get('run_id', 'nobody')}; "
+                "this run, "
                 f"{self.run_id}, lost it."
             ) from None
 
@@ -53,11 +54,17 @@ def leased(table: str, day: str, own: Mapping[str, Any], *, wait: float) -> Iter
     require_extra("s3", f"output: {table}")
     with contextlib.ExitStack() as stack:
         try:
-            lock = stack.enter_context(object_lock.held(below(table, FOLDER, f"{day}.json"), own, wait=wait))
+            lock = stack.enter_context(
+                object_lock.held(below(table, FOLDER, f"{day}.json"), own, wait=wait)
+            )
         except LockTaken as taken:
-            raise DayTaken(f"{day} is being run by {holder_named(taken.holder)}; nothing was started.") from None
+            raise DayTaken(
+                f"{day} is being run by {holder_named(taken.holder)}; nothing was started."
+            ) from None
         except OSError as error:
-            raise DeclarationError(f"output: {table} cannot be written: {error}. Nothing was called.") from error
+            raise DeclarationError(
+                f"output: {table} cannot be written: {error}. Nothing was called."
+            ) from error
         yield StoreLease(day, str(own["run_id"]), lock)
 
 
@@ -73,12 +80,16 @@ def unknown_run(day: str) -> str:
     return f"unknown run of {day}"
 
 
-def at_work(table: str, now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> dict[str, str]:
+def at_work(
+    table: str, now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
+) -> dict[str, str]:
     """Returns the runs that may hold a day now: run id -> day. A killed run counts for EXPIRES +
     SKEW s. Raises TidegateError if a lease cannot be read.
     """
     since = now() - dt.timedelta(seconds=EXPIRES + SKEW)
-    held = ((day, holder) for day, holder in _leases(table, since) if object_lock.ENDED not in holder)
+    held = (
+        (day, holder) for day, holder in _leases(table, since) if object_lock.ENDED not in holder
+    )
     return {str(holder.get("run_id") or unknown_run(day)): day for day, holder in held}
 
 
@@ -96,5 +107,6 @@ def _leases(table: str, since: dt.datetime | None = None) -> Iterator[tuple[str,
                 yield one.name.removesuffix(".json"), content(objects.read(below(folder, one.name)))
     except OSError as error:
         raise TidegateError(
-            f"leases {folder} cannot be read: {error}. Nothing was changed; start again when they can be."
+            f"leases {folder} cannot be read: {error}. Nothing was changed; start again when they "
+            "can be."
         ) from error

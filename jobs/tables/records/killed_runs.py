@@ -22,7 +22,9 @@ def killed_runs(enrichment: str, table: str) -> list[UnwrittenRun]:
     except TidegateError:  # an unreadable lease does not prove that a run was killed
         return []
     known = {run.run_id for run in run_records.unwritten(enrichment)}
-    known |= {record.facts.run_id for record in run_records.load(enrichment) if record.state != "written"}
+    known |= {
+        record.facts.run_id for record in run_records.load(enrichment) if record.state != "written"
+    }
     return [run for run_id, run in began.items() if run_id not in known and run_id not in alive]
 
 
@@ -30,7 +32,9 @@ def _begun(enrichment: str) -> dict[str, UnwrittenRun]:
     runs = {}
     for day, run_id, log in run_records.spark_logs(enrichment):
         with suppress(OSError):  # removed meanwhile
-            last = dt.datetime.fromtimestamp(log.stat().st_mtime, dt.UTC).isoformat(timespec="milliseconds")
+            last = dt.datetime.fromtimestamp(log.stat().st_mtime, dt.UTC).isoformat(
+                timespec="milliseconds"
+            )
             again = f"Run the day again: `tidegate run {enrichment} --day {day}`."
             bill = run_records.bill_of(run_id, enrichment, day)
             began = last if bill is None else bill.started_at
@@ -56,6 +60,10 @@ def remove_files_of_killed(enrichment: str, table: str, lease: Lease) -> None:
     """
     from jobs.tables import old_files  # deltalake, which definitions load without
 
-    if lease.file is not None and lease.before and run_records.of_run(enrichment, lease.day, lease.before) is None:
+    if (
+        lease.file is not None
+        and lease.before
+        and run_records.of_run(enrichment, lease.day, lease.before) is None
+    ):
         with suppress(TidegateError):  # `vacuum` removes them later
             old_files.remove_run(table, lease.before)

@@ -16,7 +16,9 @@ from jobs.tables.delta.published_files import facts_by_day
 from jobs.tables.records import run_records
 
 
-def last_published(enrichment: str, day: str, *, table: str = "", before: str = "") -> DayRecord | None:
+def last_published(
+    enrichment: str, day: str, *, table: str = "", before: str = ""
+) -> DayRecord | None:
     """Returns the record of the run that readers see; a kill after the commit leaves it as written.
 
     Args:
@@ -55,7 +57,11 @@ def publications(table: DeltaTable, *, of_batches: bool = False) -> dict[str, Pu
     """Returns the commit of each run of a day, or of a batch, as far back as the log goes."""
     found: dict[str, Publication] = {}
     for entry in table.history():
-        runs = json.loads(entry.get("tidegate.runs", "{}")).values() if of_batches else [entry.get("tidegate.run_id")]
+        runs = (
+            json.loads(entry.get("tidegate.runs", "{}")).values()
+            if of_batches
+            else [entry.get("tidegate.run_id")]
+        )
         at = dt.datetime.fromtimestamp(entry.get("timestamp", 0) // 1000, dt.UTC)
         found |= {run: Publication(int(entry["version"]), at.isoformat()) for run in runs if run}
     return found
@@ -63,7 +69,10 @@ def publications(table: DeltaTable, *, of_batches: bool = False) -> dict[str, Pu
 
 def _runs_seen(records: Iterable[DayRecord]) -> set[str]:
     """Returns the runs of these records that readers see; the table may have moved."""
-    places = {(record.facts.declared.table, record.facts.declared.partition, record.facts.day) for record in records}
+    places = {
+        (record.facts.declared.table, record.facts.declared.partition, record.facts.day)
+        for record in records
+    }
     return {run for place in places for run in _runs_in(*place)}
 
 

@@ -17,7 +17,8 @@ from jobs.storage.urls import below, is_url
 
 FOLDER = "_records"  # readers of tables ignore names that begin with _
 KNOWN = ".copies.json"  # etag of each copy that this folder has
-RECORD = re.compile(r"[^/.][^/]{0,99}/[^/.][^/]{0,199}\.(json|unwritten)")  # of a run; nothing else is fetched
+# of a run; nothing else is fetched
+RECORD = re.compile(r"[^/.][^/]{0,99}/[^/.][^/]{0,199}\.(json|unwritten)")
 AT_ONCE = 8
 
 
@@ -78,5 +79,6 @@ def _at_store(table: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise TidegateError(
-            f"records {below(table, FOLDER)} cannot be read or written: {error}. Start again when they can be."
+            f"records {below(table, FOLDER)} cannot be read or written: {error}. Start again when "
+            "they can be."
         ) from error

@@ -38,12 +38,13 @@ def begin(facts: DayFacts, lookups: Sequence[Lookup]) -> Meters | None:
     """
     both = zip(facts.declared.lookups, lookups, strict=True)
     services = {declared: service_identity(lookup) for declared, lookup in both if declared.prices}
-    if not services or is_url(facts.folder):  # the driver cannot read the disks of tasks on other machines
+    # the driver cannot read the disks of tasks on other machines
+    if not services or is_url(facts.folder):
         return None
     folder = str(Path(work_folder(facts.declared.table), FOLDER, facts.run_id).resolve())
     bill = RunBill(
-        facts.declared.enrichment, facts.day, facts.run_id, facts.started_at, tuple(services), folder,
-        tuple(services.values()),
+        facts.declared.enrichment, facts.day, facts.run_id, facts.started_at, tuple(services),
+        folder, tuple(services.values()),
     )  # fmt: skip
     path = run_records.bill_file(bill.enrichment, bill.day, bill.run_id)
     try:
@@ -79,17 +80,25 @@ def spent(bill: RunBill, service: str) -> int | None:
         if of == service and lookup.prices[0].unit not in SENT:
             return None
         if of == service and price is not None:
-            amount += math.ceil(parts_of(price.amount, price.per) * units.get(lookup.name, Counter()).total())
+            amount += math.ceil(
+                parts_of(price.amount, price.per) * units.get(lookup.name, Counter()).total()
+            )
     return amount
 
 
 def charges(bill: RunBill) -> Mapping[str, Billed]:
     """Returns by lookup what the run was billed so far, for lookups with a charge."""
     units = metered(Path(bill.folder))
-    return {lookup.name: billed(lookup, units[lookup.name]) for lookup in bill.lookups if lookup.name in units}
+    return {
+        lookup.name: billed(lookup, units[lookup.name])
+        for lookup in bill.lookups
+        if lookup.name in units
+    }
 
 
-def with_bill(figures: DayMetrics, meters: Meters | None, declared: tuple[LookupFacts, ...]) -> DayMetrics:
+def with_bill(
+    figures: DayMetrics, meters: Meters | None, declared: tuple[LookupFacts, ...]
+) -> DayMetrics:
     """Returns the figures with all that the run was billed, also by task attempts that died.
 
     No file has the requests of such attempts.
@@ -99,7 +108,10 @@ def with_bill(figures: DayMetrics, meters: Meters | None, declared: tuple[Lookup
     units = metered(Path(meters.folder))
     lookups = []
     for lookup, found in zip(declared, figures.lookups, strict=True):
-        known, whole = found.billed, billed(lookup, units.get(lookup.name, Counter())) if lookup.prices else None
+        known, whole = (
+            found.billed,
+            billed(lookup, units.get(lookup.name, Counter())) if lookup.prices else None,
+        )
         if known is not None and whole is not None:
             lost = known.lost + max(0, whole.units - known.units)
             known = replace(whole, lost=lost, saved=known.saved)
@@ -122,12 +134,30 @@ def with_saved(
     """
     lookups = list(figures.lookups)
     for place, (lookup, found) in enumerate(zip(declared, figures.lookups, strict=True)):
-        if found.billed is not None and found.keys_from_ledger and lookup.prices[0].unit not in SENT:
-            before = (one for record in earlier() for one in record.figures.lookups if one.name == lookup.name)
-            paid = next((one for one in (found, *before) if one.billed and one.billed.units and one.answered), None)
+        if (
+            found.billed is not None
+            and found.keys_from_ledger
+            and lookup.prices[0].unit not in SENT
+        ):
+            before = (
+                one
+                for record in earlier()
+                for one in record.figures.lookups
+                if one.name == lookup.name
+            )
+            paid = next(
+                (
+                    one
+                    for one in (found, *before)
+                    if one.billed and one.billed.units and one.answered
+                ),
+                None,
+            )
             if paid is not None and paid.billed is not None:
                 saved = Decimal(paid.billed.cost) * found.keys_from_ledger / paid.answered
-                lookups[place] = replace(found, billed=replace(found.billed, saved=f"{round(saved, 9).normalize():f}"))
+                lookups[place] = replace(
+                    found, billed=replace(found.billed, saved=f"{round(saved, 9).normalize():f}")
+                )
     return replace(figures, lookups=tuple(lookups))
 
 

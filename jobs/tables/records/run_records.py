@@ -76,7 +76,9 @@ def save(record: DayRecord) -> DayRecord:
     """Saves the record durably; once it is decided, at the table's store too."""
     facts = record.facts
     table = facts.declared.table if record.state != "written" else ""
-    record_copies.save(table, ROOT / facts.declared.enrichment, path_of(record), record.to_json().encode())
+    record_copies.save(
+        table, ROOT / facts.declared.enrichment, path_of(record), record.to_json().encode()
+    )
     return record
 
 
@@ -103,15 +105,25 @@ def load(enrichment: str, day: str | None = None) -> list[DayRecord]:
     """Returns all records of an enrichment, or of a day of it, oldest first; without records whose
     figures are part of another record.
     """
-    found = [record for path in _files(enrichment, day) if (record := _read(path, DayRecord)) is not None]
+    found = [
+        record for path in _files(enrichment, day) if (record := _read(path, DayRecord)) is not None
+    ]
     added = {record.adds_to for record in found}  # a kill may have left both
     records = [record for record in found if record.facts.run_id not in added]
     return sorted(records, key=lambda record: (record.facts.day, record.facts.started_at))
 
 
 def torn(enrichment: str) -> list[Path]:
-    records = [path for path in _files(enrichment) if durable.is_there(path) and _read(path, DayRecord) is None]
-    ends = [path for path in _ends(enrichment) if durable.is_there(path) and _read(path, UnwrittenRun) is None]
+    records = [
+        path
+        for path in _files(enrichment)
+        if durable.is_there(path) and _read(path, DayRecord) is None
+    ]
+    ends = [
+        path
+        for path in _ends(enrichment)
+        if durable.is_there(path) and _read(path, UnwrittenRun) is None
+    ]
     return sorted([*records, *ends])
 
 
@@ -136,11 +148,15 @@ def _read(path: Path, kind: type[Record]) -> Record | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise TidegateError(f"record {path} cannot be read: {error.strerror}. Start again when it can be.") from error
+        raise TidegateError(
+            f"record {path} cannot be read: {error.strerror}. Start again when it can be."
+        ) from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         if path.absolute() not in _reported:
             _reported.add(path.absolute())
-            _log.warning("record %s is torn and passed over: %s", path, " ".join(str(error).split()))
+            _log.warning(
+                ("record %s is torn and passed over: %s"), path, " ".join(str(error).split())
+            )
         return None
 
 
@@ -164,7 +180,9 @@ def save_unwritten(run: UnwrittenRun, table: str = "") -> None:
 
 
 def unwritten(enrichment: str, day: str | None = None) -> list[UnwrittenRun]:
-    found = [run for path in _ends(enrichment, day) if (run := _read(path, UnwrittenRun)) is not None]
+    found = [
+        run for path in _ends(enrichment, day) if (run := _read(path, UnwrittenRun)) is not None
+    ]
     return sorted(found, key=lambda run: (run.day, run.ended_at))
 
 

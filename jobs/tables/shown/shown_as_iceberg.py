@@ -67,12 +67,19 @@ def show(declared: DeclaredFacts) -> None:
 def state_shown(declared: DeclaredFacts) -> str:
     """Returns the state that the Iceberg table shows, or empty. Raises TidegateError."""
     with _committing(declared), contextlib.suppress(NoSuchTableError):
-        return str(_catalog(declared.iceberg).load_table(_in_catalog(declared.iceberg)).properties.get(SHOWS, ""))
+        return str(
+            _catalog(declared.iceberg)
+            .load_table(_in_catalog(declared.iceberg))
+            .properties.get(SHOWS, "")
+        )
     return ""
 
 
 def forget_versions(
-    declared: DeclaredFacts, older_than: timedelta, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    declared: DeclaredFacts,
+    older_than: timedelta,
+    *,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> None:
     """Expires the snapshots before the limit. Raises TidegateError."""
     before = now().replace(tzinfo=None) - older_than
@@ -93,14 +100,17 @@ def refuse_unfit(declared: DeclaredFacts, columns: pa.Schema) -> None:
             _refuse_other_days(table, declared, where)
             _add_columns(table.transaction(), columns)  # never committed
         else:
-            catalog.load_namespace_properties(_in_catalog(name).rpartition(".")[0])  # fails for a missing namespace
+            # fails for a missing namespace
+            catalog.load_namespace_properties(_in_catalog(name).rpartition(".")[0])
     except DeclarationError:
         raise
     except NoSuchNamespaceError as error:
         raise DeclarationError(
-            f"{where}: the namespace of {name} is not there; create it in the catalog. Nothing was called."
+            f"{where}: the namespace of {name} is not there; create it in the catalog. Nothing was "
+            "called."
         ) from error
-    except Exception as error:  # each catalog has other errors, and a wrong column raises ValueError
+    # each catalog has other errors, and a wrong column raises ValueError
+    except Exception as error:
         raise DeclarationError(
             f"{where}: {name} cannot show the table: {error_text(error)}. Nothing was called."
         ) from error
@@ -119,7 +129,10 @@ def _opened(declared: DeclaredFacts, published: DeltaTable) -> Table:
     try:
         table = catalog.load_table(name)
     except NoSuchTableError:
-        with catalog.create_table_transaction(name, _columns(published)) as new, new.update_spec() as spec:
+        with (
+            catalog.create_table_transaction(name, _columns(published)) as new,
+            new.update_spec() as spec,
+        ):
             spec.add_identity(declared.partition)
         table = catalog.load_table(name)
     _refuse_other_days(table, declared, "output")
@@ -131,8 +144,10 @@ def _refuse_other_days(table: Table, declared: DeclaredFacts, where: str) -> Non
     sources = [table.schema().find_column_name(field.source_id) for field in fields]
     if sources != [declared.partition] or not isinstance(fields[0].transform, IdentityTransform):
         raise DeclarationError(
-            f"{where}: {declared.iceberg} is partitioned by {', '.join(map(str, fields)) or 'nothing'}; it must be by "
-            f"{declared.partition} alone, as the published table is. Name another table (Output.iceberg)."
+            f"{where}: {declared.iceberg} is partitioned by "
+            f"{', '.join(map(str, fields)) or 'nothing'}; it must be by "
+            f"{declared.partition} alone, as the published table is. Name another table "
+            "(Output.iceberg)."
         )
 
 
@@ -158,8 +173,14 @@ def _add_columns(change: Transaction, columns: pa.Schema) -> None:
 def _name_others(change: Transaction, files: Collection[PublishedFile]) -> None:
     """Names audit columns as dropped: pyiceberg reads no file with an unnumbered column."""
     for file in {file.run: file for file in files}.values():  # the files of a run are alike
-        known = {name for column in change.table_metadata.name_mapping() or () for name in column.names}
-        others = [column for column in pq.read_schema(parquet_source(file.place)) if column.name not in known]
+        known = {
+            name for column in change.table_metadata.name_mapping() or () for name in column.names
+        }
+        others = [
+            column
+            for column in pq.read_schema(parquet_source(file.place))
+            if column.name not in known
+        ]
         if others:
             with change.update_schema() as update:
                 update.union_by_name(pa.schema([column.with_nullable(True) for column in others]))
@@ -168,7 +189,9 @@ def _name_others(change: Transaction, files: Collection[PublishedFile]) -> None:
                     update.delete_column(column.name)
 
 
-def _replace_days(change: Transaction, table: Table, declared: DeclaredFacts, changed: Days) -> None:
+def _replace_days(
+    change: Transaction, table: Table, declared: DeclaredFacts, changed: Days
+) -> None:
     kind = change.table_metadata.schema().find_field(declared.partition).field_type
     old: list[DataFile] = []
     new: list[DataFile] = []
@@ -198,8 +221,8 @@ def _location(file: PublishedFile) -> str:
 def _data_file(file: PublishedFile, partition: Record) -> DataFile:
     """Returns the file without column statistics, which would put values into the table's log."""
     return DataFile.from_args(
-        content=DataFileContent.DATA, file_path=_location(file), file_format=FileFormat.PARQUET, partition=partition,
-        record_count=file.rows, file_size_in_bytes=file.size,
+        content=DataFileContent.DATA, file_path=_location(file), file_format=FileFormat.PARQUET,
+        partition=partition, record_count=file.rows, file_size_in_bytes=file.size,
     )  # fmt: skip
 
 
@@ -216,6 +239,8 @@ def _committing(declared: DeclaredFacts) -> Iterator[None]:
         raise
     except Exception as error:
         raise TidegateError(
-            f"output: {declared.iceberg} cannot be written: {error_text(error)}. It shows what was published before, "
-            f"{declared.table} what is now. Fix that, then run the same again: the ledger has the answers."
+            f"output: {declared.iceberg} cannot be written: {error_text(error)}. It shows what was "
+            "published before, "
+            f"{declared.table} what is now. Fix that, then run the same again: the ledger has the "
+            "answers."
         ) from error

@@ -42,7 +42,8 @@ def show(declared: DeclaredFacts, *, sleep: Callable[[float], object] = time.sle
     folder = Path(declared.parquet)
     with storing(declared.parquet):
         if not durable.is_there(folder / STATE):
-            durable.write(folder / STATE, b"")  # first, so that after a kill the folder counts as ours
+            # first, so that after a kill the folder counts as ours
+            durable.write(folder / STATE, b"")
         for left in folder.glob(f"{DRAFT_OF_STATE}*"):  # by a kill
             left.unlink()
         drafts = folder / DRAFTS
@@ -77,7 +78,8 @@ def refuse_foreign(enrichment: Enrichment) -> None:
         return
     if any(not path.name.startswith(DRAFT_OF_STATE) for path in folder.iterdir()):
         raise DeclarationError(
-            f"{enrichment.name}: output: parquet: {folder} has files of others; name an empty folder, or one that is "
+            f"{enrichment.name}: output: parquet: {folder} has files of others; name an empty "
+            "folder, or one that is "
             "not there."
         )
 

@@ -39,8 +39,10 @@ def lost_days(enrichment: Enrichment) -> Iterator[str]:
         if record.published_version in empty or (record.rows_published and day not in shown):
             why = " (its entry in the log is empty)" if record.published_version in empty else ""
             yield (
-                f"{day} was published as version {record.published_version} by run {record.facts.run_id}, and readers "
-                f"of {enrichment.output.path} do not see it{why}. Run the day again, with the ledger's answers."
+                f"{day} was published as version {record.published_version} by run "
+                f"{record.facts.run_id}, and readers "
+                f"of {enrichment.output.path} do not see it{why}. Run the day again, with the "
+                "ledger's answers."
             )
 
 
@@ -50,13 +52,17 @@ def _empty_entries(table: str) -> set[int]:
     """
     if is_url(table):
         return set()
-    return {int(entry.stem) for entry in Path(table, LOG).glob("*.json") if not entry.stat().st_size}
+    return {
+        int(entry.stem) for entry in Path(table, LOG).glob("*.json") if not entry.stat().st_size
+    }
 
 
 def _published(enrichment: Enrichment) -> dict[str, DayRecord]:
     last: dict[str, DayRecord] = {}
     found = [record for record in run_records.load(enrichment.name) if record.state == "published"]
-    for record in sorted(found, key=lambda record: (record.published_at or "", record.published_version or 0)):
+    for record in sorted(
+        found, key=lambda record: (record.published_at or "", record.published_version or 0)
+    ):
         if record.facts.declared.table == enrichment.output.path:
             last[record.facts.day] = record
     return last

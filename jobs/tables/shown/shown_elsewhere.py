@@ -49,8 +49,10 @@ def lagging(declared: DeclaredFacts) -> Iterator[str]:
     for place, state in shown:
         if changed_since(state, published, declared):
             yield (
-                f"output: {place} does not show version {published.version()} of {declared.table}, as after a kill; "
-                f"`tidegate vacuum {declared.enrichment}` or the next run of any day brings it there."
+                f"output: {place} does not show version {published.version()} of {declared.table}, "
+                "as after a kill; "
+                f"`tidegate vacuum {declared.enrichment}` or the next run of any day brings it "
+                "there."
             )
 
 

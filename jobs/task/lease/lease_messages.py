@@ -14,9 +14,14 @@ def parse_claims(message: Mapping[str, Any], limits: ServiceLimits) -> dict[str,
     Raises:
         KeyError, TypeError, ValueError: The data is invalid.
     """
-    claims = {name: [*map(int, claim)] for name, claim in message["claims"].items() if name in limits.limits}
+    claims = {
+        name: [*map(int, claim)]
+        for name, claim in message["claims"].items()
+        if name in limits.limits
+    }
     return {
-        name: Claim(limits.limits[name], keeps, wants, limits.least(name)) for name, (keeps, wants) in claims.items()
+        name: Claim(limits.limits[name], keeps, wants, limits.least(name))
+        for name, (keeps, wants) in claims.items()
     }
 
 

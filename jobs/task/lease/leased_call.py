@@ -49,7 +49,17 @@ class LeasedCall:
         tells: Whether its end tells anything of the service.
     """
 
-    __slots__ = ("_cancelling", "_is_late", "_lease", "began", "probes", "task", "tells", "until", "use")
+    __slots__ = (
+        "_cancelling",
+        "_is_late",
+        "_lease",
+        "began",
+        "probes",
+        "task",
+        "tells",
+        "until",
+        "use",
+    )
 
     task: asyncio.Task[Any]
 
@@ -69,7 +79,10 @@ class LeasedCall:
         self._lease.begin(self)
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         answered = kind is None or (isinstance(error, CallFailed) and not error.passing)
         self._lease.end(self, answered=answered, known=kind is None or kind is Throttled)
@@ -77,8 +90,12 @@ class LeasedCall:
             return  # the task itself is cancelled too
         if kind is None:
             return
-        if isinstance(error, TimeoutError) or (self._is_late and isinstance(error, asyncio.CancelledError)):
-            raise CallFailed(f"no answer within {self.until - self.began:g} s", passing=True) from error
+        if isinstance(error, TimeoutError) or (
+            self._is_late and isinstance(error, asyncio.CancelledError)
+        ):
+            raise CallFailed(
+                (f"no answer within {self.until - self.began:g} s"), passing=True
+            ) from error
 
     def expire(self) -> None:
         """End the call."""

@@ -73,7 +73,9 @@ class ServiceLease:
         self._ask_soon = ask_soon
         self.loop = asyncio.get_running_loop()
         # the base class's time() is this function in another frame, and every call reads it
-        self.clock = monotonic if type(self.loop).time is asyncio.BaseEventLoop.time else self.loop.time
+        self.clock = (
+            monotonic if type(self.loop).time is asyncio.BaseEventLoop.time else self.loop.time
+        )
         self._waiting: dict[asyncio.Future[None], asyncio.Task[Any] | None] = {}  # and who waits
         self._counted: CountedCalls | None = None
         self._unserved = 0  # answers without enough in a row
@@ -86,7 +88,11 @@ class ServiceLease:
     @property
     def running(self) -> int:
         """The calls in flight."""
-        return len(self._calls) if self._counted is None else self._counted.running() - len(self._waiting)
+        return (
+            len(self._calls)
+            if self._counted is None
+            else self._counted.running() - len(self._waiting)
+        )
 
     @property
     def calls(self) -> int:
@@ -99,7 +105,9 @@ class ServiceLease:
     def counts_calls(self) -> bool:
         """Whether only calls, of a request each and with high limits, are limited and observed."""
         limits = [(use, self._holder.limits[name].amount) for name, use in self._windows.items()]
-        return self._seen is None and all(use.is_one_request and amount >= HIGH for use, amount in limits)
+        return self._seen is None and all(
+            use.is_one_request and amount >= HIGH for use, amount in limits
+        )
 
     def count_by(self, running: Callable[[], int], end: Callable[[], None]) -> CountedCalls:
         """Have an operator count the calls; only calls that may not start freely ask the lease."""
@@ -114,7 +122,9 @@ class ServiceLease:
         """Set how long the operator's calls may start freely."""
         if self._counted is not None:
             may_start = self._holder.gate == OPEN and self.calls > 0
-            self._counted.last_start = self._holder.until - self._longest_call if may_start else -math.inf
+            self._counted.last_start = (
+                self._holder.until - self._longest_call if may_start else -math.inf
+            )
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -213,7 +223,9 @@ class ServiceLease:
             seen.failed += 1
         if not answered:
             seen.lost += now - began
-        if now >= self._reported_at + SOONEST and (seen.refused or seen.answered + seen.failed >= self.calls):
+        if now >= self._reported_at + SOONEST and (
+            seen.refused or seen.answered + seen.failed >= self.calls
+        ):
             self._ask_soon()
 
     def may_start(self, *, asking: int = 0) -> bool:
@@ -223,7 +235,11 @@ class ServiceLease:
             asking: The number of the operator's running calls that only ask to start.
         """
         now, holder = self.clock(), self._holder
-        if now + self._longest_call > holder.until or holder.gate == CLOSED or now < self._others_close_until:
+        if (
+            now + self._longest_call > holder.until
+            or holder.gate == CLOSED
+            or now < self._others_close_until
+        ):
             return False
         if holder.gate == PROBE and self._probing:
             return False
@@ -307,7 +323,11 @@ class ServiceLease:
             (self._holder.may_use(name, now) - use.in_use(now)) // max(1, use.reserve_per_call)
             for name, use in self._windows.items()
         ]
-        return max(1, min(self.calls - self.running, *windows)) if windows else max(1, self.calls - self.running)
+        return (
+            max(1, min(self.calls - self.running, *windows))
+            if windows
+            else max(1, self.calls - self.running)
+        )
 
     # -- heartbeats --------------------------------------------------------------------------------
 
@@ -316,15 +336,25 @@ class ServiceLease:
         now = self.clock()
         if self._counted is not None:
             self._counted.settle(now)
-        in_use = {CALLS: self.running} | {name: use.in_use(now) for name, use in self._windows.items()}
-        first = {name: self._holder.limits[name].amount // FIRST for name in self._windows if name not in self._budgets}
+        in_use = {CALLS: self.running} | {
+            name: use.in_use(now) for name, use in self._windows.items()
+        }
+        first = {
+            name: self._holder.limits[name].amount // FIRST
+            for name in self._windows
+            if name not in self._budgets
+        }
         could_use = {CALLS: wants} | {
-            name: use.wants(now, wants, at_least=first.get(name, 0)) for name, use in self._windows.items()
+            name: use.wants(now, wants, at_least=first.get(name, 0))
+            for name, use in self._windows.items()
         }
         found = self._holder.ask(in_use, could_use)
         self._let_start()
         probed, self.probed = self.probed, False
-        message = {"claims": {name: [one.keeps, one.wants] for name, one in found.items()}, "probed": probed}
+        message = {
+            "claims": {name: [one.keeps, one.wants] for name, one in found.items()},
+            "probed": probed,
+        }
         if self._seen is not None:
             if self._adapted and wants > self.calls:
                 self.adapted_s += now - self._reported_at
@@ -348,7 +378,9 @@ class ServiceLease:
         elif self._waiting:
             self._hold_back()
             if any(share.free and share.has == share.target for share in answer.shares.values()):
-                self.loop.call_later(ASK_AGAIN[min(self._unserved, len(ASK_AGAIN) - 1)], self._ask_if_waiting)
+                self.loop.call_later(
+                    ASK_AGAIN[min(self._unserved, len(ASK_AGAIN) - 1)], self._ask_if_waiting
+                )
                 self._unserved += 1
 
     def _ask_if_waiting(self) -> None:

@@ -116,7 +116,9 @@ class DriverLink:
         clock: Seconds, monotonic.
     """
 
-    def __init__(self, deadlines: Deadlines = DEADLINES, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, deadlines: Deadlines = DEADLINES, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._deadlines, self._clock = deadlines, clock
         self._heard_at = clock()  # the driver has received what was sent then
         self._said_at = self._heard_at
@@ -126,7 +128,9 @@ class DriverLink:
         self._unsent = b""
         self._sending = threading.Lock()
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._listen, name="tidegate-driver-link", daemon=True)
+        self._thread = threading.Thread(
+            target=self._listen, name="tidegate-driver-link", daemon=True
+        )
 
     @property
     def is_connected(self) -> bool:
@@ -166,14 +170,17 @@ class DriverLink:
                 break
             self._heard_at = self._said_at = self._clock()
             with suppress(OSError):
-                lines.socket.sendall(address.secret.encode() + b"\n" + write_line(HELLO, **hello, at=run.now_us()))
+                lines.socket.sendall(
+                    address.secret.encode() + b"\n" + write_line(HELLO, **hello, at=run.now_us())
+                )
             if messages := lines.read():
                 self.begin(lines, run, messages)
                 return True
             lines.socket.close()
             sleep(TRY_EVERY)
         logging.getLogger("tidegate").warning(
-            "the driver at %s:%d is not reached (%s): this task keeps its first share of the calls in flight",
+            "the driver at %s:%d is not reached (%s): this task keeps its first share of the calls "
+            "in flight",
             address.host, address.port, why,
         )  # fmt: skip
         return False
@@ -200,7 +207,11 @@ class DriverLink:
 
     def send_failure(self, error: BaseException) -> None:
         """Report a failure that a retry would repeat: no attempt follows, and other tasks stop."""
-        message = error if isinstance(error, TidegateError) else TaskFailed(f"{type(error).__name__}: {error}")
+        message = (
+            error
+            if isinstance(error, TidegateError)
+            else TaskFailed(f"{type(error).__name__}: {error}")
+        )
         self.send(FAILED, error=type(message).__name__, message=one_line(str(message)))
 
     def send_end(self) -> None:
@@ -218,7 +229,9 @@ class DriverLink:
         with self._sending, suppress(OSError):  # the reader detects the end of the connection
             self._unsent += line
             while self._unsent:
-                self._unsent = self._unsent[self._lines.socket.send(self._unsent, socket.MSG_DONTWAIT) :]
+                self._unsent = self._unsent[
+                    self._lines.socket.send(self._unsent, socket.MSG_DONTWAIT) :
+                ]
 
     def wait_until_stopped(self) -> None:
         """Wait until the driver stops or fails the run, or is gone. Call it before `close`."""
@@ -291,11 +304,15 @@ class DriverLink:
         for message in messages or ():
             kind = message["kind"]
             if kind in (GO, LIMITS):
-                run.take_limits(int(message.get("number", 0)), message["share"], message.get("services", {}))
+                run.take_limits(
+                    int(message.get("number", 0)), message["share"], message.get("services", {})
+                )
             elif kind == ASK:
                 run.send_heartbeat()
             elif kind == PAUSE:
-                run.pause(str(message["service"]), float(message["seconds"]), down=bool(message["down"]))
+                run.pause(
+                    str(message["service"]), float(message["seconds"]), down=bool(message["down"])
+                )
             elif kind == SPENT:
                 run.end_calls()
             elif kind == ALIVE:
@@ -344,8 +361,10 @@ def with_driver(
                 if not connect():
                     if address.leases:
                         raise TaskFailed(
-                            f"the driver at {address.host}:{address.port} is not reached, and without it no call may "
-                            "start, as limits hold over runs; let executors reach the driver's address."
+                            f"the driver at {address.host}:{address.port} is not reached, and "
+                            "without it no call may "
+                            "start, as limits hold over runs; let executors reach the driver's "
+                            "address."
                         )
                     run.begin_alone()
             yield batch

@@ -43,7 +43,8 @@ from typing import Any
 LONGEST_LINE = 64 << 10  # bytes
 LONGEST_READ = 16 << 10  # bytes
 HELLO, HEARTBEAT, PROGRESS, ENDED = "hello", "heartbeat", "progress", "ended"  # from the task
-GO, LIMITS, ASK, OVER, STOP, SPENT = "go", "limits", "ask", "over", "stop", "spent"  # from the driver
+# from the driver
+GO, LIMITS, ASK, OVER, STOP, SPENT = "go", "limits", "ask", "over", "stop", "spent"
 PAUSE, FAILED, ALIVE = "pause", "failed", "alive"  # from both
 FROM_DRIVER = (GO, LIMITS, ASK, OVER, STOP, SPENT, PAUSE, FAILED, ALIVE)
 

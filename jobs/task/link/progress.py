@@ -56,13 +56,19 @@ class TaskProgress:
         counts = ("partition", "attempt", "rows", "in_flight", "calls", "retries", "timeouts")
         return cls(
             **{name: int(message[name]) for name in counts},
-            latencies={int(bucket): int(calls) for bucket, calls in dict(message["latencies"]).items()},
+            latencies={
+                int(bucket): int(calls) for bucket, calls in dict(message["latencies"]).items()
+            },
             seconds=float(message["seconds"]),
             loop_s=float(message["loop_s"]),
             unit=str(message["unit"]),
-            throttled_s={str(name): float(seconds) for name, seconds in dict(message["throttled_s"]).items()},
+            throttled_s={
+                str(name): float(seconds) for name, seconds in dict(message["throttled_s"]).items()
+            },
             down_s={str(name): float(seconds) for name, seconds in dict(message["down_s"]).items()},
-            adapted_s={str(name): float(seconds) for name, seconds in dict(message["adapted_s"]).items()},
+            adapted_s={
+                str(name): float(seconds) for name, seconds in dict(message["adapted_s"]).items()
+            },
         )
 
     def take(self, attempts: AttemptCounts) -> None:

@@ -17,6 +17,7 @@ def without_doubt(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for lookup, counts in request_counter.counted().items():
         if counts.in_doubt:
             raise TidegateError(
-                f"lookup {lookup}: {counts.in_doubt:,} answers are in doubt, as their connections brought a response "
+                f"lookup {lookup}: {counts.in_doubt:,} answers are in doubt, as their connections "
+                "brought a response "
                 "too many: they may be other keys'. Compute it again."
             )

@@ -24,7 +24,9 @@ class CallTable:
     only calls at the service. Its LookupFunction reads and writes in_flight and kept for each row.
     """
 
-    def __init__(self, lookup: Lookup, caller: Client, cache: Cache, now_us: Callable[[], int]) -> None:
+    def __init__(
+        self, lookup: Lookup, caller: Client, cache: Cache, now_us: Callable[[], int]
+    ) -> None:
         self.in_flight: dict[Any, LookupState] = {}
         self.kept = AnswerCache[Kept](cache, now_us)
         self._finish_after_timeout = lookup.finish_after_timeout
@@ -35,7 +37,9 @@ class CallTable:
         while self._left_behind:
             await next(iter(self._left_behind)).over()
 
-    async def join(self, asked: LookupState, owner: LookupState, slot: AbstractContextManager[None]) -> Reply:
+    async def join(
+        self, asked: LookupState, owner: LookupState, slot: AbstractContextManager[None]
+    ) -> Reply:
         """Return the reply of the owner's call, once it arrives; `slot` releases the row's slot."""
         asked.call = call = self._owned_call(owner)
         asked.source = "shared"
@@ -57,7 +61,9 @@ class CallTable:
             owner.call = SharedCall()
         return owner.call
 
-    def end(self, asked: LookupState, hashed: Any, reply: Reply | None, error: BaseException | None) -> None:
+    def end(
+        self, asked: LookupState, hashed: Any, reply: Reply | None, error: BaseException | None
+    ) -> None:
         """Pass the call's result to all waiting rows and to later equal requests."""
         if reply is not None and reply.outcome in ("ok", "miss"):
             assert reply.answered_at is not None

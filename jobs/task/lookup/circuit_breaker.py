@@ -43,7 +43,9 @@ class CircuitBreaker:
         """
         self._rule = rule
         # a failed batch counts as its rows, but a batch alone is not an outage
-        self._after = rule.after if batch_size == 1 else max(rule.after, BATCHES_IN_A_ROW * batch_size)
+        self._after = (
+            rule.after if batch_size == 1 else max(rule.after, BATCHES_IN_A_ROW * batch_size)
+        )
         self._service = service
         self._gate = gate
         self._on_pause = on_pause
@@ -102,7 +104,11 @@ class CircuitBreaker:
         if self._in_a_row >= self._after:
             return True
         share, count = self._rule.failing, len(self._recent)
-        return share is not None and count >= self._after and sum(one for _, one in self._recent) >= share * count
+        return (
+            share is not None
+            and count >= self._after
+            and sum(one for _, one in self._recent) >= share * count
+        )
 
     def throttled(self, reason: str, seconds: float) -> None:
         """Record throttling: no call for this many seconds.
@@ -135,7 +141,8 @@ class CircuitBreaker:
         self._redirects += 1
         if self._redirects >= self._after:
             raise AccessRefused(
-                f"{self._service} redirected {self._redirects} calls in a row ({reason}). Correct the service's url, "
+                f"{self._service} redirected {self._redirects} calls in a row ({reason}). Correct "
+                "the service's url, "
                 "or renew its login."
             )
 

@@ -41,7 +41,11 @@ class Hedging:
         on_overtaken: Callable[[asyncio.Task[Any]], object] = lambda _task: None,
     ) -> None:
         self._ask, self._has_slot = ask, has_slot
-        self._on_second, self._on_throttled, self._on_overtaken = on_second, on_throttled, on_overtaken
+        self._on_second, self._on_throttled, self._on_overtaken = (
+            on_second,
+            on_throttled,
+            on_overtaken,
+        )
         self._measures = after == "p95"
         self._after = None if after == "p95" else after
         self._seconds: deque[float] = deque(maxlen=REMEMBERED)
@@ -52,7 +56,9 @@ class Hedging:
         """Return the answer of the first call, or of a second call that is quicker."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        answer = await (self._ask(key) if self._after is None else self._hedged(key, self._after, loop))
+        answer = await (
+            self._ask(key) if self._after is None else self._hedged(key, self._after, loop)
+        )
         if self._measures:
             self._measure(loop.time() - began)
         return answer

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from jobs.task.lookup.shared_calls import Kept
     from jobs.task.lookup.task_ledger import TaskLedger
 
-ASKED_ONCE = Reply("unknown", error=f"an equal row asked before, and its answer is not at hand; {NOT_REPEATED}")
+ASKED_ONCE = Reply(
+    "unknown", error=(f"an equal row asked before, and its answer is not at hand; {NOT_REPEATED}")
+)
 
 
 class RetryLater(Exception):  # noqa: N818  # reads as what is wanted
@@ -93,7 +95,11 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._allowance = allowance
         marks = ledger is not None and not lookup.repeatable
         of_requests = partial(self._send_within, lease, marks=marks)
-        batches = (marks or lease is not None) and isinstance(caller, Enclosing) and caller.send_by(of_requests)
+        batches = (
+            (marks or lease is not None)
+            and isinstance(caller, Enclosing)
+            and caller.send_by(of_requests)
+        )
         self._lease = None if batches else lease
         self._marks_calls = marks and not batches
         is_counted = self._marks_calls or allowance is not None
@@ -105,7 +111,8 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._hedging = None
         if lookup.hedge_after is not None and allowance is None:  # at a cap, first calls go first
             self._hedging = Hedging(
-                self._ask, lookup.hedge_after, has_slot=self._has_slot, on_second=counts_of(lookup.name).repeats,
+                self._ask, lookup.hedge_after, has_slot=self._has_slot,
+                on_second=counts_of(lookup.name).repeats,
                 on_throttled=partial(self._replies.failed, repeated=False),
                 on_overtaken=lambda task: None if lease is None else lease.overtaken(task),
             )  # fmt: skip
@@ -133,7 +140,9 @@ class LookupFunction(AsyncFunction[Row, Row]):
         """
         is_plain = self._hedging is None and self._allowance is None and not self._asks_once
         if lease.counts_calls and is_plain and isinstance(self._lookup, AsyncFunctionLookup):
-            self._counted = lease.count_by(lambda: self.statistics().running, partial(self._end_calls, lease))
+            self._counted = lease.count_by(
+                lambda: self.statistics().running, partial(self._end_calls, lease)
+            )
             self._ask = self._counted.started(lease, self._caller.call)
 
     def _end_calls(self, lease: ServiceLease) -> None:
@@ -141,7 +150,9 @@ class LookupFunction(AsyncFunction[Row, Row]):
         if self._table is not None:
             running = [*self._table.in_flight.values()]
         else:
-            states = [row.value.asked[self._place] for row in self.rows() if isinstance(row, StreamRecord)]
+            states = [
+                row.value.asked[self._place] for row in self.rows() if isinstance(row, StreamRecord)
+            ]
             running = [asked for asked in states if asked.started is not None]
         for asked in running:
             if asked.task is not None and not lease.is_asked_by(asked.task):
@@ -184,7 +195,9 @@ class LookupFunction(AsyncFunction[Row, Row]):
             except TypeError:
                 hashed = hashable(key)
                 known = table.in_flight.get(hashed) or table.kept.get(hashed)
-            if (known or self._asks_once) and await self._took_from_another(table, asked, hashed, known):
+            if (known or self._asks_once) and await self._took_from_another(
+                table, asked, hashed, known
+            ):
                 return [value]
             table.in_flight[hashed] = asked
             asked.task = asyncio.current_task(self._loop)
@@ -331,7 +344,12 @@ class LookupFunction(AsyncFunction[Row, Row]):
                 self._allowance.ended()
 
     def _end_call(
-        self, asked: LookupState, hashed: Any, now: int, reply: Reply | None, error: BaseException | None = None
+        self,
+        asked: LookupState,
+        hashed: Any,
+        now: int,
+        reply: Reply | None,
+        error: BaseException | None = None,
     ) -> None:
         """Close the running attempt and notify all rows that wait for the call.
 
@@ -342,7 +360,9 @@ class LookupFunction(AsyncFunction[Row, Row]):
         if self._table is not None:
             self._table.end(asked, hashed, reply, error)
 
-    def _end_attempt(self, asked: LookupState, now: int, reply: Reply | None, *, timed_out: bool = False) -> None:
+    def _end_attempt(
+        self, asked: LookupState, now: int, reply: Reply | None, *, timed_out: bool = False
+    ) -> None:
         assert asked.started is not None
         counts = self._attempts
         if reply is not None and reply.answered_at is not None:
@@ -365,9 +385,16 @@ class LookupFunction(AsyncFunction[Row, Row]):
             asked.take(reply, source)
             return
         asked.take_error(reply, retries=self._retries)
-        if self._ledger is not None and source == "call" and not asked.needs_retry and not reply.kept:
+        if (
+            self._ledger is not None
+            and source == "call"
+            and not asked.needs_retry
+            and not reply.kept
+        ):
             assert asked.key is not None
-            self._ledger.keep_error(asked.key, reply.error or "", final=not (reply.passing or reply.unclear))
+            self._ledger.keep_error(
+                asked.key, reply.error or "", final=not (reply.passing or reply.unclear)
+            )
 
     def survives_timeout(self, value: Row) -> bool:
         """Return whether this row's call continues without it."""
@@ -395,7 +422,9 @@ class LookupFunction(AsyncFunction[Row, Row]):
                 asked.status = "fallback" if asked.status == "ok" else asked.status
         self._settle(asked, now)
         if hangs:  # a row between attempts has already reported each failure
-            self._watch.failed(f"no answer within {self._lookup.timeout} s", repeated=asked.failures > 0)
+            self._watch.failed(
+                (f"no answer within {self._lookup.timeout} s"), repeated=asked.failures > 0
+            )
         return [value]
 
     def _settle_or_come_again(self, asked: LookupState, now: int) -> None:
@@ -412,9 +441,12 @@ class LookupFunction(AsyncFunction[Row, Row]):
         if asked.status not in self._fails_on:
             return
         if asked.status == "skipped":
-            raise RowFailed(f"lookup {self._lookup.name}: a key is null, and on_null_key is 'fail'.")
+            raise RowFailed(
+                f"lookup {self._lookup.name}: a key is null, and on_null_key is 'fail'."
+            )
         raise RowFailed(
-            f"lookup {self._lookup.name}: a row ended as {asked.status} ({asked.error}); on_{asked.status} is 'fail'."
+            f"lookup {self._lookup.name}: a row ended as {asked.status} ({asked.error}); "
+            f"on_{asked.status} is 'fail'."
         )
 
 

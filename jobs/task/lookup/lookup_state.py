@@ -74,7 +74,9 @@ class LookupState:
         self.status, self.error = "error", reply.error
         if reply.passing and not reply.down:
             self.failures += 1
-        self.needs_retry = reply.passing and retries is not None and (reply.down or self.failures <= retries)
+        self.needs_retry = (
+            reply.passing and retries is not None and (reply.down or self.failures <= retries)
+        )
 
     def time_out(self, limit: float | None) -> None:
         """Set the outcome of a row that reached its time limit, in s, without an answer."""

@@ -41,7 +41,15 @@ class AnswerCache(OrderedDict[Any, T]):
     Look up with `get`, which usually finds nothing and runs in C; then check `may_be_used`.
     """
 
-    __slots__ = ("_bytes", "_max_bytes", "_max_entries", "_now_us", "_sizes", "_ttl_us", "_unweighed")
+    __slots__ = (
+        "_bytes",
+        "_max_bytes",
+        "_max_entries",
+        "_now_us",
+        "_sizes",
+        "_ttl_us",
+        "_unweighed",
+    )
 
     def __init__(self, rule: Cache, now_us: Callable[[], int]) -> None:
         super().__init__()

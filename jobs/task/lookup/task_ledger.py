@@ -54,7 +54,9 @@ class TaskLedger:
             cannot be stored.
     """
 
-    def __init__(self, plan: LedgerPlan, partition: int, attempt: int, now_us: Callable[[], int]) -> None:
+    def __init__(
+        self, plan: LedgerPlan, partition: int, attempt: int, now_us: Callable[[], int]
+    ) -> None:
         self._plan = plan
         self._partition = partition
         self._attempt = attempt
@@ -178,7 +180,9 @@ class TaskLedger:
         except LedgerError as error:
             self._failure = error
 
-    def _put(self, key: Key, outcome: StoredOutcome, response: bytes | None, answered_at: int) -> None:
+    def _put(
+        self, key: Key, outcome: StoredOutcome, response: bytes | None, answered_at: int
+    ) -> None:
         assert self._writer is not None
         self._hand_over()  # in order of arrival
         self._ticket = self._writer.put(key, outcome, response, answered_at)
@@ -197,7 +201,9 @@ class TaskLedger:
         """
         assert self._writer is not None
         if self._keys:
-            self._ticket = self._writer.put_answers(self._keys, self._responses, self._lengths, self._answered_at)
+            self._ticket = self._writer.put_answers(
+                self._keys, self._responses, self._lengths, self._answered_at
+            )
             self._keys, self._responses, self._lengths, self._answered_at = [], bytearray(), [], []
 
     def durability_mark(self) -> Stored:

@@ -84,7 +84,9 @@ class EventTimes:
         self._max: int | None = None
         self._emitted = 0
 
-    def read(self, column: pa.Array | None, rows: int) -> tuple[list[int | None] | None, np.ndarray, np.ndarray]:
+    def read(
+        self, column: pa.Array | None, rows: int
+    ) -> tuple[list[int | None] | None, np.ndarray, np.ndarray]:
         """Return the watermark after each row in ms (None: not grown), segments, late flags."""
         if column is None or rows == 0:
             return None, np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
@@ -194,7 +196,11 @@ def _gathered(finished: Sequence[Row | KnownRows]) -> tuple[_Columns, list[Row],
         else:
             positions += [start + of_slice for start, of_slice in zip(starts, numbers, strict=True)]
         count = sum(map(len, positions))
-    return _columns(list(batches.values())).at(np.concatenate(positions)), called, np.concatenate(places)
+    return (
+        _columns(list(batches.values())).at(np.concatenate(positions)),
+        called,
+        np.concatenate(places),
+    )
 
 
 def _columns(batches: Sequence[InputBatch]) -> _Columns:
@@ -207,11 +213,16 @@ def _columns(batches: Sequence[InputBatch]) -> _Columns:
         np.concatenate([batch.sequence for batch in batches]),
         np.concatenate([batch.segments for batch in batches]),
         np.concatenate([batch.late for batch in batches]),
-        [_known(batches, of_lookup) for of_lookup in zip(*(batch.known for batch in batches), strict=True)],
+        [
+            _known(batches, of_lookup)
+            for of_lookup in zip(*(batch.known for batch in batches), strict=True)
+        ],
     )
 
 
-def _known(batches: Sequence[InputBatch], outcomes: Sequence[pa.RecordBatch | None]) -> pa.Table | None:
+def _known(
+    batches: Sequence[InputBatch], outcomes: Sequence[pa.RecordBatch | None]
+) -> pa.Table | None:
     kinds = [one.schema for one in outcomes if one is not None]
     if not kinds:
         return None
@@ -234,7 +245,9 @@ def _chosen(columns: Any, positions: np.ndarray) -> Any:
     return columns.take(pa.array(positions))
 
 
-def _with_called(known: Any, answers: Sequence[AnswerColumn], states: list[LookupState], places: np.ndarray) -> Any:
+def _with_called(
+    known: Any, answers: Sequence[AnswerColumn], states: list[LookupState], places: np.ndarray
+) -> Any:
     if known is None:
         return build_outcomes(states, answers)
     are_open = np.fromiter((not state.is_settled for state in states), np.bool_, len(states))

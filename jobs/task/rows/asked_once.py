@@ -14,7 +14,14 @@ import pyarrow.compute as pc
 
 from jobs.ledger.keyed_file import KeyedFile
 from jobs.schema import columns as schema
-from jobs.task.rows.outcome_columns import ANSWER, ATTEMPT, FIELDS, TIMESTAMP, list_attempts, offsets_from
+from jobs.task.rows.outcome_columns import (
+    ANSWER,
+    ATTEMPT,
+    FIELDS,
+    TIMESTAMP,
+    list_attempts,
+    offsets_from,
+)
 
 NO_TEXT, NO_NUMBER = pa.scalar(None, pa.string()), pa.scalar(None, pa.float64())
 
@@ -63,10 +70,16 @@ class AskedOnce:
         lines = self._file.lines(texts)
         known = lines >= 0
         asked = self._file.take(lines[known])
-        is_here = _is_source(asked, batch.select(schema.SOURCE_IDENTITY).take(pa.array(rows[known])))
+        is_here = _is_source(
+            asked, batch.select(schema.SOURCE_IDENTITY).take(pa.array(rows[known]))
+        )
         attempts = _attempts(asked["attempts"], is_here)
         called = pc.greater(pc.list_value_length(attempts), 0)
-        source = pc.if_else(pa.array(is_here), pc.if_else(pc.is_valid(asked["answered_at"]), "call", NO_TEXT), "shared")
+        source = pc.if_else(
+            pa.array(is_here),
+            pc.if_else(pc.is_valid(asked["answered_at"]), "call", NO_TEXT),
+            "shared",
+        )
         columns = {
             "status": asked["outcome"],
             "answered_at": asked["answered_at"].cast(TIMESTAMP),
@@ -78,13 +91,15 @@ class AskedOnce:
         }
         answers = [field for field in asked.schema if field.name.startswith(ANSWER)]
         return known, pa.RecordBatch.from_arrays(
-            [*columns.values(), *(asked[field.name] for field in answers)], schema=pa.schema([*FIELDS, *answers])
+            [*columns.values(), *(asked[field.name] for field in answers)],
+            schema=pa.schema([*FIELDS, *answers]),
         )
 
 
 def _is_source(asked: pa.RecordBatch, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     same_row = pc.equal(asked["source_row"], rows[schema.SOURCE_ROW])
-    found = np.flatnonzero(pc.fill_null(same_row, fill_value=False))  # few: comparing file names is slow
+    # few: comparing file names is slow
+    found = np.flatnonzero(pc.fill_null(same_row, fill_value=False))
     same_file = pc.equal(asked["source_file"].take(found), rows[schema.SOURCE_FILE].take(found))
     is_source = np.zeros(len(asked), np.bool_)
     is_source[found] = pc.fill_null(same_file, fill_value=False)
@@ -96,4 +111,6 @@ def _attempts(attempts: pa.ListArray, is_here: npt.NDArray[np.bool_]) -> pa.List
     counts = np.zeros(len(attempts), np.int32)
     counts[is_here] = pc.list_value_length(shown).to_numpy(zero_copy_only=False)
     of_all = shown.flatten()
-    return list_attempts(offsets_from(counts), [pc.struct_field(of_all, field.name) for field in ATTEMPT])
+    return list_attempts(
+        offsets_from(counts), [pc.struct_field(of_all, field.name) for field in ATTEMPT]
+    )

@@ -42,7 +42,9 @@ class KnownOutcomes:
         self._may_call = may_call
         self._fixed = self._unanswered([None, "skipped", "not_asked"], [None, None, None])
 
-    def _unanswered(self, statuses: Sequence[str | None], errors: Sequence[str | None]) -> pa.RecordBatch:
+    def _unanswered(
+        self, statuses: Sequence[str | None], errors: Sequence[str | None]
+    ) -> pa.RecordBatch:
         count = len(statuses)
         return without_attempts(
             count,
@@ -50,7 +52,11 @@ class KnownOutcomes:
             answered_at=pa.nulls(count, self._schema.field("answered_at").type),
             source=pa.nulls(count, pa.string()),
             error=pa.array(errors, pa.string()),
-            answers=[pa.nulls(count, field.type) for field in self._schema if field.name.startswith(ANSWER)],
+            answers=[
+                pa.nulls(count, field.type)
+                for field in self._schema
+                if field.name.startswith(ANSWER)
+            ],
             schema=self._schema,
         )
 
@@ -88,7 +94,10 @@ class KnownOutcomes:
             pieces.append(outcomes)
             below += len(outcomes)
             texts = {hidden: of.filter(pa.array(~known)) for hidden, of in texts.items()}
-            wanted, whole = wanted[~known], [key for key, is_known in zip(whole, known, strict=True) if not is_known]
+            wanted, whole = (
+                wanted[~known],
+                [key for key, is_known in zip(whole, known, strict=True) if not is_known],
+            )
         if not self._may_call:
             lines[wanted] = NOT_ASKED
         if not lines.any():

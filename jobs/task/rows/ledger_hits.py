@@ -27,7 +27,9 @@ class UnreadableAnswer(ValueError):  # noqa: N818  # says what it is
     """A stored response cannot be read: an older version wrote NaT, or a disk is broken."""
 
     def __init__(self, stored: StoredAnswer, error: Exception) -> None:
-        super().__init__(f"the stored answer of key {stored.key} cannot be read: {one_line(str(error))}")
+        super().__init__(
+            f"the stored answer of key {stored.key} cannot be read: {one_line(str(error))}"
+        )
 
 
 class LedgerHits:
@@ -61,7 +63,9 @@ class LedgerHits:
         self._answers = answers
         self._idempotent = idempotent
         self._schema = outcome_schema(answers)
-        self._kept_schema = pa.schema([field for field in self._schema if field.name not in OF_CALLS])
+        self._kept_schema = pa.schema(
+            [field for field in self._schema if field.name not in OF_CALLS]
+        )
         self._forget()
 
     def _forget(self) -> None:
@@ -83,8 +87,8 @@ class LedgerHits:
         kept = self._mapped.take(pa.array(places[known]))
         status, answered_at, source, error, *answers = kept.columns
         return known, without_attempts(
-            len(kept), status=status, answered_at=answered_at, source=source, error=error, answers=answers,
-            schema=self._schema,
+            len(kept), status=status, answered_at=answered_at, source=source, error=error,
+            answers=answers, schema=self._schema,
         )  # fmt: skip
 
     def _map_lines(self, lines: np.ndarray) -> np.ndarray:
@@ -110,7 +114,10 @@ class LedgerHits:
             grown = pa.Table.from_batches([self._mapped, self._build_columns(replies)])
             (self._mapped,) = grown.combine_chunks().to_batches()
         at = np.searchsorted(self._lines, lines)
-        self._lines, self._places = np.insert(self._lines, at, lines), np.insert(self._places, at, places)
+        self._lines, self._places = (
+            np.insert(self._lines, at, lines),
+            np.insert(self._places, at, places),
+        )
 
     def _reply(self, stored: StoredAnswer) -> Reply | None:
         """Return the outcome; None if the key is asked again."""
@@ -120,7 +127,10 @@ class LedgerHits:
             return map_stored_answer(self._caller, stored)
         except UnreadableAnswer as error:
             if not self._idempotent:
-                return Reply("unknown", error=one_line(f"{error}; the call must not be made twice (idempotent=False)"))
+                return Reply(
+                    "unknown",
+                    error=one_line(f"{error}; the call must not be made twice (idempotent=False)"),
+                )
             _log.warning("lookup %s: %s; the key is asked again", self._name, error)
             return None
 
@@ -130,9 +140,16 @@ class LedgerHits:
         arrays = [
             pa.array([one.outcome for one in replies], pa.string()),
             pa.array([one.answered_at for one in replies], pa.int64()).cast(TIMESTAMP),
-            pa.array([None if one.outcome == "unknown" else "ledger" for one in replies], pa.string()),
-            pa.array([one.error if one.outcome in FAILED else None for one in replies], pa.string()),
-            *(pa.array(column, answer.arrow_type) for answer, column in zip(self._answers, values, strict=True)),
+            pa.array(
+                [None if one.outcome == "unknown" else "ledger" for one in replies], pa.string()
+            ),
+            pa.array(
+                [one.error if one.outcome in FAILED else None for one in replies], pa.string()
+            ),
+            *(
+                pa.array(column, answer.arrow_type)
+                for answer, column in zip(self._answers, values, strict=True)
+            ),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._kept_schema)
 
@@ -149,7 +166,8 @@ def map_stored_answer(caller: Client, stored: StoredAnswer) -> Reply:
         when = dt.datetime.fromtimestamp(stored.answered_at / 1e6, dt.UTC)
         return Reply(
             "unknown",
-            error=f"run {stored.run_id} asked at {when:%Y-%m-%d %H:%M:%S} UTC, and its answer is lost; "
+            error=f"run {stored.run_id} asked at {when:%Y-%m-%d %H:%M:%S} UTC, and its answer is "
+            "lost; "
             f"{NOT_REPEATED} (idempotent=False)",
         )
     try:

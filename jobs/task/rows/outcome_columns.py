@@ -33,13 +33,22 @@ OF_CALLS = frozenset(("attempts", "latency_ms", "paused_ms"))  # empty without a
 
 def outcome_schema(answers: Sequence[AnswerColumn]) -> pa.Schema:
     """Return the columns of an outcome: FIELDS, then the columns of the answer."""
-    return pa.schema([*FIELDS, *(pa.field(f"{ANSWER}{n}", answer.arrow_type) for n, answer in enumerate(answers))])
+    return pa.schema(
+        [
+            *FIELDS,
+            *(pa.field(f"{ANSWER}{n}", answer.arrow_type) for n, answer in enumerate(answers)),
+        ]
+    )
 
 
-def build_outcomes(states: Sequence[LookupState], answers: Sequence[AnswerColumn]) -> pa.RecordBatch:
+def build_outcomes(
+    states: Sequence[LookupState], answers: Sequence[AnswerColumn]
+) -> pa.RecordBatch:
     """Return the outcomes of called rows, in order; states is not empty."""
     attempts = [one.attempts for one in states]
-    starts, ends, throttled = zip(*flat, strict=True) if (flat := list(chain.from_iterable(attempts))) else ((), (), ())
+    starts, ends, throttled = (
+        zip(*flat, strict=True) if (flat := list(chain.from_iterable(attempts))) else ((), (), ())
+    )
     counts = np.fromiter(map(len, attempts), np.int32, len(states))
     offsets = offsets_from(counts)
     begun = pa.array(starts, pa.int64())
@@ -56,20 +65,34 @@ def build_outcomes(states: Sequence[LookupState], answers: Sequence[AnswerColumn
         few_texts([one.status for one in states]),
         pa.array([one.answered_at for one in states], pa.int64()).cast(TIMESTAMP),
         few_texts([one.source for one in states]),
-        list_attempts(offsets, [begun, pa.array(ends, pa.int64()), pa.array(throttled, pa.bool_())]),
+        list_attempts(
+            offsets, [begun, pa.array(ends, pa.int64()), pa.array(throttled, pa.bool_())]
+        ),
         pc.divide(lasted.cast(pa.float64()), 1e3),
         pa.array(paused * 1e3, mask=uncalled),
         few_texts(errors),
-        *(pa.array(column, answer.arrow_type) for answer, column in zip(answers, values, strict=True)),
+        *(
+            pa.array(column, answer.arrow_type)
+            for answer, column in zip(answers, values, strict=True)
+        ),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=outcome_schema(answers))
 
 
 def without_attempts(
-    rows: int, *, status: Any, answered_at: Any, source: Any, error: Any, answers: Sequence[Any], schema: pa.Schema
+    rows: int,
+    *,
+    status: Any,
+    answered_at: Any,
+    source: Any,
+    error: Any,
+    answers: Sequence[Any],
+    schema: pa.Schema,
 ) -> pa.RecordBatch:
     none = pa.nulls(rows, pa.float64())
-    no_attempts = list_attempts(np.zeros(rows + 1, np.int32), [pa.nulls(0, field.type) for field in ATTEMPT])
+    no_attempts = list_attempts(
+        np.zeros(rows + 1, np.int32), [pa.nulls(0, field.type) for field in ATTEMPT]
+    )
     arrays = [status, answered_at, source, no_attempts, none, none, error, *answers]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -77,7 +100,9 @@ def without_attempts(
 def list_attempts(offsets: np.ndarray, parts: Sequence[pa.Array]) -> pa.ListArray:
     """Return the attempts of each row from the starts, ends and throttled flags of all attempts."""
     return pa.ListArray.from_arrays(
-        pa.array(offsets), pa.StructArray.from_arrays(parts, fields=list(ATTEMPT)), type=pa.list_(ATTEMPT)
+        pa.array(offsets),
+        pa.StructArray.from_arrays(parts, fields=list(ATTEMPT)),
+        type=pa.list_(ATTEMPT),
     )
 
 
@@ -96,7 +121,9 @@ def few_texts(texts: list[str | None]) -> pa.Array:
 
 
 def answer_columns(name: str, answers: Sequence[AnswerColumn], outcomes: Any) -> dict[str, Any]:
-    columns = {answer.name: outcomes.column(f"{ANSWER}{number}") for number, answer in enumerate(answers)}
+    columns = {
+        answer.name: outcomes.column(f"{ANSWER}{number}") for number, answer in enumerate(answers)
+    }
     columns[schema.published_status(name)] = outcomes.column("status")
     columns[schema.published_answered_at(name)] = outcomes.column("answered_at")
     return columns

@@ -32,7 +32,9 @@ class RowElements:
         self._settled = tuple(LookupState(None, is_settled=True) for _ in lookups)
         self._under_way: Counter[Any] = Counter()  # key_ordered: single rows by order key
 
-    def of(self, batch: InputBatch, keys: Sequence[Sequence[Key | None]]) -> Iterator[StreamElement]:
+    def of(
+        self, batch: InputBatch, keys: Sequence[Sequence[Key | None]]
+    ) -> Iterator[StreamElement]:
         if all(outcomes is None for outcomes in batch.known):
             elements = self._all_alone(batch, keys)
         elif self._mode == "ordered":
@@ -54,7 +56,9 @@ class RowElements:
                 self._under_way[shared_order_key(element.value)] += 1
             yield element
 
-    def _all_alone(self, batch: InputBatch, keys: Sequence[Sequence[Key | None]]) -> Iterator[StreamElement]:
+    def _all_alone(
+        self, batch: InputBatch, keys: Sequence[Sequence[Key | None]]
+    ) -> Iterator[StreamElement]:
         watermarks = None if self._mode == "ordered" else batch.watermarks
         for row in rows_of(batch, keys):
             yield StreamRecord(row)
@@ -104,20 +108,28 @@ class RowElements:
                 return alone
             alone |= pc.is_null(outcomes["status"]).to_numpy(zero_copy_only=False)
             if len(failing):
-                alone |= pc.is_in(outcomes["status"], value_set=failing).to_numpy(zero_copy_only=False)
+                alone |= pc.is_in(outcomes["status"], value_set=failing).to_numpy(
+                    zero_copy_only=False
+                )
         if self._mode == "key_ordered" and (self._under_way or alone.any()):
             called = {batch.order_keys[number] for number in np.flatnonzero(alone).tolist()}
             called |= self._under_way.keys()
             alone |= np.fromiter((key in called for key in batch.order_keys), np.bool_, len(alone))
         return alone
 
-    def _rows(self, batch: InputBatch, keys: Sequence[Sequence[Key | None]], numbers: Rows) -> Iterator[Row]:
+    def _rows(
+        self, batch: InputBatch, keys: Sequence[Sequence[Key | None]], numbers: Rows
+    ) -> Iterator[Row]:
         """Yield these rows, settled at the lookups with a known outcome."""
         at = pa.array(numbers)
         known = [
             [(None, None)] * len(numbers)
             if outcomes is None
-            else zip(outcomes["status"].take(at).to_pylist(), outcomes["error"].take(at).to_pylist(), strict=True)
+            else zip(
+                outcomes["status"].take(at).to_pylist(),
+                outcomes["error"].take(at).to_pylist(),
+                strict=True,
+            )
             for outcomes in batch.known
         ]
         for number, *of_row in zip(numbers.tolist(), *known, strict=True):

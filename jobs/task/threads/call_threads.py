@@ -37,7 +37,9 @@ class CallThreads(ThreadPoolExecutor):
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
         code = user_code_at(inspect.currentframe())
         future: Future[T] = Future()
-        self._running[future] = "a function" if code is None else f"lookup {code.lookup}: its function"
+        self._running[future] = (
+            "a function" if code is None else (f"lookup {code.lookup}: its function")
+        )
         future.add_done_callback(lambda ended: self._running.pop(ended, None))
         self._calls.put((future, functools.partial(fn, *args, **kwargs)))
         if not self._idle.acquire(blocking=False) and self._threads_begun < MOST_THREADS:
@@ -66,7 +68,12 @@ class CallThreads(ThreadPoolExecutor):
     def unfinished(self, seconds: float) -> list[str]:
         """Wait this many seconds; return whose calls still hold a thread."""
         _, left = wait([*self._running], seconds)
-        return sorted({f"{self._running.get(future, 'a function')} in a thread (asyncio.to_thread)" for future in left})
+        return sorted(
+            {
+                (f"{self._running.get(future, 'a function')} in a thread (asyncio.to_thread)")
+                for future in left
+            }
+        )
 
 
 def run_to_its_end(
@@ -88,13 +95,17 @@ def run_to_its_end(
         ends_by = clock() + ENDS_WITHIN
         unfinished += _cancelled(loop, asyncio.all_tasks(loop), ENDS_WITHIN)
         with contextlib.suppress(TimeoutError):
-            loop.run_until_complete(asyncio.wait_for(loop.shutdown_asyncgens(), max(0.1, ends_by - clock())))
+            loop.run_until_complete(
+                asyncio.wait_for(loop.shutdown_asyncgens(), max(0.1, ends_by - clock()))
+            )
         unfinished += threads.unfinished(max(0.0, ends_by - clock()))
         loop.close()
     return unfinished
 
 
-def _cancelled(loop: asyncio.AbstractEventLoop, tasks: set[asyncio.Task[Any]], seconds: float) -> list[str]:
+def _cancelled(
+    loop: asyncio.AbstractEventLoop, tasks: set[asyncio.Task[Any]], seconds: float
+) -> list[str]:
     """Cancel these tasks, and wait for tasks of functions. Returns what has not ended.
 
     A task of ours is still running only if its function is, which is known then.
@@ -107,6 +118,8 @@ def _cancelled(loop: asyncio.AbstractEventLoop, tasks: set[asyncio.Task[Any]], s
     done, left = loop.run_until_complete(asyncio.wait(foreign, timeout=seconds))
     for task in done:
         if not task.cancelled() and (error := task.exception()) is not None:
-            loop.call_exception_handler({"message": "a task left running failed", "exception": error, "task": task})
+            loop.call_exception_handler(
+                {"message": "a task left running failed", "exception": error, "task": task}
+            )
     names = {getattr(task.get_coro(), "__qualname__", task.get_name()) for task in left}
     return [f"the task {name} that a function began" for name in sorted(names)]

@@ -42,7 +42,9 @@ class LoopWatch:
         """Start to watch. To be called in the loop's thread."""
         self._tick(loop)
         watched = threading.get_ident()
-        threading.Thread(target=self._watch, args=(watched,), name="tidegate-watch", daemon=True).start()
+        threading.Thread(
+            target=self._watch, args=(watched,), name="tidegate-watch", daemon=True
+        ).start()
 
     def end(self) -> None:
         self._ended.set()
@@ -61,7 +63,9 @@ class LoopWatch:
             if code is not None and not self._ended.is_set():
                 self._name(code, seconds)
                 if self._is_stuck(code, seconds):
-                    self._give_up(None if code.step == "close" else TaskFailed(f"{_sentence(code, seconds)}."))
+                    self._give_up(
+                        None if code.step == "close" else TaskFailed(f"{_sentence(code, seconds)}.")
+                    )
                     return
 
     def _name(self, code: UserCode, seconds: float) -> None:
@@ -79,6 +83,7 @@ class LoopWatch:
 
 def _sentence(code: UserCode, seconds: float) -> str:
     return (
-        f"lookup {code.lookup}: its function has blocked the event loop for {seconds:.0f} s, at {code.place}: no call, "
+        f"lookup {code.lookup}: its function has blocked the event loop for {seconds:.0f} s, at "
+        f"{code.place}: no call, "
         f"answer or time limit goes on meanwhile; {CURE}"
     )

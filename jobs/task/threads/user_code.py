@@ -21,10 +21,18 @@ def user_code_at(frame: FrameType | None) -> UserCode | None:
     below = frame
     while frame is not None:
         client = frame.f_locals.get("self") if frame.f_code.co_argcount else None
-        if below is not frame and below is not None and isinstance(client, CoroutineClient | FunctionClient):
+        if (
+            below is not frame
+            and below is not None
+            and isinstance(client, CoroutineClient | FunctionClient)
+        ):
             code = below.f_code
             place = f"{Path(code.co_filename).name}:{below.f_lineno} in {code.co_qualname}"
-            step = frame.f_locals.get("step", "call") if frame.f_code.co_name == "_lifecycle" else "call"
+            step = (
+                frame.f_locals.get("step", "call")
+                if frame.f_code.co_name == "_lifecycle"
+                else "call"
+            )
             return UserCode(client.name, place, str(step))
         below, frame = frame, frame.f_back
     return None

@@ -93,7 +93,11 @@ def find_runs(file: str, event_time: str) -> WrittenRuns:
 
 
 def arrivals(
-    written: Sequence[str], runs: Sequence[WrittenRuns], input_files: Sequence[str], event_time: str, bound_ms: int
+    written: Sequence[str],
+    runs: Sequence[WrittenRuns],
+    input_files: Sequence[str],
+    event_time: str,
+    bound_ms: int,
 ) -> list[Arrival]:
     """Put the runs of all written files in the order of arrival.
 
@@ -107,7 +111,9 @@ def arrivals(
     numbers = {file: number for number, file in enumerate(input_files)}
     places = [np.array([numbers[path_of(uri)] for uri in one.files], np.int64) for one in runs]
     nothing = np.zeros(0, np.int64)
-    place = np.concatenate([*(of[one.codes] for of, one in zip(places, runs, strict=True)), nothing])
+    place = np.concatenate(
+        [*(of[one.codes] for of, one in zip(places, runs, strict=True)), nothing]
+    )
     firsts = np.concatenate([*(one.firsts for one in runs), nothing])
     latest = np.concatenate([*(one.latest for one in runs), nothing])
     order = np.lexsort([firsts, place])
@@ -125,8 +131,12 @@ def read_arrived(arrival: Arrival) -> ArrivedRows:
     _, codes, rows, times = _read_identity(arrival.file, arrival.event_time)
     order, starts = _cut_into_runs(codes, rows)
     sorted_times, latest = times[order], np.empty_like(times)
-    for start, end, before in zip(starts, np.append(starts, len(times))[1:], arrival.before, strict=True):
-        latest[order[start:end]] = np.maximum.accumulate(np.append(before, sorted_times[start : end - 1]))
+    for start, end, before in zip(
+        starts, np.append(starts, len(times))[1:], arrival.before, strict=True
+    ):
+        latest[order[start:end]] = np.maximum.accumulate(
+            np.append(before, sorted_times[start : end - 1])
+        )
     watermarks = np.where(latest > NEVER, latest - arrival.bound_ms - 1, NEVER)
     return ArrivedRows(arrival.places[codes], rows, times, watermarks)
 
@@ -150,8 +160,14 @@ def _read_timed(arrival: Arrival, columns: Sequence[str]) -> Iterator[pa.RecordB
         for batch in file.iter_batches(ROWS_FOR_SPARK, columns=[*columns, schema.SOURCE_ROW]):
             own = arrived.take(slice(start, start + batch.num_rows))
             start += batch.num_rows
-            found = {name: pa.array(values) for name, values in ((TIME, own.times), (WATERMARK, own.watermarks))}
-            found |= {PLACE: pa.array(own.places), schema.SOURCE_ROW: batch.column(schema.SOURCE_ROW)}
+            found = {
+                name: pa.array(values)
+                for name, values in ((TIME, own.times), (WATERMARK, own.watermarks))
+            }
+            found |= {
+                PLACE: pa.array(own.places),
+                schema.SOURCE_ROW: batch.column(schema.SOURCE_ROW),
+            }
             found |= {name: batch.column(name) for name in columns}
             yield pa.RecordBatch.from_pydict(found).filter(pa.array(own.times > NEVER))
 
@@ -192,7 +208,13 @@ def _read_identity(place: str, event_time: str) -> tuple[tuple[str, ...], Number
             sources = batch.column(schema.SOURCE_FILE)
             numbers = [files.setdefault(uri, len(files)) for uri in sources.dictionary.to_pylist()]
             codes = np.array(numbers, np.int64)[sources.indices.to_numpy()]
-            found.append((codes, batch.column(schema.SOURCE_ROW).to_numpy(), event_times_ms(batch.column(event_time))))
+            found.append(
+                (
+                    codes,
+                    batch.column(schema.SOURCE_ROW).to_numpy(),
+                    event_times_ms(batch.column(event_time)),
+                )
+            )
     codes, rows, times = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return tuple(files), codes, rows, times
 

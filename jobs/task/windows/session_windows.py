@@ -51,7 +51,9 @@ class SessionWindows:
         all_panes: Whether every firing counts.
     """
 
-    def __init__(self, gap: int, lateness: int, each: Callable[[Firing], None], *, all_panes: bool) -> None:
+    def __init__(
+        self, gap: int, lateness: int, each: Callable[[Firing], None], *, all_panes: bool
+    ) -> None:
         self._gap, self._lateness, self._each, self._all_panes = gap, lateness, each, all_panes
         self._open: list[OpenWindow] = []
         self._panes: Counter[tuple[int, int]] = Counter()
@@ -116,7 +118,9 @@ class SessionsOfKey:
         order = np.lexsort([rows[SOURCE_ROW].to_numpy(), places])
         firings: list[Firing] = []
         panes = self.window.panes == "all"
-        sessions = SessionWindows(self.window.size_ms, self.window.lateness_ms, firings.append, all_panes=panes)
+        sessions = SessionWindows(
+            self.window.size_ms, self.window.lateness_ms, firings.append, all_panes=panes
+        )
         dropped = [
             row
             for row, time, watermark in zip(
@@ -125,7 +129,9 @@ class SessionsOfKey:
             if not sessions.add(row, time, watermark)
         ]
         sessions.end()
-        firings += [Firing(times[row], times[row] + self.window.size_ms, (row,), "", -1) for row in dropped]
+        firings += [
+            Firing(times[row], times[row] + self.window.size_ms, (row,), "", -1) for row in dropped
+        ]
         return _with_firings(rows, firings)
 
 

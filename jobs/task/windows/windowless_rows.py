@@ -12,7 +12,15 @@ from jobs.schema import columns as schema
 from jobs.schema.records import WindowFacts
 from jobs.storage.new_files import new_file
 from jobs.storage.parquet_files import open_parquet
-from jobs.task.windows.arrival import NEVER, ROWS_AT_ONCE, Arrival, ArrivedRows, Numbers, name_rows, read_arrived
+from jobs.task.windows.arrival import (
+    NEVER,
+    ROWS_AT_ONCE,
+    Arrival,
+    ArrivedRows,
+    Numbers,
+    name_rows,
+    read_arrived,
+)
 
 Flags = NDArray[np.bool_]
 MOMENT = pa.timestamp("us", "UTC")
@@ -31,7 +39,11 @@ def find_dropped_rows(window: WindowFacts, arrived: ArrivedRows) -> Flags:
 
 
 def write_windowless(
-    arrival: Arrival, columns: Sequence[str], window: WindowFacts, target: str, dropped: Numbers | None = None
+    arrival: Arrival,
+    columns: Sequence[str],
+    window: WindowFacts,
+    target: str,
+    dropped: Numbers | None = None,
 ) -> tuple[str, int] | None:
     """Write the rows to a file, with their identity and the reason why they are in no window.
 
@@ -58,11 +70,17 @@ def write_windowless(
     start = 0
     with open_parquet(arrival.file) as file, new_file(target) as new:
         empty = file.schema_arrow.empty_table().select([*columns, *schema.SOURCE_IDENTITY])
-        with pq.ParquetWriter(new, _with_reasons(empty, window, arrived.take(slice(0))).schema) as writer:
+        with pq.ParquetWriter(
+            new, _with_reasons(empty, window, arrived.take(slice(0))).schema
+        ) as writer:
             for batch in file.iter_batches(ROWS_AT_ONCE, columns=empty.column_names):
                 at = start + np.flatnonzero(wanted[start : start + batch.num_rows])
                 if len(at):
-                    rows = pa.Table.from_batches([batch]).select(empty.column_names).take(pa.array(at - start))
+                    rows = (
+                        pa.Table.from_batches([batch])
+                        .select(empty.column_names)
+                        .take(pa.array(at - start))
+                    )
                     writer.write_table(_with_reasons(rows, window, arrived.take(at)))
                 start += batch.num_rows
     return target, int(wanted.sum())

@@ -49,7 +49,10 @@ def judged(declared: Declared, record: DayRecord) -> list[Verdict]:
     did neither.
     """
     verdicts = {verdict.check: verdict for verdict in record.verdicts}
-    absent = (Verdict(check.name, "not_run", check.severity, "Not run.") for check in catalogue.checks(declared.facts))
+    absent = (
+        Verdict(check.name, "not_run", check.severity, "Not run.")
+        for check in catalogue.checks(declared.facts)
+    )
     declared_ones = (verdicts.get(one.check, one) for one in absent)
     return [one for one in declared_ones if one.status != "not_run" or one.holds_back]
 
@@ -79,16 +82,22 @@ def check_evaluations(
         )
 
 
-def _last_materialization(instance: dg.DagsterInstance, declared: Declared, day: str) -> TargetMaterialization | None:
+def _last_materialization(
+    instance: dg.DagsterInstance, declared: Declared, day: str
+) -> TargetMaterialization | None:
     """Returns the day's last materialization, which a result must name to count in Dagster."""
     of_day = dg.AssetRecordsFilter(declared.key, asset_partitions=[day])
     found = instance.fetch_materializations(of_day, limit=1).records
     if not found:
         return None
-    return TargetMaterialization(storage_id=found[0].storage_id, run_id=found[0].run_id, timestamp=found[0].timestamp)
+    return TargetMaterialization(
+        storage_id=found[0].storage_id, run_id=found[0].run_id, timestamp=found[0].timestamp
+    )
 
 
-def withdraw_planned(instance: dg.DagsterInstance, declared: Declared, day: str, run_id: str) -> None:
+def withdraw_planned(
+    instance: dg.DagsterInstance, declared: Declared, day: str, run_id: str
+) -> None:
     """Withdraws the run's plan to check the day, for the checks without a result from it.
 
     Dagster shows a check that a failed run had planned as failed, and has no call that withdraws
@@ -97,7 +106,9 @@ def withdraw_planned(instance: dg.DagsterInstance, declared: Declared, day: str,
     _delete(instance, declared, day, run_id, Executions.c.execution_status == PLANNED)
 
 
-def withdraw_planned_by_ended_runs(instance: dg.DagsterInstance, declared: Declared, day: str) -> None:
+def withdraw_planned_by_ended_runs(
+    instance: dg.DagsterInstance, declared: Declared, day: str
+) -> None:
     """Withdraws the plans of all runs of the day that have ended, such as a killed run: nothing
     else withdraws them once a later run reports the day.
     """
@@ -117,7 +128,9 @@ def withdraw_planned_by_ended_runs(instance: dg.DagsterInstance, declared: Decla
             withdraw_planned(instance, declared, day, run_id)
 
 
-def withdraw_results_without_run(instance: dg.DagsterInstance, declared: Declared, day: str) -> None:
+def withdraw_results_without_run(
+    instance: dg.DagsterInstance, declared: Declared, day: str
+) -> None:
     """Makes room for new results that belong to no run: Dagster keeps a single such result per
     check and day, and refuses the next.
     """
@@ -125,7 +138,11 @@ def withdraw_results_without_run(instance: dg.DagsterInstance, declared: Declare
 
 
 def _delete(
-    instance: dg.DagsterInstance, declared: Declared, day: str, run_id: str, *conditions: ColumnElement[bool]
+    instance: dg.DagsterInstance,
+    declared: Declared,
+    day: str,
+    run_id: str,
+    *conditions: ColumnElement[bool],
 ) -> None:
     storage = instance.event_log_storage
     assert isinstance(storage, SqlEventLogStorage)  # home.py knows only SQLite and PostgreSQL
@@ -139,9 +156,15 @@ def _delete(
 
 
 def _metadata(verdict: Verdict, report: str) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"status": verdict.status.replace("_", " "), "report": dg.MetadataValue.url(report)}
+    metadata: dict[str, Any] = {
+        "status": verdict.status.replace("_", " "),
+        "report": dg.MetadataValue.url(report),
+    }
     if verdict.status != "not_run":  # a count of nothing would be a point in Dagster's plots
-        metadata |= {"unexpected_count": verdict.unexpected_count, "element_count": verdict.element_count}
+        metadata |= {
+            "unexpected_count": verdict.unexpected_count,
+            "element_count": verdict.element_count,
+        }
     if verdict.expected:
         metadata["expected"] = verdict.expected
     if verdict.evidence:
@@ -152,7 +175,9 @@ def _metadata(verdict: Verdict, report: str) -> dict[str, Any]:
 def evidence_table(verdict: Verdict) -> str:
     columns = list(dict.fromkeys(name for row in verdict.evidence for name in row))
     lines = [columns, ["---"] * len(columns)]
-    lines += [[_cell(row.get(name)) for name in columns] for row in verdict.evidence[:EVIDENCE_ROWS]]
+    lines += [
+        [_cell(row.get(name)) for name in columns] for row in verdict.evidence[:EVIDENCE_ROWS]
+    ]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     more = len(verdict.evidence) - EVIDENCE_ROWS
     return f"{table}\n\n{more} more in the report." if more > 0 else table

@@ -16,7 +16,9 @@ DAY = "The day, as the input's folders name it."
 def described(declared: Declared, types: Iterable[tuple[str, str]]) -> dg.TableSchema:
     texts = {declared.enrichment.input.partition: DAY}
     for lookup in declared.enrichment.lookups:
-        texts |= dict.fromkeys(_answers(lookup), f"{lookup.service_name}, through the lookup {lookup.name}.")
+        texts |= dict.fromkeys(
+            _answers(lookup), (f"{lookup.service_name}, through the lookup {lookup.name}.")
+        )
         texts |= {column.name: column.meaning for column in published_columns(lookup.name)}
     return dg.TableSchema([dg.TableColumn(name, kind, texts.get(name)) for name, kind in types])
 
@@ -38,11 +40,16 @@ def lineage(declared: Declared, input_columns: Sequence[str] = ()) -> dg.TableCo
     by_lower_name = {name.lower(): name for name in input_columns}
     sources = {name: [name] for name in input_columns}
     for lookup in declared.enrichment.lookups:
-        asked = set[str]().union(*(columns_in(f"keys.{name}", sql) for name, sql in lookup.keys.items()))
+        asked = set[str]().union(
+            *(columns_in(f"keys.{name}", sql) for name, sql in lookup.keys.items())
+        )
         keys = sorted(by_lower_name.get(name.lower(), name) for name in asked)
         sources |= dict.fromkeys(written_columns(lookup), keys)
     return dg.TableColumnLineage(
-        {name: [dg.TableColumnDep(declared.raw_key, column) for column in made_of] for name, made_of in sources.items()}
+        {
+            name: [dg.TableColumnDep(declared.raw_key, column) for column in made_of]
+            for name, made_of in sources.items()
+        }
     )
 
 

@@ -35,7 +35,9 @@ class DayEvents:
         """
         return {
             **({"report": dg.MetadataValue.url(self.report)} if report else {}),
-            "spark_log": dg.MetadataValue.url(metadata.log_url(self.declared.name, self.day, self.run_id)),
+            "spark_log": dg.MetadataValue.url(
+                metadata.log_url(self.declared.name, self.day, self.run_id)
+            ),
             **metadata.runbook(self.declared),
         }
 
@@ -46,7 +48,8 @@ class DayEvents:
         keeps showing the last success.
         """
         has_page = (
-            state not in (RUNNING, PUBLISHED) or Path(REPORTS, self.declared.name, self.day, "index.html").exists()
+            state not in (RUNNING, PUBLISHED)
+            or Path(REPORTS, self.declared.name, self.day, "index.html").exists()
         )
         return dg.AssetObservation(
             asset_key=self.declared.key,
@@ -66,7 +69,8 @@ class DayEvents:
     def _cause(self, state: str, reason: str) -> str:
         """Returns equal text for days that fail for the same reason: each is alerted once."""
         services = [lookup.service_name for lookup in self.declared.enrichment.lookups]
-        begins = reason.removeprefix(f"{self.declared.name}: service ")  # if the service was down before the first call
+        # if the service was down before the first call
+        begins = reason.removeprefix(f"{self.declared.name}: service ")
         for service in services:
             if state.startswith("stopped") and begins.startswith((f"{service} ", f"{service}:")):
                 return f"{service} {state}"  # for every enrichment that calls it
@@ -81,26 +85,42 @@ class DayEvents:
         reported: its figures.
         """
         if record.state == PUBLISHED:
-            ran = f"{counted(len(record.verdicts), 'check')} ran on {counted(record.figures.rows_out, 'row')}."
+            ran = (
+                f"{counted(len(record.verdicts), 'check')} ran on "
+                f"{counted(record.figures.rows_out, 'row')}."
+            )
             yield self.word("published", ran, "Nothing.", reported)
         else:
             cause = f"{self.declared.name} held back: {', '.join(_red(record)) or record.reason}"
-            yield self.word("held back", record.reason, next_step(record), {"cause": cause, **reported})
+            yield self.word(
+                "held back", record.reason, next_step(record), {"cause": cause, **reported}
+            )
         yield dg.AssetObservation(
             asset_key=self.declared.raw_key,
             partition=self.day,
             metadata={
                 "dagster/row_count": record.figures.rows_in,
                 "files": len(record.facts.input_files),
-                **({} if record.facts.input_version is None else {"version": record.facts.input_version}),
+                **(
+                    {}
+                    if record.facts.input_version is None
+                    else {"version": record.facts.input_version}
+                ),
             },
         )
-        if record.state == PUBLISHED and self.declared.has_dead_letters and self._has_dead_letters_table(record):
+        if (
+            record.state == PUBLISHED
+            and self.declared.has_dead_letters
+            and self._has_dead_letters_table(record)
+        ):
             yield dg.AssetMaterialization(
                 asset_key=self.declared.dead_letters_key,
                 partition=self.day,
                 description=f"{record.dead_letters:,} of {record.figures.rows_out:,} rows.",
-                metadata={"dagster/row_count": record.dead_letters, "path": self.declared.dead_letters_table},
+                metadata={
+                    "dagster/row_count": record.dead_letters,
+                    "path": self.declared.dead_letters_table,
+                },
             )
 
     def _has_dead_letters_table(self, record: DayRecord) -> bool:

@@ -50,7 +50,9 @@ def latest_status(instance: DagsterInstance, declared: Declared, day: str) -> St
     return _word(found[0], declared) if found else None
 
 
-def status_events(instance: DagsterInstance, declared: Declared, number: int) -> Iterator[StatusEvent]:
+def status_events(
+    instance: DagsterInstance, declared: Declared, number: int
+) -> Iterator[StatusEvent]:
     """Yields all observations of any day after `number`, oldest first."""
     more = True
     while more:
@@ -70,7 +72,11 @@ def last_number(instance: DagsterInstance, declared: Declared) -> int:
 
 def published_times(declared: Declared, day: str) -> list[dt.datetime]:
     """Returns the times at which runs of Dagster or of a command published the day."""
-    times = [record.published_at for record in run_records.load(declared.name, day) if record.published_at]
+    times = [
+        record.published_at
+        for record in run_records.load(declared.name, day)
+        if record.published_at
+    ]
     return [dt.datetime.fromisoformat(time) for time in times]
 
 
@@ -82,12 +88,19 @@ def unfinished_runs(instance: DagsterInstance, declared: Declared, day: str) -> 
 def failed_runs(instance: DagsterInstance, declared: Declared, day: str) -> list[dg.DagsterRun]:
     """Returns the runs of this day that failed since the day began, the last first."""
     since = day_begin(day, declared.enrichment.zone)
-    return _runs(instance, declared, day, RunsFilter(statuses=[DagsterRunStatus.FAILURE], created_after=since))
+    return _runs(
+        instance,
+        declared,
+        day,
+        RunsFilter(statuses=[DagsterRunStatus.FAILURE], created_after=since),
+    )
 
 
 def days_of_run(declared: Declared, run: dg.DagsterRun) -> list[str]:
     """Returns the days of a run of this enrichment: a single day, a range, or none."""
-    if run.tags.get(ENRICHMENT) != declared.name and declared.key not in (run.asset_selection or ()):
+    if run.tags.get(ENRICHMENT) != declared.name and declared.key not in (
+        run.asset_selection or ()
+    ):
         return []
     day = run.tags.get(PARTITION_NAME_TAG, "")
     first = run.tags.get(ASSET_PARTITION_RANGE_START_TAG, day)
@@ -97,7 +110,9 @@ def days_of_run(declared: Declared, run: dg.DagsterRun) -> list[str]:
     return [one for one in declared.days.get_partition_keys() if first <= one <= last]
 
 
-def _runs(instance: DagsterInstance, declared: Declared, day: str, which: RunsFilter) -> list[dg.DagsterRun]:
+def _runs(
+    instance: DagsterInstance, declared: Declared, day: str, which: RunsFilter
+) -> list[dg.DagsterRun]:
     return [run for run in instance.get_runs(which) if day in days_of_run(declared, run)]
 
 

@@ -40,7 +40,9 @@ from orchestration.dagster.resources import SparkProgram
 Event = dg.MaterializeResult[None] | dg.Output[None]
 
 
-def enrich_days(context: dg.AssetExecutionContext, declared: Declared, spark: SparkProgram) -> Iterator[Event]:
+def enrich_days(
+    context: dg.AssetExecutionContext, declared: Declared, spark: SparkProgram
+) -> Iterator[Event]:
     """Enriches, checks and publishes the days of the run, and only then materializes each; its
     checks are reported in every case.
 
@@ -73,12 +75,15 @@ class DaysRun:
     checks are logged.
     """
 
-    def __init__(self, context: dg.OpExecutionContext, declared: Declared, spark: SparkProgram) -> None:
+    def __init__(
+        self, context: dg.OpExecutionContext, declared: Declared, spark: SparkProgram
+    ) -> None:
         tries = context.retry_number
         self._context = context
         self._declared = declared
         self._mode = _read_mode(context.run.tags)
-        self._run_id = f"{context.run_id}-{tries}" if tries else context.run_id  # each try writes into another folder
+        # each try writes into another folder
+        self._run_id = f"{context.run_id}-{tries}" if tries else context.run_id
         self._run_ids: dict[str, str] = {}  # of each day that is run
         self._days = list(context.partition_keys)
         self._several = len(self._days) > 1
@@ -139,7 +144,9 @@ class DaysRun:
         for day in self._days:
             stands = self._without_dead_letters(day)
             if stands is not None:
-                self._observe(day, PUBLISHED, f"{day} has no dead letters: nothing was called.", "Nothing.")
+                self._observe(
+                    day, PUBLISHED, (f"{day} has no dead letters: nothing was called."), "Nothing."
+                )
                 yield from self._materialized(stands, metadata.figures_metadata(stands))
 
     def _without_dead_letters(self, day: str) -> DayRecord | None:
@@ -156,7 +163,9 @@ class DaysRun:
             if prepare(self._declared.enrichment, day):
                 return None
         except TidegateError as error:
-            self._tally.red[day] = Red(str(error), f"Run the job {self._declared.job_name} for the day.")
+            self._tally.red[day] = Red(
+                str(error), (f"Run the job {self._declared.job_name} for the day.")
+            )
             return None
         stands = last_run(self._declared.enrichment, day)
         assert stands is not None  # otherwise there was nothing to replay
@@ -194,19 +203,31 @@ class DaysRun:
 
     def _run(self, days: list[str]) -> Iterator[Event]:
         self._run_ids = run_ids(self._run_id, days)
-        options = DayOptions(self._mode.options, modes.acceptance(self._mode), summaries=self._several)
+        options = DayOptions(
+            self._mode.options, modes.acceptance(self._mode), summaries=self._several
+        )
         tell_at = time.monotonic() + self._tell_every
         try:
-            with contextlib.closing(self._pipeline.run(days, options, run_id=self._run_id)) as events:
+            with contextlib.closing(
+                self._pipeline.run(days, options, run_id=self._run_id)
+            ) as events:
                 for event in events:
                     yield from self._tell(event)
-                    if isinstance(event, DayStage) and event.kind == "progress" and time.monotonic() >= tell_at:
+                    if (
+                        isinstance(event, DayStage)
+                        and event.kind == "progress"
+                        and time.monotonic() >= tell_at
+                    ):
                         tell_at += self._tell_every
                         line = progress_line(event.facts)
-                        self._observe(event.day, RUNNING, f"{line}.", "Nothing.", {"progress": line})
+                        self._observe(
+                            event.day, RUNNING, f"{line}.", "Nothing.", {"progress": line}
+                        )
         except DeclarationError as error:  # verdicts or reports cannot be stored
             for day in days:
-                outcome = self._advised(DayOutcome(day, self._events(day).run_id, FAILED, str(error)))
+                outcome = self._advised(
+                    DayOutcome(day, self._events(day).run_id, FAILED, str(error))
+                )
                 yield from self._tell(self._pipeline.record(outcome, self._began))
 
     # -- reports to Dagster ------------------------------------------------------------------------
@@ -243,10 +264,14 @@ class DaysRun:
         for summary, rows in outcome.summaries.items():
             self._context.log_event(
                 dg.AssetMaterialization(
-                    self._declared.beside(summary), partition=outcome.day, metadata={"dagster/row_count": rows}
+                    self._declared.beside(summary),
+                    partition=outcome.day,
+                    metadata={"dagster/row_count": rows},
                 )
             )
-        self._tally.unmade += [(f"{summary} of {outcome.day}", why) for summary, why in outcome.unmade]
+        self._tally.unmade += [
+            (f"{summary} of {outcome.day}", why) for summary, why in outcome.unmade
+        ]
         self._warn(outcome)
 
     def _materialized(self, record: DayRecord, figures: Mapping[str, Any]) -> Iterator[Event]:
@@ -257,7 +282,9 @@ class DaysRun:
         if self._several:
             tags = {DATA_VERSION_TAG: data_version(record).value}
             self._context.log_event(
-                dg.AssetMaterialization(self._declared.key, partition=day, metadata=values, tags=tags)
+                dg.AssetMaterialization(
+                    self._declared.key, partition=day, metadata=values, tags=tags
+                )
             )
         else:
             yield dg.MaterializeResult(metadata=values, data_version=data_version(record))
@@ -278,14 +305,20 @@ class DaysRun:
 
     def _advised(self, outcome: DayOutcome) -> DayOutcome:
         if outcome.crashed and self._context.retry_number == 0:
-            return replace(outcome, state=CRASHED, next_step="Nothing: it is retried automatically once.")
-        return replace(outcome, next_step=after(self._declared.enrichment, outcome.day, outcome.state))
+            return replace(
+                outcome, state=CRASHED, next_step=("Nothing: it is retried automatically once.")
+            )
+        return replace(
+            outcome, next_step=after(self._declared.enrichment, outcome.day, outcome.state)
+        )
 
     def _warn(self, outcome: DayOutcome) -> None:
         for warning in outcome.warnings:
             self._context.log.warning("%s: %s", outcome.day, warning)
 
-    def _observe(self, day: str, state: str, reason: str, after: str, more: Mapping[str, Any] | None = None) -> None:
+    def _observe(
+        self, day: str, state: str, reason: str, after: str, more: Mapping[str, Any] | None = None
+    ) -> None:
         self._context.log_event(self._events(day).word(state, reason, after, more))
 
     def _tell_interrupted(self) -> None:
@@ -307,8 +340,15 @@ class DaysRun:
         worker = multiprocessing.parent_process()
         again = f"To have the day, {run_again(self._declared.enrichment)}"
         if worker is None or os.getppid() == worker.pid:
-            return CANCELLED, "somebody cancelled the run; its Spark application was stopped.", again
-        reason = "the process of the run was killed, as by a lack of memory; its Spark application was stopped."
+            return (
+                CANCELLED,
+                ("somebody cancelled the run; its Spark application was stopped."),
+                again,
+            )
+        reason = (
+            "the process of the run was killed, as by a lack of memory; its Spark application "
+            "was stopped."
+        )
         tags = self._context.run.tags
         if "dagster/backfill" in tags or "dagster/retry_number" in tags:
             return FAILED, reason, again

@@ -39,9 +39,13 @@ class DaysTally:
         """Returns the run's failure; only a crash is retried. links: of a single day."""
         if len(self.days) > 1:
             return dg.Failure(self._count_several(), metadata=NEXT_STEP, allow_retries=self.crashed)
-        red = next(iter(self.red.values()), Red("it ended without a reason.", "See the log of the run."))
+        red = next(
+            iter(self.red.values()), Red("it ended without a reason.", "See the log of the run.")
+        )
         metadata = {"next_step": dg.MetadataValue.text(red.next_step), **links}
-        return dg.Failure(f"Not published: {red.reason}", metadata=metadata, allow_retries=self.crashed)
+        return dg.Failure(
+            f"Not published: {red.reason}", metadata=metadata, allow_retries=self.crashed
+        )
 
     def _count_several(self) -> str:
         left, red = self.left, list(self.red.items())
@@ -51,13 +55,18 @@ class DaysTally:
         more = f" {len(red) - NAMED} more." if len(red) > NAMED else ""
         unpublished = f" Not published: {named}{more}" if red else ""
         rest = f" {counted(len(left), 'day was', 'days were')} not begun." if left else ""
-        unmade = "".join(f" Not made: {what}: {why.rstrip('.')}." for what, why in self.unmade[:NAMED])
-        return f"{len(self.published)} of {len(self.days)} days published.{unpublished}{rest}{unmade}"
+        unmade = "".join(
+            (f" Not made: {what}: {why.rstrip('.')}.") for what, why in self.unmade[:NAMED]
+        )
+        return (
+            f"{len(self.published)} of {len(self.days)} days published.{unpublished}{rest}{unmade}"
+        )
 
 
 NEXT_STEP = {
     "next_step": dg.MetadataValue.text(
-        "Mend the cause of each day, which its Events tell, then materialize the days that are missing or failed. "
+        "Mend the cause of each day, which its Events tell, then materialize the days that are "
+        "missing or failed. "
         "A summary that was not made, or a table of windows, is materialized by itself."
     )
 }

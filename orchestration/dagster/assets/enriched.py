@@ -18,8 +18,11 @@ from orchestration.dagster.assets.checks import check_specs
 from orchestration.dagster.declared import Declared
 from orchestration.dagster.resources import SparkProgram
 
-DAYS_PER_RUN = "TIDEGATE_DAYS_PER_RUN"  # of a backfill, in a single Spark application; 1 for a run and a Spark each
-RED_DAYS = "A day that is not published says why under Events: state, reason, next step, what readers see."
+# of a backfill, in a single Spark application; 1 for a run and a Spark each
+DAYS_PER_RUN = "TIDEGATE_DAYS_PER_RUN"
+RED_DAYS = (
+    "A day that is not published says why under Events: state, reason, next step, what readers see."
+)
 POOL = "spark"  # runs of Spark on this machine at a time: dagster.yaml
 LOOK_BACK = dt.timedelta(days=7)  # later changes are left to a person, who backfills
 CRASH = dg.RetryPolicy(max_retries=1, delay=15)  # s; longer than a killed Spark needs to be gone
@@ -37,14 +40,17 @@ AFTER_INPUT = (
 ).with_label("after_input")
 
 
-def day_asset(declared: Declared, **fields: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+def day_asset(
+    declared: Declared, **fields: Any
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Returns `dg.asset` with a partition per day, of which a backfill takes several per run.
 
     It is the same for every asset of a job; otherwise Dagster makes a run per day.
     """
     days = dg.BackfillPolicy.multi_run(int(os.environ.get(DAYS_PER_RUN, "31")))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.BetaWarning)  # of backfill_policy: Dagster's version is pinned
+        # of backfill_policy: Dagster's version is pinned
+        warnings.simplefilter("ignore", dg.BetaWarning)
         asset: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
             partitions_def=declared.days,
             backfill_policy=days,
@@ -59,7 +65,9 @@ def raw_asset(declared: Declared) -> dg.AssetSpec:
     """Returns the input, written by somebody else; each run observes the day it read."""
     enrichment = declared.enrichment
     kind = enrichment.input.format
-    what = f"The days of the {kind.title()} table" if kind in TABLES else f"Files by day ({kind}) at"
+    what = (
+        (f"The days of the {kind.title()} table") if kind in TABLES else f"Files by day ({kind}) at"
+    )
     return dg.AssetSpec(
         declared.raw_key,
         description=f"{what} {enrichment.input.place}, written by others; observed by each run.",
@@ -94,9 +102,12 @@ def enriched_asset(declared: Declared) -> dg.AssetsDefinition:
         },
         pool=POOL,
         retry_policy=CRASH,
-        output_required=False,  # a run of several days materializes each day itself, and makes the summaries too
+        # a run of several days materializes each day itself, and makes the summaries too
+        output_required=False,
     )
-    def enriched(context: dg.AssetExecutionContext, tidegate_spark: SparkProgram) -> Iterator[day_step.Event]:
+    def enriched(
+        context: dg.AssetExecutionContext, tidegate_spark: SparkProgram
+    ) -> Iterator[day_step.Event]:
         yield from day_step.enrich_days(context, declared, tidegate_spark)
 
     return enriched
@@ -119,14 +130,20 @@ def dead_letters_asset(declared: Declared) -> dg.AssetSpec:
     """Returns the asset of rows without an answer. Once the table exists, each run that publishes a
     day materializes its part.
     """
-    kept = {lookup.name: ", ".join(lookup.dead_letters) for lookup in declared.facts.lookups if lookup.dead_letters}
+    kept = {
+        lookup.name: ", ".join(lookup.dead_letters)
+        for lookup in declared.facts.lookups
+        if lookup.dead_letters
+    }
     return dg.AssetSpec(
         declared.dead_letters_key,
         deps=[declared.key],
         description=(
             f"Rows of {declared.name} that ended as "
-            f"{'; '.join(f'{outcomes} at {lookup}' for lookup, outcomes in kept.items())}, each with the reason. "
-            "They stay in the published day too, without an answer. Written by the run that publishes the day; the "
+            f"{'; '.join(f'{outcomes} at {lookup}' for lookup, outcomes in kept.items())}, each "
+            "with the reason. "
+            "They stay in the published day too, without an answer. Written by the run that "
+            "publishes the day; the "
             "first dead letter makes the table."
         ),
         group_name=declared.group,
@@ -159,7 +176,9 @@ def window_asset(declared: Declared, window: Window) -> dg.AssetsDefinition:
         for day in context.partition_keys:
             record = last_published(declared.name, day)
             if record is None:
-                raise dg.Failure(f"{declared.name}: no run has published {day} here; run the day first.")
+                raise dg.Failure(
+                    f"{declared.name}: no run has published {day} here; run the day first."
+                )
             try:
                 rows = publish_windows(declared.enrichment, window, record)
             except TidegateError as error:

@@ -32,10 +32,16 @@ def runbook(declared: Declared) -> dict[str, dg.MetadataValue]:
 
 def shown(declared: Declared) -> dict[str, str]:
     output = declared.enrichment.output
-    return {name: place for name, place in (("iceberg", output.iceberg), ("parquet", output.parquet)) if place}
+    return {
+        name: place
+        for name, place in (("iceberg", output.iceberg), ("parquet", output.parquet))
+        if place
+    }
 
 
-def figures_metadata(record: DayRecord, latest: Sequence[DayRecord] | None = None) -> dict[str, Any]:
+def figures_metadata(
+    record: DayRecord, latest: Sequence[DayRecord] | None = None
+) -> dict[str, Any]:
     """Returns counts and times of a run as integers and floats, which Dagster plots over the days.
 
     latest: the last record of every day, from a caller that has already read them: there may be
@@ -61,11 +67,17 @@ def figures_metadata(record: DayRecord, latest: Sequence[DayRecord] | None = Non
     if figures.ledger_bytes is not None:
         metadata["ledger_bytes"] = figures.ledger_bytes
     for lookup in figures.lookups:
-        metadata |= {f"{lookup.name}/{key}": value for key, value in _lookup_metadata(lookup).items()}
+        metadata |= {
+            f"{lookup.name}/{key}": value for key, value in _lookup_metadata(lookup).items()
+        }
         if lookup.from_ledger and figures.job_s > 0:
-            metadata[f"{lookup.name}/ledger_rows_per_s"] = round(lookup.from_ledger / figures.job_s, 1)
+            metadata[f"{lookup.name}/ledger_rows_per_s"] = round(
+                lookup.from_ledger / figures.job_s, 1
+            )
         if lookup.oldest_answer_at is not None and record.facts.finished_at:
-            metadata[f"{lookup.name}/oldest_answer_days"] = _days(lookup.oldest_answer_at, record.facts.finished_at)
+            metadata[f"{lookup.name}/oldest_answer_days"] = _days(
+                lookup.oldest_answer_at, record.facts.finished_at
+            )
     return metadata
 
 
@@ -105,14 +117,19 @@ def _declaration_changed(record: DayRecord, latest: Sequence[DayRecord] | None) 
     if old.fingerprint == new.fingerprint:
         return "no"
     changed = sorted(
-        name for name in old.fields.keys() | new.fields.keys() if old.fields.get(name) != new.fields.get(name)
+        name
+        for name in old.fields.keys() | new.fields.keys()
+        if old.fields.get(name) != new.fields.get(name)
     )
     return ", ".join(changed) if old.fields and changed else "yes"
 
 
 def _lookup_metadata(lookup: LookupMetrics) -> dict[str, Any]:
-    metadata: dict[str, Any] = {f"rows_{outcome}": lookup.outcomes.get(outcome, 0) for outcome in OUTCOMES}
-    sent = lookup.requests  # without a count of requests, as for a function, an attempt is a request
+    metadata: dict[str, Any] = {
+        f"rows_{outcome}": lookup.outcomes.get(outcome, 0) for outcome in OUTCOMES
+    }
+    # without a count of requests, as for a function, an attempt is a request
+    sent = lookup.requests
     metadata |= {
         "requests_sent": lookup.calls if sent is None else sent.sent,
         "requests_retried": lookup.retried if sent is None else sent.retried,
@@ -146,7 +163,9 @@ def published_metadata(declared: Declared, record: DayRecord) -> dict[str, Any]:
     from deltalake import DeltaTable
 
     table = DeltaTable(declared.facts.table)
-    types = [(column.name, str(column.type.to_json()).strip('"')) for column in table.schema().fields]
+    types = [
+        (column.name, str(column.type.to_json()).strip('"')) for column in table.schema().fields
+    ]
     return {
         "dagster/row_count": record.rows_published,
         "dagster/uri": table.table_uri,
@@ -178,5 +197,7 @@ def readers_see(declared: DeclaredFacts, day: str) -> str:
     days = sorted(partition[declared.partition] for partition in table.partitions())
     if day in days:
         return f"{day}, version {table.version()}, complete"
-    newest = f"newest day {days[-1]}, version {table.version()}, complete" if days else "no day at all"
+    newest = (
+        (f"newest day {days[-1]}, version {table.version()}, complete") if days else "no day at all"
+    )
     return f"nothing of {day}; {newest}"

@@ -65,7 +65,11 @@ class AlertCursor:
     @classmethod
     def from_json(cls, text: str) -> Self:
         values = json.loads(text)
-        return cls(values["read"], {cause: Open(**one) for cause, one in values["open"].items()}, values["missed"])
+        return cls(
+            values["read"],
+            {cause: Open(**one) for cause, one in values["open"].items()},
+            values["missed"],
+        )
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -81,7 +85,8 @@ def alerts(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.SensorD
         minimum_interval_seconds=LOOK_EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
-            f"Posts to the webhook in {WEBHOOK}: once per cause and night when a day is not published, and once when "
+            f"Posts to the webhook in {WEBHOOK}: once per cause and night when a day is not "
+            "published, and once when "
             "all the days of that cause are."
         ),
     )
@@ -104,7 +109,10 @@ def alerts(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.SensorD
 
 
 def news(
-    instance: dg.DagsterInstance, all_declared: Sequence[Declared], reported: AlertCursor, now: dt.datetime
+    instance: dg.DagsterInstance,
+    all_declared: Sequence[Declared],
+    reported: AlertCursor,
+    now: dt.datetime,
 ) -> Iterator[Message]:
     """Yields the messages to send; a message counts as sent when the next is requested."""
     by_name = {declared.name: declared for declared in all_declared}
@@ -130,9 +138,13 @@ def _failed(word: StatusEvent, declared: Declared, reported: AlertCursor) -> Ite
             f"{_who(declared)} {word.day} not published ({word.state}). {word.reason.rstrip('.')}. "
             f"Readers see: {word.readers_see}. Next: {word.next_step}"
         )
-        yield _message(text, "not published", word.cause, declared, day=word.day, page=f"runs/{word.run_id}")
+        yield _message(
+            text, "not published", word.cause, declared, day=word.day, page=f"runs/{word.run_id}"
+        )
     days = known.days if known else []
-    reported.open[word.cause] = Open(night, word.at.isoformat(), days if day in days else [*days, day])
+    reported.open[word.cause] = Open(
+        night, word.at.isoformat(), days if day in days else [*days, day]
+    )
 
 
 def _missed(
@@ -151,7 +163,8 @@ def _missed(
         if failed := failed_runs(instance, declared, day):
             page, runs = f"runs/{failed[0].run_id}", "a run of it failed, and its page says why"
         text = (
-            f"{_who(declared)} {day} not published by {local_time(declared.enrichment, until)}, its deadline; {runs}."
+            f"{_who(declared)} {day} not published by {local_time(declared.enrichment, until)}, "
+            f"its deadline; {runs}."
         )
         yield _message(text, "not published", cause, declared, day=day, page=page)
         reported.open[cause] = Open(_night(now), until.isoformat(), [[declared.name, day]])
@@ -167,12 +180,14 @@ def _over(cause: str, by_name: dict[str, Declared], reported: AlertCursor) -> It
         return
     if days:
         at, declared, day = max(
-            ((at, *pair) for at, pair in zip(published, days, strict=True) if at), key=lambda one: one[0]
+            ((at, *pair) for at, pair in zip(published, days, strict=True) if at),
+            key=lambda one: one[0],
         )
         what = day if len(days) == 1 else f"{day}, the last of {len(days)} days of one cause,"
         late = _after_deadline(declared, day, at)
         text = (
-            f"{_who(declared)} {what} published {local_time(declared.enrichment, at)}{late}. Over: {cause.rstrip('.')}."
+            f"{_who(declared)} {what} published {local_time(declared.enrichment, at)}{late}. Over: "
+            f"{cause.rstrip('.')}."
         )
         yield _message(text, "published", cause, declared, day=day, page=_page(declared, day))
     del reported.open[cause]
@@ -180,7 +195,8 @@ def _over(cause: str, by_name: dict[str, Declared], reported: AlertCursor) -> It
 
 def _after_deadline(declared: Declared, day: str, at: dt.datetime) -> str:
     until = deadline(declared.enrichment, day)
-    if until is None or at <= until or at - until > dt.timedelta(days=1):  # a backfill has no deadline to miss
+    # a backfill has no deadline to miss
+    if until is None or at <= until or at - until > dt.timedelta(days=1):
         return ""
     return f", {(at - until) // dt.timedelta(minutes=1)} min after its deadline"
 
@@ -197,6 +213,8 @@ def _page(declared: Declared, day: str) -> str:
     return f"assets/{declared.key.to_user_string()}?view=partitions&partition={day}"
 
 
-def _message(text: str, state: str, cause: str, declared: Declared, *, day: str, page: str) -> Message:
+def _message(
+    text: str, state: str, cause: str, declared: Declared, *, day: str, page: str
+) -> Message:
     url = f"{os.environ.get(UI_URL, 'http://127.0.0.1:3000').rstrip('/')}/{page}"
     return Message(f"{text} {url}", state, cause, declared.name, day, url)

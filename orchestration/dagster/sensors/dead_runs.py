@@ -65,7 +65,8 @@ def _signing(context: dg.InitExecutorContext) -> SigningExecutor:
     return SigningExecutor(create(context))
 
 
-signing_executor = dg.ExecutorDefinition(  # Dagster's executor, except that each run names its process
+# Dagster's executor, except that each run names its process
+signing_executor = dg.ExecutorDefinition(
     name="signing",
     config_schema=multi_or_in_process_executor.config_schema.as_field(),
     requirements=multi_or_in_process_executor.get_requirements,

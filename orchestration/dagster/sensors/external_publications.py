@@ -18,12 +18,18 @@ from jobs.schema.records import DayRecord
 from jobs.tables.leases.day_leases import at_work
 from jobs.tables.records import run_records
 from orchestration.dagster.assets import metadata
-from orchestration.dagster.assets.checks import check_evaluations, judged, withdraw_results_without_run
+from orchestration.dagster.assets.checks import (
+    check_evaluations,
+    judged,
+    withdraw_results_without_run,
+)
 from orchestration.dagster.assets.day_events import DATA_VERSION_TAG, DayEvents, data_version
 from orchestration.dagster.assets.day_status import unfinished_runs
 from orchestration.dagster.declared import Declared
 
-AT_ONCE = 10  # publications per look: Dagster allows it a minute, and a look that is cut off would restart for ever
+# publications per look: Dagster allows it a minute, and a look that is cut off would restart for
+# ever
+AT_ONCE = 10
 LENGTH_OF_RUN_ID = 36  # of a Dagster run; our runs append to it
 NOTHING_YET = -1
 Event = dg.AssetMaterialization | dg.AssetObservation
@@ -39,7 +45,9 @@ class Publication:
     at: dt.datetime
 
 
-def tell_publications(instance: dg.DagsterInstance, declared: Declared, after: int) -> tuple[list[str], int]:
+def tell_publications(
+    instance: dg.DagsterInstance, declared: Declared, after: int
+) -> tuple[list[str], int]:
     """Reports the table's later versions to Dagster. Returns their days, and the last version.
 
     Each version is reported once. A version that a run of Dagster published is skipped: that run
@@ -75,7 +83,9 @@ def news(
     ]
     until = min((one.version for one in wait), default=last + 1) - 1
     days = {one.day: one for one in found if one not in wait}
-    with_records = [(one, run_records.of_run(declared.name, one.day, one.run_id)) for one in days.values()]
+    with_records = [
+        (one, run_records.of_run(declared.name, one.day, one.run_id)) for one in days.values()
+    ]
     return [
         (one, record)
         for one, record in with_records
@@ -99,7 +109,12 @@ def publications(path: str, after: int) -> tuple[list[Publication], int]:
     if DeltaTable(path).version() != last:
         return [], after
     found = [
-        Publication(commit["version"], day, run_id, dt.datetime.fromtimestamp(commit["timestamp"] / 1e3, dt.UTC))
+        Publication(
+            commit["version"],
+            day,
+            run_id,
+            dt.datetime.fromtimestamp(commit["timestamp"] / 1e3, dt.UTC),
+        )
         for commit in reversed(history)
         for day, run_id in _committed_runs(commit).items()
     ]
@@ -160,9 +175,12 @@ def _made_of_day(declared: Declared, publication: Publication) -> Iterator[dg.As
     from jobs.tables.derived import derived_tables, summaries, window_tables
 
     enrichment, day = declared.enrichment, publication.day
-    tables = {one.name: (window_tables.table_of(enrichment, one), INPUT_DAY) for one in enrichment.windows}
+    tables = {
+        one.name: (window_tables.table_of(enrichment, one), INPUT_DAY) for one in enrichment.windows
+    }
     tables |= {
-        one.name: (summaries.table_of(enrichment, one), enrichment.input.partition) for one in enrichment.summaries
+        one.name: (summaries.table_of(enrichment, one), enrichment.input.partition)
+        for one in enrichment.summaries
     }
     for name, (table, column) in tables.items():
         made = derived_tables.made_at(table, column, day)
@@ -175,12 +193,16 @@ def _own_is_unfinished(instance: dg.DagsterInstance, run_id: str) -> bool:
     return run is not None and not run.is_finished
 
 
-def _is_reported(instance: dg.DagsterInstance, declared: Declared, publication: Publication, record: DayRecord) -> bool:
+def _is_reported(
+    instance: dg.DagsterInstance, declared: Declared, publication: Publication, record: DayRecord
+) -> bool:
     if _reported_version(instance, declared, publication.day) < publication.version:
         return False
     names = {verdict.check for verdict in judged(declared, record)}
     keys = [dg.AssetCheckKey(declared.key, name) for name in names]
-    known = instance.event_log_storage.get_asset_check_partition_info(keys, partition_keys=[publication.day])
+    known = instance.event_log_storage.get_asset_check_partition_info(
+        keys, partition_keys=[publication.day]
+    )
     return names == {one.check_key.name for one in known if one.is_current}
 
 

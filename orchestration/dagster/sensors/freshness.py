@@ -17,7 +17,12 @@ from orchestration.dagster.sensors.starts_days import Clock, utc_now
 
 def freshness(declared: Declared, now: dt.datetime) -> dg.AssetCheckEvaluation:
     """Evaluates the check; it passes, without metadata, if no day is due."""
-    evaluation = partial(dg.AssetCheckEvaluation, declared.key, PUBLISHED_IN_TIME, severity=dg.AssetCheckSeverity.WARN)
+    evaluation = partial(
+        dg.AssetCheckEvaluation,
+        declared.key,
+        PUBLISHED_IN_TIME,
+        severity=dg.AssetCheckSeverity.WARN,
+    )
     day = day_due(declared.enrichment, now)
     until = deadline(declared.enrichment, day) if day else None
     if day is None or until is None:
@@ -27,10 +32,18 @@ def freshness(declared: Declared, now: dt.datetime) -> dg.AssetCheckEvaluation:
     if first is None:
         sentence = f"{day} is not published; {by}, has passed."
     else:
-        late = f"{(first - until) // dt.timedelta(minutes=1)} min after" if first > until else "before"
-        sentence = f"{day} was published at {local_time(declared.enrichment, first, '%F %H:%M')}, {late} {by}."
+        late = (
+            (f"{(first - until) // dt.timedelta(minutes=1)} min after")
+            if first > until
+            else "before"
+        )
+        sentence = (
+            f"{day} was published at {local_time(declared.enrichment, first, '%F %H:%M')}, "
+            f"{late} {by}."
+        )
     written = run_records.load(declared.name, day)
-    checks = checks_in_words(written[-1]) if written else "none ran"  # of the last run that wrote files
+    # of the last run that wrote files
+    checks = checks_in_words(written[-1]) if written else "none ran"
     return evaluation(
         passed=first is not None and first <= until,
         description=sentence,
@@ -44,15 +57,20 @@ def freshness_check(declared: Declared, now: Clock = utc_now) -> dg.AssetChecksD
         asset=declared.key,
         name=PUBLISHED_IN_TIME,
         description=(
-            f"The day that is due was published by {declared.enrichment.publish_by} of the day after, in "
-            f"{declared.enrichment.zone}. Answered at the deadline by the sensor tidegate_reports_days, and again when "
+            f"The day that is due was published by {declared.enrichment.publish_by} of the day "
+            "after, in "
+            f"{declared.enrichment.zone}. Answered at the deadline by the sensor "
+            "tidegate_reports_days, and again when "
             "the day comes late."
         ),
     )
     def check() -> dg.AssetCheckResult:
         found = freshness(declared, now())
         return dg.AssetCheckResult(
-            passed=found.passed, severity=found.severity, description=found.description, metadata=found.metadata
+            passed=found.passed,
+            severity=found.severity,
+            description=found.description,
+            metadata=found.metadata,
         )
 
     return check
@@ -64,6 +82,10 @@ def changed(
     """Yields changed evaluations of due days. reported: the last sentences, which this updates."""
     for declared in all_declared:
         found = freshness(declared, now)
-        if found.metadata and found.description and reported.get(declared.name) != found.description:
+        if (
+            found.metadata
+            and found.description
+            and reported.get(declared.name) != found.description
+        ):
             reported[declared.name] = found.description
             yield found

@@ -14,7 +14,8 @@ from orchestration.common.deadlines import yesterday
 from orchestration.dagster.assets.day_status import unfinished_runs
 from orchestration.dagster.declared import Declared
 
-DAYS, HOURS = 7, 24  # back from the last that ended; later changes are left to a person, who backfills
+# back from the last that ended; later changes are left to a person, who backfills
+DAYS, HOURS = 7, 24
 QUIET = 120.0  # s; younger files may still be written
 
 
@@ -33,7 +34,9 @@ def files_of(declared: Declared, day: str) -> DayFiles | None:
     found = files_in(declared.enrichment.input, day)
     if not found:
         return None
-    return DayFiles(len(found), sum(one.size for one in found), max(one.changed_ns for one in found) / 1e9)
+    return DayFiles(
+        len(found), sum(one.size for one in found), max(one.changed_ns for one in found) / 1e9
+    )
 
 
 class InputScan:
@@ -45,7 +48,11 @@ class InputScan:
     """
 
     def __init__(
-        self, instance: dg.DagsterInstance, readers: Sequence[Declared], known: Mapping[str, str], now: dt.datetime
+        self,
+        instance: dg.DagsterInstance,
+        readers: Sequence[Declared],
+        known: Mapping[str, str],
+        now: dt.datetime,
     ) -> None:
         self._instance = instance
         self._readers = readers
@@ -61,20 +68,28 @@ class InputScan:
             found = files_of(readers[0], day) if readers else None
             if found is None or self._is_new(readers, day, found):
                 continue
-            self.seen |= {day: self._known[day]} if day in self._known else {}  # the next look tries again
+            # the next look tries again
+            self.seen |= {day: self._known[day]} if day in self._known else {}
 
     def _last_days(self) -> list[str]:
         """Returns the last days, newest first; also hours and names, if readers have these."""
         ended = [yesterday(one.enrichment, self._now) for one in self._readers]
         by_name = [
-            one.enrichment.input.every for one in self._readers if not isinstance(one.enrichment.input.every, str)
+            one.enrichment.input.every
+            for one in self._readers
+            if not isinstance(one.enrichment.input.every, str)
         ]
         found = list(dict.fromkeys(name for names in by_name for name in names))
         if hour := max((one for one in ended if is_day(one, "hour")), default=None):
             begin = day_begin(hour, "UTC")
-            found += hours_between(begin - dt.timedelta(hours=HOURS - 1), begin + dt.timedelta(hours=1))[::-1]
+            found += hours_between(
+                begin - dt.timedelta(hours=HOURS - 1), begin + dt.timedelta(hours=1)
+            )[::-1]
         if day := max((one for one in ended if is_day(one)), default=None):
-            found += [(dt.date.fromisoformat(day) - dt.timedelta(days=back)).isoformat() for back in range(DAYS)]
+            found += [
+                (dt.date.fromisoformat(day) - dt.timedelta(days=back)).isoformat()
+                for back in range(DAYS)
+            ]
         return found
 
     def _is_new(self, readers: Sequence[Declared], day: str, found: DayFiles) -> bool:

@@ -40,10 +40,14 @@ def reports_days(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.S
         name=shared_name(all_declared, "reports_days"),
         minimum_interval_seconds=LOOK_EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Ends runs whose process is gone, as after the machine went down, so that their slots are free "
-        "and they are started once more; a day whose run ended silently is reported as failed, or as tried again. Days "
-        "published without Dagster, as by `tidegate run`, are materialized with their figures. The check "
-        "published_in_time is answered when a deadline passes, and when the day is published after all.",
+        description="Ends runs whose process is gone, as after the machine went down, so that "
+        "their slots are free "
+        "and they are started once more; a day whose run ended silently is reported as failed, or "
+        "as tried again. Days "
+        "published without Dagster, as by `tidegate run`, are materialized with their figures. The "
+        "check "
+        "published_in_time is answered when a deadline passes, and when the day is published after "
+        "all.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         instance, began = context.instance, utc_now()
@@ -57,13 +61,21 @@ def reports_days(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.S
         for declared in all_declared:
             version = cursor.versions.get(declared.name, NOTHING_YET)
             try:
-                days, cursor.versions[declared.name] = tell_publications(instance, declared, version)
+                days, cursor.versions[declared.name] = tell_publications(
+                    instance, declared, version
+                )
             except TidegateError as error:
                 news.append(f"{declared.name}: {error}")
             else:
-                news += [f"{declared.name}: {counted(len(days), 'day')} published elsewhere."] if days else []
+                news += (
+                    [(f"{declared.name}: {counted(len(days), 'day')} published elsewhere.")]
+                    if days
+                    else []
+                )
         cursor.until = began.isoformat()
         reason = " ".join(news) or "Nothing new."
-        return dg.SensorResult(skip_reason=reason, cursor=json.dumps(dataclasses.asdict(cursor)), asset_events=due)
+        return dg.SensorResult(
+            skip_reason=reason, cursor=json.dumps(dataclasses.asdict(cursor)), asset_events=due
+        )
 
     return sensor

@@ -25,10 +25,13 @@ from orchestration.dagster.sensors.external_publications import NOTHING_YET, pub
 
 ENDED = [DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 AS_IT_WAS = "it ended without a word"
-SAYS_NOTHING = "This run has been marked as failed from outside"  # Dagster's message if it knows no reason
+# Dagster's message if it knows no reason
+SAYS_NOTHING = "This run has been marked as failed from outside"
 
 
-def tell_silent_ends(instance: dg.DagsterInstance, all_declared: Sequence[Declared], since: dt.datetime) -> list[str]:
+def tell_silent_ends(
+    instance: dg.DagsterInstance, all_declared: Sequence[Declared], since: dt.datetime
+) -> list[str]:
     """Reports each day that a run left as running or unreported, and that no later run reports.
 
     Returns the days, each with its enrichment. A day is reported once: afterwards it is no longer
@@ -43,21 +46,31 @@ def tell_silent_ends(instance: dg.DagsterInstance, all_declared: Sequence[Declar
         own = [(run, day) for run in ended for day in _silent_days(instance, declared, run)]
         for run, day in own:
             _tell(instance, declared, run, day)
-        kept = [_keep_trace(instance, declared, run) for run in ended if all(run is not one for one, _ in own)]
+        kept = [
+            _keep_trace(instance, declared, run)
+            for run in ended
+            if all(run is not one for one, _ in own)
+        ]
         if own or any(kept):
             _render(declared)
         reported += [f"{declared.name} {day}" for _, day in own]
     return reported
 
 
-def _silent_days(instance: dg.DagsterInstance, declared: Declared, record: RunRecord) -> Iterator[str]:
+def _silent_days(
+    instance: dg.DagsterInstance, declared: Declared, record: RunRecord
+) -> Iterator[str]:
     run = record.dagster_run
     words = {day: latest_status(instance, declared, day) for day in days_of_run(declared, run)}
-    own = {day: word for day, word in words.items() if word is not None and word.run_id == run.run_id}
+    own = {
+        day: word for day, word in words.items() if word is not None and word.run_id == run.run_id
+    }
     if own:
         silent = [day for day, word in own.items() if _is_unfinished(run, word)]
     else:  # a run that reported nothing; of several days only the first is reported
-        silent = [day for day, word in [*words.items()][:1] if word is None or _is_before(word, record)]
+        silent = [
+            day for day, word in [*words.items()][:1] if word is None or _is_before(word, record)
+        ]
         silent = [] if _has_given_reason(instance, run) else silent
     yield from (day for day in silent if not _is_published_by(declared, day, run.run_id))
 
@@ -77,7 +90,10 @@ def _is_started_again(run: dg.DagsterRun) -> bool:
 def _has_given_reason(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     """Returns whether a step of ours gave a reason for the end, such as a refused replay."""
     failures = instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_FAILURE)
-    return any(one.dagster_event and one.dagster_event.step_failure_data.user_failure_data for one in failures)
+    return any(
+        one.dagster_event and one.dagster_event.step_failure_data.user_failure_data
+        for one in failures
+    )
 
 
 def _is_published_by(declared: Declared, day: str, run_id: str) -> bool:
@@ -100,10 +116,18 @@ def _tell(instance: dg.DagsterInstance, declared: Declared, record: RunRecord, d
     else:
         state, reason, next_step = FAILED, _why(instance, run), again
     began = _began(record).isoformat(timespec="milliseconds")
-    _save(declared, UnwrittenRun(declared.name, day, run.run_id, state, reason, next_step, began, now()))
-    observation = AssetObservationData(DayEvents(declared, day, run.run_id).word(state, reason, next_step))
+    _save(
+        declared,
+        UnwrittenRun(declared.name, day, run.run_id, state, reason, next_step, began, now()),
+    )
+    observation = AssetObservationData(
+        DayEvents(declared, day, run.run_id).word(state, reason, next_step)
+    )
     event = DagsterEvent(
-        DagsterEventType.ASSET_OBSERVATION.value, run.job_name, event_specific_data=observation, message=reason
+        DagsterEventType.ASSET_OBSERVATION.value,
+        run.job_name,
+        event_specific_data=observation,
+        message=reason,
     )
     instance.report_dagster_event(event, run.run_id)
 
@@ -113,18 +137,29 @@ def _keep_trace(instance: dg.DagsterInstance, declared: Declared, record: RunRec
     report lists it. Sends no alert, because the other run reports the state of the day.
     """
     run, days = record.dagster_run, days_of_run(declared, record.dagster_run)
-    if len(days) != 1 or _has_record(declared, days[0], run.run_id) or _has_given_reason(instance, run):
+    if (
+        len(days) != 1
+        or _has_record(declared, days[0], run.run_id)
+        or _has_given_reason(instance, run)
+    ):
         return False
     if _is_published_by(declared, days[0], run.run_id):
         return False
     state = CANCELLED if run.status == DagsterRunStatus.CANCELED else CRASHED
     began = _began(record)
-    followed = [dt.datetime.fromisoformat(one.facts.started_at) for one in run_records.load(declared.name, days[0])]
+    followed = [
+        dt.datetime.fromisoformat(one.facts.started_at)
+        for one in run_records.load(declared.name, days[0])
+    ]
     ended = dt.datetime.fromtimestamp(record.end_time or began.timestamp(), dt.UTC)
-    ended = min([ended, *(at for at in followed if at > began)])  # Dagster may have noticed it later
+    # Dagster may have noticed it later
+    ended = min([ended, *(at for at in followed if at > began)])
     times = (at.isoformat(timespec="milliseconds") for at in (began, ended))
     reason = f"{_why(instance, run)} Another run followed."
-    _save(declared, UnwrittenRun(declared.name, days[0], run.run_id, state, reason, "Nothing.", *times))
+    _save(
+        declared,
+        UnwrittenRun(declared.name, days[0], run.run_id, state, reason, "Nothing.", *times),
+    )
     return True
 
 
@@ -136,7 +171,9 @@ def _has_record(declared: Declared, day: str, run_id: str) -> bool:
 
 
 def _began(record: RunRecord) -> dt.datetime:
-    return dt.datetime.fromtimestamp(record.start_time or record.create_timestamp.timestamp(), dt.UTC)
+    return dt.datetime.fromtimestamp(
+        record.start_time or record.create_timestamp.timestamp(), dt.UTC
+    )
 
 
 def _save(declared: Declared, run: UnwrittenRun) -> None:
@@ -146,7 +183,8 @@ def _save(declared: Declared, run: UnwrittenRun) -> None:
 
 def _render(declared: Declared) -> None:
     warning = or_warning(
-        lambda: render_report(DayQuality(), declared.name, declared.facts.table), "its report is not written"
+        lambda: render_report(DayQuality(), declared.name, declared.facts.table),
+        "its report is not written",
     )
     if warning:
         dg.get_dagster_logger().warning(f"{declared.name}: {warning}")
@@ -155,6 +193,17 @@ def _render(declared: Declared) -> None:
 def _why(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
     """Returns Dagster's reason for the run's end, as a single line."""
     failures = instance.all_logs(run.run_id, of_type=DagsterEventType.RUN_FAILURE)
-    message = [one.dagster_event.message for one in failures if one.dagster_event and one.dagster_event.message]
-    lines = [line for line in "\n".join(message[-1:]).strip().splitlines() if not line.startswith(SAYS_NOTHING)]
-    return f"the run was killed, or broke off; {AS_IT_WAS}{f' ({lines[0].rstrip(chr(46))})' if lines else ''}."
+    message = [
+        one.dagster_event.message
+        for one in failures
+        if one.dagster_event and one.dagster_event.message
+    ]
+    lines = [
+        line
+        for line in "\n".join(message[-1:]).strip().splitlines()
+        if not line.startswith(SAYS_NOTHING)
+    ]
+    return (
+        "the run was killed, or broke off; "
+        f"{AS_IT_WAS}{f' ({lines[0].rstrip(chr(46))})' if lines else ''}."
+    )

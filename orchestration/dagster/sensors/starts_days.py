@@ -27,7 +27,9 @@ def utc_now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
-def starts_days(all_declared: Sequence[Declared], jobs: Sequence[Job], now: Clock = utc_now) -> dg.SensorDefinition:
+def starts_days(
+    all_declared: Sequence[Declared], jobs: Sequence[Job], now: Clock = utc_now
+) -> dg.SensorDefinition:
     """Returns the sensor for all enrichments. A day stopped by credentials or budget, cancelled or
     held back, waits for a person. An input that an asset of the project writes is not scanned for
     files: Dagster tracks it.
@@ -43,16 +45,22 @@ def starts_days(all_declared: Sequence[Declared], jobs: Sequence[Job], now: Cloc
         minimum_interval_seconds=LOOK_EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
-            "Starts yesterday again when a service that was down had stopped it, every quarter of an hour until the "
-            "day's publish_by; days whose answers were refreshed; days whose input files are new or changed, if among "
-            f"the last {DAYS} (files count once they are {QUIET:.0f} s old; a new enrichment is left alone until "
-            "somebody, or its schedule, has run a day of it). Days stopped by credentials or budget, cancelled or held "
+            "Starts yesterday again when a service that was down had stopped it, every quarter of "
+            "an hour until the "
+            "day's publish_by; days whose answers were refreshed; days whose input files are new "
+            "or changed, if among "
+            f"the last {DAYS} (files count once they are {QUIET:.0f} s old; a new enrichment is "
+            "left alone until "
+            "somebody, or its schedule, has run a day of it). Days stopped by credentials or "
+            "budget, cancelled or held "
             "back are left to a person."
         ),
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         cursor, at = json.loads(context.cursor or "{}"), now()
-        requests = [again for declared in all_declared if (again := _again(context.instance, declared, at))]
+        requests = [
+            again for declared in all_declared if (again := _again(context.instance, declared, at))
+        ]
         refreshes = _refreshes(context.instance, all_declared, at)
         for run in refreshes:
             if run.run_id not in cursor.get(ASKED, ()):
@@ -64,20 +72,27 @@ def starts_days(all_declared: Sequence[Declared], jobs: Sequence[Job], now: Cloc
             look = InputScan(context.instance, of_it, seen[name], at)
             try:
                 look.at_days()
-            except (OSError, TidegateError) as error:  # an input that cannot be read must not stop the days of others
+            # an input that cannot be read must not stop the days of others
+            except (OSError, TidegateError) as error:
                 context.log.warning("%s: %s", name, error)
                 continue
             requests += look.requests
             events += look.events
             seen[name] = look.seen
-        reason = None if requests else "No day waits for a service, has refreshed answers, or new files."
+        reason = (
+            None
+            if requests
+            else ("No day waits for a service, has refreshed answers, or new files.")
+        )
         after = json.dumps({ASKED: [run.run_id for run in refreshes], **seen})
         return dg.SensorResult(requests, reason, after, asset_events=events)
 
     return sensor
 
 
-def _again(instance: dg.DagsterInstance, declared: Declared, now: dt.datetime) -> dg.RunRequest | None:
+def _again(
+    instance: dg.DagsterInstance, declared: Declared, now: dt.datetime
+) -> dg.RunRequest | None:
     day = day_awaited(declared.enrichment, now)
     word = latest_status(instance, declared, day) if day else None
     if day is None or word is None or word.state != RunStopped.state:
@@ -97,7 +112,9 @@ def _refreshes(
     instance: dg.DagsterInstance, all_declared: Sequence[Declared], now: dt.datetime
 ) -> Sequence[dg.DagsterRun]:
     of_job = RunsFilter(
-        job_name=shared_name(all_declared, REFRESH), statuses=[DagsterRunStatus.SUCCESS], updated_after=now - LOOK_BACK
+        job_name=shared_name(all_declared, REFRESH),
+        statuses=[DagsterRunStatus.SUCCESS],
+        updated_after=now - LOOK_BACK,
     )
     return instance.get_runs(of_job)
 

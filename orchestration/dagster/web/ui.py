@@ -20,7 +20,9 @@ GRACE = 20.0  # s; Dagster cancels the running runs, each of which ends its Spar
 
 
 def serve(
-    environment: Mapping[str, str], others: Sequence[list[str]] = (), ports: Mapping[str, str] | None = None
+    environment: Mapping[str, str],
+    others: Sequence[list[str]] = (),
+    ports: Mapping[str, str] | None = None,
 ) -> int:
     """Runs the report server, `others` and `dagster dev` until any of them ends or Ctrl-C; then
     ends all.
@@ -42,7 +44,8 @@ def serve(
         REPORTS_PORT: reports,
         REPORTS_URL: f"http://127.0.0.1:{reports}",
         UI_URL: os.environ.get(UI_URL) or f"http://127.0.0.1:{port}",
-        "PYTHONWARNINGS": "ignore:Function `dev_command` is superseded",  # advice to us, not to the user
+        # advice to us, not to the user
+        "PYTHONWARNINGS": "ignore:Function `dev_command` is superseded",
         **environment,
     }
     dagster = Path(sys.executable).parent / "dagster"
@@ -57,7 +60,10 @@ def serve(
         ports={UI_PORT: port, REPORTS_PORT: reports, **(ports or {})},
         called="make ui",
         grace=GRACE,
-        greeting=f"Dagster: http://127.0.0.1:{port}   reports: http://127.0.0.1:{reports}   Ctrl-C ends both.",
+        greeting=(
+            f"Dagster: http://127.0.0.1:{port}   reports: http://127.0.0.1:{reports}   Ctrl-C "
+            "ends both."
+        ),
     )
 
 

@@ -14,7 +14,9 @@ def output(tmp_path):
     """One task of 70 rows in two files of 35, whose row groups have 10, 10, 10 and 5 rows."""
     for number, start in enumerate((0, 35)):
         rows = {"_partition": [3] * 35, "_input_seq": range(start, start + 35), "text": ["a"] * 35}
-        pq.write_table(pa.table(rows), tmp_path / f"part-00000-x-c00{number}.parquet", row_group_size=10)
+        pq.write_table(
+            pa.table(rows), tmp_path / f"part-00000-x-c00{number}.parquet", row_group_size=10
+        )
     return RunOutput.of_files(honest_day(tmp_path).declared, map(str, tmp_path.glob("*.parquet")))
 
 

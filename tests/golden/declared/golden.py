@@ -2,7 +2,19 @@
 
 from datetime import timedelta
 
-from tidegate import Enrichment, Env, HttpLookup, Input, Ledger, Output, Retry, Service, Summary, Tolerance, Ttl
+from tidegate import (
+    Enrichment,
+    Env,
+    HttpLookup,
+    Input,
+    Ledger,
+    Output,
+    Retry,
+    Service,
+    Summary,
+    Tolerance,
+    Ttl,
+)
 
 weather = HttpLookup(
     name="weather",
@@ -32,5 +44,7 @@ towns = Enrichment(
     output=Output(path="data/published/towns"),
     ledger=Ledger("data/ledger"),
     tolerance=Tolerance(error=0.5),
-    summaries=[Summary(name="by_town", sql="SELECT town, count(*) AS number FROM towns GROUP BY town")],
+    summaries=[
+        Summary(name="by_town", sql=("SELECT town, count(*) AS number FROM towns GROUP BY town"))
+    ],
 )

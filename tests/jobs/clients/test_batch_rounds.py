@@ -1,4 +1,6 @@
-"""How many rounds of requests a table takes: no request is left unused while keys wait. Virtual time."""
+"""How many rounds of requests a table takes: no request is left unused while keys wait. Virtual
+time.
+"""
 
 import asyncio
 from dataclasses import dataclass
@@ -23,7 +25,11 @@ class Together:
     def __init__(self, share):
         self.requests = []  # keys in each
         self._batching = Batching(self._send, max_items=ITEMS, max_wait=0.2, max_requests=share)
-        self.has_sent, self.call, self.close = self._batching.has_sent, self._batching.call, self._batching.close
+        self.has_sent, self.call, self.close = (
+            self._batching.has_sent,
+            self._batching.call,
+            self._batching.close,
+        )
 
     async def open(self):
         return
@@ -48,7 +54,9 @@ class Location(HttpLookup):
 
 
 def seconds_for(share, *, mode, each=0.0, **fields):
-    """How long KEYS rows take through the bridge with so many requests in flight, one coming every `each` s."""
+    """How long KEYS rows take through the bridge with so many requests in flight, one coming every
+    `each` s.
+    """
     declared = Location(
         name="place",
         service=Service(name="geo", url="http://geo", max_concurrency=share),
@@ -59,14 +67,17 @@ def seconds_for(share, *, mode, each=0.0, **fields):
         timeout=60.0,
         **fields,
     )
-    plan = PartitionPlan(lookups=(declared,), shares=((share,),), mode=mode, layout=None, progress=None)
+    plan = PartitionPlan(
+        lookups=(declared,), shares=((share,),), mode=mode, layout=None, progress=None
+    )
 
     async def main():
         loop = asyncio.get_running_loop()
         left = []
         task = Surroundings(
-            plan=plan, share=[share], ledgers=[None], allowance=None, now_us=lambda: int(loop.time() * 1e6),
-            attempts=AttemptCounts(), client_for=lambda lookup, share: lookup.client(share),
+            plan=plan, share=[share], ledgers=[None], allowance=None,
+            now_us=lambda: int(loop.time() * 1e6), attempts=AttemptCounts(),
+            client_for=lambda lookup, share: lookup.client(share),
         )  # fmt: skip
         (operator,) = chain(task, left.append).operators
         await operator.open()
@@ -99,7 +110,9 @@ def test_keys_that_come_while_a_request_runs_fill_the_next_one(share):
 
 
 class Clinging(Together):
-    """Its requests take SECONDS to end once nobody waits for them: a query is to be cancelled at its database first."""
+    """Its requests take SECONDS to end once nobody waits for them: a query is to be cancelled at
+    its database first.
+    """
 
     def __init__(self, share):
         super().__init__(share)
@@ -132,13 +145,16 @@ def test_a_request_that_is_being_cancelled_after_its_rows_have_left_is_still_out
         returns="lat DOUBLE",
         timeout=1.0,
     )
-    plan = PartitionPlan(lookups=(declared,), shares=((4,),), mode="unordered", layout=None, progress=None)
+    plan = PartitionPlan(
+        lookups=(declared,), shares=((4,),), mode="unordered", layout=None, progress=None
+    )
 
     async def main():
         loop = asyncio.get_running_loop()
         task = Surroundings(
-            plan=plan, share=[4], ledgers=[None], allowance=None, now_us=lambda: int(loop.time() * 1e6),
-            attempts=AttemptCounts(), client_for=lambda lookup, share: lookup.client(share),
+            plan=plan, share=[4], ledgers=[None], allowance=None,
+            now_us=lambda: int(loop.time() * 1e6), attempts=AttemptCounts(),
+            client_for=lambda lookup, share: lookup.client(share),
         )  # fmt: skip
         made = chain(task, lambda _: None)
         (operator,) = made.operators

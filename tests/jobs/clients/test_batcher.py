@@ -1,4 +1,6 @@
-"""Keys asked together: each has the outcome it would have had alone, within the bounds of a request. Virtual time."""
+"""Keys asked together: each has the outcome it would have had alone, within the bounds of a
+request. Virtual time.
+"""
 
 import asyncio
 import random
@@ -16,7 +18,9 @@ from tests.support.examples import examples
 
 
 class Service:
-    """Answers many keys at once: `bad` ones have the whole batch refused, the others get what `outcomes` says."""
+    """Answers many keys at once: `bad` ones have the whole batch refused, the others get what
+    `outcomes` says.
+    """
 
     def __init__(self, outcomes=None, *, bad=(), largest=None, seconds=1.0):
         self.outcomes = outcomes or {}
@@ -58,7 +62,9 @@ def ask(service, keys, *, every=0.0, max_items=5, max_wait=0.5, max_requests=2):
 
     async def main():
         earlier = len(service.requests)
-        batching = Batching(service.send, max_items=max_items, max_wait=max_wait, max_requests=max_requests)
+        batching = Batching(
+            service.send, max_items=max_items, max_wait=max_wait, max_requests=max_requests
+        )
         asked = []
         for key in keys:
             asked.append(asyncio.create_task(message(batching, key)))
@@ -110,7 +116,9 @@ def test_a_batch_that_is_too_large_is_halved_until_it_is_not():
     assert Counter(len(keys) for _, keys in service.requests) == {8: 1, 4: 2, 2: 4}
 
 
-@pytest.mark.parametrize("error", [CallFailed("500", passing=True), RunStopped("refused"), Throttled("429", 0.0)])
+@pytest.mark.parametrize(
+    "error", [CallFailed("500", passing=True), RunStopped("refused"), Throttled("429", 0.0)]
+)
 def test_a_failure_of_the_whole_request_fails_each_of_its_items(error):
     class Failing(Service):
         async def send(self, keys):
@@ -125,7 +133,11 @@ def test_after_not_now_no_request_leaves_for_as_long_as_it_said():
     service = Service(outcomes)
     found = ask(service, range(3), max_items=1, max_requests=1)
     assert found == [outcomes[0], "answer to 1", "answer to 2"]
-    assert [start for start, _ in service.requests] == [0.0, pytest.approx(31.0), pytest.approx(32.0)]
+    assert [start for start, _ in service.requests] == [
+        0.0,
+        pytest.approx(31.0),
+        pytest.approx(32.0),
+    ]
 
 
 def test_a_count_of_outcomes_that_does_not_fit_is_an_error_and_no_mix_up():
@@ -133,7 +145,9 @@ def test_a_count_of_outcomes_that_does_not_fit_is_an_error_and_no_mix_up():
         async def send(self, keys):
             return (await super().send(keys))[:-1]
 
-    assert {str(outcome) for outcome in ask(Short(), range(3))} == {"a batch of 3 keys came back with 2 outcomes."}
+    assert {str(outcome) for outcome in ask(Short(), range(3))} == {
+        ("a batch of 3 keys came back with 2 outcomes.")
+    }
 
 
 def leaving(service, *leavers, keys=range(3), at=0.25, max_requests=1):
@@ -167,7 +181,10 @@ def test_a_key_whose_row_left_after_its_request_stays_in_it_for_the_others():
 
 def test_a_request_that_nobody_waits_for_is_cancelled_and_gives_its_place_back():
     service = Service(seconds=3.0)
-    assert leaving(service, *range(5), keys=range(7), at=1.0) == [None] * 5 + ["answer to 5", "answer to 6"]
+    assert leaving(service, *range(5), keys=range(7), at=1.0) == [None] * 5 + [
+        "answer to 5",
+        "answer to 6",
+    ]
     assert service.ended == ["cancelled", "answered"]
     assert service.requests[1] == (pytest.approx(1.0), [5, 6])
 
@@ -210,7 +227,9 @@ OUTCOMES = st.sampled_from(["answer", None, CallFailed("422 of this item", passi
     largest=st.none() | st.integers(1, 20),
     every=st.sampled_from([0.0, 0.1, 0.7]),
 )
-def test_every_key_gets_the_outcome_it_would_get_alone(*, kinds, bad, keys, max_items, max_requests, largest, every):
+def test_every_key_gets_the_outcome_it_would_get_alone(
+    *, kinds, bad, keys, max_items, max_requests, largest, every
+):
     together, alone = (Service(kinds, bad=bad, largest=largest) for _ in range(2))
     found = ask(together, keys, every=every, max_items=max_items, max_requests=max_requests)
     expected = [ask(alone, [key], max_items=1)[0] for key in keys]
@@ -240,7 +259,9 @@ def test_those_who_stay_get_their_outcome_whoever_leaves_and_when(seed, bad, max
         await asyncio.sleep(10.0)
         assert batching.in_flight == 0
         await batching.close()
-        return {key: None if task.cancelled() else str(task.result()) for key, task in asked.items()}
+        return {
+            key: None if task.cancelled() else str(task.result()) for key, task in asked.items()
+        }
 
     found = run_virtual(main, seed=seed)
     for key, outcome in found.items():

@@ -1,4 +1,6 @@
-"""What a task has billed is counted on disk before it is sent: nothing is lost with a process that is killed."""
+"""What a task has billed is counted on disk before it is sent: nothing is lost with a process that
+is killed.
+"""
 
 import subprocess
 import sys
@@ -12,8 +14,9 @@ from jobs.clients.billing_meter import Meters, metered
 
 UNITS = {"geo": "request", "model": "token", "ma \n il": "item"}
 BILLS = st.tuples(
-    st.integers(0, 2), st.sampled_from([*UNITS, "free"]), st.sampled_from(["request", "item", "token"]),
-    st.integers(20_000, 20_002), st.integers(0, 10**12),
+    st.integers(0, 2), st.sampled_from([*UNITS, "free"]),
+    st.sampled_from(["request", "item", "token"]), st.integers(20_000, 20_002),
+    st.integers(0, 10**12),
 )  # fmt: skip
 
 

@@ -1,4 +1,6 @@
-"""@lookup: a coroutine of the user's own against a real HTTP service that does what a test scripts."""
+"""@lookup: a coroutine of the user's own against a real HTTP service that does what a test
+scripts.
+"""
 
 import asyncio
 import contextlib
@@ -18,10 +20,24 @@ from jobs.declare.answers.answer_json import dump, load
 from jobs.declare.coroutine_lookup import CoroutineLookup
 from jobs.declare.coroutine_lookup import declared as by_name
 from jobs.errors import AccessRefused, DeclarationError, TidegateError
-from tidegate import ApiKey, Bearer, Enrichment, Env, Http, HttpLookup, Input, Output, Row, Service, lookup
+from tidegate import (
+    ApiKey,
+    Bearer,
+    Enrichment,
+    Env,
+    Http,
+    HttpLookup,
+    Input,
+    Output,
+    Row,
+    Service,
+    lookup,
+)
 
 
-def declared(url="http://127.0.0.1:1", *, auth=None, returns="label STRING, score DOUBLE", **fields):
+def declared(
+    url="http://127.0.0.1:1", *, auth=None, returns="label STRING, score DOUBLE", **fields
+):
     """A decorator with the standard declaration."""
     service = Service(name="llm", url=url, max_concurrency=4, auth=auth)
     standard = {"keys": {"text": "trim(review)"}, "returns": returns, "timeout": 5.0}
@@ -66,7 +82,13 @@ def test_the_decorated_name_is_a_lookup_called_as_the_function(service):
 
 
 def test_a_dict_is_the_answer_none_a_miss_and_anything_else_an_error(service):
-    given = {"dict": {"label": "good", "score": 1}, "none": None, "list": [{"label": "a"}], "text": "good", "empty": {}}
+    given = {
+        "dict": {"label": "good", "score": 1},
+        "none": None,
+        "list": [{"label": "a"}],
+        "text": "good",
+        "empty": {},
+    }
 
     @declared(service.url)
     async def sentiment(row, http):
@@ -90,10 +112,19 @@ def test_an_answer_that_does_not_fit_is_named_with_its_column(service):
 
 
 def test_an_answer_that_the_ledger_kept_gives_the_same_columns(service):
-    @declared(service.url, returns="price DECIMAL(8,2), day DATE, at TIMESTAMP, tags ARRAY<STRING>, raw BINARY")
+    @declared(
+        service.url,
+        returns=("price DECIMAL(8,2), day DATE, at TIMESTAMP, tags ARRAY<STRING>, raw BINARY"),
+    )
     async def sentiment(row, http):
         at = dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC)
-        return {"price": Decimal("1.50"), "day": at.date(), "at": at, "tags": ("a", "b"), "raw": b"\x00"}
+        return {
+            "price": Decimal("1.50"),
+            "day": at.date(),
+            "at": at,
+            "tags": ("a", "b"),
+            "raw": b"\x00",
+        }
 
     async def main():
         caller = client_for(sentiment, 1)
@@ -114,14 +145,24 @@ def test_requests_go_to_the_service_with_who_asks_and_come_back_as_json(service,
     seen = []
 
     async def chat(request):
-        seen.append((request.method, request.raw_path, request.headers.get("X-Api-Key"), await request.text()))
+        seen.append(
+            (
+                request.method,
+                request.raw_path,
+                request.headers.get("X-Api-Key"),
+                await request.text(),
+            )
+        )
         return web.json_response({"label": "good", "usage": {"total_tokens": 7}})
 
     service.answer = chat
 
     @declared(f"{service.url}/api/", auth=ApiKey(Env("LLM_KEY")))
     async def sentiment(row, http):
-        await http.get("/v1/models/a b", params={"at": dt.date(2013, 1, 10), "q": "x&y=/z", "n": 3, "real": True})
+        await http.get(
+            "/v1/models/a b",
+            params={"at": dt.date(2013, 1, 10), "q": "x&y=/z", "n": 3, "real": True},
+        )
         answer = await http.post("/v1/chat", json={"input": row.text, "price": Decimal("1.50")})
         return {"label": answer["label"], "score": answer["usage"]["total_tokens"]}
 
@@ -132,14 +173,20 @@ def test_requests_go_to_the_service_with_who_asks_and_come_back_as_json(service,
     ]
 
 
-@pytest.mark.parametrize("path", ["v1", "http://elsewhere/v1", "/v1?a=b", "/v1#a", "//elsewhere/v1"])
+@pytest.mark.parametrize(
+    "path", ["v1", "http://elsewhere/v1", "/v1?a=b", "/v1#a", "//elsewhere/v1"]
+)
 def test_a_path_that_could_leave_the_service_or_its_parameters_is_refused(service, path):
     @declared(service.url)
     async def sentiment(row, http):
         return await http.get(path)
 
     (refused,) = ask(sentiment, ("a",))
-    wrong = "leads to another address" if path.startswith("//") else "it must start with / and hold no ? and no #"
+    wrong = (
+        "leads to another address"
+        if path.startswith("//")
+        else ("it must start with / and hold no ? and no #")
+    )
     assert wrong in str(refused)
     assert service.log == []
 
@@ -168,7 +215,9 @@ def test_a_404_of_get_is_none_and_of_post_an_error_unless_said_otherwise(service
             return await http.get("/a", miss=())
         return await http.post("/a", json={}, miss=(404,) if "none" in row.text else ())
 
-    get, strict, post, post_none = ask(sentiment, ("get",), ("get, an error",), ("post",), ("post, none",))
+    get, strict, post, post_none = ask(
+        sentiment, ("get",), ("get, an error",), ("post",), ("post, none",)
+    )
     assert (get, post_none) == (None, None)
     assert str(strict) == str(post) == "404 Not Found"
     assert not post.passing
@@ -196,10 +245,14 @@ def test_what_may_pass_is_tried_again_and_a_mistake_of_the_function_is_not(servi
 
 
 @pytest.mark.parametrize("swallows", ["answers", "fails", None])
-def test_not_now_and_a_refusal_reach_the_run_even_when_the_function_catches_everything(service, swallows):
+def test_not_now_and_a_refusal_reach_the_run_even_when_the_function_catches_everything(
+    service, swallows
+):
     async def says(request):
         status = int(request.path.strip("/"))
-        return web.json_response({}, status=status, headers={"Retry-After": "7"} if status == 429 else {})
+        return web.json_response(
+            {}, status=status, headers={"Retry-After": "7"} if status == 429 else {}
+        )
 
     service.answer = says
 
@@ -277,7 +330,10 @@ def test_what_was_left_waiting_is_cancelled_with_the_call(service):
     [
         ({"timeout": 0}, "lookup f: timeout is 0 s"),
         ({"keys": {}}, "lookup f: keys is empty"),
-        ({"throttled_when": ["$.a == 1"]}, "'$.a == 1' is not a status. The function itself must read the answer."),
+        (
+            {"throttled_when": ["$.a == 1"]},
+            ("'$.a == 1' is not a status. The function itself must read the answer."),
+        ),
         ({"max_answer_bytes": 0}, "max_answer_bytes is 0"),
         ({"attempt_timeout": -1}, "attempt_timeout is -1 s"),
     ],
@@ -308,21 +364,40 @@ def test_it_shares_gate_and_concurrency_with_other_lookups_of_its_service(tmp_pa
         return None
 
     other = HttpLookup(
-        name="other", service=sentiment.service, request="GET /{k}", keys={"k": "k"}, returns="x INT", timeout=1.0
+        name="other",
+        service=sentiment.service,
+        request="GET /{k}",
+        keys={"k": "k"},
+        returns="x INT",
+        timeout=1.0,
     )
     assert sentiment.service_key == other.service_key
     changed = Service(name="llm", url="http://127.0.0.1:1", max_concurrency=9)
-    third = HttpLookup(name="third", service=changed, request="GET /{k}", keys={"k": "k"}, returns="y INT", timeout=1.0)
-    with pytest.raises(DeclarationError, match="service llm is declared twice with different values"):
-        Enrichment(name="e", input=Input(path="a"), lookups=[sentiment, third], output=Output(path="b"))
+    third = HttpLookup(
+        name="third",
+        service=changed,
+        request="GET /{k}",
+        keys={"k": "k"},
+        returns="y INT",
+        timeout=1.0,
+    )
+    with pytest.raises(
+        DeclarationError, match=("service llm is declared twice with different values")
+    ):
+        Enrichment(
+            name="e", input=Input(path="a"), lookups=[sentiment, third], output=Output(path="b")
+        )
 
 
 @pytest.mark.process
 def test_it_travels_by_its_name_where_it_has_one_and_with_its_code_where_not(tmp_path):
-    """Plain pickle in the one case; in both what Spark uses, read in another process that has the module."""
+    """Plain pickle in the one case; in both what Spark uses, read in another process that has the
+    module.
+    """
     (tmp_path / "declared_here.py").write_text(
         "from tidegate import Service, lookup\n"
-        "@lookup(service=Service(name='s', url='http://h', max_concurrency=1), keys={'k': 'k'}, returns='x INT',\n"
+        "@lookup(service=Service(name='s', url='http://h', max_concurrency=1), keys={'k': 'k'}, "
+        "returns='x INT',\n"
         "        timeout=1.0)\n"
         "async def named(row, http):\n"
         "    return {'x': 1}\n"
@@ -338,14 +413,22 @@ def test_it_travels_by_its_name_where_it_has_one_and_with_its_code_where_not(tmp
         "changed = dataclasses.replace(named, timeout=9.0)\n"
         "assert pickle.loads(cloudpickle.dumps(changed)).timeout == 9.0\n"
     )
-    done = subprocess.run([sys.executable, "-c", write], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", write], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
     @declared()
     async def local(row, http):
         return {"label": row.text}
 
-    with pytest.raises(DeclarationError, match=r"executors cannot import not_there .* or ship it by --py-files"):
+    with pytest.raises(
+        DeclarationError,
+        match=(
+            r"executors cannot import not_there .* or ship it "
+            r"by --py-files"
+        ),
+    ):
         by_name("not_there", "named")
     with pytest.raises(DeclarationError, match="json has no @lookup of that name there"):
         by_name("json", "named")
@@ -354,7 +437,8 @@ def test_it_travels_by_its_name_where_it_has_one_and_with_its_code_where_not(tmp
 
 
 @pytest.mark.parametrize(
-    "key", ["../admin", "..", ".", "%2e%2e", "%2E%2e/admin", "%252e%252e/admin", "..%2fadmin", "a/../../admin",
+    "key",
+    ["../admin", "..", ".", "%2e%2e", "%2E%2e/admin", "%252e%252e/admin", "..%2fadmin", "a/../../admin",
             "..\\admin", "..;/admin", "/admin", "", "a//b"]
 )  # fmt: skip
 def test_a_key_in_a_path_reaches_no_other_address_of_the_service(service, key):
@@ -445,7 +529,9 @@ def test_a_request_that_nobody_awaits_is_waited_for_or_refused(service, way, out
     assert len(answered) == ended
 
 
-@pytest.mark.parametrize(("status", "kind"), [(429, Throttled), (403, AccessRefused), (500, CallFailed)])
+@pytest.mark.parametrize(
+    ("status", "kind"), [(429, Throttled), (403, AccessRefused), (500, CallFailed)]
+)
 def test_a_failure_of_a_request_that_nobody_awaits_is_the_rows(service, status, kind, caplog):
     async def answer(request):
         await asyncio.sleep(0.05)

@@ -25,12 +25,24 @@ GRAPHQL = {"errors": [{"message": "no such field"}], "data": {"temp_c": None}}
 @pytest.mark.parametrize(
     ("fields", "answer", "why"),
     [
-        ({"error_when": ["$.error"]}, {"error": "quota"}, 'it is an error by error_when: {"error": "quota"}'),
+        (
+            {"error_when": ["$.error"]},
+            {"error": "quota"},
+            ('it is an error by error_when: {"error": "quota"}'),
+        ),
         ({"error_when": ["$.errors"]}, GRAPHQL, 'it is an error by error_when: {"errors": [{'),
         ({"error_when": ["$.status != 'OK'"]}, {}, "it is an error by error_when: {}"),
         ({"required": ["temp_c"]}, {}, "temp_c is null, and it is required"),
-        ({"required": ["temp_c"]}, {"temp_c": None, "wind": {"speed": 1.0}}, "temp_c is null, and it is required"),
-        ({"required": ["temp_c", "wind_ms"]}, {"temp_c": 1.0}, "wind_ms is null, and it is required"),
+        (
+            {"required": ["temp_c"]},
+            {"temp_c": None, "wind": {"speed": 1.0}},
+            ("temp_c is null, and it is required"),
+        ),
+        (
+            {"required": ["temp_c", "wind_ms"]},
+            {"temp_c": 1.0},
+            ("wind_ms is null, and it is required"),
+        ),
     ],
 )
 def test_an_answer_that_is_declared_an_error_is_one(service, fields, answer, why):
@@ -41,12 +53,17 @@ def test_an_answer_that_is_declared_an_error_is_one(service, fields, answer, why
 
 
 def test_an_answer_that_is_none_is_taken(service):
-    assert ask(lookup(service.url, error_when=["$.error"], required=["temp_c", "wind_ms"]), ("JFK",)) == [(3.9, 5.1)]
+    assert ask(
+        lookup(service.url, error_when=["$.error"], required=["temp_c", "wind_ms"]), ("JFK",)
+    ) == [(3.9, 5.1)]
 
 
 @pytest.mark.parametrize("code", [202, 204, 302, 500])
 def test_a_status_that_is_declared_an_error_is_final(service, code):
-    replies(service, lambda: web.Response(text="" if code == 204 else '{"state": "queued"}', status=code))
+    replies(
+        service,
+        lambda: web.Response(text="" if code == 204 else '{"state": "queued"}', status=code),
+    )
     (message,) = ask(lookup(service.url, error_when=[code]), ("JFK",))
     assert type(message).__name__ == "StatusFailed"
     assert not message.passing
@@ -54,12 +71,15 @@ def test_a_status_that_is_declared_an_error_is_final(service, code):
 
 def test_each_item_of_a_batch_is_judged_by_itself(service):
     async def answer(request):
-        return web.json_response([{"id": item["id"], **BATCHED[item["q"]]} for item in await request.json()])
+        return web.json_response(
+            [{"id": item["id"], **BATCHED[item["q"]]} for item in await request.json()]
+        )
 
     service.answer = answer
     declared = HttpLookup(
-        name="place", service=Service(name="geo", url=service.url, max_concurrency=1), request="POST /b",
-        keys={"q": "q"}, returns="x INT", timeout=5.0, error_when=["$.error"], required=["x"],
+        name="place", service=Service(name="geo", url=service.url, max_concurrency=1),
+        request="POST /b", keys={"q": "q"}, returns="x INT", timeout=5.0, error_when=["$.error"],
+        required=["x"],
         batch=Batch(max_items=3, max_wait=0.05, item={"id": "{id}", "q": "{q}"}, match="$.id"),
     )  # fmt: skip
     message = ask(declared, *((key,) for key in BATCHED))
@@ -73,9 +93,13 @@ BATCHED = {"good": {"x": 1}, "bad": {"error": "no"}, "empty": {}}
 
 def test_a_batch_without_its_list_says_what_came_instead(service):
     replies(service, lambda: web.json_response({"error": "quota is used up"}))
-    declared = lookup(service.url, request="POST /b", batch=Batch(max_items=2, max_wait=0.01, item="{origin}"))
+    declared = lookup(
+        service.url, request="POST /b", batch=Batch(max_items=2, max_wait=0.01, item="{origin}")
+    )
     (message,) = ask(declared, ("JFK",))
-    assert str(message) == 'the answer has no list at $ (batch.answers): {"error": "quota is used up"}'
+    assert str(message) == (
+        'the answer has no list at $ (batch.answers): {"error": "quota is used up"}'
+    )
 
 
 def test_an_error_on_any_page_fails_the_answer(service):
@@ -111,12 +135,14 @@ def test_what_cannot_be_meant_is_refused(fields, why):
 def test_fingerprints_are_those_of_before_where_nothing_new_is_declared():
     auth = OAuth2ClientCredentials(token_url="http://t", client_id=Env("A"), client_secret=Env("B"))
     batched = HttpLookup(
-        name="place", service=Service(name="geo", url="http://geo.example", max_concurrency=2, auth=auth),
+        name="place",
+        service=Service(name="geo", url="http://geo.example", max_concurrency=2, auth=auth),
         request="POST /b", keys={"q": "q"}, returns="x INT", timeout=5.0,
         batch=Batch(max_items=2, max_wait=0.1, item="{q}"), miss_when=["$.none"],
     )  # fmt: skip
     keyed = HttpLookup(
-        name="place", service=Service(name="geo", url=Env("U"), max_concurrency=2, auth=ApiKey(Env("K"))),
+        name="place",
+        service=Service(name="geo", url=Env("U"), max_concurrency=2, auth=ApiKey(Env("K"))),
         request="GET /{q}", keys={"q": "q"}, returns="x INT", timeout=5.0,
     )  # fmt: skip
     assert towns.fingerprint == "74b1d87d5e99a0a0"
@@ -143,13 +169,19 @@ def test_declaring_what_is_an_error_asks_nothing_anew_and_is_another_declaration
 def test_a_stored_answer_that_is_an_error_holds_as_long_as_an_error(ttl, left):
     ages = {"old": 2, "young": 0, "old error": 2, "young error": 0}
     stored = [
-        StoredAnswer(key, "ok", b'{"error": 1}' if "error" in key else b'{"temp_c": 1}', (10 - age) * HOUR_US, "r")
+        StoredAnswer(
+            key,
+            "ok",
+            b'{"error": 1}' if "error" in key else b'{"temp_c": 1}',
+            (10 - age) * HOUR_US,
+            "r",
+        )
         for key, age in ages.items()
     ]
     strict = lookup("http://w", error_when=["$.error"])
     known, asked = without_old_errors(strict, as_table(stored), ttl=ttl, now_us=10 * HOUR_US)
     assert known["key"].to_pylist() == left
     assert sorted(asked.to_pylist()) == sorted(set(ages) - set(left))
-    assert without_old_errors(lookup("http://w"), as_table(stored), ttl=Ttl(), now_us=10 * HOUR_US)[1] == pa.array(
-        [], pa.string()
-    )
+    assert without_old_errors(lookup("http://w"), as_table(stored), ttl=Ttl(), now_us=10 * HOUR_US)[
+        1
+    ] == pa.array([], pa.string())

@@ -63,7 +63,9 @@ def ask(declared, *keys, share=2):
 
 
 class Geocoder:
-    """Answers {"items": [{"id", "q"}]} with the length of q; a q may be scripted to be something else."""
+    """Answers {"items": [{"id", "q"}]} with the length of q; a q may be scripted to be something
+    else.
+    """
 
     def __init__(self, service):
         self.batches = []  # the q's of each request
@@ -106,7 +108,9 @@ def test_equal_keys_are_items_of_their_own(service, geocoder):
     assert geocoder.batches == [["a", "a"]]
 
 
-def test_an_item_that_the_service_leaves_out_is_an_error_that_says_so_and_no_lost_row(service, geocoder):
+def test_an_item_that_the_service_leaves_out_is_an_error_that_says_so_and_no_lost_row(
+    service, geocoder
+):
     geocoder.scripted = {"a": []}
     failure, answer = ask(lookup(service.url), "a", "bb")
     assert str(failure) == "the service left this item out of its answer"
@@ -115,7 +119,9 @@ def test_an_item_that_the_service_leaves_out_is_an_error_that_says_so_and_no_los
     assert ask(lookup(service.url, BATCH | {"left_out": "miss"}), "a", "bb") == [None, (2.0,)]
 
 
-def test_an_answer_to_nothing_we_asked_is_left_aside_and_spoken_of_where_one_is_missing(service, geocoder):
+def test_an_answer_to_nothing_we_asked_is_left_aside_and_spoken_of_where_one_is_missing(
+    service, geocoder
+):
     geocoder.more = [{"id": "nobody's", "lat": 9}, {"lat": 9}, "x", None]
     assert ask(lookup(service.url), "a", "bb") == [(1.0,), (2.0,)]
     geocoder.scripted = {"a": []}
@@ -156,7 +162,9 @@ def test_an_item_that_cannot_be_written_as_json_is_not_sent_with_the_others(serv
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_a_batch_refused_as_a_whole_is_halved_until_the_bad_item_is_alone(service, geocoder, status):
+def test_a_batch_refused_as_a_whole_is_halved_until_the_bad_item_is_alone(
+    service, geocoder, status
+):
     async def answer(request):
         message = await geocoder.answer(request)
         return message if message.status == 200 else web.json_response({}, status=status)
@@ -181,7 +189,9 @@ def test_an_answer_that_is_too_large_for_a_batch_is_asked_for_in_halves(service,
 def test_a_batch_that_may_act_twice_is_not_halved(service, geocoder):
     geocoder.refused = {"q1"}
     declared = lookup(service.url, idempotent=False, retry=Retry(retries=0))
-    assert [str(failure)[:3] for failure in ask(declared, *[f"q{n}" for n in range(4)])] == ["400"] * 4
+    assert [str(failure)[:3] for failure in ask(declared, *[f"q{n}" for n in range(4)])] == [
+        "400"
+    ] * 4
     assert len(geocoder.batches) == 1
 
 
@@ -231,9 +241,12 @@ def test_what_is_said_of_the_whole_request_is_said_of_each_key(service, response
     assert len(service.log) == 1
 
 
-# -- other ways to know an item again ----------------------------------------------------------------------------------
+# -- other ways to know an item again
+# ----------------------------------------------------------------------------------
 def listed(service, answer):
-    """A service that takes a bare list of keys and gives what `answer` makes of it; the lists that it was asked."""
+    """A service that takes a bare list of keys and gives what `answer` makes of it; the lists that
+    it was asked.
+    """
     asked = []
 
     async def reply(request):
@@ -248,7 +261,9 @@ BARE = {"max_items": 50, "max_wait": 0.02, "item": "{q}"}
 
 
 def test_answers_may_come_in_the_order_of_the_items(service):
-    asked = listed(service, lambda keys: [{"lat": len(key)} if key != "bb" else None for key in keys])
+    asked = listed(
+        service, lambda keys: [{"lat": len(key)} if key != "bb" else None for key in keys]
+    )
     first, missing, last = ask(lookup(service.url, BARE), "a", "bb", "ccc")
     assert asked == [["a", "bb", "ccc"]]
     assert (first, last) == ((1.0,), (3.0,))
@@ -260,33 +275,47 @@ def test_a_count_of_answers_that_does_not_fit_is_an_error_of_all_and_no_mix_up(s
     listed(service, lambda keys: [{"lat": len(key)} for key in keys[1:]])
     found = ask(lookup(service.url, BARE), "a", "bb")
     assert {str(one) for one in found} == {
-        "the service gave 1 answers for 2 items, and without batch.match or batch.position they cannot be matched"
+        (
+            "the service gave 1 answers for 2 items, and without batch.match or batch.position they "
+            "cannot be matched"
+        )
     }
 
 
 EMBED = {
-    "max_items": 50, "max_wait": 0.02, "item": "{q}", "body": {"input": "{items}"}, "answers": "$.data",
-    "position": "$.index",
+    "max_items": 50, "max_wait": 0.02, "item": "{q}", "body": {"input": "{items}"},
+    "answers": "$.data", "position": "$.index",
 }  # fmt: skip
 
 
 def embeddings(service, numbered):
-    """As a service of embeddings: an answer names its input by the place in the request. numbered: its answers."""
+    """As a service of embeddings: an answer names its input by the place in the request. numbered:
+    its answers.
+    """
 
     async def reply(request):
         texts = (await request.json())["input"]
-        return web.json_response({"data": numbered([{"index": n, "lat": len(text)} for n, text in enumerate(texts)])})
+        return web.json_response(
+            {"data": numbered([{"index": n, "lat": len(text)} for n, text in enumerate(texts)])}
+        )
 
     service.answer = reply
 
 
 def test_answers_in_any_order_are_matched_by_the_position_that_they_name(service):
     embeddings(service, lambda answers: answers[::-1])
-    assert ask(lookup(service.url, EMBED), "a", "bb", "ccc", "bb") == [(1.0,), (2.0,), (3.0,), (2.0,)]
+    assert ask(lookup(service.url, EMBED), "a", "bb", "ccc", "bb") == [
+        (1.0,),
+        (2.0,),
+        (3.0,),
+        (2.0,),
+    ]
 
 
 def test_positions_counted_from_one_are_an_error_of_all_and_shift_no_answer(service):
-    embeddings(service, lambda answers: [answer | {"index": answer["index"] + 1} for answer in answers])
+    embeddings(
+        service, lambda answers: [answer | {"index": answer["index"] + 1} for answer in answers]
+    )
     assert {str(one) for one in ask(lookup(service.url, EMBED), "a", "bb")} == {
         "the answers have the positions 1, 2 (batch.position); 2 items have 0 to 1, each once"
     }
@@ -296,18 +325,34 @@ def mangled(dice, answers):
     """The answers as a service may number them, rightly in some of the ways."""
     dice.shuffle(answers)
     way = dice.choice(
-        ("right", "right", "text", "float", "from one", "from one, last out", "twice", "none", "out", "more")
+        (
+            "right",
+            "right",
+            "text",
+            "float",
+            "from one",
+            "from one, last out",
+            "twice",
+            "none",
+            "out",
+            "more",
+        )
     )
     if way.startswith("from one"):
         answers = [answer | {"index": answer["index"] + 1} for answer in answers]
         return [one for one in answers if way == "from one" or one["index"] < len(answers)]
     if way in ("text", "float"):
-        return [answer | {"index": (str if way == "text" else float)(answer["index"])} for answer in answers]
+        return [
+            answer | {"index": (str if way == "text" else float)(answer["index"])}
+            for answer in answers
+        ]
     if way == "twice":
         answers[0]["index"] = answers[-1]["index"]
     if way == "none":
         del answers[0]["index"]
-    return {"out": answers[1:], "more": [*answers, {"index": len(answers), "lat": 0}]}.get(way, answers)
+    return {"out": answers[1:], "more": [*answers, {"index": len(answers), "lat": 0}]}.get(
+        way, answers
+    )
 
 
 def test_no_answer_reaches_another_key_however_a_service_numbers_its_answers(service):
@@ -323,7 +368,9 @@ def test_no_answer_reaches_another_key_however_a_service_numbers_its_answers(ser
 
 
 def test_an_answer_may_be_known_by_its_only_key_and_equal_keys_are_asked_once(service):
-    asked = listed(service, lambda keys: [{"code": key, "lat": key} for key in sorted(set(keys)) if key != 9])
+    asked = listed(
+        service, lambda keys: [{"code": key, "lat": key} for key in sorted(set(keys)) if key != 9]
+    )
     declared = lookup(service.url, BARE | {"match": "$.code", "left_out": "miss"})
     assert ask(declared, 7, 3, 7, 9) == [(7.0,), (3.0,), (7.0,), None]
     assert asked == [[7, 3, 9]]
@@ -347,7 +394,8 @@ def test_an_item_that_a_condition_cannot_read_is_an_error_of_its_own(service, ge
     assert fine == (2.0,)
 
 
-# -- against the plainest model: each key asked alone ------------------------------------------------------------------
+# -- against the plainest model: each key asked alone
+# ------------------------------------------------------------------
 KINDS = {
     "hit": [{"lat": 4.5}],
     "miss": [{"status": "ZERO_RESULTS"}],
@@ -366,11 +414,21 @@ KINDS = {
     seed=st.integers(0, 1000),
 )
 def test_any_mix_of_keys_has_the_outcomes_of_each_key_asked_alone(geocoder, service, **drawn):
-    keys, max_items, share, shuffled = drawn["keys"], drawn["max_items"], drawn["share"], random.Random(drawn["seed"])
+    keys, max_items, share, shuffled = (
+        drawn["keys"],
+        drawn["max_items"],
+        drawn["share"],
+        random.Random(drawn["seed"]),
+    )
     names = [f"{kind} {number}" for kind, number in keys]
-    geocoder.scripted = {name: KINDS[name.rsplit(" ", 1)[0]] for name in names if not name.startswith("refused")}
+    geocoder.scripted = {
+        name: KINDS[name.rsplit(" ", 1)[0]] for name in names if not name.startswith("refused")
+    }
     geocoder.refused = {name for name in names if name.startswith("refused")}
-    geocoder.largest, geocoder.order = drawn["largest"], lambda answers: shuffled.sample(answers, len(answers))
+    geocoder.largest, geocoder.order = (
+        drawn["largest"],
+        lambda answers: shuffled.sample(answers, len(answers)),
+    )
     geocoder.batches.clear()
     service.highest_in_flight = 0
     together = ask(lookup(service.url, BATCH | {"max_items": max_items}), *names, share=share)

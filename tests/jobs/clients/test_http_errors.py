@@ -1,4 +1,6 @@
-"""What an HTTP service says instead of an answer, at real servers: error bodies, redirects, broken transfers."""
+"""What an HTTP service says instead of an answer, at real servers: error bodies, redirects, broken
+transfers.
+"""
 
 import contextlib
 import gzip
@@ -33,7 +35,9 @@ def raw():
                 connection.sendall(script["answer"])
                 if script["reset"]:
                     threading.Event().wait(0.1)  # the bytes before it arrive
-                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    connection.setsockopt(
+                        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                    )
                 connection.close()
 
     threading.Thread(target=serve, daemon=True).start()
@@ -47,13 +51,18 @@ def head(*headers, status="200 OK"):
 
 
 def test_the_body_of_an_error_stands_in_its_reason(service):
-    replies(service, lambda: web.json_response({"error": "unknown\n station", "field": "origin"}, status=400))
+    replies(
+        service,
+        lambda: web.json_response({"error": "unknown\n station", "field": "origin"}, status=400),
+    )
     (failure,) = ask(lookup(service.url), ("JFK",))
     assert str(failure) == '400 Bad Request: {"error": "unknown\\n station", "field": "origin"}'
     assert not failure.passing
 
 
-@pytest.mark.parametrize(("status", "kind"), [(503, Throttled), (403, AccessRefused), (500, CallFailed)])
+@pytest.mark.parametrize(
+    ("status", "kind"), [(503, Throttled), (403, AccessRefused), (500, CallFailed)]
+)
 def test_what_the_service_says_when_it_throttles_or_refuses_is_reported(service, status, kind):
     replies(service, lambda: web.Response(text="quota of key 17 is used up", status=status))
     (failure,) = ask(lookup(service.url), ("JFK",))
@@ -71,11 +80,16 @@ def test_an_error_body_is_bounded_on_one_line_and_without_tags(service):
 
 def test_a_secret_in_an_error_body_is_masked_where_it_is_cut_too(service, monkeypatch):
     monkeypatch.setenv("THE_SECRET", "sk-live-0123456789")
-    replies(service, lambda: web.Response(text=" " * 8_180 + "sk-live-0123456789 is not valid", status=400))
+    replies(
+        service,
+        lambda: web.Response(text=" " * 8_180 + ("sk-live-0123456789 is not valid"), status=400),
+    )
     bearer = Service(name="w", url=service.url, max_concurrency=1, auth=Bearer(Env("THE_SECRET")))
     (failure,) = ask(lookup(service.url, service=bearer), ("JFK",))
     assert "sk-" not in str(failure)
-    replies(service, lambda: web.Response(text="the key sk-live-0123456789 is not valid", status=400))
+    replies(
+        service, lambda: web.Response(text=("the key sk-live-0123456789 is not valid"), status=400)
+    )
     (failure,) = ask(lookup(service.url, service=bearer), ("JFK",))
     assert str(failure) == "400 Bad Request: the key *** is not valid"
 
@@ -88,21 +102,34 @@ def test_an_error_whose_body_never_ends_is_reported_soon(raw):
 
 
 def test_a_redirect_names_where_it_leads_and_is_not_followed(service):
-    replies(service, lambda: web.Response(status=302, headers={"Location": "https://login.example/sso?ticket=secret"}))
+    replies(
+        service,
+        lambda: web.Response(
+            status=302, headers={"Location": "https://login.example/sso?ticket=secret"}
+        ),
+    )
     (failure,) = ask(lookup(service.url), ("JFK",))
     assert isinstance(failure, Redirected)
-    assert str(failure) == "302 Found: redirects to https://login.example/sso, and redirects are not followed"
+    assert str(failure) == (
+        "302 Found: redirects to https://login.example/sso, and redirects are not followed"
+    )
     assert len(service.log) == 1
 
 
-def test_an_expired_login_that_redirects_every_call_stops_the_run_after_as_many_as_an_outage(service):
-    replies(service, lambda: web.Response(status=302, headers={"Location": "https://login.example/sso"}))
+def test_an_expired_login_that_redirects_every_call_stops_the_run_after_as_many_as_an_outage(
+    service,
+):
+    replies(
+        service, lambda: web.Response(status=302, headers={"Location": "https://login.example/sso"})
+    )
     declared = lookup(service.url, retry=Retry(retries=0))
     with pytest.raises(AccessRefused) as stopped:
         list(preview_rows(declared, [pa.array([f"K{number}" for number in range(60)])]))
     assert str(stopped.value) == (
-        f"weather_api at {service.url.removeprefix('http://')} redirected 20 calls in a row (302 Found: redirects to "
-        "https://login.example/sso, and redirects are not followed). Correct the service's url, or renew its login."
+        f"weather_api at {service.url.removeprefix('http://')} redirected 20 calls in a row (302 "
+        "Found: redirects to "
+        "https://login.example/sso, and redirects are not followed). Correct the service's url, or "
+        "renew its login."
     )
     assert 20 <= len(service.log) < 30
 
@@ -114,9 +141,13 @@ def test_a_redirect_now_and_then_is_an_error_of_its_row(service):
         return web.json_response({"temp_c": 1.0})
 
     service.answer = some
-    rows = list(preview_rows(lookup(service.url), [pa.array([f"K{number}" for number in range(300)])]))
+    rows = list(
+        preview_rows(lookup(service.url), [pa.array([f"K{number}" for number in range(300)])])
+    )
     assert [row.status for row in rows].count("error") == 30
-    assert rows[3].error == "301 Moved Permanently: redirects to /new, and redirects are not followed"
+    assert rows[3].error == (
+        "301 Moved Permanently: redirects to /new, and redirects are not followed"
+    )
 
 
 @pytest.mark.parametrize("charset", ["iso-8859-1", "windows-1252", "utf-16", "UTF-8", "utf-8-sig"])
@@ -131,14 +162,18 @@ def test_a_charset_that_does_not_exist_is_named(service):
     headers = {"Content-Type": "application/json; charset=latin-99"}
     replies(service, lambda: web.Response(body=b"{}", headers=headers))
     (failure,) = ask(lookup(service.url), ("ZRH",))
-    assert str(failure) == "the answer is not JSON: its Content-Type names the charset 'latin-99', which does not exist"
+    assert str(failure) == (
+        "the answer is not JSON: its Content-Type names the charset 'latin-99', "
+        "which does not exist"
+    )
 
 
 def test_an_empty_answer_is_said_to_be_one(service):
     replies(service, lambda: web.Response(status=204))
     (failure,) = ask(lookup(service.url), ("ZRH",))
     assert str(failure) == (
-        "204 No Content: the answer has no body; where that means no such key, write 204 into miss_when"
+        "204 No Content: the answer has no body; where that means no such key, write 204 into "
+        "miss_when"
     )
     assert not failure.passing
     replies(service, lambda: web.Response(body=b" \n"))
@@ -149,8 +184,20 @@ def test_an_empty_answer_is_said_to_be_one(service):
     assert ask(lookup(service.url, miss_when=[404, 204]), ("ZRH",)) == [None]
 
 
-BODY = json.dumps({"temp_c": 1.5, "wind": {"speed": 3.25, "from": "sea – land", "real": True}}, ensure_ascii=False)
-CUTS = sorted({1, 5, 11, 13, len(BODY.encode()) // 2, BODY.encode().index(b"\xe2") + 1, len(BODY.encode()) - 4})
+BODY = json.dumps(
+    {"temp_c": 1.5, "wind": {"speed": 3.25, "from": "sea – land", "real": True}}, ensure_ascii=False
+)
+CUTS = sorted(
+    {
+        1,
+        5,
+        11,
+        13,
+        len(BODY.encode()) // 2,
+        BODY.encode().index(b"\xe2") + 1,
+        len(BODY.encode()) - 4,
+    }
+)
 
 
 @pytest.mark.parametrize("cut", CUTS)
@@ -167,7 +214,9 @@ def test_a_body_without_a_length_that_breaks_off_may_pass(raw, cut, reset):
 @pytest.mark.process
 def test_a_compressed_body_that_was_cut_may_pass(raw, headers):
     packed = gzip.compress(BODY.encode())[:40]
-    raw["answer"] = head("Content-Type: application/json", "Content-Encoding: gzip", *headers) + packed
+    raw["answer"] = (
+        head("Content-Type: application/json", "Content-Encoding: gzip", *headers) + packed
+    )
     (failure,) = ask(lookup(raw["url"]), ("JFK",))
     assert isinstance(failure, CallFailed)
     assert failure.passing, failure
@@ -176,7 +225,9 @@ def test_a_compressed_body_that_was_cut_may_pass(raw, headers):
 @pytest.mark.parametrize(("coding", "cut"), [("gzip", 0), ("identity", 11), (" Identity", 11)])
 @pytest.mark.process
 def test_a_body_without_a_length_that_no_coding_ends_may_pass(raw, coding, cut):
-    raw["answer"] = head("Content-Type: application/json", f"Content-Encoding: {coding}") + BODY.encode()[:cut]
+    raw["answer"] = (
+        head("Content-Type: application/json", f"Content-Encoding: {coding}") + BODY.encode()[:cut]
+    )
     (failure,) = ask(lookup(raw["url"]), ("JFK",))
     assert failure.passing, failure
 

@@ -26,7 +26,9 @@ def lookup(url, **fields):
 
 
 def ask(declared, *keys):
-    """What a caller says to each key, one after another: an answer's columns, None, or the exception."""
+    """What a caller says to each key, one after another: an answer's columns, None, or the
+    exception.
+    """
 
     async def message(caller, key):
         try:
@@ -68,11 +70,18 @@ def test_a_body_carries_the_keys_as_json_has_them(service, heard, method):
         keys={"lang": "lang", "n": "n", "at": "at", "q": "q"},
         body={"query": {"n": "{n}", "at": "{at}"}, "text": "near {q}", "limit": 1, "exact": True},
     )
-    assert ask(declared, ("de", 7, dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC), 'a "b" {c}')) == [(40.6,)]
+    assert ask(declared, ("de", 7, dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC), 'a "b" {c}')) == [
+        (40.6,)
+    ]
     ((sent_method, path, headers, body),) = heard
-    assert (sent_method, path, headers["Content-Type"]) == (method, "/v2/one?lang=de", "application/json")
+    assert (sent_method, path, headers["Content-Type"]) == (
+        method,
+        "/v2/one?lang=de",
+        "application/json",
+    )
     assert body == {
-        "query": {"n": 7, "at": "2013-01-10T05:00:00Z"}, "text": 'near a "b" {c}', "limit": 1, "exact": True,
+        "query": {"n": 7, "at": "2013-01-10T05:00:00Z"}, "text": 'near a "b" {c}', "limit": 1,
+        "exact": True,
     }  # fmt: skip
 
 
@@ -91,7 +100,9 @@ def test_a_key_that_json_cannot_hold_is_an_error_of_its_row_and_nothing_is_sent(
     assert len(heard) == 1
 
 
-def test_declared_headers_go_with_every_request_and_never_hide_who_asks(service, heard, monkeypatch):
+def test_declared_headers_go_with_every_request_and_never_hide_who_asks(
+    service, heard, monkeypatch
+):
     monkeypatch.setenv("KEY", "s3cr3t-Zq9")
     declared = lookup(
         service.url,
@@ -104,15 +115,20 @@ def test_declared_headers_go_with_every_request_and_never_hide_who_asks(service,
     headers = heard[0][2]
     assert headers["accept-language"] == "de"
     assert headers["X-Api-Key"] == "s3cr3t-Zq9"
-    assert [value for name, value in headers.items() if name.lower() == "content-type"] == ["application/vnd.api+json"]
+    assert [value for name, value in headers.items() if name.lower() == "content-type"] == [
+        "application/vnd.api+json"
+    ]
 
 
-# -- pages -------------------------------------------------------------------------------------------------------------
+# -- pages
+# --------------------------------------------------------------------------------------------------
 STOPS = lambda *names: [{"name": name} for name in names]  # noqa: E731 - a word of these tests
 
 
 def paged(service, site, **fields):
-    """A lookup of a list that goes on: a page by path and query, as JSON or as what makes a response."""
+    """A lookup of a list that goes on: a page by path and query, as JSON or as what makes a
+    response.
+    """
 
     async def answer(request):
         page = site[request.raw_path]
@@ -183,7 +199,9 @@ def test_the_next_page_is_asked_for_as_the_first_one_was_but_for_its_parameter(s
 def test_a_link_is_ours_however_the_services_host_is_written(service):
     url = service.url.replace("127.0.0.1", "LocalHost")
     pages = PAGES | {"/places/a": {"stops": STOPS("1"), "next": f"{url.lower()}/places/b"}}
-    declared = dataclasses.replace(paged(service, pages), service=Service(name="geo", url=url, max_concurrency=4))
+    declared = dataclasses.replace(
+        paged(service, pages), service=Service(name="geo", url=url, max_concurrency=4)
+    )
     assert ask(declared, ("a",)) == [(["1"], None)]
 
 
@@ -202,7 +220,13 @@ def test_pages_in_a_circle_are_an_error(service):
 
 
 @pytest.mark.parametrize(
-    "place", ["http://elsewhere.example/x", "//elsewhere.example/x", "https://{host}/x", "http://u:p@{host}/x"]
+    "place",
+    [
+        "http://elsewhere.example/x",
+        "//elsewhere.example/x",
+        "https://{host}/x",
+        "http://u:p@{host}/x",
+    ],
 )
 def test_a_page_elsewhere_is_not_asked_for_as_our_token_would_go_along(service, monkeypatch, place):
     monkeypatch.setenv("KEY", "s3cr3t-Zq9")
@@ -226,7 +250,9 @@ def test_what_names_no_page_is_an_error_and_not_asked_for(service, value):
     assert service.log == ["/places/a"]
 
 
-@pytest.mark.parametrize("value", ["/other/places", "../../other", "/tenant/..%2fother", "/tenant/%2e%2e;/other"])
+@pytest.mark.parametrize(
+    "value", ["/other/places", "../../other", "/tenant/..%2fother", "/tenant/%2e%2e;/other"]
+)
 def test_a_page_that_does_not_lie_below_the_services_url_is_not_asked_for(service, value):
     service.answer = lambda request: respond({"stops": ["x"], "next": value})
     declared = paged(service, {})
@@ -261,14 +287,26 @@ def test_a_failure_at_any_page_fails_the_answer(service):
 
 def test_no_such_key_is_said_by_the_first_page(service):
     pages = {"/places/a": lambda: web.Response(status=404), "/places/b": {"status": "NONE"}}
-    assert ask(paged(service, pages, miss_when=[404, "$.status == 'NONE'"]), ("a",), ("b",)) == [None, None]
+    assert ask(paged(service, pages, miss_when=[404, "$.status == 'NONE'"]), ("a",), ("b",)) == [
+        None,
+        None,
+    ]
 
 
 def test_size_and_time_are_of_all_pages_together(service):
     pages = {
-        f"/places/a{'?page=' + str(n) if n else ''}": {"stops": ["x" * 400], "next": f"?page={n + 1}"} for n in range(9)
+        f"/places/a{'?page=' + str(n) if n else ''}": {
+            "stops": ["x" * 400],
+            "next": f"?page={n + 1}",
+        }
+        for n in range(9)
     }
-    declared = paged(service, pages, max_answer_bytes=1000, pages=Pages(next="$.next", items="$.stops", max_pages=9))
+    declared = paged(
+        service,
+        pages,
+        max_answer_bytes=1000,
+        pages=Pages(next="$.next", items="$.stops", max_pages=9),
+    )
     (failure,) = ask(declared, ("a",))
     assert str(failure) == "the answer is larger than 1,000 bytes (max_answer_bytes)"
     assert len(service.log) == 3
@@ -278,6 +316,8 @@ def test_size_and_time_are_of_all_pages_together(service):
         return web.json_response(pages[request.raw_path])
 
     service.answer = slow
-    (failure,) = ask(dataclasses.replace(declared, attempt_timeout=1.5, max_answer_bytes=10_000), ("a",))
+    (failure,) = ask(
+        dataclasses.replace(declared, attempt_timeout=1.5, max_answer_bytes=10_000), ("a",)
+    )
     assert str(failure).startswith("no answer within 1.5 s, with ")
     assert failure.passing

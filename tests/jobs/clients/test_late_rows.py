@@ -1,4 +1,6 @@
-"""A query that is left, at whatever moment: its late rows are never those of the next query on the same connection."""
+"""A query that is left, at whatever moment: its late rows are never those of the next query on the
+same connection.
+"""
 
 import asyncio
 import random
@@ -18,8 +20,12 @@ SLOW = "CASE WHEN k % 3 = 0 THEN pg_sleep(random() * 0.01) END"
 def sqlite(tmp_path):
     path = tmp_path / "numbers.db"
     with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE numbers (k INTEGER PRIMARY KEY, twice INTEGER, filler TEXT)")
-        connection.executemany("INSERT INTO numbers VALUES (?, ?, '')", [(k, 2 * k) for k in range(ROWS)])
+        connection.execute(
+            "CREATE TABLE numbers (k INTEGER PRIMARY KEY, twice INTEGER, filler TEXT)"
+        )
+        connection.executemany(
+            ("INSERT INTO numbers VALUES (?, ?, '')"), [(k, 2 * k) for k in range(ROWS)]
+        )
     connection.close()
     return f"sqlite+aiosqlite:///{path}"
 
@@ -38,7 +44,9 @@ def postgresql(postgres):
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 @pytest.mark.parametrize("batch_size", [1, 7])
 @pytest.mark.process
-def test_a_query_that_is_left_gives_no_row_to_the_next_one(request, monkeypatch, database, batch_size):
+def test_a_query_that_is_left_gives_no_row_to_the_next_one(
+    request, monkeypatch, database, batch_size
+):
     monkeypatch.setenv("NUMBERS", request.getfixturevalue(database))
     batches = {"batch_size": batch_size, "max_wait": 0.001} if batch_size > 1 else {}
     lookup = SqlLookup(

@@ -1,4 +1,6 @@
-"""What was sent, as it was counted here and as the other side saw it. Real servers, a real database."""
+"""What was sent, as it was counted here and as the other side saw it. Real servers, a real
+database.
+"""
 
 import asyncio
 import os
@@ -16,7 +18,13 @@ from jobs.clients.request_counter import RequestCounts
 from jobs.errors import TidegateError
 from tidegate import Batch, HttpLookup, Pages, Price, Service, SqlLookup, lookup
 
-HTTP = {"name": "place", "request": "GET /{q}", "keys": {"q": "q"}, "returns": "lat DOUBLE", "timeout": 5.0}
+HTTP = {
+    "name": "place",
+    "request": "GET /{q}",
+    "keys": {"q": "q"},
+    "returns": "lat DOUBLE",
+    "timeout": 5.0,
+}
 BATCH = Batch(max_items=4, max_wait=0.05, item={"id": "{id}", "q": "{q}"}, match="$.id")
 
 
@@ -45,7 +53,9 @@ def counted(declared, *keys, share=2):
 
 
 def over_http(url, **fields):
-    return HttpLookup(**HTTP | {"service": Service(name="geo", url=url, max_concurrency=2)} | fields)
+    return HttpLookup(
+        **HTTP | {"service": Service(name="geo", url=url, max_concurrency=2)} | fields
+    )
 
 
 def coroutine(url):
@@ -63,7 +73,9 @@ def test_each_request_counts_whatever_came_of_it(service):
         return web.json_response({"lat": 1}, status=message.get(request.path, 200))
 
     service.answer = answer
-    counts = counted(over_http(service.url), "fine", "throttled", "broken", "unknown", "refused", "dropped")
+    counts = counted(
+        over_http(service.url), "fine", "throttled", "broken", "unknown", "refused", "dropped"
+    )
     assert counts.sent.total() == counts.items.total() == len(service.log) == 6
     assert (counts.answered, counts.throttled) == (2, 1)
     assert counts.most_at_once == service.highest_in_flight == 2
@@ -91,7 +103,11 @@ def test_each_page_is_a_request_and_the_key_is_one_item(service):
     service.answer = answer
     pages = Pages(next="$.next", parameter="page", items="$.items", max_pages=5)
     counts = counted(over_http(service.url, pages=pages), "a", "b")
-    assert (counts.sent.total(), counts.items.total(), counts.answered) == (6, 2, 6) == (len(service.log), 2, 6)
+    assert (
+        (counts.sent.total(), counts.items.total(), counts.answered)
+        == (6, 2, 6)
+        == (len(service.log), 2, 6)
+    )
 
 
 def test_a_batch_is_one_request_and_its_halves_are_requests_that_ask_again(service):
@@ -154,14 +170,19 @@ def test_a_run_of_a_coroutine_is_one_item_also_when_its_first_request_found_nobo
     assert (counts.sent.total(), counts.items.total()) == (2, 1)
 
 
-def test_a_request_that_takes_over_a_connection_is_not_in_flight_beside_the_one_that_left_it(service):
-    """The one has its answer, and waits for its turn to say so; the next one is on its way by then."""
+def test_a_request_that_takes_over_a_connection_is_not_in_flight_beside_the_one_that_left_it(
+    service,
+):
+    """The one has its answer, and waits for its turn to say so; the next one is on its way
+    by then.
+    """
 
     async def answer(request):
         response = web.StreamResponse()
         response.content_length = 2
         await response.prepare(request)
-        await asyncio.sleep(0.02)  # what comes with the head is read in the turn that frees the connection
+        # what comes with the head is read in the turn that frees the connection
+        await asyncio.sleep(0.02)
         await response.write(b"{}")
         return response
 
@@ -184,7 +205,12 @@ def test_a_request_that_takes_over_a_connection_is_not_in_flight_beside_the_one_
 
 def test_what_a_coroutine_bills_counts_whatever_became_of_its_run(service):
     message = {}
-    llm = Service(name="llm", url=service.url, max_concurrency=2, prices=[Price("2.50 USD", per="1000 tokens")])
+    llm = Service(
+        name="llm",
+        url=service.url,
+        max_concurrency=2,
+        prices=[Price("2.50 USD", per="1000 tokens")],
+    )
 
     @lookup(service=llm, keys={"q": "q"}, returns="lat DOUBLE", timeout=5.0)
     async def billed(row, http):
@@ -209,9 +235,14 @@ def test_what_a_coroutine_bills_counts_whatever_became_of_its_run(service):
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_request_counts_right_before_it_is_written(service, monkeypatch, method):
-    """A process that is killed in between has one request too many on its bill, not all that have a connection."""
+    """A process that is killed in between has one request too many on its bill, not all that have a
+    connection.
+    """
     steps = []
-    write, counted_on_disk = asyncio.selector_events._SelectorSocketTransport.write, RequestCounts.meter
+    write, counted_on_disk = (
+        asyncio.selector_events._SelectorSocketTransport.write,
+        RequestCounts.meter,
+    )
 
     def writes(transport, data):
         if data.startswith(method.encode()):
@@ -232,10 +263,16 @@ def test_a_request_counts_right_before_it_is_written(service, monkeypatch, metho
 
 @pytest.mark.process
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_no_request_leaves_once_the_bill_cannot_be_written_and_one_sentence_says_so(service, tmp_path, method):
-    priced = Service(name="geo", url=service.url, max_concurrency=2, prices=[Price("1 USD", per="request")])
+def test_no_request_leaves_once_the_bill_cannot_be_written_and_one_sentence_says_so(
+    service, tmp_path, method
+):
+    priced = Service(
+        name="geo", url=service.url, max_concurrency=2, prices=[Price("1 USD", per="request")]
+    )
     body = {"body": {"q": "{q}"}} if method == "POST" else {}
-    caller = client_for(over_http(service.url, service=priced, request=f"{method} /{{q}}", **body), 2)
+    caller = client_for(
+        over_http(service.url, service=priced, request=f"{method} /{{q}}", **body), 2
+    )
     meter = Meters(str(tmp_path / "bills"), {"place": "request"}).open()
 
     async def message(key):
@@ -257,7 +294,10 @@ def test_no_request_leaves_once_the_bill_cannot_be_written_and_one_sentence_says
     first, second = asyncio.run(main())
     request_counter.begin()
     assert len(service.log) == metered(tmp_path / "bills")["place"].total() == 1
-    told = f"{meter._path} cannot be written: Bad file descriptor. It counts what services bill, so no request leaves"
+    told = (
+        f"{meter._path} cannot be written: Bad file descriptor. It counts what services bill, "
+        "so no request leaves"
+    )
     assert str(second).startswith(told)
     assert type(second) is TidegateError
     assert isinstance(first, CallFailed | TidegateError)
@@ -265,7 +305,13 @@ def test_no_request_leaves_once_the_bill_cannot_be_written_and_one_sentence_says
 
 def test_a_bill_without_a_place_is_one_sentence(tmp_path):
     (tmp_path / "bills").touch()
-    with pytest.raises(TidegateError, match=r"bills/.*\.meter cannot be written: .*no request leaves without it"):
+    with pytest.raises(
+        TidegateError,
+        match=(
+            r"bills/.*\.meter cannot be written: .*no request "
+            r"leaves without it"
+        ),
+    ):
         Meters(str(tmp_path / "bills"), {"place": "request"}).open()
 
 
@@ -274,8 +320,8 @@ def test_a_query_is_a_request(tmp_path, batch_size, queries):
     with sqlite3.connect(tmp_path / "p.db") as database:
         database.execute("CREATE TABLE p (k TEXT, lat REAL)")
     declared = SqlLookup(
-        name="p", url=f"sqlite+aiosqlite:///{tmp_path / 'p.db'}", table="p", keys={"k": "k"}, returns="lat DOUBLE",
-        timeout=5.0, max_concurrency=2, batch_size=batch_size,
+        name="p", url=f"sqlite+aiosqlite:///{tmp_path / 'p.db'}", table="p", keys={"k": "k"},
+        returns="lat DOUBLE", timeout=5.0, max_concurrency=2, batch_size=batch_size,
     )  # fmt: skip
     counts = counted(declared, *"abcde")
     assert (counts.sent.total(), counts.items.total(), counts.answered) == (queries, 5, queries)

@@ -1,4 +1,6 @@
-"""Secrets that a service wants in the query or the body: by name in a declaration, by value on the wire only."""
+"""Secrets that a service wants in the query or the body: by name in a declaration, by value on the
+wire only.
+"""
 
 import asyncio
 import dataclasses
@@ -17,7 +19,17 @@ from jobs.ledger.store import LedgerFolder
 from jobs.ledger.stored_request import read_request, write_request
 from jobs.run.plan.preflight import check_service
 from tests.jobs.clients.http.test_http_client import ask, lookup
-from tidegate import ApiKey, Batch, Enrichment, Env, Input, OAuth2ClientCredentials, Output, Pages, Service
+from tidegate import (
+    ApiKey,
+    Batch,
+    Enrichment,
+    Env,
+    Input,
+    OAuth2ClientCredentials,
+    Output,
+    Pages,
+    Service,
+)
 
 SECRET = "s3cr3t/of+ours&=é"
 
@@ -29,7 +41,9 @@ def secret(monkeypatch):
 
 
 def in_query(service, **fields):
-    api = Service(name="geo", url=service.url, max_concurrency=2, auth=ApiKey(Env("THE_KEY"), query="api_key"))
+    api = Service(
+        name="geo", url=service.url, max_concurrency=2, auth=ApiKey(Env("THE_KEY"), query="api_key")
+    )
     return lookup(service.url, service=api, **fields)
 
 
@@ -62,13 +76,17 @@ def test_a_key_in_the_body_is_read_where_it_is_sent(service):
     found = heard(service)
     ask(in_body(service), ("JFK",))
     assert found == [({}, {"key": SECRET, "origin": "JFK", "nested": [{"key": SECRET}]})]
-    batch = Batch(max_items=1, max_wait=0.0, item="{origin}", body={"key": Env("THE_KEY"), "items": "{items}"})
+    batch = Batch(
+        max_items=1, max_wait=0.0, item="{origin}", body={"key": Env("THE_KEY"), "items": "{items}"}
+    )
     ask(in_body(service, body=None, batch=batch), ("JFK",))
     assert found[1] == ({}, {"key": SECRET, "items": ["JFK"]})
 
 
 @pytest.mark.parametrize("declare", [in_query, in_body])
-def test_the_secret_is_in_no_error_note_or_fingerprint_and_its_name_is(service, tmp_path, monkeypatch, declare):
+def test_the_secret_is_in_no_error_note_or_fingerprint_and_its_name_is(
+    service, tmp_path, monkeypatch, declare
+):
     async def repeats(request):
         return web.Response(text=f"no {request.url} {await request.text()} {SECRET}", status=400)
 
@@ -84,14 +102,18 @@ def test_the_secret_is_in_no_error_note_or_fingerprint_and_its_name_is(service, 
     for text in (str(failure), shown, json.dumps(read_request(folder)), repr(declared)):
         assert "s3cr3t" not in text
     assert declare is in_query or "THE_KEY" in json.dumps(read_request(folder))
-    other = dataclasses.replace(declared, service=dataclasses.replace(declared.service, auth=ApiKey(Env("OTHER"))))
+    other = dataclasses.replace(
+        declared, service=dataclasses.replace(declared.service, auth=ApiKey(Env("OTHER")))
+    )
     assert fingerprint(other) != fingerprint(declared)
 
 
 @pytest.mark.parametrize("declare", [in_query, in_body])
 def test_a_missing_secret_is_named_before_any_call(service, monkeypatch, declare):
     monkeypatch.delenv("THE_KEY")
-    enrichment = Enrichment(name="e", input=Input(path="raw"), lookups=[declare(service)], output=Output(path="out"))
+    enrichment = Enrichment(
+        name="e", input=Input(path="raw"), lookups=[declare(service)], output=Output(path="out")
+    )
     with pytest.raises(DeclarationError, match=r"^e: lookup weather: THE_KEY is not set"):
         asyncio.run(check_service(enrichment, enrichment.lookups[0]))
 
@@ -99,9 +121,14 @@ def test_a_missing_secret_is_named_before_any_call(service, monkeypatch, declare
 def with_token(service, monkeypatch, path="/t0k3n-path/token"):
     monkeypatch.setenv("TOKEN_URL", service.url + path)
     auth = OAuth2ClientCredentials(
-        token_url=Env("TOKEN_URL"), client_id=Env("THE_KEY"), client_secret=Env("THE_KEY"), client_auth="body"
+        token_url=Env("TOKEN_URL"),
+        client_id=Env("THE_KEY"),
+        client_secret=Env("THE_KEY"),
+        client_auth="body",
     )
-    return lookup(service.url, service=Service(name="geo", url=service.url, max_concurrency=2, auth=auth))
+    return lookup(
+        service.url, service=Service(name="geo", url=service.url, max_concurrency=2, auth=auth)
+    )
 
 
 async def opened(declared):
@@ -139,7 +166,9 @@ def test_a_token_url_may_be_in_the_environment_and_only_its_host_is_shown(servic
 
 def test_tenants_share_no_answers_where_they_are_declared():
     def of(tenant):
-        return lookup("http://w", service=Service(name="geo", url=Env("U"), max_concurrency=1, tenant=tenant))
+        return lookup(
+            "http://w", service=Service(name="geo", url=Env("U"), max_concurrency=1, tenant=tenant)
+        )
 
     asked = [request_fingerprint(of(tenant)) for tenant in (None, "north", "south")]
     assert len(set(asked)) == 3

@@ -1,4 +1,6 @@
-"""Every type of key against every type of column, on SQLite and PostgreSQL: two values match where Python says so."""
+"""Every type of key against every type of column, on SQLite and PostgreSQL: two values match where
+Python says so.
+"""
 
 import asyncio
 import datetime as dt
@@ -19,7 +21,24 @@ from tidegate import Env, SqlLookup
 D, UTC = decimal.Decimal, dt.UTC
 SINGLE = 0.10000000149011612  # 0.1 in a float of 32 bits
 WHOLE = [0, 1, 7, -7, 2**31 - 1, 2**53, 2**53 + 1]
-TEXTS = ["007", "7.0", "1e0", "7", "1", " 7", "7 ", "0", "true", "t", "abc", "ABC", "", "2013-01-10", "é", "e\u0301"]
+TEXTS = [
+    "007",
+    "7.0",
+    "1e0",
+    "7",
+    "1",
+    " 7",
+    "7 ",
+    "0",
+    "true",
+    "t",
+    "abc",
+    "ABC",
+    "",
+    "2013-01-10",
+    "é",
+    "e\u0301",
+]
 DATES = [dt.date(2013, 1, 10), dt.date(1, 1, 1), dt.date(9999, 12, 30), dt.date(9999, 12, 31)]
 ZONED = [
     dt.datetime(2013, 1, 10, tzinfo=UTC), dt.datetime(2013, 1, 10, 5, tzinfo=UTC),
@@ -43,20 +62,23 @@ VALUES = {  # by Spark's type of the key
 NUMBERS = [*WHOLE, 7.5, 0.1, SINGLE, 1e300]
 SQLITE = {
     "INTEGER": [*NUMBERS, *TEXTS], "BIGINT": WHOLE, "REAL": NUMBERS, "DOUBLE PRECISION": NUMBERS,
-    "NUMERIC": [*NUMBERS, *TEXTS], "DECIMAL(10,2)": NUMBERS, "TEXT": [*TEXTS, *WHOLE], "VARCHAR(20)": TEXTS,
-    "BLOB": [*BYTES, "7", 7], "": [7, "7", b"7", 7.5], "STRING": [*TEXTS, 7], "BOOLEAN": [0, 1],
-    "DATE": ["2013-01-10", "0001-01-01"], "DATETIME": ["2013-01-10 05:00:00"],
+    "NUMERIC": [*NUMBERS, *TEXTS], "DECIMAL(10,2)": NUMBERS, "TEXT": [*TEXTS, *WHOLE],
+    "VARCHAR(20)": TEXTS, "BLOB": [*BYTES, "7", 7], "": [7, "7", b"7", 7.5], "STRING": [*TEXTS, 7],
+    "BOOLEAN": [0, 1], "DATE": ["2013-01-10", "0001-01-01"], "DATETIME": ["2013-01-10 05:00:00"],
 }  # fmt: skip
 POSTGRES = {
-    "smallint": [0, 1, 7, -7], "integer": WHOLE[:5], "bigint": WHOLE, "numeric": [*WHOLE, *DECIMALS],
-    "real": DOUBLES[:5], "double precision": DOUBLES, "text": TEXTS, "varchar(20)": TEXTS,
-    "char(12)": ["007", "7.0", "1e0", "abc", "2013-01-10"], "boolean": [True, False], "bytea": BYTES, "date": DATES,
-    "timestamp": TIMES, "timestamptz": ZONED, "uuid": ["7b9c0f70-90a4-4d6f-8a05-2c6e3d0f0b11"],
+    "smallint": [0, 1, 7, -7], "integer": WHOLE[:5], "bigint": WHOLE,
+    "numeric": [*WHOLE, *DECIMALS], "real": DOUBLES[:5], "double precision": DOUBLES, "text": TEXTS,
+    "varchar(20)": TEXTS, "char(12)": ["007", "7.0", "1e0", "abc", "2013-01-10"],
+    "boolean": [True, False], "bytea": BYTES, "date": DATES, "timestamp": TIMES,
+    "timestamptz": ZONED, "uuid": ["7b9c0f70-90a4-4d6f-8a05-2c6e3d0f0b11"],
 }  # fmt: skip
 
 
 def equal(key, value, column):
-    """Whether Python takes both for equal. Blanks at the end of a char(n) do not count; SQLite's dates are text."""
+    """Whether Python takes both for equal. Blanks at the end of a char(n) do not count; SQLite's
+    dates are text.
+    """
     if column.startswith("char("):
         return isinstance(key, str) and key.rstrip(" ") == value.rstrip(" ")
     if isinstance(key, dt.datetime) or isinstance(value, dt.datetime):
@@ -88,13 +110,15 @@ def ask(declared, keys):
 
 def lookup(url, table, size):
     return SqlLookup(
-        name="pair", url=url, table=table, keys={"k": "k"}, returns="n INT", timeout=60.0, max_concurrency=2,
-        batch_size=size,
+        name="pair", url=url, table=table, keys={"k": "k"}, returns="n INT", timeout=60.0,
+        max_concurrency=2, batch_size=size,
     )  # fmt: skip
 
 
 def judged(declared, column, stored, keys):
-    """What came of each key: its row, no row, or an error; asserted against Python. stored: (k, n) of each row."""
+    """What came of each key: its row, no row, or an error; asserted against Python. stored: (k, n)
+    of each row.
+    """
     came = ask(declared, keys)
     for key, answer in zip(keys, came, strict=True):
         wanted = [number for value, number in stored if equal(key, value, column)]
@@ -108,7 +132,9 @@ def kind(outcome):
 
 
 def assert_checked(declared, column, came, *, whole):
-    """What `check` refuses fails for every key, and of what it lets pass some key fails only by its own value."""
+    """What `check` refuses fails for every key, and of what it lets pass some key fails only by its
+    own value.
+    """
     for kind in VALUES if whole else random.Random(column).sample([*VALUES], 2):
         failed = [isinstance(came[repr(key)], CallFailed) for key in VALUES[kind]]
         refused = False
@@ -128,7 +154,9 @@ def assert_pairs(declare, tables, read, *, whole):
         stored = read(column)
         alone, together = (judged(declare(column, size), column, stored, keys) for size in (1, 20))
         assert [kind(one) for one in alone] == [kind(one) for one in together], column
-        assert_checked(declare(column, 1), column, dict(zip(map(repr, keys), alone, strict=True)), whole=whole)
+        assert_checked(
+            declare(column, 1), column, dict(zip(map(repr, keys), alone, strict=True)), whole=whole
+        )
         hits += sum(isinstance(one, int) for one in alone)
         refused += sum(isinstance(one, CallFailed) for one in alone)
     assert hits > 12
@@ -149,7 +177,9 @@ def test_keys_of_sqlite_match_only_equal_values(tmp_path, whole):
             for number, value in enumerate(values):
                 there = database.execute(f"SELECT k FROM {names[column]}").fetchall()
                 database.execute(f"INSERT INTO {names[column]} VALUES (?, ?)", (value, number))
-                (kept,) = database.execute(f"SELECT k FROM {names[column]} WHERE n = ?", (number,)).fetchone()
+                (kept,) = database.execute(
+                    (f"SELECT k FROM {names[column]} WHERE n = ?"), (number,)
+                ).fetchone()
                 if any(kept == one for (one,) in there):  # a key of two rows is an error of its own
                     database.execute(f"DELETE FROM {names[column]} WHERE n = ?", (number,))
 
@@ -158,7 +188,10 @@ def test_keys_of_sqlite_match_only_equal_values(tmp_path, whole):
             return database.execute(f"SELECT k, n FROM {names[column]}").fetchall()
 
     assert_pairs(
-        lambda column, size: lookup(f"sqlite+aiosqlite:///{path}", names[column], size), SQLITE, read, whole=whole
+        lambda column, size: lookup(f"sqlite+aiosqlite:///{path}", names[column], size),
+        SQLITE,
+        read,
+        whole=whole,
     )
 
 
@@ -168,22 +201,38 @@ def test_keys_of_postgresql_match_only_equal_values(postgres, monkeypatch, whole
     monkeypatch.setenv("PAIRS_URL", postgres.url(database))
     names = {column: f"t{number}" for number, column in enumerate(POSTGRES)}
     connection = psycopg2.connect(
-        host=postgres.host, port=postgres.port, user=postgres.user, password=postgres.password, dbname=database
+        host=postgres.host,
+        port=postgres.port,
+        user=postgres.user,
+        password=postgres.password,
+        dbname=database,
     )
     try:
         with connection, connection.cursor() as cursor:
             for column, values in POSTGRES.items():
                 cursor.execute(f"CREATE TABLE {names[column]} (k {column} UNIQUE, n INTEGER)")
                 for number, value in enumerate(values):
-                    cursor.execute(f"INSERT INTO {names[column]} VALUES (%s::{column}, %s)", (value, number))
+                    cursor.execute(
+                        (f"INSERT INTO {names[column]} VALUES (%s::{column}, %s)"), (value, number)
+                    )
                 if column in ("date", "timestamp", "timestamptz"):
-                    cursor.execute(f"INSERT INTO {names[column]} VALUES ('infinity', 100), ('-infinity', 101)")
+                    cursor.execute(
+                        f"INSERT INTO {names[column]} VALUES ('infinity', 100), ('-infinity', 101)"
+                    )
     finally:
         connection.close()
 
     def read(column):
         if column == "real":
-            return [(struct.unpack("f", struct.pack("f", value))[0], n) for n, value in enumerate(POSTGRES[column])]
+            return [
+                (struct.unpack("f", struct.pack("f", value))[0], n)
+                for n, value in enumerate(POSTGRES[column])
+            ]
         return [(value, number) for number, value in enumerate(POSTGRES[column])]
 
-    assert_pairs(lambda column, size: lookup(Env("PAIRS_URL"), names[column], size), POSTGRES, read, whole=whole)
+    assert_pairs(
+        lambda column, size: lookup(Env("PAIRS_URL"), names[column], size),
+        POSTGRES,
+        read,
+        whole=whole,
+    )

@@ -1,4 +1,6 @@
-"""SqlLookup against a real PostgreSQL behind a real PgBouncer, which gives each transaction any of its servers."""
+"""SqlLookup against a real PostgreSQL behind a real PgBouncer, which gives each transaction any of
+its servers.
+"""
 
 import asyncio
 
@@ -18,7 +20,7 @@ TABLES = """
 CREATE TYPE colour AS ENUM ('red', 'blue');
 CREATE TABLE planes (tailnum TEXT PRIMARY KEY, seats INT, paint colour, parts INT[], doc JSONB);
 INSERT INTO planes SELECT 'N' || n, n, 'red', ARRAY[n, n + 1], json_build_object('n', n) FROM generate_series(0, 999) AS n;
-"""  # noqa: E501
+"""
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +38,9 @@ def declare(pooler, monkeypatch):
 
     def declared(**fields):
         standard = {
-            "name": "plane", "url": Env("PLANES_URL"), "table": None if "select" in fields else "planes",
-            "keys": {"tailnum": "tail_number"}, "timeout": 20.0, "max_concurrency": 8,
+            "name": "plane", "url": Env("PLANES_URL"),
+            "table": None if "select" in fields else "planes", "keys": {"tailnum": "tail_number"},
+            "timeout": 20.0, "max_concurrency": 8,
             "returns": "seats INT, paint STRING, parts ARRAY<INT>, doc STRUCT<n: INT>",
         }  # fmt: skip
         return SqlLookup(**standard | fields)
@@ -82,7 +85,10 @@ def test_a_pooler_in_transaction_mode_gives_every_key_its_own_row(declare, batch
 
 
 def test_a_query_that_is_left_behind_a_pooler_gives_no_row_to_another(declare):
-    select = "SELECT seats FROM planes, pg_sleep(CASE WHEN seats % 5 = 0 THEN 0.6 ELSE 0 END) WHERE tailnum = :tailnum"
+    select = (
+        "SELECT seats FROM planes, pg_sleep(CASE WHEN seats % 5 = 0 THEN 0.6 ELSE 0 END) "
+        "WHERE tailnum = :tailnum"
+    )
     slow = declare(select=select, returns="seats INT", attempt_timeout=0.3)
 
     async def main():
@@ -95,7 +101,11 @@ def test_a_query_that_is_left_behind_a_pooler_gives_no_row_to_another(declare):
 
     found = [answer for some in asyncio.run(main()) for answer in some]
     right = [(number,) for number in range(1, 33)]
-    wrong = [one for one, own in zip(found, right, strict=True) if one != own and not isinstance(one, CallFailed)]
+    wrong = [
+        one
+        for one, own in zip(found, right, strict=True)
+        if one != own and not isinstance(one, CallFailed)
+    ]
     assert wrong == []
     assert sum(isinstance(one, tuple) for one in found) > 10
 

@@ -1,4 +1,6 @@
-"""SqlLookup against a real PostgreSQL through asyncpg: types, many keys in one query, and what goes wrong."""
+"""SqlLookup against a real PostgreSQL through asyncpg: types, many keys in one query, and what goes
+wrong.
+"""
 
 import asyncio
 import datetime as dt
@@ -39,7 +41,8 @@ INSERT INTO every VALUES
 """
 EVERY = (
     "n DECIMAL(10,2), z TIMESTAMP, at TIMESTAMP, d DATE, flag BOOLEAN, bytes BINARY, "
-    "doc STRUCT<a: INT, b: ARRAY<DOUBLE>>, list ARRAY<INT>, id STRING, real_ FLOAT, colour STRING, `group` STRING, "
+    "doc STRUCT<a: INT, b: ARRAY<DOUBLE>>, list ARRAY<INT>, id STRING, real_ FLOAT, colour STRING, "
+    "`group` STRING, "
     "ip STRING, clock STRING"
 )
 FIVE = dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC)
@@ -71,7 +74,9 @@ def lookup(postgres, database, monkeypatch):
 
 
 def ask(declared, *keys, share=2, between=None):
-    """What came of each key, asked all at once (or, with `between`, one after another with that in between)."""
+    """What came of each key, asked all at once (or, with `between`, one after another with that in
+    between).
+    """
 
     async def message(caller, key):
         try:
@@ -122,11 +127,13 @@ def test_a_row_of_a_table_in_a_schema_is_the_answer_and_no_row_is_a_miss(lookup,
 @pytest.mark.parametrize("batch_size", [1, 500])
 def test_every_type_that_an_answer_can_have_is_read(lookup, batch_size):
     declared = lookup(table="every", keys={"at": "at"}, returns=EVERY, batch_size=batch_size)
-    first, second, third = ask(declared, (FIVE,), (FIVE + dt.timedelta(hours=1),), (FIVE + dt.timedelta(hours=2),))
+    first, second, third = ask(
+        declared, (FIVE,), (FIVE + dt.timedelta(hours=1),), (FIVE + dt.timedelta(hours=2),)
+    )
     assert first == (
-        decimal.Decimal("12.34"), FIVE + dt.timedelta(hours=5), FIVE, dt.date(2013, 1, 10), True, b"\x00\xff",
-        {"a": 1, "b": [2.5]}, [1, 2, None], "7b9c0f70-90a4-4d6f-8a05-2c6e3d0f0b11", 1.5, "red", "x",
-        "10.0.0.1", "05:00:00",
+        decimal.Decimal("12.34"), FIVE + dt.timedelta(hours=5), FIVE, dt.date(2013, 1, 10), True,
+        b"\x00\xff", {"a": 1, "b": [2.5]}, [1, 2, None], "7b9c0f70-90a4-4d6f-8a05-2c6e3d0f0b11",
+        1.5, "red", "x", "10.0.0.1", "05:00:00",
     )  # fmt: skip
     assert second[0] is None
     assert second[2] == FIVE + dt.timedelta(hours=1)
@@ -139,7 +146,9 @@ def test_an_answer_that_the_ledger_kept_gives_the_same_columns(lookup):
         await caller.open()
         try:
             answers = [await caller.call((FIVE + dt.timedelta(hours=hours),)) for hours in (0, 1)]
-            return [(caller.columns(load(dump(answer))), caller.columns(answer)) for answer in answers]
+            return [
+                (caller.columns(load(dump(answer))), caller.columns(answer)) for answer in answers
+            ]
         finally:
             await caller.close()
 
@@ -149,9 +158,13 @@ def test_an_answer_that_the_ledger_kept_gives_the_same_columns(lookup):
 
 @pytest.mark.parametrize("batch_size", [1, 5])
 def test_a_type_that_no_answer_has_is_said_so_with_the_cure(lookup, batch_size):
-    declared = lookup(table="every", keys={"at": "at"}, returns="span STRING", batch_size=batch_size)
+    declared = lookup(
+        table="every", keys={"at": "at"}, returns="span STRING", batch_size=batch_size
+    )
     (failure,) = ask(declared, (FIVE,))
-    assert str(failure) == "the database's Range is no type of an answer; cast it to text in a select"
+    assert str(failure) == (
+        "the database's Range is no type of an answer; cast it to text in a select"
+    )
     assert not failure.passing
 
 
@@ -171,7 +184,9 @@ def test_a_type_that_no_answer_has_is_said_so_with_the_cure(lookup, batch_size):
 )
 @pytest.mark.parametrize("batch_size", [1, 2])
 def test_a_key_may_have_any_of_these_types(lookup, column, key, batch_size):
-    declared = lookup(table="every", keys={column: "k"}, returns="`group` STRING", batch_size=batch_size)
+    declared = lookup(
+        table="every", keys={column: "k"}, returns="`group` STRING", batch_size=batch_size
+    )
     assert ask(declared, (key,)) == [("x",)]
 
 
@@ -207,14 +222,23 @@ def test_one_statement_serves_batches_of_every_size(lookup):
 def test_keys_that_the_database_takes_for_equal_get_the_same_row(lookup):
     """CHAR pads: the row holds 'c7   ', and both keys mean it. Compared in Python both would be misses."""
     declared = lookup(keys={"code": "code"}, returns="seats INT, code STRING", batch_size=10)
-    assert ask(declared, ("c7",), ("c7 ",), ("C7",), ("c7",)) == [(7, "c7   "), (7, "c7   "), None, (7, "c7   ")]
+    assert ask(declared, ("c7",), ("c7 ",), ("C7",), ("c7",)) == [
+        (7, "c7   "),
+        (7, "c7   "),
+        None,
+        (7, "c7   "),
+    ]
 
 
 @pytest.mark.parametrize("batch_size", [1, 10])
 def test_two_rows_for_a_key_are_an_error_for_that_key_only(lookup, batch_size):
-    declared = lookup(table="twice", keys={"k": "k", "part": "part"}, returns="word STRING", batch_size=batch_size)
+    declared = lookup(
+        table="twice", keys={"k": "k", "part": "part"}, returns="word STRING", batch_size=batch_size
+    )
     day = dt.date(2013, 1, 10)
-    one, two, null, miss = ask(declared, (1, day), (2, day), (3, dt.date(2013, 1, 11)), (1, dt.date(2013, 1, 11)))
+    one, two, null, miss = ask(
+        declared, (1, day), (2, day), (3, dt.date(2013, 1, 11)), (1, dt.date(2013, 1, 11))
+    )
     assert (one, null, miss) == (("one",), (None,), None)
     assert isinstance(two, CallFailed)
     assert str(two) == "twice has two or more rows for this key; a lookup gives one"
@@ -240,11 +264,15 @@ def test_a_value_that_the_database_cannot_take_is_the_error_of_its_own_key(looku
 
 @pytest.mark.parametrize("batch_size", [1, 2])
 def test_a_key_that_does_not_fit_its_column_is_said_so_without_the_value(lookup, batch_size):
-    (failure,) = ask(lookup(keys={"seats": "k"}, returns="code STRING", batch_size=batch_size), ("s3cret (1)",))
+    (failure,) = ask(
+        lookup(keys={"seats": "k"}, returns="code STRING", batch_size=batch_size), ("s3cret (1)",)
+    )
     assert isinstance(failure, CallFailed)
     assert not failure.passing
     assert "s3cret" not in str(failure)
-    assert str(failure).startswith("keys.seats: the key is string, and the column seats of fleet.planes is integer; ")
+    assert str(failure).startswith(
+        "keys.seats: the key is string, and the column seats of fleet.planes is integer; "
+    )
     assert str(failure).endswith('Write "cast(k as bigint)".')
 
 
@@ -260,7 +288,12 @@ def test_a_select_gets_its_values_as_parameters_only(lookup):
 
 
 def test_a_select_of_two_rows_is_an_error(lookup):
-    (failure,) = ask(lookup(select="SELECT word FROM twice WHERE k = :k", keys={"k": "k"}, returns="word STRING"), (2,))
+    (failure,) = ask(
+        lookup(
+            select=("SELECT word FROM twice WHERE k = :k"), keys={"k": "k"}, returns="word STRING"
+        ),
+        (2,),
+    )
     assert str(failure) == "the select has two or more rows for this key; a lookup gives one"
 
 
@@ -274,7 +307,9 @@ def test_a_connection_that_the_server_ends_may_pass_and_the_next_call_has_a_new_
             f"WHERE datname = '{database}' AND pid <> pg_backend_pid()"
         )
 
-    answers = ask(lookup(batch_size=batch_size), ("N1",), ("N2",), ("N3",), share=1, between=end_all)
+    answers = ask(
+        lookup(batch_size=batch_size), ("N1",), ("N2",), ("N3",), share=1, between=end_all
+    )
     assert answers[0] == (1,)
     assert isinstance(answers[1], CallFailed)
     assert answers[1].passing
@@ -282,7 +317,10 @@ def test_a_connection_that_the_server_ends_may_pass_and_the_next_call_has_a_new_
 
 
 ASLEEP = "SELECT 1 AS seats, pg_sleep(20) FROM fleet.planes WHERE tailnum = :tailnum"
-SLEEPING = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(20)%' AND pid <> pg_backend_pid()"
+SLEEPING = (
+    "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(20)%' AND pid <> "
+    "pg_backend_pid()"
+)
 
 
 def test_a_query_ended_in_the_middle_by_the_server_may_pass(lookup, postgres, wait_for):
@@ -310,7 +348,8 @@ def test_a_query_ended_in_the_middle_by_the_server_may_pass(lookup, postgres, wa
 def test_a_query_over_its_time_limit_is_ended_at_the_server_too(lookup, postgres, wait_for):
     (failure,) = ask(
         lookup(
-            select="SELECT 1 AS seats, pg_sleep(20) FROM fleet.planes WHERE tailnum = :tailnum", attempt_timeout=0.2
+            select=("SELECT 1 AS seats, pg_sleep(20) FROM fleet.planes WHERE tailnum = :tailnum"),
+            attempt_timeout=0.2,
         ),
         ("N1",),
     )
@@ -320,9 +359,13 @@ def test_a_query_over_its_time_limit_is_ended_at_the_server_too(lookup, postgres
 
 
 def test_a_time_limit_of_the_servers_own_may_pass(lookup, postgres, database):
-    postgres.execute("CREATE ROLE hasty LOGIN PASSWORD 'h'; ALTER ROLE hasty SET statement_timeout = '50ms'")
+    postgres.execute(
+        "CREATE ROLE hasty LOGIN PASSWORD 'h'; ALTER ROLE hasty SET statement_timeout = '50ms'"
+    )
     url = f"postgresql+asyncpg://hasty:h@{postgres.host}:{postgres.port}/{database}"
-    (failure,) = ask(lookup(url=url, select="SELECT 1 AS seats, pg_sleep(20) WHERE :tailnum <> ''"), ("N1",))
+    (failure,) = ask(
+        lookup(url=url, select=("SELECT 1 AS seats, pg_sleep(20) WHERE :tailnum <> ''")), ("N1",)
+    )
     assert failure.passing
     assert str(failure) == "canceling statement due to statement timeout"
 
@@ -331,8 +374,14 @@ def test_a_refusal_of_the_database_stops_the_run_in_one_sentence(lookup, postgre
     postgres.execute("CREATE ROLE weak LOGIN PASSWORD 'w'")
     address = f"{postgres.host}:{postgres.port}/{database}"
     for url, message in (
-        (postgres.url(database, password="Zq9-secret"), 'password authentication failed for user "tester"'),
-        (f"postgresql+asyncpg://tester@{address}?password=Zq9-secret", "password authentication failed for user"),
+        (
+            postgres.url(database, password="Zq9-secret"),
+            ('password authentication failed for user "tester"'),
+        ),
+        (
+            f"postgresql+asyncpg://tester@{address}?password=Zq9-secret",
+            ("password authentication failed for user"),
+        ),
         (postgres.url("nowhere", password=postgres.password), 'database "nowhere" does not exist'),
         (f"postgresql+asyncpg://weak:w@{address}", "permission denied for schema fleet"),
     ):
@@ -354,9 +403,21 @@ def test_a_server_that_is_not_there_may_come_back(lookup):
     [
         ({"table": "planes"}, "has no table 'planes'"),
         ({"table": "fleet.boats"}, "has no table 'fleet.boats'"),
-        ({"returns": "wings INT"}, "no column 'wings' in table fleet.planes. It has: tailnum, seats, code."),
-        ({"select": "SELECT seats FROM boats WHERE tailnum = :tailnum"}, 'the database refuses it: relation "boats"'),
-        ({"select": "SELECT * FROM fleet.planes WHERE tailnum = :tailnum", "returns": "wings INT"}, "wings does not"),
+        (
+            {"returns": "wings INT"},
+            ("no column 'wings' in table fleet.planes. It has: tailnum, seats, code."),
+        ),
+        (
+            {"select": ("SELECT seats FROM boats WHERE tailnum = :tailnum")},
+            'the database refuses it: relation "boats"',
+        ),
+        (
+            {
+                "select": ("SELECT * FROM fleet.planes WHERE tailnum = :tailnum"),
+                "returns": "wings INT",
+            },
+            "wings does not",
+        ),
     ],
 )
 def test_what_the_database_does_not_have_is_said_before_spark_starts(lookup, fields, message):
@@ -367,7 +428,8 @@ def test_what_the_database_does_not_have_is_said_before_spark_starts(lookup, fie
 
 def test_what_the_database_has_passes_the_inspection(lookup):
     asyncio.run(inspect(lookup()))
-    asyncio.run(inspect(lookup(table="every", keys={"n": "n"}, returns="place STRING")))  # a type of PostgreSQL's own
+    # a type of PostgreSQL's own
+    asyncio.run(inspect(lookup(table="every", keys={"n": "n"}, returns="place STRING")))
     asyncio.run(inspect(lookup(select="SELECT seats FROM fleet.planes WHERE tailnum = :tailnum")))
 
 
@@ -375,8 +437,12 @@ def test_a_server_that_is_down_before_spark_starts_may_be_back_later(lookup):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(RunStopped) as stop:
-        asyncio.run(inspect(lookup(url=f"postgresql+asyncpg://tester:Zq9-secret@127.0.0.1:{port}/fleet")))
-    assert str(stop.value).startswith("service plane database: postgresql+asyncpg://tester:***@127.0.0.1:")
+        asyncio.run(
+            inspect(lookup(url=f"postgresql+asyncpg://tester:Zq9-secret@127.0.0.1:{port}/fleet"))
+        )
+    assert str(stop.value).startswith(
+        "service plane database: postgresql+asyncpg://tester:***@127.0.0.1:"
+    )
     assert "cannot be reached: " in str(stop.value)
     assert "Zq9-secret" not in str(stop.value)
 
@@ -399,9 +465,15 @@ INSERT INTO valid VALUES
 
 @pytest.mark.parametrize(
     "fields",
-    [{"table": "valid"}, {"table": "valid", "batch_size": 9}, {"select": "SELECT * FROM valid WHERE k = :k"}],
+    [
+        {"table": "valid"},
+        {"table": "valid", "batch_size": 9},
+        {"select": ("SELECT * FROM valid WHERE k = :k")},
+    ],
 )
-def test_an_infinite_date_or_time_is_an_error_of_its_row_and_the_year_9999_is_none(lookup, postgres, fields):
+def test_an_infinite_date_or_time_is_an_error_of_its_row_and_the_year_9999_is_none(
+    lookup, postgres, fields
+):
     database = postgres.new_database()
     postgres.execute(INFINITE, database)
     returns = "day DATE, at TIMESTAMP, days ARRAY<DATE>"
@@ -410,6 +482,7 @@ def test_an_infinite_date_or_time_is_an_error_of_its_row_and_the_year_9999_is_no
     day = dt.date(9999, 12, 31)
     assert last == (day, dt.datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=dt.UTC), [day])
     assert [str(one) for one in infinite] == [
-        f"{name} is infinite in the database, which no date or time can be" for name in ("day", "at", "days")
+        f"{name} is infinite in the database, which no date or time can be"
+        for name in ("day", "at", "days")
     ]
     assert not any(one.passing for one in infinite)

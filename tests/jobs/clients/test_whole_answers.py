@@ -1,4 +1,6 @@
-"""Whole responses that cannot be used are final: a content coding, a status, an object with a member twice."""
+"""Whole responses that cannot be used are final: a content coding, a status, an object with a
+member twice.
+"""
 
 import gzip
 import json
@@ -23,7 +25,12 @@ def raw_deflate(body):
 
 def answer(service, body, status=200, **headers):
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    replies(service, lambda: web.Response(body=body, status=status, headers=named, content_type="application/json"))
+    replies(
+        service,
+        lambda: web.Response(
+            body=body, status=status, headers=named, content_type="application/json"
+        ),
+    )
 
 
 @pytest.mark.parametrize(
@@ -33,7 +40,10 @@ def answer(service, body, status=200, **headers):
         ("zstd", b"(\xb5/\xfd\x04\x00\x11\x00\x00{}"),
         ("gzip", BODY),
         ("deflate", BODY),
-        ("gzip", gzip.compress(BODY, mtime=0)[:12] + b"\xff\xff" + gzip.compress(BODY, mtime=0)[14:]),
+        (
+            "gzip",
+            gzip.compress(BODY, mtime=0)[:12] + b"\xff\xff" + gzip.compress(BODY, mtime=0)[14:],
+        ),
         ("gzip, gzip", gzip.compress(gzip.compress(BODY, mtime=0), mtime=0)),
     ],
 )
@@ -61,7 +71,9 @@ def test_codings_that_requests_accept_are_read(service, coding, body):
     assert ask(lookup(service.url), ("JFK",)) == [(1.5, 3.25)]
 
 
-@pytest.mark.parametrize("number", ["1e-99999999999999999999", "0e99999999999999999999", "-1.5E-999999999"])
+@pytest.mark.parametrize(
+    "number", ["1e-99999999999999999999", "0e99999999999999999999", "-1.5E-999999999"]
+)
 def test_a_number_whose_exponent_is_far_beyond_floats_is_an_error_of_its_row(service, number):
     answer(service, b'{"temp_c": 1.5, "wind": {"speed": %s}}' % number.encode())
     (failure,) = ask(lookup(service.url), ("JFK",))
@@ -80,13 +92,17 @@ def test_a_decoded_body_is_bounded(service):
     answer(service, gzip.compress(b" " * 1_000_000 + BODY, mtime=0), Content_Encoding="gzip")
     (failure,) = ask(lookup(service.url, max_answer_bytes=2_000), ("JFK",))
     assert str(failure) == "the answer is larger than 2,000 bytes (max_answer_bytes)"
-    answer(service, gzip.compress(BODY, mtime=0), Content_Encoding="gzip")  # longer than without the coding
+    # longer than without the coding
+    answer(service, gzip.compress(BODY, mtime=0), Content_Encoding="gzip")
     assert ask(lookup(service.url, max_answer_bytes=len(BODY)), ("JFK",)) == [(1.5, 3.25)]
 
 
 @pytest.mark.parametrize(
     ("status", "reason"),
-    [(202, "202 Accepted: accepted, not answered; "), (207, "207 Multi-Status: several answers, each with a status")],
+    [
+        (202, ("202 Accepted: accepted, not answered; ")),
+        (207, "207 Multi-Status: several answers, each with a status"),
+    ],
 )
 def test_a_status_that_promises_an_answer_is_none_unless_declared(service, status, reason):
     answer(service, BODY, status=status)
@@ -104,8 +120,14 @@ def test_a_status_that_promises_an_answer_is_none_unless_declared(service, statu
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"answer_when": [204]}, "answer_when: 204 is no such status; write one of 202, 206, 207, 208, and only here."),
-        ({"answer_when": [202], "error_when": [202]}, "answer_when: 202 is in error_when too; write one of "),
+        (
+            {"answer_when": [204]},
+            ("answer_when: 204 is no such status; write one of 202, 206, 207, 208, and only here."),
+        ),
+        (
+            {"answer_when": [202], "error_when": [202]},
+            ("answer_when: 202 is in error_when too; write one of "),
+        ),
         ({"answer_when": 202}, "answer_when is 202; it must be a list, as [202]."),
     ],
 )
@@ -138,7 +160,9 @@ def test_a_member_that_one_item_has_twice_is_an_error_of_this_item(service):
 
     async def in_list(request):
         items = (await request.json())["items"]
-        return web.Response(text=f'{{"results": [{reply(items)}]}}', content_type="application/json")
+        return web.Response(
+            text=f'{{"results": [{reply(items)}]}}', content_type="application/json"
+        )
 
     async def beside_it(request):
         items = (await request.json())["items"]

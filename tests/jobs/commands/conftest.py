@@ -1,4 +1,6 @@
-"""A project folder of its own with an enrichment `towns`, whose days a test writes, runs or publishes."""
+"""A project folder of its own with an enrichment `towns`, whose days a test writes, runs or
+publishes.
+"""
 
 import dataclasses
 import datetime as dt
@@ -59,14 +61,20 @@ class Towns:
     def declare(self, returns="temp_c DOUBLE", pii=(), on_miss="null"):
         Path("declared").mkdir(exist_ok=True)
         Path("declared/__init__.py").touch()
-        text = DECLARATION.format(returns=returns, pii=list(pii), on_miss=on_miss, place=self.place, ledger=self.ledger)
+        text = DECLARATION.format(
+            returns=returns, pii=list(pii), on_miss=on_miss, place=self.place, ledger=self.ledger
+        )
         Path("declared/towns.py").write_text(text)
         self._read_anew()
 
     def declare_too(self, *lines):
         """More of the declaration, in which `replace` and `Ledger` are known."""
         with Path("declared/towns.py").open("a") as declaration:
-            declaration.write("\n".join(["from dataclasses import replace", "from tidegate import Ledger", *lines, ""]))
+            declaration.write(
+                "\n".join(
+                    [("from dataclasses import replace"), "from tidegate import Ledger", *lines, ""]
+                )
+            )
         self._read_anew()
 
     def _read_anew(self):
@@ -86,7 +94,10 @@ class Towns:
     def write_input(self, day, numbers):
         folder = Path(f"data/raw/towns/date={day}")
         folder.mkdir(parents=True)
-        rows = {"number": pa.array(numbers, pa.int32()), "town": [f" town-{number} " for number in numbers]}
+        rows = {
+            "number": pa.array(numbers, pa.int32()),
+            "town": [f" town-{number} " for number in numbers],
+        }
         pq.write_table(pa.table(rows), folder / "part-0.parquet")
 
     def store(self, answers, *, at="2013-01-10T03:00:00+00:00", hidden=False, run_id="r"):
@@ -94,7 +105,11 @@ class Towns:
         when = round(dt.datetime.fromisoformat(at).timestamp() * 1e6)
         stored = [
             StoredAnswer(
-                key(number, hidden=hidden), "ok" if message else "miss", message and dump(message), when, run_id
+                key(number, hidden=hidden),
+                "ok" if message else "miss",
+                message and dump(message),
+                when,
+                run_id,
             )
             for number, message in answers.items()
         ]
@@ -103,7 +118,9 @@ class Towns:
     def publish(self, day, numbers, *, run_id=None, statuses=None, verdicts=(), **facts):
         """A day as a run of the Spark program writes it, then published."""
         record = self.written(day, numbers, run_id or f"run-{day}", statuses or {}, verdicts)
-        return publishing.publish(dataclasses.replace(record, facts=dataclasses.replace(record.facts, **facts)))
+        return publishing.publish(
+            dataclasses.replace(record, facts=dataclasses.replace(record.facts, **facts))
+        )
 
     def written(self, day, numbers, run_id, statuses, verdicts=()):
         numbers = list(numbers)
@@ -112,13 +129,16 @@ class Towns:
         found = [statuses.get(number, "ok") for number in numbers]
         pq.write_table(as_written(numbers, found), folder / "part-0.parquet")
         facts = DayFacts(
-            declared=self.enrichment.facts(), day=day, run_id=run_id, input_files=(), input_columns=("number", "town"),
-            folder=str(folder), files=(str(folder / "part-0.parquet"),), shares=((4,),),
+            declared=self.enrichment.facts(), day=day, run_id=run_id, input_files=(),
+            input_columns=("number", "town"), folder=str(folder),
+            files=(str(folder / "part-0.parquet"),), shares=((4,),),
             started_at=f"{day}T02:15:00+00:00", finished_at=f"{day}T02:16:00+00:00",
         )  # fmt: skip
         outcomes = {outcome: found.count(outcome) for outcome in schema.OUTCOMES}
         lookup = LookupMetrics("weather", outcomes, len(numbers), 0, 1.0, 1.0, None, None)
-        return DayRecord(facts, DayMetrics(len(numbers), len(numbers), 0, (lookup,)), tuple(verdicts))
+        return DayRecord(
+            facts, DayMetrics(len(numbers), len(numbers), 0, (lookup,)), tuple(verdicts)
+        )
 
 
 def key(number, *, hidden=False):
@@ -147,7 +167,9 @@ def as_written(numbers, statuses):
             schema.attempts("weather"): pa.array(attempts, pa.list_(ATTEMPT)),
             schema.latency_ms("weather"): pa.array([1.5] * count, pa.float64()),
             schema.paused_ms("weather"): pa.array([0.0] * count, pa.float64()),
-            schema.error("weather"): pa.array([None if one == "ok" else "it broke" for one in statuses], pa.string()),
+            schema.error("weather"): pa.array(
+                [None if one == "ok" else "it broke" for one in statuses], pa.string()
+            ),
             schema.key("weather"): pa.array([{"town": f"town-{number}"} for number in numbers]),
         }
     )
@@ -158,7 +180,9 @@ def verdict(sentence, *evidence):
 
 
 def towns_in(folder, monkeypatch, place="data/published"):
-    """A project with towns declared, in this folder, which is the current one from now on. place: of its tables."""
+    """A project with towns declared, in this folder, which is the current one from now on. place:
+    of its tables.
+    """
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("WEATHER_URL", "http://127.0.0.1:1")

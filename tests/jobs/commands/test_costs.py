@@ -31,7 +31,9 @@ def ran(day, run_id, started_at, cost, *, units=10, currency="USD", saved="0"):
 
 def killed(day, run_id, started_at, units):
     """A run whose tasks had so many units billed."""
-    priced = dataclasses.replace(flights.facts().lookups[0], prices=(PriceFacts("0.0040", "USD", "item"),))
+    priced = dataclasses.replace(
+        flights.facts().lookups[0], prices=(PriceFacts("0.0040", "USD", "item"),)
+    )
     declared = dataclasses.replace(flights.facts(), lookups=(priced, *flights.facts().lookups[1:]))
     facts = DayFacts(declared, day, run_id, (), (), "", (), (), started_at, "")
     meter = run_bills.begin(facts, flights.lookups).open()
@@ -52,7 +54,9 @@ def test_the_runs_of_a_month_are_added_up_to_the_last_digit_and_no_other(capsys)
     assert headings.split() == ["service", "enrichment", "lookup", "billed", "cost", "saved"]
     assert line.split()[-6:] == ["2,025", "items", "12,345.3201", "USD", "7.5000", "USD"]
     assert total == "2026-11: 12,345.3201 USD"
-    assert warning.startswith("1 run of the month published nothing (stopped, killed, or still at work)")
+    assert warning.startswith(
+        "1 run of the month published nothing (stopped, killed, or still at work)"
+    )
 
 
 def test_the_csv_has_a_line_per_day_and_lookup_in_columns_of_focus(tmp_path):
@@ -62,7 +66,9 @@ def test_the_csv_has_a_line_per_day_and_lookup_in_columns_of_focus(tmp_path):
     assert main(["costs", "--month", "2026-11", "--csv", str(tmp_path / "focus.csv")]) == 0
     lines = list(csv.DictReader(io.StringIO((tmp_path / "focus.csv").read_text())))
     assert tuple(lines[0]) == FOCUS
-    assert [(one["ChargePeriodStart"], one["BilledCost"], one["ConsumedQuantity"]) for one in lines] == [
+    assert [
+        (one["ChargePeriodStart"], one["BilledCost"], one["ConsumedQuantity"]) for one in lines
+    ] == [
         ("2026-11-03T00:00:00Z", "0.5000", "20"),
         ("2026-11-04T00:00:00Z", "0.4000", "10"),
     ]
@@ -83,17 +89,31 @@ def test_currencies_are_not_added_up():
 def test_a_month_without_a_priced_run_says_so_and_one_that_is_none_is_refused(capsys):
     assert main(["costs", "--month", "2026-11"]) == 0
     assert capsys.readouterr().out == "2026-11: no run with a price was made here.\n"
-    with pytest.raises(DeclarationError, match="--month is '2026-13'; it must be a month, as 2026-11"):
+    with pytest.raises(
+        DeclarationError, match=("--month is '2026-13'; it must be a month, as 2026-11")
+    ):
         list_costs("2026-13")
 
 
 def test_what_stored_answers_saved_of_tokens_is_the_mean_cost_of_an_answer():
-    model = dataclasses.replace(flights.facts().lookups[0], prices=(PriceFacts("3", "USD", "token", 1000),))
+    model = dataclasses.replace(
+        flights.facts().lookups[0], prices=(PriceFacts("3", "USD", "token", 1000),)
+    )
 
     def figures(units, answered, keys):
         billed = Billed(units, 0, "token", f"{Decimal(3) * units / 1000:f}", "USD")
         one = LookupMetrics(
-            model.name, {}, answered, 0, 1.0, 1.0, None, None, answered=answered, keys_from_ledger=keys, billed=billed
+            model.name,
+            {},
+            answered,
+            0,
+            1.0,
+            1.0,
+            None,
+            None,
+            answered=answered,
+            keys_from_ledger=keys,
+            billed=billed,
         )
         return DayMetrics(answered, answered, 0, (one,))
 

@@ -10,7 +10,11 @@ from jobs.declare.values.calendar import is_day
 from jobs.errors import DeclarationError
 
 HOURLY = dataclasses.replace(
-    flights, input=dataclasses.replace(flights.input, every="hour"), publish_by=None, schedule=None, zone="Asia/Kolkata"
+    flights,
+    input=dataclasses.replace(flights.input, every="hour"),
+    publish_by=None,
+    schedule=None,
+    zone="Asia/Kolkata",
 )
 NAMES = ("--from", "--to")
 
@@ -18,7 +22,8 @@ NAMES = ("--from", "--to")
 @pytest.mark.parametrize(
     ("first", "last", "hours", "ends"),
     [
-        ("2026-01-01", "2026-01-01", 24, ["2025-12-31T19Z", "2026-01-01T18Z"]),  # Kolkata's day begins at 18:30 UTC
+        # Kolkata's day begins at 18:30 UTC
+        ("2026-01-01", "2026-01-01", 24, ["2025-12-31T19Z", "2026-01-01T18Z"]),
         ("2026-01-01T05Z", "2026-01-01T07Z", 3, ["2026-01-01T05Z", "2026-01-01T07Z"]),
         ("2026-01-01T05Z", "2026-01-01", 14, ["2026-01-01T05Z", "2026-01-01T18Z"]),
     ],
@@ -31,9 +36,24 @@ def test_hours_are_named_by_themselves_or_by_the_days_of_the_zone(first, last, h
 @pytest.mark.parametrize(
     ("enrichment", "first", "last", "message"),
     [
-        (HOURLY, "2026-01-01T07Z", "2026-01-01T06Z", "--to is 2026-01-01T06Z, before --from, 2026-01-01T07Z"),
-        (HOURLY, "2026-01-01T7Z", "2026-01-02", "--from is '2026-01-01T7Z'; it must be a date, as 2013-01-10"),
-        (flights, "2026-01-01T07Z", "2026-01-02", "--from is '2026-01-01T07Z'; it must be a date, as 2013-01-10"),
+        (
+            HOURLY,
+            "2026-01-01T07Z",
+            "2026-01-01T06Z",
+            ("--to is 2026-01-01T06Z, before --from, 2026-01-01T07Z"),
+        ),
+        (
+            HOURLY,
+            "2026-01-01T7Z",
+            "2026-01-02",
+            ("--from is '2026-01-01T7Z'; it must be a date, as 2013-01-10"),
+        ),
+        (
+            flights,
+            "2026-01-01T07Z",
+            "2026-01-02",
+            ("--from is '2026-01-01T07Z'; it must be a date, as 2013-01-10"),
+        ),
     ],
 )
 def test_a_range_that_makes_no_sense_is_refused(enrichment, first, last, message):

@@ -34,7 +34,11 @@ def tidegate(*arguments):
 
 
 def rows_of(day):
-    rows = DeltaTable(TABLE).to_pyarrow_table(filters=[("date", "=", dt.date.fromisoformat(day))]).to_pylist()
+    rows = (
+        DeltaTable(TABLE)
+        .to_pyarrow_table(filters=[("date", "=", dt.date.fromisoformat(day))])
+        .to_pylist()
+    )
     return {row["number"]: row for row in rows}
 
 
@@ -61,25 +65,33 @@ def test_days_are_run_until_one_fails_and_a_replay_calls_for_dead_letters_and_no
     asked.answer = failing_for("town-8")
     assert tidegate("run", "towns", "--from", DAY, "--to", "2013-01-13") == 2
     first, second = capsys.readouterr().out.splitlines()
-    assert first == f"{DAY}  published   10 rows, 10 calls, 0 answers from the ledger, 1 dead letter; version 0"
+    assert first == (
+        f"{DAY}  published   10 rows, 10 calls, 0 answers from the ledger, 1 dead letter; version 0"
+    )
     assert second == (
-        f"{NEXT}  failed      towns: input: there is no data/raw/towns/date={NEXT} for {NEXT}; nothing can be enriched."
+        f"{NEXT}  failed      towns: input: there is no data/raw/towns/date={NEXT} for {NEXT}; "
+        "nothing can be enriched."
     )
     assert rows_of(DAY)[8]["weather_status"] == "error"
     assert letters() == [(8, '["town-8"]', "error")]
     before = len(asked.log)
 
-    monkeypatch.setattr(SparkSubmit, "started", in_this_session)  # its process was seen to do its work
+    # its process was seen to do its work
+    monkeypatch.setattr(SparkSubmit, "started", in_this_session)
     monkeypatch.setitem(spark.sparkContext.environment, "WEATHER_URL", asked.url)
     asked.answer = failing_for()
     assert tidegate("replay", "towns", "--day", DAY) == 0
     assert asked.log[before:] == ["/v1/town-8"]
-    assert capsys.readouterr().out == (f"{DAY}  published   10 rows, 1 call, 9 answers from the ledger; version 1\n")
+    assert capsys.readouterr().out == (
+        f"{DAY}  published   10 rows, 1 call, 9 answers from the ledger; version 1\n"
+    )
     assert {row["weather_status"] for row in rows_of(DAY).values()} == {"ok"}
     assert letters() == []
 
     assert tidegate("replay", "towns", "--day", DAY) == 0
-    assert capsys.readouterr().out == f"{DAY}  has no dead letters: nothing to do, nothing was called.\n"
+    assert capsys.readouterr().out == (
+        f"{DAY}  has no dead letters: nothing to do, nothing was called.\n"
+    )
     assert len(asked.log) == before + 1
 
 
@@ -97,7 +109,9 @@ def test_a_report_that_cannot_be_written_after_all_is_a_warning_and_the_day_is_p
     assert len(rows_of(DAY)) == 10
 
 
-def test_a_day_that_somebody_else_runs_is_left_to_him_and_said_in_one_sentence(towns, asked, capsys):
+def test_a_day_that_somebody_else_runs_is_left_to_him_and_said_in_one_sentence(
+    towns, asked, capsys
+):
     with leased(TABLE, DAY, "theirs"):
         assert tidegate("run", "towns", "--day", DAY, "--wait", "0.1") == 1
     message = capsys.readouterr()
@@ -109,7 +123,9 @@ def test_a_day_that_somebody_else_runs_is_left_to_him_and_said_in_one_sentence(t
 
 @pytest.mark.spark
 @pytest.mark.proof
-def test_a_new_column_costs_no_call_and_a_refresh_calls_for_what_it_found_and_nothing_else(towns, asked, capsys):
+def test_a_new_column_costs_no_call_and_a_refresh_calls_for_what_it_found_and_nothing_else(
+    towns, asked, capsys
+):
     towns.write_input(NEXT, range(6, 16))
     asked.answer = cold_in("town-7")
     assert tidegate("run", "towns", "--from", DAY, "--to", NEXT) == 0
@@ -120,7 +136,8 @@ def test_a_new_column_costs_no_call_and_a_refresh_calls_for_what_it_found_and_no
     assert tidegate("remap", "weather", "--from", DAY) == 0
     assert capsys.readouterr().out.splitlines() == [
         "towns: 2 days",
-        f"{DAY}  published   10 rows, 0 calls, 10 answers from the ledger; version 3",  # 2 adds the column
+        # 2 adds the column
+        f"{DAY}  published   10 rows, 0 calls, 10 answers from the ledger; version 3",
         f"{NEXT}  published   10 rows, 0 calls, 10 answers from the ledger; version 4",
     ]
     assert len(asked.log) == 16
@@ -150,7 +167,17 @@ def test_a_run_that_was_killed_is_just_started_again(towns, asked, wait_for, cap
         return web.json_response({"temp_c": 3.5})
 
     asked.answer = slow
-    command = [sys.executable, "-m", "tidegate", "run", "towns", "--day", NEXT, "--package", "declared"]
+    command = [
+        sys.executable,
+        "-m",
+        "tidegate",
+        "run",
+        "towns",
+        "--day",
+        NEXT,
+        "--package",
+        "declared",
+    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(Path.cwd())])}
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as killed:
         wait_for(lambda: len(asked.log) >= 20, 240)
@@ -158,7 +185,8 @@ def test_a_run_that_was_killed_is_just_started_again(towns, asked, wait_for, cap
     assert not DeltaTable.is_deltatable(TABLE) or rows_of(NEXT) == {}
     assert tidegate("run", "towns", "--day", NEXT) == 0
     again = len(asked.log) - len(set(asked.log))
-    assert again <= 4 + 8  # in flight, and one flush interval: half a second of four calls of a quarter
+    # in flight, and one flush interval: half a second of four calls of a quarter
+    assert again <= 4 + 8
     assert f"{NEXT}  published   40 rows" in capsys.readouterr().out
     assert {row["weather_status"] for row in rows_of(NEXT).values()} == {"ok"}
 

@@ -1,4 +1,6 @@
-"""Days of one program run one after the other: each calls when the one before is published or held back."""
+"""Days of one program run one after the other: each calls when the one before is published or held
+back.
+"""
 
 import pytest
 from aiohttp import web
@@ -26,24 +28,33 @@ class Nights:
     def __init__(self, towns, service, monkeypatch):
         self.towns, self.service = towns, service
         self.check = lambda _day: None
-        self.states = {day: set() for day in DAYS}  # of the other days' records at the calls of a day
+        # of the other days' records at the calls of a day
+        self.states = {day: set() for day in DAYS}
         for number, day in enumerate(DAYS):
             towns.write_input(day, range(10 * number, 10 * number + 10))
         service.answer = self._answer
         everyday = data_quality.local_day.check
-        monkeypatch.setattr("data_quality.local_day.check", lambda *of: self.check(of[1].day) or everyday(*of))
+        monkeypatch.setattr(
+            "data_quality.local_day.check", lambda *of: self.check(of[1].day) or everyday(*of)
+        )
 
     async def _answer(self, request):
         day = DAYS[int(request.path.rpartition("-")[2]) // 10]
-        self.states[day].add(tuple(record.state for record in run_records.load("towns") if record.facts.day != day))
+        self.states[day].add(
+            tuple(record.state for record in run_records.load("towns") if record.facts.day != day)
+        )
         return web.json_response({"temp_c": 3.5})
 
     def run(self, **options):
         pipeline = DayPipeline(
-            reference="declared.towns:towns", enrichment=self.towns.enrichment, quality=DayQuality(LOCAL_CHECKS),
-            submit=SparkSubmit(engine=LOCAL), wait=0.1,
+            reference="declared.towns:towns", enrichment=self.towns.enrichment,
+            quality=DayQuality(LOCAL_CHECKS), submit=SparkSubmit(engine=LOCAL), wait=0.1,
         )  # fmt: skip
-        return [event for event in pipeline.run(DAYS, DayOptions(**options)) if isinstance(event, DayOutcome)]
+        return [
+            event
+            for event in pipeline.run(DAYS, DayOptions(**options))
+            if isinstance(event, DayOutcome)
+        ]
 
 
 @pytest.fixture
@@ -68,7 +79,11 @@ def test_a_day_calls_when_the_one_before_is_decided_and_is_compared_with_all_bef
     ]  # fmt: skip
     assert [outcomes[0].record.published_version, outcomes[2].record.published_version] == [0, 1]
     assert compared_with == {FIRST: [], SECOND: [FIRST], THIRD: [FIRST]}
-    assert nights.states == {FIRST: {()}, SECOND: {("published",)}, THIRD: {("published", "held back")}}
+    assert nights.states == {
+        FIRST: {()},
+        SECOND: {("published",)},
+        THIRD: {("published", "held back")},
+    }
     assert len(nights.service.log) == 30
 
 

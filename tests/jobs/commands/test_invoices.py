@@ -1,4 +1,6 @@
-"""What `tidegate costs` says is what the service bills, whatever becomes of a run: by the service's own invoice."""
+"""What `tidegate costs` says is what the service bills, whatever becomes of a run: by the service's
+own invoice.
+"""
 
 import asyncio
 import datetime as dt
@@ -74,7 +76,10 @@ class Vendor:
                 await asyncio.sleep(self.draw.uniform(0.01, 0.08))
                 self.working -= 1
                 status, body = self._answer(head.split()[1].decode())
-                answer = f"HTTP/1.1 {status} S\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+                answer = (
+                    f"HTTP/1.1 {status} S\r\nContent-Type: "
+                    f"application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+                )
                 writer.write((answer + body).encode())
 
     def _answer(self, path):
@@ -142,9 +147,14 @@ def test_a_run_that_stops_at_its_cap_has_a_bill(spark, vendor, monkeypatch):
     monkeypatch.setattr(SparkSubmit, "started", in_this_session)
     monkeypatch.setenv(LIMITS_URL, "off")
     declare(vendor)
-    Path("declared/pricing.py").write_text(Path("declared/pricing.py").read_text().replace("budget=Budget", "#"))
+    Path("declared/pricing.py").write_text(
+        Path("declared/pricing.py").read_text().replace("budget=Budget", "#")
+    )
     write("2026-11-01", 60)
-    assert main(["run", "priced", "--package", "declared", "--day", "2026-11-01", "--max-calls", "30"]) == 3
+    assert (
+        main(["run", "priced", "--package", "declared", "--day", "2026-11-01", "--max-calls", "30"])
+        == 3
+    )
     assert vendor.billed >= 10
     assert costs() == vendor.invoice
 
@@ -157,7 +167,9 @@ def test_after_twelve_endings_the_costs_are_the_invoice_and_so_is_the_budget(ven
         before, invoice, book = costs(), vendor.invoice, spent() if told else Decimal(0)
         environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{Path.cwd()}"}
         command = [sys.executable, "-m", "tidegate", *arguments]
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
         while kill_at is not None and process.poll() is None and not kill_at():
             time.sleep(0.002)
         if kill_at is not None:
@@ -167,19 +179,33 @@ def test_after_twelve_endings_the_costs_are_the_invoice_and_so_is_the_budget(ven
         time.sleep(0.5)  # what was on its way has arrived
         reserved = spent()
         assert reserved >= vendor.invoice, ending
-        if kill_at is not None:  # its calls may take 2 s, and its lease 10 s more; then its costs settle its budget
+        # its calls may take 2 s, and its lease 10 s more; then its costs settle its budget
+        if kill_at is not None:
             wait_for(lambda: costs() == spent(), seconds=30)
-        told.append((ending, vendor.invoice - invoice, costs() - before, spent() - book, reserved - book))
+        told.append(
+            (ending, vendor.invoice - invoice, costs() - before, spent() - book, reserved - book)
+        )
         print("{:28} invoice {} costs {} book {}, at its end {}".format(*told[-1]), flush=True)
         assert costs() == spent(), ending
         # a kill may come between the count of a request and its first byte
-        assert 0 <= costs() - before - (vendor.invoice - invoice) <= (0 if kill_at is None else PRICE), ending
+        assert (
+            0 <= costs() - before - (vendor.invoice - invoice) <= (0 if kill_at is None else PRICE)
+        ), ending
         return text
 
     def day(name, rows, ending, *, expected=None, kill_at=None, kind="k", more=()):
         write(name, rows, kind)
         return run(
-            ending, "run", "priced", "--package", "declared", "--day", name, *more, expected=expected, kill_at=kill_at
+            ending,
+            "run",
+            "priced",
+            "--package",
+            "declared",
+            "--day",
+            name,
+            *more,
+            expected=expected,
+            kill_at=kill_at,
         )
 
     declare(vendor)
@@ -205,5 +231,15 @@ def test_after_twelve_endings_the_costs_are_the_invoice_and_so_is_the_budget(ven
     run("replay", "replay", "priced", "--package", "declared", "--day", "2026-11-01", expected=0)
     declare(vendor, more=", y BIGINT")
     run("remap", "remap", "priced", "--package", "declared", "--from", "2026-11-01", expected=0)
-    run("refresh", "refresh", "geo", "--package", "declared", "--where", "answer.x = 1", "--run", expected=0)
+    run(
+        "refresh",
+        "refresh",
+        "geo",
+        "--package",
+        "declared",
+        "--where",
+        "answer.x = 1",
+        "--run",
+        expected=0,
+    )
     assert vendor.peak <= LIMIT

@@ -1,4 +1,6 @@
-"""Refresh: which stored answers meet a condition, and which days stand on them; nothing is asked here."""
+"""Refresh: which stored answers meet a condition, and which days stand on them; nothing is asked
+here.
+"""
 
 import datetime as dt
 from pathlib import Path
@@ -33,7 +35,9 @@ def found(towns, where, **between):
 
 @pytest.fixture
 def stored(towns):
-    """Two days with a town in common, all of them answered, one with a miss; half compacted, half not."""
+    """Two days with a town in common, all of them answered, one with a miss; half compacted, half
+    not.
+    """
     towns.store({1: {"temp_c": 0.0, "sky": "clear"}, 2: {"temp_c": 5.0}})
     compact(towns.folder)
     towns.store({3: None, 4: {"temp_c": 0.0}}, at="2013-01-11T03:00:00+00:00")
@@ -78,13 +82,16 @@ def test_marked_answers_are_marked_once_and_their_days_are_still_told_after_a_cr
     again = refresh.find(kept(stored), "answer.temp_c = 0")
     assert again.keys == ()
     assert again.days[0][2] == (FIRST, SECOND)
-    stored.store({1: {"temp_c": 1.0}, 4: {"temp_c": 2.0}}, at=dt.datetime.now(dt.UTC).isoformat())  # asked anew since
+    # asked anew since
+    stored.store({1: {"temp_c": 1.0}, 4: {"temp_c": 2.0}}, at=dt.datetime.now(dt.UTC).isoformat())
     assert found(stored, "answer.temp_c = 0") == ([], [])
 
 
 def test_without_run_it_is_said_and_nothing_changes(stored, capsys):
     parts = stored.folder.parts()
-    assert main(["refresh", "weather", "--where", "answer.temp_c = 0", "--package", "declared"]) == 0
+    assert (
+        main(["refresh", "weather", "--where", "answer.temp_c = 0", "--package", "declared"]) == 0
+    )
     assert capsys.readouterr().out == (
         "weather: 2 stored answers meet the condition.\n"
         "  towns: 2 days stand on them: 2013-01-10, 2013-01-11\n"
@@ -112,7 +119,9 @@ def test_what_is_no_condition_is_refused_in_one_sentence(stored, where, message,
 
 def test_a_lookup_that_is_not_there_is_named_with_those_that_are(stored, capsys):
     assert main(["refresh", "wether", "--where", "1", "--package", "declared"]) == 2
-    assert capsys.readouterr().err == "no lookup with a ledger is named 'wether'. There are: weather.\n"
+    assert capsys.readouterr().err == (
+        "no lookup with a ledger is named 'wether'. There are: weather.\n"
+    )
 
 
 def test_a_day_whose_files_tell_no_keys_counts_as_one_that_stands_on_them(stored):

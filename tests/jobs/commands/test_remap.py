@@ -21,7 +21,8 @@ def test_a_day_that_would_lose_an_answer_is_held_back_with_the_cure(towns):
     before = towns.publish(FIRST, [1, 2, 3], statuses={3: "error"})
     now = towns.written(FIRST, [1, 2, 3], "remapped", {2: "not_asked", 3: "not_asked"})
     assert lost_answers(before, now) == (
-        "lookup weather: 1 row has an answer in the published day whose response the ledger does not hold, and "
+        "lookup weather: 1 row has an answer in the published day whose response the ledger does "
+        "not hold, and "
         "would lose it. Run the day instead, which asks for them."
     )
 
@@ -30,7 +31,8 @@ def test_a_day_that_would_lose_an_answer_is_held_back_with_the_cure(towns):
 def test_the_published_run_is_the_one_whose_files_readers_see_whatever_a_clock_said(towns):
     first = towns.publish(FIRST, [1, 2], run_id="first")
     towns.publish(FIRST, [1, 2, 3], run_id="second")
-    run_records.save(dataclasses.replace(first, published_at="2099-01-01T00:00:00+00:00"))  # by a clock put back since
+    # by a clock put back since
+    run_records.save(dataclasses.replace(first, published_at="2099-01-01T00:00:00+00:00"))
     assert last_published("towns", FIRST).facts.run_id == "second"
 
 
@@ -42,9 +44,12 @@ def test_a_row_that_had_no_answer_may_stay_without_one(towns):
 
 @everywhere("towns")
 def test_it_is_each_row_that_counts_not_how_many_there_are(towns):
-    before = towns.publish(FIRST, [1, 2], statuses={2: "timeout"})  # whose answer came after its row had left
+    # whose answer came after its row had left
+    before = towns.publish(FIRST, [1, 2], statuses={2: "timeout"})
     now = towns.written(FIRST, [1, 2, 4], "remapped", {1: "not_asked"})  # 4 is new in the input
-    assert lost_answers(before, now).startswith("lookup weather: 1 row has an answer in the published day")
+    assert lost_answers(before, now).startswith(
+        "lookup weather: 1 row has an answer in the published day"
+    )
 
 
 @everywhere("towns")
@@ -85,10 +90,16 @@ def test_the_last_run_is_the_last_one_also_when_somebody_deleted_the_table_in_be
 
 def test_what_cannot_be_remapped_is_said_in_one_sentence(towns, capsys):
     assert main(["remap", "wether", "--from", FIRST, "--package", "declared"]) == 2
-    assert capsys.readouterr().err == "no lookup or enrichment is called 'wether'. There are: towns, weather.\n"
+    assert capsys.readouterr().err == (
+        "no lookup or enrichment is called 'wether'. There are: towns, weather.\n"
+    )
     assert main(["remap", "weather", "--from", FIRST, "--package", "declared"]) == 0
-    assert capsys.readouterr().out == f"towns: no day from {FIRST} to now is published: nothing to do.\n"
+    assert capsys.readouterr().out == (
+        f"towns: no day from {FIRST} to now is published: nothing to do.\n"
+    )
     enrichment = dataclasses.replace(towns.enrichment, ledger=None)
-    without = DayPipeline(reference="declared.towns:towns", enrichment=enrichment, quality=None, submit=None)
+    without = DayPipeline(
+        reference="declared.towns:towns", enrichment=enrichment, quality=None, submit=None
+    )
     with pytest.raises(DeclarationError, match="has no ledger: there are no stored responses"):
         list(remap(without, [FIRST]))

@@ -23,7 +23,9 @@ DAY = "2013-01-10"
 
 
 def pipeline(enrichment):
-    return DayPipeline(reference="declared.towns:towns", enrichment=enrichment, quality=None, submit=None)
+    return DayPipeline(
+        reference="declared.towns:towns", enrichment=enrichment, quality=None, submit=None
+    )
 
 
 def test_a_day_without_letters_starts_nothing(towns):
@@ -38,15 +40,21 @@ def test_letters_are_those_of_the_published_run_or_of_the_one_held_back_since(to
     later = towns.written(DAY, [1, 2, 3], "later", {1: "timeout", 2: "not_asked"})
     facts = dataclasses.replace(later.facts, started_at=f"{DAY}T09:00:00+00:00")
     run_records.hold_back(dataclasses.replace(later, facts=facts), "too many")
-    assert sorted(find_letters(towns.enrichment, DAY)["_key"].to_pylist()) == ['["town-1"]', '["town-2"]']
+    assert sorted(find_letters(towns.enrichment, DAY)["_key"].to_pylist()) == [
+        '["town-1"]',
+        '["town-2"]',
+    ]
 
 
 @everywhere("towns")
-def test_the_dead_letters_of_a_held_back_day_are_listed_as_are_those_of_a_published_one(towns, capsys):
+def test_the_dead_letters_of_a_held_back_day_are_listed_as_are_those_of_a_published_one(
+    towns, capsys
+):
     arguments = ["dead-letters", "towns", "--package", "declared", "--day", DAY]
     assert main(arguments) == 2
     towns.publish(DAY, [1, 2, 3], statuses={3: "error"})
-    towns.written(DAY, [1, 2, 3], "killed", {1: "error"})  # whose rows a crash may leave in the table
+    # whose rows a crash may leave in the table
+    towns.written(DAY, [1, 2, 3], "killed", {1: "error"})
     assert main(arguments) == 0
     first, last = capsys.readouterr().out.splitlines()
     assert first.startswith('weather  error  ["town-3"]')
@@ -65,10 +73,15 @@ def test_the_dead_letters_of_a_held_back_day_are_listed_as_are_those_of_a_publis
 def test_a_letter_whose_miss_is_stored_is_asked_again_and_no_other_key(towns):
     towns.declare(on_miss="dead_letter")
     towns.store({1: {"temp_c": 1.0}, 2: None, 3: None, 4: {"temp_c": 2.0}})
-    towns.publish(DAY, [1, 2, 4], statuses={2: "miss", 4: "timeout"})  # the answer of 4 came after its row had left
+    # the answer of 4 came after its row had left
+    towns.publish(DAY, [1, 2, 4], statuses={2: "miss", 4: "timeout"})
     assert void_what_failed(towns.enrichment, DAY, find_letters(towns.enrichment, DAY)) == 1
     wanted = pa.array([key_text((f"town-{number}",)) for number in (1, 2, 3, 4)])
-    known = select(towns.folder, wanted, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers["key"].to_pylist()
+    known = (
+        select(towns.folder, wanted, now_us=time.time_ns() // 1000, ttl=FOR_EVER)
+        .answers["key"]
+        .to_pylist()
+    )
     assert known == ['["town-1"]', '["town-3"]', '["town-4"]']
 
 
@@ -84,7 +97,11 @@ def test_what_a_replay_asked_again_before_it_was_killed_is_not_asked_once_more(t
     towns.store({2: None}, at=f"{DAY}T04:00:00+00:00", run_id="of-another-day")
     assert void_what_failed(towns.enrichment, DAY, letters) == 2
     wanted = pa.array([key_text((f"town-{number}",)) for number in (1, 2, 3)])
-    known = select(towns.folder, wanted, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers["key"].to_pylist()
+    known = (
+        select(towns.folder, wanted, now_us=time.time_ns() // 1000, ttl=FOR_EVER)
+        .answers["key"]
+        .to_pylist()
+    )
     assert known == ['["town-1"]']
     later = {"started_at": f"{DAY}T04:30:00+00:00", "finished_at": f"{DAY}T05:00:00+00:00"}
     towns.publish(DAY, [1, 2, 3], run_id="whole", statuses={1: "miss"}, **later)
@@ -97,7 +114,11 @@ def test_a_letter_whose_stored_answer_does_not_fit_is_asked_again(towns):
     towns.publish(DAY, [1, 2], statuses={2: "error"})
     assert void_what_failed(towns.enrichment, DAY, find_letters(towns.enrichment, DAY)) == 1
     wanted = pa.array([key_text((f"town-{number}",)) for number in (1, 2, 3)])
-    known = select(towns.folder, wanted, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers["key"].to_pylist()
+    known = (
+        select(towns.folder, wanted, now_us=time.time_ns() // 1000, ttl=FOR_EVER)
+        .answers["key"]
+        .to_pylist()
+    )
     assert known == ['["town-1"]', '["town-3"]']
 
 
@@ -107,7 +128,9 @@ def test_a_call_that_must_not_be_made_twice_is_not_asked_again(towns):
     towns.store({1: {"temp_c": "warm"}, 2: None})
     towns.publish(DAY, [1, 2], statuses={1: "error", 2: "miss"})
     (weather,) = towns.enrichment.lookups
-    once = dataclasses.replace(towns.enrichment, lookups=[dataclasses.replace(weather, idempotent=False)])
+    once = dataclasses.replace(
+        towns.enrichment, lookups=[dataclasses.replace(weather, idempotent=False)]
+    )
     letters = find_letters(towns.enrichment, DAY)
     assert void_what_failed(once, DAY, letters) == 0
     assert void_what_failed(towns.enrichment, DAY, letters) == 2
@@ -116,12 +139,15 @@ def test_a_call_that_must_not_be_made_twice_is_not_asked_again(towns):
 @everywhere("towns")
 def test_a_request_that_was_changed_since_is_not_asked_for_every_row(towns):
     towns.publish(DAY, [1, 2, 3, 4], statuses={3: "error"})
-    towns.store({1: {"temp_c": 1.0}, 77: {"temp_c": 1.0}})  # other days have asked as it is declared now
+    # other days have asked as it is declared now
+    towns.store({1: {"temp_c": 1.0}, 77: {"temp_c": 1.0}})
     with pytest.raises(DeclarationError) as refused:
         replay(pipeline(towns.enrichment), DAY)
     assert str(refused.value) == (
-        f"towns: lookup weather: the ledger lacks 2 of 3 answers to what is asked as declared now: a replay of {DAY} "
-        "would call for more than its dead letters. Run the day instead; tidegate plan says what it asks."
+        "towns: lookup weather: the ledger lacks 2 of 3 answers to what is asked as declared now: "
+        f"a replay of {DAY} "
+        "would call for more than its dead letters. Run the day instead; tidegate plan says what "
+        "it asks."
     )
 
 
@@ -152,7 +178,9 @@ def test_a_lookup_that_is_new_or_asks_other_keys_is_not_asked_for_every_row(town
 
 def test_what_cannot_be_replayed_is_said_in_one_sentence(towns, capsys):
     assert main(["replay", "towns", "--day", DAY, "--package", "declared"]) == 2
-    assert capsys.readouterr().err == (f"towns: {DAY} was never run to its end; there is nothing to replay. Run it.\n")
+    assert capsys.readouterr().err == (
+        f"towns: {DAY} was never run to its end; there is nothing to replay. Run it.\n"
+    )
     assert main(["replay", "towns", "--day", "10.1.2013", "--package", "declared"]) == 2
     assert "--day is '10.1.2013'; it must be a date" in capsys.readouterr().err
     with pytest.raises(DeclarationError, match="has no ledger: a replay would call for every row"):

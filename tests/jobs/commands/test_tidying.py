@@ -55,17 +55,23 @@ def test_vacuum_keeps_what_is_young_and_says_what_went_of_each_table(towns, caps
         for name in ("towns", "towns__audit", "towns__dead_letters", "by_town")
     }
     assert main(["vacuum", "towns", "--keep-days", "0", "--package", "declared"]) == 0
-    assert f"{towns.place}/towns: 1 old file and 1 unpublished run removed" in capsys.readouterr().out.splitlines()
+    assert (
+        f"{towns.place}/towns: 1 old file and 1 unpublished run removed"
+    ) in capsys.readouterr().out.splitlines()
     assert DeltaTable(f"{towns.place}/towns").to_pyarrow_table()["number"].to_pylist() == [1]
     assert main(["vacuum", "towns", "--keep-days", "-1", "--package", "declared"]) == 2
     assert capsys.readouterr().err == "--keep-days is -1; it must be 0 or more.\n"
 
 
-def test_vacuum_removes_what_a_publication_that_crashed_left_on_a_store_and_nothing_of_a_run_at_work(towns, s3):
+def test_vacuum_removes_what_a_publication_that_crashed_left_on_a_store_and_nothing_of_a_run_at_work(
+    towns, s3
+):
     towns.place = s3.bucket
     towns.declare()
     kept = towns.publish(DAY, [1]).facts
-    crashed = [deliver(towns.written(DAY, [2], run_id, {}).facts) for run_id in ("crashed", "at work")]
+    crashed = [
+        deliver(towns.written(DAY, [2], run_id, {}).facts) for run_id in ("crashed", "at work")
+    ]
     with leased(f"{s3.bucket}/towns", "2013-01-11", "at work"):
         assert main(["vacuum", "towns", "--package", "declared"]) == 0
         assert all(map(is_there, [*kept.files, *crashed[0].files, *crashed[1].files]))

@@ -1,4 +1,6 @@
-"""Requests with bodies, batches and pages as they are declared: a wrong one is refused before work starts."""
+"""Requests with bodies, batches and pages as they are declared: a wrong one is refused before work
+starts.
+"""
 
 import dataclasses
 
@@ -22,7 +24,13 @@ PAGES = {"next": "$.next", "max_pages": 9}
 
 
 def lookup(**fields):
-    standard = {"name": "place", "service": SERVICE, "keys": {"q": "q"}, "returns": "lat DOUBLE", "timeout": 5.0}
+    standard = {
+        "name": "place",
+        "service": SERVICE,
+        "keys": {"q": "q"},
+        "returns": "lat DOUBLE",
+        "timeout": 5.0,
+    }
     return HttpLookup(**standard | fields)
 
 
@@ -31,9 +39,18 @@ def batched(**fields):
 
 
 WRONG = {
-    "no items at all": (lambda: batched(max_items=0), "max_items is 0; it must be a whole number, at least 1."),
-    "a wait without end": (lambda: batched(max_wait=float("inf")), "max_wait is inf s; it must be 0 or more."),
-    "a wait as long as the row's": (lambda: batched(max_wait=5.0), "a row leaves after timeout, 5.0 s; wait for less."),
+    "no items at all": (
+        lambda: batched(max_items=0),
+        ("max_items is 0; it must be a whole number, at least 1."),
+    ),
+    "a wait without end": (
+        lambda: batched(max_wait=float("inf")),
+        ("max_wait is inf s; it must be 0 or more."),
+    ),
+    "a wait as long as the row's": (
+        lambda: batched(max_wait=5.0),
+        ("a row leaves after timeout, 5.0 s; wait for less."),
+    ),
     "answers nowhere": (lambda: batched(answers="r"), "batch.answers: 'r' is not a JSON path"),
     "ids nowhere": (lambda: batched(match="id"), "batch.match: 'id' is not a JSON path"),
     "something else left out": (
@@ -44,7 +61,10 @@ WRONG = {
         lambda: batched(item="{q}", match=None, position="index"),
         "batch.position: 'index' is not a JSON path",
     ),
-    "a position and an id": (lambda: batched(position="$.n"), "batch: position and match: an answer is matched by one"),
+    "a position and an id": (
+        lambda: batched(position="$.n"),
+        ("batch: position and match: an answer is matched by one"),
+    ),
     "a position of an item with an id": (
         lambda: batched(match=None, position="$.n"),
         "batch: position and {id} in item: an answer is matched by one of them; leave one out.",
@@ -53,16 +73,24 @@ WRONG = {
         lambda: batched(item="{q}", match=None, position="$.n", left_out="miss"),
         'left_out="miss" does not go with position',
     ),
-    "a body without items": (lambda: batched(body={"a": 1}), 'it must hold "{items}" once, as a text of its own'),
+    "a body without items": (
+        lambda: batched(body={"a": 1}),
+        ('it must hold "{items}" once, as a text of its own'),
+    ),
     "items twice": (lambda: batched(body=["{items}", "{items}"]), 'it must hold "{items}" once'),
     "items inside a text": (lambda: batched(body="x{items}"), 'it must hold "{items}" once'),
     "a key that no item uses": (
         lambda: batched(item={"id": "{id}"}),
         "'q' is in keys, but batch.item does not use it.",
     ),
-    "an item of no key": (lambda: batched(item={"q": "{q}", "p": "{p}"}), "'p' is in batch.item, but is not a key."),
+    "an item of no key": (
+        lambda: batched(item={"q": "{q}", "p": "{p}"}),
+        ("'p' is in batch.item, but is not a key."),
+    ),
     "a key called id": (
-        lambda: lookup(request="POST /b", keys={"id": "q"}, batch=Batch(max_items=2, max_wait=0.1, item="{id}")),
+        lambda: lookup(
+            request="POST /b", keys={"id": "q"}, batch=Batch(max_items=2, max_wait=0.1, item="{id}")
+        ),
         "a batch makes {id} itself; rename the key 'id'.",
     ),
     "no id for two keys": (
@@ -73,7 +101,10 @@ WRONG = {
         ),
         'put "{id}" into item',
     ),
-    "a batch by GET": (lambda: lookup(request="GET /b", batch=Batch(**BATCH)), "batch: a GET request has no body"),
+    "a batch by GET": (
+        lambda: lookup(request="GET /b", batch=Batch(**BATCH)),
+        "batch: a GET request has no body",
+    ),
     "a key in a batch's path": (
         lambda: lookup(request="POST /b/{q}", batch=Batch(**BATCH)),
         "keys go into batch.item and the body into batch.body",
@@ -102,9 +133,18 @@ WRONG = {
         lambda: lookup(request="POST /{q}", pages=Pages(**PAGES)),
         "pages: they are requested by GET, but request is 'POST /{q}'.",
     ),
-    "no page at all": (lambda: Pages(next="$.next", max_pages=0), "max_pages is 0; it must be a whole number"),
-    "pages that lead nowhere": (lambda: Pages(next="next", max_pages=1), "pages.next: 'next' is not a JSON path"),
-    "several lists": (lambda: Pages(next="$.n", max_pages=1, items="$..a"), "items is '$..a'; it must name one list"),
+    "no page at all": (
+        lambda: Pages(next="$.next", max_pages=0),
+        ("max_pages is 0; it must be a whole number"),
+    ),
+    "pages that lead nowhere": (
+        lambda: Pages(next="next", max_pages=1),
+        ("pages.next: 'next' is not a JSON path"),
+    ),
+    "several lists": (
+        lambda: Pages(next="$.n", max_pages=1, items="$..a"),
+        ("items is '$..a'; it must name one list"),
+    ),
     "a secret's header": (
         lambda: lookup(request="GET /{q}", headers={"authorization": "Bearer x"}),
         "headers: authorization is not allowed here; declare it as the service's auth.",
@@ -121,7 +161,10 @@ WRONG = {
         lambda: lookup(request="GET /{q}", headers={"X-A": "a\nb"}),
         "headers: X-A must be one line of ASCII text",
     ),
-    "no name of a header": (lambda: lookup(request="GET /{q}", headers={"X A": "a"}), "'X A' is not a header name"),
+    "no name of a header": (
+        lambda: lookup(request="GET /{q}", headers={"X A": "a"}),
+        "'X A' is not a header name",
+    ),
 }
 
 
@@ -137,10 +180,12 @@ def test_what_an_answer_depends_on_asks_anew_and_nothing_else_does():
     post = {"request": "POST /b", "body": {"q": "{q}"}}
     pages = {"request": "GET /{q}", "pages": Pages(**PAGES)}
     anew = [
-        lookup(**post), lookup(**post | {"body": {"q": "{q}", "x": 1}}), lookup(**post, headers={"Accept": "a/b"}),
-        batched(), batched(item={"id": "{id}", "query": "{q}"}), batched(answers="$.results"), batched(left_out="miss"),
-        batched(item="{q}", match=None), batched(item="{q}", match=None, position="$.n"),
-        lookup(**pages), lookup(request="GET /{q}"), lookup(**pages | {"pages": Pages(**PAGES, items="$.items")}),
+        lookup(**post), lookup(**post | {"body": {"q": "{q}", "x": 1}}),
+        lookup(**post, headers={"Accept": "a/b"}), batched(),
+        batched(item={"id": "{id}", "query": "{q}"}), batched(answers="$.results"),
+        batched(left_out="miss"), batched(item="{q}", match=None),
+        batched(item="{q}", match=None, position="$.n"), lookup(**pages),
+        lookup(request="GET /{q}"), lookup(**pages | {"pages": Pages(**PAGES, items="$.items")}),
     ]  # fmt: skip
     assert len({request_fingerprint(one) for one in anew}) == len(anew)
     assert request_fingerprint(batched()) == request_fingerprint(batched(max_items=9, max_wait=0.5))

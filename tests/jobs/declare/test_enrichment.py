@@ -1,4 +1,6 @@
-"""An enrichment, declared once: what is refused at construction, and what stays the same everywhere."""
+"""An enrichment, declared once: what is refused at construction, and what stays the same
+everywhere.
+"""
 
 import dataclasses
 import functools
@@ -74,7 +76,12 @@ class Other(Sentiment):
 
 def function(made_by):
     return AsyncFunctionLookup(
-        name="f", function=made_by, keys={"k": "id"}, returns="score DOUBLE", timeout=1.0, max_concurrency=1
+        name="f",
+        function=made_by,
+        keys={"k": "id"},
+        returns="score DOUBLE",
+        timeout=1.0,
+        max_concurrency=1,
     )
 
 
@@ -87,23 +94,38 @@ def refused(make):
 
 
 WRONG = {
-    "a name that no column could have": (lambda: enrichment(name="Addresses 1"), "lower-case letters"),
+    "a name that no column could have": (
+        lambda: enrichment(name="Addresses 1"),
+        "lower-case letters",
+    ),
     "a summary in the place of the table": (
         lambda: enrichment(summaries=[Summary(name="addresses", sql="SELECT 1")]),
-        "addresses: summaries: data/published/addresses would be table and summary addresses at once",
+        (
+            "addresses: summaries: data/published/addresses would be table and summary addresses at "
+            "once"
+        ),
     ),
     "a table where the input is": (
         lambda: enrichment(input=Input(path="data/raw"), output=Output(path="data")),
         "output: data (table) holds the input data/raw; move one (Output.path).",
     ),
-    "an object in place of what makes one": (lambda: function(Sentiment()), "lookup f: function is <"),
+    "an object in place of what makes one": (
+        lambda: function(Sentiment()),
+        "lookup f: function is <",
+    ),
     "a coroutine in place of what makes an object": (
         lambda: function(Sentiment.async_invoke),
         "A coroutine is a lookup by @lookup.",
     ),
-    "a class that cannot be asked": (lambda: function(dict), "it must be a class with `async def async_invoke("),
+    "a class that cannot be asked": (
+        lambda: function(dict),
+        ("it must be a class with `async def async_invoke("),
+    ),
     "no lookup": (lambda: enrichment(lookups=[]), "addresses: lookups is empty"),
-    "a lookup that stands alone": (lambda: enrichment(lookups=lookup()), "addresses: lookups is one HttpLookup"),
+    "a lookup that stands alone": (
+        lambda: enrichment(lookups=lookup()),
+        ("addresses: lookups is one HttpLookup"),
+    ),
     "a column in place of a list": (
         lambda: enrichment(input=Input(path="p", row_id="id")),
         "addresses: input: row_id is 'id'; it must be a list, as ['id']",
@@ -113,9 +135,15 @@ WRONG = {
         lambda: enrichment(mode="sorted"),
         "mode is 'sorted'; it must be one of: unordered, ordered, key_ordered.",
     ),
-    "a key without key_ordered": (lambda: enrichment(key=["id"]), "key names the columns of mode='key_ordered'"),
+    "a key without key_ordered": (
+        lambda: enrichment(key=["id"]),
+        ("key names the columns of mode='key_ordered'"),
+    ),
     "key_ordered without a key": (lambda: enrichment(mode="key_ordered"), "it needs them"),
-    "two lookups of one name": (lambda: enrichment(lookups=[lookup(), lookup()]), "two lookups are named 'location'"),
+    "two lookups of one name": (
+        lambda: enrichment(lookups=[lookup(), lookup()]),
+        ("two lookups are named 'location'"),
+    ),
     "two lookups that answer one column": (
         lambda: enrichment(lookups=[lookup(), lookup(name="other", returns="LAT DOUBLE")]),
         "lookup other: returns: lookup location has 'LAT' too",
@@ -129,12 +157,19 @@ WRONG = {
         "'day' is the column of the table's days",
     ),
     "one service in two versions": (
-        lambda: enrichment(lookups=[lookup(), lookup(name="b", returns="b INT", service=service(max_concurrency=2))]),
+        lambda: enrichment(
+            lookups=[
+                lookup(),
+                lookup(name="b", returns="b INT", service=service(max_concurrency=2)),
+            ]
+        ),
         "service geo is declared twice with different values",
     ),
     "more lookups of a service than calls": (
         lambda: enrichment(
-            lookups=[lookup(name=n, returns=f"{n} INT", service=service(max_concurrency=1)) for n in "ab"]
+            lookups=[
+                lookup(name=n, returns=f"{n} INT", service=service(max_concurrency=1)) for n in "ab"
+            ]
         ),
         "max_concurrency is 1, and 2 lookups share it",
     ),
@@ -142,14 +177,26 @@ WRONG = {
         lambda: Tolerance(timeout=5),
         "tolerance: timeout is 5; it is a share of rows, from 0 to 1.",
     ),
-    "a tolerance that is no number": (lambda: Tolerance(error=float("nan")), "tolerance: error is nan"),
+    "a tolerance that is no number": (
+        lambda: Tolerance(error=float("nan")),
+        "tolerance: error is nan",
+    ),
     "a negative bound": (
         lambda: EventTime("at", max_out_of_orderness=timedelta(seconds=-1)),
         "max_out_of_orderness is -1 day",
     ),
-    "a schedule of four fields": (lambda: enrichment(schedule="15 2 * *"), "it must be five cron fields"),
-    "a schedule at 25 o'clock": (lambda: enrichment(schedule="15 25 * * *"), "schedule is '15 25 * * *'"),
-    "a schedule in words": (lambda: enrichment(schedule="every day at two o'clock"), "it must be five cron fields"),
+    "a schedule of four fields": (
+        lambda: enrichment(schedule="15 2 * *"),
+        "it must be five cron fields",
+    ),
+    "a schedule at 25 o'clock": (
+        lambda: enrichment(schedule="15 25 * * *"),
+        "schedule is '15 25 * * *'",
+    ),
+    "a schedule in words": (
+        lambda: enrichment(schedule="every day at two o'clock"),
+        "it must be five cron fields",
+    ),
     "a deadline that is no time": (lambda: enrichment(publish_by="6:30"), "publish_by is '6:30'"),
     "a deadline after midnight": (lambda: enrichment(publish_by="24:00"), "publish_by is '24:00'"),
     "a first day that is no day": (lambda: enrichment(start="2013-02-30"), "start is '2013-02-30'"),
@@ -162,8 +209,14 @@ WRONG = {
         "service geo: max_concurrency is 0; it must be a whole number",
     ),
     "half a call at once": (lambda: service(max_concurrency=2.5), "max_concurrency is 2.5"),
-    "no host": (lambda: service(url="geo.example"), "url 'geo.example' is not an http:// or https:// address"),
-    "a port that is no number": (lambda: service(url="http://geo.example:99999"), "is not an http://"),
+    "no host": (
+        lambda: service(url="geo.example"),
+        ("url 'geo.example' is not an http:// or https:// address"),
+    ),
+    "a port that is no number": (
+        lambda: service(url="http://geo.example:99999"),
+        "is not an http://",
+    ),
     "a password in what is no address": (
         lambda: service(url="me:secret@geo.example"),
         "service geo: url '***@geo.example' is not an http:// or https:// address",
@@ -176,35 +229,79 @@ WRONG = {
     "a delay of 0": (lambda: Retry(initial_delay=0), "delays must be over 0"),
     "an endless delay": (lambda: Retry(max_delay=float("inf")), "delays must be over 0"),
     "an outage after 0 failures": (lambda: Outage(after=0), "after must be at least 1"),
-    "an input at no place": (lambda: Input(path=""), "input: path is ''; it must be a folder or a URL."),
+    "an input at no place": (
+        lambda: Input(path=""),
+        ("input: path is ''; it must be a folder or a URL."),
+    ),
     "a table at a URL": (
         lambda: Output(path="file:///lake/table"),
-        "output: path is 'file:///lake/table'; a table is in a folder, or at a URL that begins with s3://, gs://",
+        (
+            "output: path is 'file:///lake/table'; a table is in a folder, or at a URL that begins "
+            "with s3://, gs://"
+        ),
     ),
-    "a table that lies nowhere": (lambda: Output(path=""), "output: path is ''; it must be a folder or a URL."),
-    "a ledger that lies nowhere": (lambda: Ledger(""), "ledger: path is ''; it must be a folder or a filesystem URL."),
-    "a secret in a ledger's URL": (lambda: Ledger("s3://id:secret@bucket/ledger"), "ledger: path contains a secret"),
-    "an access key in a ledger's URL": (lambda: Ledger("s3://AKIAKEY@bucket/ledger"), "ledger: path contains a secret"),
+    "a table that lies nowhere": (
+        lambda: Output(path=""),
+        ("output: path is ''; it must be a folder or a URL."),
+    ),
+    "a ledger that lies nowhere": (
+        lambda: Ledger(""),
+        ("ledger: path is ''; it must be a folder or a filesystem URL."),
+    ),
+    "a secret in a ledger's URL": (
+        lambda: Ledger("s3://id:secret@bucket/ledger"),
+        "ledger: path contains a secret",
+    ),
+    "an access key in a ledger's URL": (
+        lambda: Ledger("s3://AKIAKEY@bucket/ledger"),
+        "ledger: path contains a secret",
+    ),
     **{
         f"{parameter} in a ledger's URL": (
             lambda parameter=parameter: Ledger(f"s3://bucket/ledger?region=eu&{parameter}=abc"),
             "ledger: path contains a secret",
         )
-        for parameter in ("secret_key", "access_key", "session_token", "SECRET%5Fkey", "sig", "sas_token", "password")
+        for parameter in (
+            "secret_key",
+            "access_key",
+            "session_token",
+            "SECRET%5Fkey",
+            "sig",
+            "sas_token",
+            "password",
+        )
     },
-    "a ledger that is never written": (lambda: Ledger(flush_rows=0), "flush_rows must be a whole number, at least 1"),
-    "a flush after 0 s": (lambda: Ledger(flush_seconds=0.0), "flush_seconds over 0. Without a ledger: ledger=None."),
-    "a negative time to live": (lambda: Ttl(ok=timedelta(days=-1)), "ttl: ok is datetime.timedelta(days=-1)"),
-    "a time to live in days": (lambda: Ttl(miss=30), "ttl: miss is 30; it must be a timedelta, 0 or more"),
+    "a ledger that is never written": (
+        lambda: Ledger(flush_rows=0),
+        ("flush_rows must be a whole number, at least 1"),
+    ),
+    "a flush after 0 s": (
+        lambda: Ledger(flush_seconds=0.0),
+        ("flush_seconds over 0. Without a ledger: ledger=None."),
+    ),
+    "a negative time to live": (
+        lambda: Ttl(ok=timedelta(days=-1)),
+        "ttl: ok is datetime.timedelta(days=-1)",
+    ),
+    "a time to live in days": (
+        lambda: Ttl(miss=30),
+        ("ttl: miss is 30; it must be a timedelta, 0 or more"),
+    ),
     "calls that must not be made twice, and no ledger": (
         lambda: enrichment(lookups=[lookup(idempotent=False, retry=Retry(retries=0))], ledger=None),
         "lookup location: idempotent=False needs a ledger",
     ),
-    "one pii column in place of a list": (lambda: enrichment(pii="address"), "pii is 'address'; it must be a list"),
+    "one pii column in place of a list": (
+        lambda: enrichment(pii="address"),
+        ("pii is 'address'; it must be a list"),
+    ),
 }
 
 WRONG_LOOKUPS = {
-    "a name that no column could have": ({"name": "Where"}, "lookup 'Where': the name must be lower-case"),
+    "a name that no column could have": (
+        {"name": "Where"},
+        ("lookup 'Where': the name must be lower-case"),
+    ),
     "DDL that cannot be read": ({"returns": "lat DUBBLE"}, "lookup location: returns: "),
     "a time limit of 0": ({"timeout": 0}, "timeout is 0 s; it must be over 0, or None"),
     "an endless time limit": ({"timeout": float("inf")}, "timeout is inf s"),
@@ -236,10 +333,19 @@ WRONG_LOOKUPS = {
         {"returns": "`a b` INT", "paths": {}},
         "returns: $.a b is not a JSON path; declare the path of 'a b' in paths, as \"$['a b']\".",
     ),
-    "a method it cannot make": ({"request": "PATCH /v1/{q}"}, "it must be GET, POST or PUT and a path"),
+    "a method it cannot make": (
+        {"request": "PATCH /v1/{q}"},
+        ("it must be GET, POST or PUT and a path"),
+    ),
     "a path that is none": ({"request": "GET v1/{q}"}, "it must be GET, POST or PUT and a path"),
-    "a placeholder that is no key": ({"request": "GET /v1/{q}/{p}"}, "'p' is in the request, but is not a key"),
-    "a key that is not asked": ({"keys": {"q": "a", "p": "b"}}, "'p' is in keys, but the request does not use it"),
+    "a placeholder that is no key": (
+        {"request": "GET /v1/{q}/{p}"},
+        ("'p' is in the request, but is not a key"),
+    ),
+    "a key that is not asked": (
+        {"keys": {"q": "a", "p": "b"}},
+        ("'p' is in keys, but the request does not use it"),
+    ),
     "an unpaired brace": ({"request": "GET /v1/{q"}, "a brace is unpaired"),
     "a placeholder with a format": ({"request": "GET /v1/{q:>8}"}, "{q} has a format"),
     "a placeholder with a conversion": ({"request": "GET /v1/{q!r}"}, "{q} has a format"),
@@ -247,21 +353,39 @@ WRONG_LOOKUPS = {
     "a key where no server sees it": ({"request": "GET /v1#{q}"}, "'/v1#' cannot be in a URL"),
     "a path with an umlaut": ({"request": "GET /v1/ü/{q}"}, "cannot be in a URL"),
     "a JSON path that is none": ({"paths": {"lat": "$.["}}, "paths: lat: '$.[' is not a JSON path"),
-    "a path for no column": ({"paths": {"alt": "$.alt"}}, "paths: 'alt' is not a column of returns"),
-    "a range for no column": ({"ranges": {"alt": (0, 1)}}, "ranges: 'alt' is not a column of returns (lat, lon)"),
-    "a null share for no column": ({"null_share": {"alt": 0.1}}, "null_share: 'alt' is not a column"),
-    "a null share over 1": ({"null_share": {"lat": 1.5}}, "null_share: lat is 1.5; it is a share of the ok rows"),
+    "a path for no column": (
+        {"paths": {"alt": "$.alt"}},
+        ("paths: 'alt' is not a column of returns"),
+    ),
+    "a range for no column": (
+        {"ranges": {"alt": (0, 1)}},
+        ("ranges: 'alt' is not a column of returns (lat, lon)"),
+    ),
+    "a null share for no column": (
+        {"null_share": {"alt": 0.1}},
+        ("null_share: 'alt' is not a column"),
+    ),
+    "a null share over 1": (
+        {"null_share": {"lat": 1.5}},
+        ("null_share: lat is 1.5; it is a share of the ok rows"),
+    ),
     "an attempt of 0 s": ({"attempt_timeout": 0}, "attempt_timeout is 0 s"),
     "a policy that nobody knows": (
         {"on_miss": "drop"},
         "on_miss is 'drop'; it must be one of: null, dead_letter, fail.",
     ),
-    "calls that must not be made twice, and retries": ({"idempotent": False}, "write retry=Retry(retries=0)"),
+    "calls that must not be made twice, and retries": (
+        {"idempotent": False},
+        "write retry=Retry(retries=0)",
+    ),
     "calls that must not be made twice, for each row": (
         {"idempotent": False, "retry": Retry(retries=0), "cache": None},
         "leave the cache on",
     ),
-    "a null policy that nobody knows": ({"on_null_key": "ask"}, "on_null_key is 'ask'; it must be one of: skip, fail."),
+    "a null policy that nobody knows": (
+        {"on_null_key": "ask"},
+        ("on_null_key is 'ask'; it must be one of: skip, fail."),
+    ),
 }
 
 
@@ -281,12 +405,24 @@ def test_a_wrong_lookup_is_refused_by_its_name(case):
 
 @pytest.mark.parametrize("kind", [SqlLookup, AsyncFunctionLookup])
 def test_every_kind_of_lookup_refuses_concurrency_0(kind):
-    own = {"url": "sqlite+aiosqlite:///x.db", "table": "x"} if kind is SqlLookup else {"function": Sentiment}
-    sentence = refused(lambda: kind(name="a", keys={"k": "k"}, returns="x INT", timeout=1.0, max_concurrency=0, **own))
-    assert "max_concurrency is 0; it must be a whole number, at least 1 (calls in flight)." in sentence
+    own = (
+        {"url": "sqlite+aiosqlite:///x.db", "table": "x"}
+        if kind is SqlLookup
+        else {"function": Sentiment}
+    )
+    sentence = refused(
+        lambda: kind(
+            name="a", keys={"k": "k"}, returns="x INT", timeout=1.0, max_concurrency=0, **own
+        )
+    )
+    assert (
+        "max_concurrency is 0; it must be a whole number, at least 1 (calls in flight)."
+    ) in sentence
 
 
-@pytest.mark.parametrize("schedule", ["15 2 * * *", "*/5 0-6 1,15 JAN-MAR MON#2", "0 3 L * *", "59 23 31 12 7"])
+@pytest.mark.parametrize(
+    "schedule", ["15 2 * * *", "*/5 0-6 1,15 JAN-MAR MON#2", "0 3 L * *", "59 23 31 12 7"]
+)
 def test_a_schedule_as_cron_writes_it_is_taken(schedule):
     assert enrichment(schedule=schedule).schedule == schedule
 
@@ -314,7 +450,8 @@ def test_the_fingerprint_is_the_same_in_every_process():
 
 
 OTHER_NAMES = {
-    "unordered": "ordered", "error": "warn", "skip": "fail", "null": "fail", "dead_letter": "null", "parquet": "delta",
+    "unordered": "ordered", "error": "warn", "skip": "fail", "null": "fail", "dead_letter": "null",
+    "parquet": "delta",
 }  # fmt: skip
 
 
@@ -335,13 +472,15 @@ def other(value):
 
 
 BY_HAND = {
-    "request", "start", "end", "publish_by", "zone", "returns", "mode", "keys", "schema", "table", "every", "rows",
-    "iceberg",
+    "request", "start", "end", "publish_by", "zone", "returns", "mode", "keys", "schema", "table",
+    "every", "rows", "iceberg",
 }  # fmt: skip
 
 
 def changed_once(value):
-    """Copies of a declared value, each with one field changed, however deep; with the field's path."""
+    """Copies of a declared value, each with one field changed, however deep; with the
+    field's path.
+    """
     for field in dataclasses.fields(value):
         old = getattr(value, field.name)
         if field.name in BY_HAND:
@@ -351,7 +490,10 @@ def changed_once(value):
                 yield f"{field.name}.{path}", dataclasses.replace(value, **{field.name: new})
         elif isinstance(old, list) and old and dataclasses.is_dataclass(old[0]):
             for path, new in changed_once(old[0]):
-                yield f"{field.name}[0].{path}", dataclasses.replace(value, **{field.name: [new, *old[1:]]})
+                yield (
+                    f"{field.name}[0].{path}",
+                    dataclasses.replace(value, **{field.name: [new, *old[1:]]}),
+                )
         elif other(old) is not None:
             yield field.name, dataclasses.replace(value, **{field.name: other(old)})
 
@@ -365,18 +507,31 @@ def test_the_fingerprint_changes_with_any_field():
         "publish_by": dataclasses.replace(flights, publish_by="07:00"),
         "zone": dataclasses.replace(flights, zone="Europe/Berlin"),
         "every": dataclasses.replace(
-            flights, schedule=None, publish_by=None, input=dataclasses.replace(flights.input, every="hour")
+            flights,
+            schedule=None,
+            publish_by=None,
+            input=dataclasses.replace(flights.input, every="hour"),
         ),
         "rows": dataclasses.replace(
-            flights, publish_by=None, input=dataclasses.replace(flights.input, every=["all"], rows="changed")
+            flights,
+            publish_by=None,
+            input=dataclasses.replace(flights.input, every=["all"], rows="changed"),
         ),
-        "table": dataclasses.replace(flights, input=Input(format="iceberg", table="lake.shop.flights")),
-        "table, other": dataclasses.replace(flights, input=Input(format="iceberg", table="lake.web.flights")),
-        "iceberg": dataclasses.replace(flights, output=Output(path=flights.output.path, iceberg="lake.shop.flights")),
+        "table": dataclasses.replace(
+            flights, input=Input(format="iceberg", table="lake.shop.flights")
+        ),
+        "table, other": dataclasses.replace(
+            flights, input=Input(format="iceberg", table="lake.web.flights")
+        ),
+        "iceberg": dataclasses.replace(
+            flights, output=Output(path=flights.output.path, iceberg="lake.shop.flights")
+        ),
         "returns": dataclasses.replace(
             flights,
             lookups=[
-                dataclasses.replace(flights.lookups[0], returns="temp_c FLOAT, wind_ms DOUBLE, visibility_m INT"),
+                dataclasses.replace(
+                    flights.lookups[0], returns=("temp_c FLOAT, wind_ms DOUBLE, visibility_m INT")
+                ),
                 flights.lookups[1],
             ],
         ),
@@ -393,8 +548,12 @@ def test_the_fingerprint_changes_with_any_field():
         "expectations, other": dataclasses.replace(
             flights, expectations=[Expectation("expect_x", column="temp_c", min_value=2)]
         ),
-        "schema": dataclasses.replace(flights, input=Input(path="data/raw", format="csv", schema="k STRING")),
-        "schema, other": dataclasses.replace(flights, input=Input(path="data/raw", format="csv", schema="k INT")),
+        "schema": dataclasses.replace(
+            flights, input=Input(path="data/raw", format="csv", schema="k STRING")
+        ),
+        "schema, other": dataclasses.replace(
+            flights, input=Input(path="data/raw", format="csv", schema="k INT")
+        ),
         "severities": dataclasses.replace(flights, severities={"order_held": "warn"}),
         "tolerance": dataclasses.replace(flights, tolerance=Tolerance(error=0.5)),
     }
@@ -407,7 +566,12 @@ def test_the_fingerprint_changes_with_any_field():
 def test_the_fingerprint_knows_a_function_by_its_name_and_arguments_and_not_by_its_address():
     def declared(function):
         asked = AsyncFunctionLookup(
-            name="mood", keys={"t": "t"}, returns="score DOUBLE", timeout=1.0, max_concurrency=1, function=function
+            name="mood",
+            keys={"t": "t"},
+            returns="score DOUBLE",
+            timeout=1.0,
+            max_concurrency=1,
+            function=function,
         )
         return enrichment(lookups=[asked]).fingerprint
 
@@ -432,7 +596,9 @@ def test_loading_a_declaration_imports_neither_spark_nor_great_expectations():
         heavy = {"pyspark", "great_expectations", "pandas", "aiohttp", "sqlalchemy", "deltalake", "dagster"}
         print(sorted(heavy & set(sys.modules)))
     """)
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert ended.stdout.strip() == "[]"
 
 
@@ -449,7 +615,9 @@ def test_a_worker_that_gets_a_lookup_loads_no_sql_parser(tmp_path):
         lookup = pickle.loads(Path({str(tmp_path / "lookup")!r}).read_bytes())
         print([column.cast(None) for column in lookup.columns], "sqlglot" in sys.modules)
     """)
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert ended.stdout.strip() == f"{[None] * len(lookup.columns)} False"
 
 
@@ -471,14 +639,18 @@ def test_a_reference_that_names_no_enrichment_is_refused(reference, message):
     assert message in refused(lambda: load(reference))
 
 
-def test_a_file_that_cannot_be_loaded_is_named_with_what_its_author_got_wrong(tmp_path, monkeypatch):
+def test_a_file_that_cannot_be_loaded_is_named_with_what_its_author_got_wrong(
+    tmp_path, monkeypatch
+):
     (tmp_path / "broken_declaration.py").write_text(
         "from tidegate import Service\nService(name='a', url='x', max_concurrency=1)"
     )
     (tmp_path / "half_declaration.py").write_text("def (")
     monkeypatch.syspath_prepend(tmp_path)
     assert refused(lambda: load("broken_declaration:x")).startswith("service a: url 'x' is not")
-    assert "half_declaration cannot be loaded: SyntaxError" in refused(lambda: load("half_declaration:x"))
+    assert ("half_declaration cannot be loaded: SyntaxError") in refused(
+        lambda: load("half_declaration:x")
+    )
 
 
 def test_a_summary_is_part_of_the_declaration():
@@ -501,8 +673,9 @@ def test_a_secret_in_a_ledgers_url_is_refused_without_showing_it():
 
 
 @pytest.mark.parametrize("path", [
-    "data/ledger", "s3://bucket/ledger?region=eu-west-1&endpoint_override=localhost:9000", "hdfs://user@host/ledger",
-    "abfs://container@account.dfs.core.windows.net/ledger", "gs://anonymous@bucket/ledger",
+    "data/ledger", "s3://bucket/ledger?region=eu-west-1&endpoint_override=localhost:9000",
+    "hdfs://user@host/ledger", "abfs://container@account.dfs.core.windows.net/ledger",
+    "gs://anonymous@bucket/ledger",
 ])  # fmt: skip
 def test_a_ledgers_url_without_a_secret_is_taken(path):
     assert Ledger(path).path == path
@@ -515,14 +688,19 @@ def test_a_name_of_the_days_that_sql_or_a_path_would_take_apart_is_refused(parti
     with pytest.raises(DeclarationError) as refused:
         Input(path="data/raw", partition=partition)
     assert str(refused.value) == (
-        f"input: partition is {partition!r}; it must be letters, digits and _, not a digit first: folders and a column "
+        f"input: partition is {partition!r}; it must be letters, digits and _, not a digit first: "
+        "folders and a column "
         "are named after it."
     )
 
 
-@pytest.mark.parametrize("name", ["run_id", "Run_ID", "_key", "_at", "_late", "_Location_status", "_location_attempts"])
+@pytest.mark.parametrize(
+    "name", ["run_id", "Run_ID", "_key", "_at", "_late", "_Location_status", "_location_attempts"]
+)
 @pytest.mark.parametrize("where", ["partition", "row_id"])
-def test_a_row_or_day_is_not_named_by_a_column_that_the_tables_beside_have_of_their_own(where, name):
+def test_a_row_or_day_is_not_named_by_a_column_that_the_tables_beside_have_of_their_own(
+    where, name
+):
     given = {"partition": name} if where == "partition" else {"row_id": ["id", name]}
     with pytest.raises(DeclarationError) as refused:
         enrichment(input=Input(path="data/raw", **given))
@@ -532,10 +710,15 @@ def test_a_row_or_day_is_not_named_by_a_column_that_the_tables_beside_have_of_th
 
 
 def test_the_columns_of_the_dead_letters_are_the_reserved_ones():
-    assert {field.name for field in dead_letters.OWN_COLUMNS} == {schema.RUN_ID, *schema.LETTER_COLUMNS}
+    assert {field.name for field in dead_letters.OWN_COLUMNS} == {
+        schema.RUN_ID,
+        *schema.LETTER_COLUMNS,
+    }
 
 
 @pytest.mark.parametrize("name", ["", "by town", "by-town", "../towns", "a%20b"])
 def test_a_summary_whose_name_is_none_of_a_folder_is_refused(name):
-    with pytest.raises(DeclarationError, match="the name must be letters, digits and _: a folder has it"):
+    with pytest.raises(
+        DeclarationError, match=("the name must be letters, digits and _: a folder has it")
+    ):
         Summary(name=name, sql="SELECT 1")

@@ -1,4 +1,6 @@
-"""The examples of docs/lookups.md, as they stand there, against a service that counts what arrives."""
+"""The examples of docs/lookups.md, as they stand there, against a service that counts what
+arrives.
+"""
 
 import asyncio
 import datetime as dt
@@ -23,7 +25,9 @@ GUIDE = (Path(__file__).parents[3] / "docs" / "lookups.md").read_text()
 
 
 def example(heading, **instead):
-    """The lookup that the section declares; words of the example may be replaced, as an address is."""
+    """The lookup that the section declares; words of the example may be replaced, as an
+    address is.
+    """
     section = GUIDE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     for word, value in instead.items():
@@ -45,11 +49,17 @@ def enriched(declared, *keys, share=None, mode="ordered"):
         lookups=(declared,),
         shares=((share or declared.concurrency,),),
         mode=mode,
-        layout=BatchLayout(tuple(identity), (names,), (), None, 0, (declared.name,), (declared.columns,)),
+        layout=BatchLayout(
+            tuple(identity), (names,), (), None, 0, (declared.name,), (declared.columns,)
+        ),
         progress=None,
     )
     batches = [batch.slice(start, 100) for start in range(0, len(keys), 100)]
-    return [row for written in PartitionRun(plan, 0, 0).run(iter(batches)) for row in written.to_pylist()]
+    return [
+        row
+        for written in PartitionRun(plan, 0, 0).run(iter(batches))
+        for row in written.to_pylist()
+    ]
 
 
 def test_an_answer_that_names_its_key(service):
@@ -63,10 +73,12 @@ def test_an_answer_that_names_its_key(service):
     rows = enriched(declared, ("5",), ("7",), ("9",))
     assert [row["balance_status"] for row in rows] == ["ok", "error", "error"]
     assert [row["_balance_error"] for row in rows[1:]] == [
-        "the answer names another customer (echo)", "the answer does not name its customer at $.customer_id (echo)"
-    ]  # fmt: skip
+        "the answer names another customer (echo)",
+        ("the answer does not name its customer at $.customer_id (echo)"),
+    ]
     assert Counter(service.log) == {
-        "/customers/5/balance": 1, "/customers/7/balance": 1 + declared.retry.retries, "/customers/9/balance": 1
+        "/customers/5/balance": 1, "/customers/7/balance": 1 + declared.retry.retries,
+        "/customers/9/balance": 1
     }  # fmt: skip
 
 
@@ -75,11 +87,15 @@ def test_equal_requests_are_one_call(service, mode):
     async def rating(request):
         await asyncio.sleep(0.01)
         number = int(request.path.split("/")[2])
-        return web.json_response({"score": number, "grade": "A"}, status=404 if number == 7 else 200)
+        return web.json_response(
+            {"score": number, "grade": "A"}, status=404 if number == 7 else 200
+        )
 
     service.answer = rating
     keys = [(str(row % 20),) for row in range(1000)]
-    rows = enriched(example("Equal requests are one call", SERVICE_URL=service.url), *keys, mode=mode)
+    rows = enriched(
+        example("Equal requests are one call", SERVICE_URL=service.url), *keys, mode=mode
+    )
     assert Counter(service.log) == {f"/customers/{number}/rating": 1 for number in range(20)}
     assert service.highest_in_flight <= 4
     assert Counter(row["_rating_source"] for row in rows) == {"call": 20, "shared": 980}
@@ -98,7 +114,9 @@ def test_a_token_is_fetched_once_and_shown_with_every_call(service, monkeypatch)
 
     async def place(request):
         if request.path == "/token":
-            return web.json_response({"access_token": "abc", "token_type": "bearer", "expires_in": 3600})
+            return web.json_response(
+                {"access_token": "abc", "token_type": "bearer", "expires_in": 3600}
+            )
         known = request.headers.get("Authorization") == "Bearer abc"
         return web.json_response({"lat": 40.6, "lon": -73.8}, status=200 if known else 401)
 
@@ -122,7 +140,9 @@ def test_answers_of_200_may_be_misses_or_not_now(service):
             return web.json_response({"status": "ZERO_RESULTS"})
         if q == "huge":
             return web.Response(
-                body=gzip.compress(b" " * 1_000_000), headers={"Content-Encoding": "gzip"}, content_type="text/json"
+                body=gzip.compress(b" " * 1_000_000),
+                headers={"Content-Encoding": "gzip"},
+                content_type="text/json",
             )
         return web.json_response({"lat": 40.6, "lon": -73.8, "quota": {"left": 9}})
 
@@ -156,10 +176,17 @@ def test_a_request_whose_row_timed_out_may_finish_and_serve_the_rows_after_it(se
 
 
 @pytest.mark.parametrize(
-    "without", [{"attempt_timeout=5.0": "attempt_timeout=None"}, {"timeout=0.3": "cache=None, timeout=0.3"}]
+    "without",
+    [{"attempt_timeout=5.0": "attempt_timeout=None"}, {"timeout=0.3": "cache=None, timeout=0.3"}],
 )
 def test_what_goes_on_needs_a_bound_and_a_place(without):
-    with pytest.raises(DeclarationError, match=r"finish_after_timeout needs attempt_timeout, .* and a cache"):
+    with pytest.raises(
+        DeclarationError,
+        match=(
+            r"finish_after_timeout needs attempt_timeout, .* "
+            r"and a cache"
+        ),
+    ):
         example("A request that is billed anyway", SERVICE_URL="http://127.0.0.1:1", **without)
 
 
@@ -172,7 +199,9 @@ def test_a_body_carries_the_keys(service):
 
     service.answer = route
     at = dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC)
-    rows = enriched(example("A request with a body", SERVICE_URL=service.url), ("car/fast", 7, 'the "Ritz"', at))
+    rows = enriched(
+        example("A request with a body", SERVICE_URL=service.url), ("car/fast", 7, 'the "Ritz"', at)
+    )
     assert [(row["route_status"], row["km"], row["minutes"]) for row in rows] == [("ok", 12.5, 9)]
     body = {"from": {"id": 7}, "text": 'to the "Ritz"', "at": "2013-01-10T05:00:00Z", "limit": 1}
     assert heard == [("/v2/routes?profile=car%2Ffast", "en", body)]
@@ -189,7 +218,11 @@ def test_many_keys_are_one_request_and_each_row_has_its_own_outcome(service, mod
         await asyncio.sleep(0.02)
         if any(item["q"] == "bad" for item in items):
             return web.json_response({"error": "bad item"}, status=400)
-        answers = [{"id": item["id"], "lat": float(item["q"]), "lon": -73.8} for item in items if item["q"] != "gone"]
+        answers = [
+            {"id": item["id"], "lat": float(item["q"]), "lon": -73.8}
+            for item in items
+            if item["q"] != "gone"
+        ]
         for answer in answers:
             if answer["lat"] == 7:
                 answer.update(status="ZERO_RESULTS")
@@ -199,7 +232,9 @@ def test_many_keys_are_one_request_and_each_row_has_its_own_outcome(service, mod
     instead = {} if cache == "with a cache" else {"timeout=30.0": "timeout=30.0, cache=None"}
     keys = [(str(number % 400), "US") for number in range(800)]
     keys[5], keys[111] = ("gone", "US"), ("bad", "US")
-    rows = enriched(example("Many keys in one request", SERVICE_URL=service.url, **instead), *keys, mode=mode)
+    rows = enriched(
+        example("Many keys in one request", SERVICE_URL=service.url, **instead), *keys, mode=mode
+    )
     assert sorted(row["_source_row"] for row in rows) == list(range(800))
     for row in rows:
         q, _ = keys[row["_source_row"]]
@@ -207,19 +242,28 @@ def test_many_keys_are_one_request_and_each_row_has_its_own_outcome(service, mod
         assert row["location_status"] == expected
         assert row["lat"] == (float(q) if expected == "ok" else None)
         assert len(row["_location_attempts"]) == (row["_location_source"] != "shared")
-    errors = {keys[row["_source_row"]][0]: row["_location_error"] for row in rows if row["_location_error"]}
+    errors = {
+        keys[row["_source_row"]][0]: row["_location_error"]
+        for row in rows
+        if row["_location_error"]
+    }
     refused = '400 Bad Request: {"error": "bad item"}'
     assert errors == {"gone": "the service left this item out of its answer", "bad": refused}
     assert service.highest_in_flight == 2
     assert max(map(len, asked)) == 50
     batches = [batch for batch in asked if "bad" not in batch]
     assert sum(map(len, batches)) == (401 if cache == "with a cache" else 799)
-    assert len(batches) <= (8 if cache == "with a cache" else 16) + 8  # full ones, the halves of one, and partly full
+    # full ones, the halves of one, and partly full
+    assert len(batches) <= (8 if cache == "with a cache" else 16) + 8
 
 
 def test_pages_are_one_answer(service):
     pages = {
-        "/stops/7/departures": {"total": 3, "departures": [{"line": "A"}, {"line": "B"}], "next": "?page=2"},
+        "/stops/7/departures": {
+            "total": 3,
+            "departures": [{"line": "A"}, {"line": "B"}],
+            "next": "?page=2",
+        },
         "/stops/7/departures?page=2": {"departures": [{"line": "C"}], "next": None},
     }
 
@@ -227,8 +271,12 @@ def test_pages_are_one_answer(service):
         return web.json_response(pages[request.raw_path])
 
     service.answer = departures
-    rows = enriched(example("An answer that comes in pages", SERVICE_URL=service.url), ("7",), ("7",))
-    assert [(row["departures_status"], row["lines"], row["total"]) for row in rows] == [("ok", ["A", "B", "C"], 3)] * 2
+    rows = enriched(
+        example("An answer that comes in pages", SERVICE_URL=service.url), ("7",), ("7",)
+    )
+    assert [(row["departures_status"], row["lines"], row["total"]) for row in rows] == [
+        ("ok", ["A", "B", "C"], 3)
+    ] * 2
     assert service.log == list(pages)
 
 
@@ -257,12 +305,18 @@ def planes_url(postgres, fleet, monkeypatch):
 def test_a_row_of_a_table_is_the_answer(planes_url):
     rows = enriched(example("A row of a database"), ("N7",), ("N0",), (None,))
     assert [row["plane_status"] for row in rows] == ["ok", "miss", "skipped"]
-    assert (rows[0]["manufacturer"], rows[0]["seats"], rows[0]["built"]) == ("BOEING", 7, dt.date(2013, 1, 8))
+    assert (rows[0]["manufacturer"], rows[0]["seats"], rows[0]["built"]) == (
+        "BOEING",
+        7,
+        dt.date(2013, 1, 8),
+    )
 
 
 def test_a_select_of_your_own_is_asked_with_the_keys(planes_url):
     january, march = dt.date(2013, 1, 10), dt.date(2013, 3, 1)
-    rows = enriched(example("A select of your own"), ("N1", january), ("N1", march), ("N1", dt.date(2012, 1, 1)))
+    rows = enriched(
+        example("A select of your own"), ("N1", january), ("N1", march), ("N1", dt.date(2012, 1, 1))
+    )
     assert [(row["price_status"], row["currency"], str(row["amount"])) for row in rows] == [
         ("ok", "USD", "1.50"),
         ("ok", "EUR", "2.25"),
@@ -286,7 +340,9 @@ def test_rows_whose_connection_the_server_ends_in_the_middle_are_asked_again(
     declared = example(heading)
     waiting = f"FROM pg_stat_activity WHERE datname = '{fleet}' AND wait_event_type = 'Lock'"
     rows = []
-    asking = threading.Thread(target=lambda: rows.extend(enriched(declared, *((f"N{n}",) for n in range(1, 41)))))
+    asking = threading.Thread(
+        target=lambda: rows.extend(enriched(declared, *((f"N{n}",) for n in range(1, 41))))
+    )
     with psycopg2.connect(postgres.url(fleet, driver="postgresql")) as lock:
         lock.cursor().execute("LOCK TABLE fleet.planes IN ACCESS EXCLUSIVE MODE")
         asking.start()
@@ -295,7 +351,9 @@ def test_rows_whose_connection_the_server_ends_in_the_middle_are_asked_again(
     lock.close()
     asking.join(60)
     assert ended
-    assert [(row["plane_status"], row["seats"]) for row in rows] == [("ok", n) for n in range(1, 41)]
+    assert [(row["plane_status"], row["seats"]) for row in rows] == [
+        ("ok", n) for n in range(1, 41)
+    ]
     assert max(len(row["_plane_attempts"]) for row in rows) > 1
 
 
@@ -320,7 +378,8 @@ def test_a_coroutine_of_your_own_asks_the_service_as_it_likes(service, monkeypat
         ("ok", "good"), ("miss", None), ("ok", "good"), ("ok", "good"),
     ]  # fmt: skip
     assert Counter(row["_sentiment_source"] for row in rows) == {"call": 3, "shared": 1}
-    of_nice = [attempt for row in (rows[0], rows[3]) for attempt in row["_sentiment_attempts"]]  # either comes again
+    # either comes again
+    of_nice = [attempt for row in (rows[0], rows[3]) for attempt in row["_sentiment_attempts"]]
     assert [attempt["throttled"] for attempt in of_nice] == [True, False]
     assert set(heard) == {"s3cr3t-Zq9"}
     assert declared.version == 3

@@ -32,12 +32,13 @@ def declared(monkeypatch):
     scores = HttpLookup(
         name="score",
         service=Service(
-            name="scores", url=Env("SCORES_URL"), max_concurrency=8, auth=ApiKey(Env("SCORES_KEY"), header="X-Key"),
+            name="scores", url=Env("SCORES_URL"), max_concurrency=8,
+            auth=ApiKey(Env("SCORES_KEY"), header="X-Key"),
             prices=[Price("0.0040 USD"), Price("4.00 USD", per="1000 items", since="2026-12-01")],
             rate=[Rate(600, per="minute")], budget=[Budget("100.00 USD", per="day")],
         ),
-        request="GET /<{customer}>", keys={"customer": "trim(customer_id)"}, returns="score INT, grade STRING",
-        timeout=5.0,
+        request="GET /<{customer}>", keys={"customer": "trim(customer_id)"},
+        returns="score INT, grade STRING", timeout=5.0,
     )  # fmt: skip
     plane = SqlLookup(
         name="plane", url="postgresql+asyncpg://reader@db:5432/planes", table="planes",
@@ -45,9 +46,19 @@ def declared(monkeypatch):
         returns="seats INT", timeout=5.0, max_concurrency=4,
     )  # fmt: skip
     own = AsyncFunctionLookup(
-        name="own", function=Same, keys={"k": "a < b"}, returns="k BOOLEAN", timeout=1.0, max_concurrency=2
+        name="own",
+        function=Same,
+        keys={"k": "a < b"},
+        returns="k BOOLEAN",
+        timeout=1.0,
+        max_concurrency=2,
     )
-    return Enrichment(name="orders", input=Input(path="raw"), lookups=[scores, plane, own], output=Output(path="out"))
+    return Enrichment(
+        name="orders",
+        input=Input(path="raw"),
+        lookups=[scores, plane, own],
+        output=Output(path="out"),
+    )
 
 
 def test_a_declaration_prints_as_a_short_table(declared):

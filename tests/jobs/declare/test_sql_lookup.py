@@ -17,7 +17,9 @@ def lookup(**fields):
     return SqlLookup(**standard | fields)
 
 
-@pytest.mark.parametrize("url", ["postgresql+asyncpg://me@db/fleet", "sqlite+aiosqlite:///planes.db", Env("ANY")])
+@pytest.mark.parametrize(
+    "url", ["postgresql+asyncpg://me@db/fleet", "sqlite+aiosqlite:///planes.db", Env("ANY")]
+)
 @pytest.mark.parametrize(
     "select",
     [
@@ -34,7 +36,8 @@ def test_a_select_whose_parameters_are_the_keys_is_taken(select, url):
 def test_a_key_may_be_called_as_a_word_of_sql_is():
     keys = {"order": "o", "on": "d", "select": "s"}
     declared = lookup(
-        select="SELECT seats FROM p WHERE a = :order AND b <= CAST(:on AS date) AND c = :select", keys=keys
+        select=("SELECT seats FROM p WHERE a = :order AND b <= CAST(:on AS date) AND c = :select"),
+        keys=keys,
     )
     assert declared.statement.parameters == ("order", "on", "select")
 
@@ -44,33 +47,83 @@ def test_a_key_may_be_called_as_a_word_of_sql_is():
     [
         ({}, "declare either a table or a select."),
         ({"table": "planes", "select": "SELECT 1"}, "declare either a table or a select."),
-        ({"table": "a.b.c"}, "table is 'a.b.c'; it must be table or schema.table, as \"fleet.planes\"."),
-        ({"select": "SELECT seats FROM planes"}, "select: 'tailnum' is in keys, but the select does not use it."),
-        ({"select": "SELECT seats FROM p WHERE t = :tailnum AND m = :m"}, "'m' is in the select, but is not a key."),
-        ({"select": "SELECT wings FROM p WHERE t = :tailnum"}, "returns: 'seats' is not a column of the select"),
-        ({"select": "SELECT seats FROM p WHERE t = :tailnum; DROP TABLE p"}, "select holds 2 statements"),
-        ({"select": "DELETE FROM p WHERE t = :tailnum RETURNING seats"}, "must be one SELECT that changes and locks"),
         (
-            {"select": "WITH d AS (DELETE FROM p WHERE t = :tailnum RETURNING seats) SELECT seats FROM d"},
+            {"table": "a.b.c"},
+            ("table is 'a.b.c'; it must be table or schema.table, as \"fleet.planes\"."),
+        ),
+        (
+            {"select": "SELECT seats FROM planes"},
+            ("select: 'tailnum' is in keys, but the select does not use it."),
+        ),
+        (
+            {"select": ("SELECT seats FROM p WHERE t = :tailnum AND m = :m")},
+            "'m' is in the select, but is not a key.",
+        ),
+        (
+            {"select": ("SELECT wings FROM p WHERE t = :tailnum")},
+            "returns: 'seats' is not a column of the select",
+        ),
+        (
+            {"select": ("SELECT seats FROM p WHERE t = :tailnum; DROP TABLE p")},
+            "select holds 2 statements",
+        ),
+        (
+            {"select": ("DELETE FROM p WHERE t = :tailnum RETURNING seats")},
+            "must be one SELECT that changes and locks",
+        ),
+        (
+            {
+                "select": (
+                    "WITH d AS (DELETE FROM p WHERE t = :tailnum RETURNING seats) SELECT seats "
+                    "FROM d"
+                )
+            },
             "must be one SELECT that changes and locks nothing; a lookup reads.",
         ),
-        ({"select": "SELECT seats FROM p WHERE t = :tailnum FOR UPDATE"}, "changes and locks nothing"),
+        (
+            {"select": ("SELECT seats FROM p WHERE t = :tailnum FOR UPDATE")},
+            "changes and locks nothing",
+        ),
         ({"select": "SELECT seats INTO q FROM p WHERE t = :tailnum"}, "changes and locks nothing"),
-        ({"select": "SELECT seats FROM p WHERE t = $1"}, "values stand as :name, where name is a key"),
-        ({"select": "SELECT seats FROM p WHERE t = %(tailnum)s AND u = ?"}, "values stand as :name"),
-        ({"select": "SELECT x[1:n] AS seats FROM p WHERE t = :tailnum"}, "cannot be told from a parameter"),
+        (
+            {"select": ("SELECT seats FROM p WHERE t = $1")},
+            "values stand as :name, where name is a key",
+        ),
+        (
+            {"select": ("SELECT seats FROM p WHERE t = %(tailnum)s AND u = ?")},
+            "values stand as :name",
+        ),
+        (
+            {"select": ("SELECT x[1:n] AS seats FROM p WHERE t = :tailnum")},
+            "cannot be told from a parameter",
+        ),
         ({"select": "SELECT seats FROM"}, "select cannot be read as SQL: 'SELECT seats FROM'."),
         ({"table": "p", "attempt_timeout": 0}, "attempt_timeout is 0 s; it must be over 0."),
         ({"table": "p", "batch_size": 0}, "batch_size is 0; it must be a whole number, at least 1"),
-        ({"table": "p", "batch_size": 32_001}, "batch_size is 32001; it must be a whole number, at least 1"),
-        ({"table": "p", "batch_size": 5, "timeout": None}, "batch_size needs timeout or attempt_timeout"),
-        ({"table": "p", "batch_size": 5, "max_wait": 5.0}, "a row leaves after timeout, 5.0 s; wait for less."),
-        ({"table": "p", "batch_size": 5, "max_wait": -1}, "max_wait is -1 s; it must be 0 or more."),
+        (
+            {"table": "p", "batch_size": 32_001},
+            ("batch_size is 32001; it must be a whole number, at least 1"),
+        ),
+        (
+            {"table": "p", "batch_size": 5, "timeout": None},
+            ("batch_size needs timeout or attempt_timeout"),
+        ),
+        (
+            {"table": "p", "batch_size": 5, "max_wait": 5.0},
+            ("a row leaves after timeout, 5.0 s; wait for less."),
+        ),
+        (
+            {"table": "p", "batch_size": 5, "max_wait": -1},
+            ("max_wait is -1 s; it must be 0 or more."),
+        ),
         (
             {"select": "SELECT seats FROM p WHERE t = :tailnum", "batch_size": 5},
             "batch_size goes with a table: for many keys Tidegate writes the query itself.",
         ),
-        ({"table": "p", "batch_size": 5, "url": "mysql+aiomysql://me@db/x"}, "batches are for sqlite and postgresql"),
+        (
+            {"table": "p", "batch_size": 5, "url": "mysql+aiomysql://me@db/x"},
+            ("batches are for sqlite and postgresql"),
+        ),
     ],
 )
 def test_what_cannot_be_asked_is_refused_in_one_sentence(fields, message):
@@ -85,14 +138,25 @@ def test_the_ledger_knows_an_answer_by_what_is_asked_and_not_by_how_many_keys_go
     def facts(**fields):
         return lookup(**fields).request_facts()
 
-    assert facts(table="planes") == facts(table="planes", batch_size=500, max_wait=1.0, attempt_timeout=2.0)
+    assert facts(table="planes") == facts(
+        table="planes", batch_size=500, max_wait=1.0, attempt_timeout=2.0
+    )
     select = "SELECT seats FROM planes WHERE tailnum = :tailnum"
-    different = [facts(table="planes"), facts(table="boats"), facts(select=select), facts(select=select + " LIMIT 1")]
+    different = [
+        facts(table="planes"),
+        facts(table="boats"),
+        facts(select=select),
+        facts(select=select + " LIMIT 1"),
+    ]
     assert all(one != other for one in different for other in different if one is not other)
 
 
 @pytest.mark.parametrize(
-    "url", ["postgresql+asyncpg://me:Zq9-secret@db/fleet", "postgresql+asyncpg://db/fleet?password=Zq9-secret"]
+    "url",
+    [
+        "postgresql+asyncpg://me:Zq9-secret@db/fleet",
+        "postgresql+asyncpg://db/fleet?password=Zq9-secret",
+    ],
 )
 def test_a_password_in_a_declaration_is_refused_without_being_repeated(url):
     with pytest.raises(DeclarationError) as error:

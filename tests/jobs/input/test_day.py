@@ -1,4 +1,6 @@
-"""The files of a day of input are read together with the types that Spark gives them, or refused before it starts."""
+"""The files of a day of input are read together with the types that Spark gives them, or refused
+before it starts.
+"""
 
 import datetime as dt
 import decimal
@@ -41,7 +43,10 @@ CARRIED = {
     "price": pa.array([decimal.Decimal("1.10")], pa.decimal128(7, 2)),
     "pair": pa.array([[1, 2]], pa.list_(pa.uint8(), 2)),
     "counts": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.uint16())),
-    "place": pa.array([{"lat": 1, "tags": ["a"]}], pa.struct([("lat", pa.uint32()), ("tags", pa.list_(pa.string()))])),
+    "place": pa.array(
+        [{"lat": 1, "tags": ["a"]}],
+        pa.struct([("lat", pa.uint32()), ("tags", pa.list_(pa.string()))]),
+    ),
     "nothing": pa.array([None], pa.null()),
 }
 
@@ -67,9 +72,12 @@ def refusal(folder, *tables):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("options", [{}, {"use_deprecated_int96_timestamps": True}, {"version": "1.0"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"use_deprecated_int96_timestamps": True}, {"version": "1.0"}], ids=str
+)
 def test_spark_is_given_the_types_that_it_would_find(spark, tmp_path, options):
-    day = day_of(tmp_path, CARRIED, {"other": [1]}, **options)  # of files alike Spark finds those of nested columns
+    # of files alike Spark finds those of nested columns
+    day = day_of(tmp_path, CARRIED, {"other": [1]}, **options)
     found = spark.read.parquet(str(day.files[0]))
     read = day.read(spark).where("other IS NULL").drop("other")
     assert read.schema == found.schema
@@ -84,19 +92,27 @@ def test_files_alike_with_a_nested_column_that_spark_did_not_write_are_left_to_s
 
 @pytest.mark.spark
 def test_spark_is_given_the_types_of_files_that_it_wrote_itself(spark, tmp_path):
-    wide = "struct(id, array(id, null) AS ids, map('a', named_struct('b', id)) AS map, current_timestamp() AS at) AS s"
+    wide = (
+        "struct(id, array(id, null) AS ids, map('a', named_struct('b', id)) AS map, "
+        "current_timestamp() AS at) AS s"
+    )
     flat = ("date '2013-01-10' AS day", "id / 2.0 AS half", "CAST('a' AS BINARY) AS bytes")
     rows = spark.range(3).selectExpr(
         "*", wide, "parse_json('{\"a\": 1}') AS variant", "interval 1 day AS lasted", *flat
     )
     rows.write.parquet(str(tmp_path / "rows"))
-    day, found = of_files(sorted(tmp_path.glob("rows/*.parquet"))), spark.read.parquet(str(tmp_path / "rows"))
+    day, found = (
+        of_files(sorted(tmp_path.glob("rows/*.parquet"))),
+        spark.read.parquet(str(tmp_path / "rows")),
+    )
     assert day.read(spark).schema == found.schema
     assert day.read(spark).orderBy("id").toArrow() == found.orderBy("id").toArrow()
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("options", [{}, {"use_deprecated_int96_timestamps": True}, {"version": "1.0"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"use_deprecated_int96_timestamps": True}, {"version": "1.0"}], ids=str
+)
 def test_the_types_that_a_day_publishes_are_reported_without_spark(spark, tmp_path, options):
     day = day_of(tmp_path, CARRIED, **options)
     read = day.read(spark)
@@ -106,13 +122,19 @@ def test_the_types_that_a_day_publishes_are_reported_without_spark(spark, tmp_pa
         return files.write(batches, 0)
 
     (written,) = SparkStage(spark).run(task, read)
-    assert Schema.from_arrow(day.schema).fields == Schema.from_arrow(pq.read_schema(written.file.place)).fields
+    assert (
+        Schema.from_arrow(day.schema).fields
+        == Schema.from_arrow(pq.read_schema(written.file.place)).fields
+    )
 
 
 @pytest.mark.spark
 def test_spark_bounds_the_bytes_of_a_batch_where_rows_are_wide(spark, tmp_path):
     texts = ["".join(chr(33 + (row * place) % 89) for place in range(10_000)) for row in range(20)]
-    narrow, wide = day_of(tmp_path / "narrow", {"id": [1]}), day_of(tmp_path / "wide", {"id": [1]}, {"text": texts})
+    narrow, wide = (
+        day_of(tmp_path / "narrow", {"id": [1]}),
+        day_of(tmp_path / "wide", {"id": [1]}, {"text": texts}),
+    )
     spark.conf.unset(BYTES_PER_BATCH)
     usual = spark.conf.get(BYTES_PER_BATCH)
     for day, bound in ((narrow, str(UNBOUNDED)), (wide, usual), (narrow, str(UNBOUNDED))):
@@ -122,11 +144,16 @@ def test_spark_bounds_the_bytes_of_a_batch_where_rows_are_wide(spark, tmp_path):
 
 
 @pytest.mark.spark
-def test_a_column_that_some_files_have_not_is_null_in_their_rows_whichever_comes_first(spark, tmp_path):
+def test_a_column_that_some_files_have_not_is_null_in_their_rows_whichever_comes_first(
+    spark, tmp_path
+):
     day = day_of(tmp_path, {"id": [1], "old": ["a"]}, {"new": [0.5], "ID": [2]})
     assert day.names == ["id", "old", "new"]
     rows = sorted(day.read(spark).collect())
-    assert [row.asDict() for row in rows] == [{"id": 1, "old": "a", "new": None}, {"id": 2, "old": None, "new": 0.5}]
+    assert [row.asDict() for row in rows] == [
+        {"id": 1, "old": "a", "new": None},
+        {"id": 2, "old": None, "new": 0.5},
+    ]
 
 
 D = decimal.Decimal
@@ -155,15 +182,23 @@ PAIRS = [  # of two files: in the first, in the second, read as
 @pytest.mark.spark
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_types_of_which_one_holds_the_other_are_read_as_that_one(spark, tmp_path, order):
-    files = [{f"c{number}": pair[place] for number, pair in enumerate(PAIRS)} | {"file": [place]} for place in order]
+    files = [
+        {f"c{number}": pair[place] for number, pair in enumerate(PAIRS)} | {"file": [place]}
+        for place in order
+    ]
     day = day_of(tmp_path, *files)
     assert not any(column.untyped for column in day.columns if not pa.types.is_nested(column.kind))
     read = day.read(spark).orderBy("file").toArrow()
     for number, (first, second, kind) in enumerate(PAIRS):
         column = day.schema.field(f"c{number}").type
         if pa.types.is_struct(kind):  # its fields stand in the order in which they came
-            assert {field.name.lower(): field.type for field in column} == {field.name: field.type for field in kind}
-            values = [{name.lower(): value for name, value in row.items()} for row in read[f"c{number}"].to_pylist()]
+            assert {field.name.lower(): field.type for field in column} == {
+                field.name: field.type for field in kind
+            }
+            values = [
+                {name.lower(): value for name, value in row.items()}
+                for row in read[f"c{number}"].to_pylist()
+            ]
             assert values == [{"x": 1, "y": None}, {"x": 2, "y": "b"}]
             continue
         assert column == kind
@@ -173,7 +208,12 @@ def test_types_of_which_one_holds_the_other_are_read_as_that_one(spark, tmp_path
 
 @pytest.mark.spark
 def test_columns_of_later_files_count_however_alike_their_types_are(spark, tmp_path):
-    day = day_of(tmp_path, {"id": [1], "tags": [["a"]]}, {"id": [2], "labels": [["b"]]}, {"id": [3], "tags": [["c"]]})
+    day = day_of(
+        tmp_path,
+        {"id": [1], "tags": [["a"]]},
+        {"id": [2], "labels": [["b"]]},
+        {"id": [3], "tags": [["c"]]},
+    )
     rows = sorted(day.read(spark).collect())
     assert [tuple(row) for row in rows] == [(1, ["a"], None), (2, None, ["b"]), (3, ["c"], None)]
 
@@ -181,21 +221,38 @@ def test_columns_of_later_files_count_however_alike_their_types_are(spark, tmp_p
 @pytest.mark.parametrize("names", [("ID", "id"), ("id", "ID"), ("id", "id")])
 def test_two_columns_of_a_file_that_are_one_name_to_spark_are_refused(tmp_path, names):
     pq.write_table(pa.table([[1], ["a"]], names=names), tmp_path / "part.parquet")
-    message = f"{names[0]!r} and {names[1]!r} in .*part.parquet differ only in case, which Spark ignores. Rename one."
+    message = (
+        f"{names[0]!r} and {names[1]!r} in .*part.parquet differ only in case, which Spark "
+        "ignores. Rename one."
+    )
     with pytest.raises(DeclarationError, match=message):
         of_files([tmp_path / "part.parquet"])
 
 
 @pytest.mark.spark
-def test_what_only_a_later_file_has_is_enriched_and_published_and_the_checks_read_it(spark, tmp_path, monkeypatch):
+def test_what_only_a_later_file_has_is_enriched_and_published_and_the_checks_read_it(
+    spark, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     Path("raw/date=2013-01-10").mkdir(parents=True)
-    day_of(Path("raw/date=2013-01-10"), {"id": [1, 2]}, {"id": pa.array([3], pa.int32()), "k": ["x"], "more": [0.5]})
+    day_of(
+        Path("raw/date=2013-01-10"),
+        {"id": [1, 2]},
+        {"id": pa.array([3], pa.int32()), "k": ["x"], "more": [0.5]},
+    )
     mood = AsyncFunctionLookup(
-        name="mood", keys={"k": "k"}, returns="score DOUBLE", timeout=1.0, max_concurrency=2, function=LengthOf
+        name="mood",
+        keys={"k": "k"},
+        returns="score DOUBLE",
+        timeout=1.0,
+        max_concurrency=2,
+        function=LengthOf,
     )
     declared = Enrichment(
-        name="things", input=Input(path="raw", row_id=["k"]), lookups=[mood], output=Output(path="published")
+        name="things",
+        input=Input(path="raw", row_id=["k"]),
+        lookups=[mood],
+        output=Output(path="published"),
     )
     record = run_day(declared, "2013-01-10", "r1", checks="data_quality.day:check")
     assert [verdict.sentence for verdict in record.verdicts if verdict.holds_back] == []
@@ -211,7 +268,9 @@ def test_what_only_a_later_file_has_is_enriched_and_published_and_the_checks_rea
 @pytest.mark.spark
 def test_a_file_without_rows_has_no_say_unless_none_has_rows(spark, tmp_path):
     empty = {"k": pa.nulls(0), "n": ["a"][:0], "s": pa.nulls(0)}
-    day = day_of(tmp_path, empty, {"k": ["x"], "n": [1], "s": [{"y": 2}]}, {"k": pa.array([], pa.int8())})
+    day = day_of(
+        tmp_path, empty, {"k": ["x"], "n": [1], "s": [{"y": 2}]}, {"k": pa.array([], pa.int8())}
+    )
     assert [tuple(row) for row in day.read(spark).collect()] == [("x", 1, (2,))]
     assert day.names == ["k", "n", "s"]
     without = day_of(tmp_path, {"k": pa.array([], pa.string())}, {"k": pa.array([], pa.int64())})
@@ -233,23 +292,37 @@ def test_a_file_without_rows_has_no_say_unless_none_has_rows(spark, tmp_path):
 def test_a_column_of_two_types_is_named_with_both_files(tmp_path, one, other, message):
     assert refusal(tmp_path, {"c": one}, {"c": other}) == (
         f"input: 'c' is {message}. "
-        "A column has one type in all files of a day: write one of them again with the other's type."
+        "A column has one type in all files of a day: write one of them again with the other's "
+        "type."
     )
 
 
 def test_a_column_that_is_all_null_in_one_file_needs_the_type_of_the_others(tmp_path):
     message = (
-        "input: 'c' has no type in /part-{}.parquet, as all of it is null there. Write it with its type, string in "
+        "input: 'c' has no type in /part-{}.parquet, as all of it is null there. Write it with its "
+        "type, string in "
     )
-    assert refusal(tmp_path, {"c": pa.nulls(1)}, {"c": ["a"]}) == message.format(0) + "/part-1.parquet."
-    assert refusal(tmp_path, {"c": ["a"]}, {"c": pa.nulls(1)}) == message.format(1) + "/part-0.parquet."
+    assert (
+        refusal(tmp_path, {"c": pa.nulls(1)}, {"c": ["a"]})
+        == message.format(0) + "/part-1.parquet."
+    )
+    assert (
+        refusal(tmp_path, {"c": ["a"]}, {"c": pa.nulls(1)})
+        == message.format(1) + "/part-0.parquet."
+    )
 
 
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (pa.array([NOON], pa.time64("us")), "a time of day, which a Delta table cannot store. Write it as text."),
-        (pa.array([NOON], pa.time32("ms")), "a time of day, which a Delta table cannot store. Write it as text."),
+        (
+            pa.array([NOON], pa.time64("us")),
+            ("a time of day, which a Delta table cannot store. Write it as text."),
+        ),
+        (
+            pa.array([NOON], pa.time32("ms")),
+            ("a time of day, which a Delta table cannot store. Write it as text."),
+        ),
         (pa.array([[NOON]]), "a time of day, which a Delta table cannot store. Write it as text."),
         (
             pa.array([AT], pa.timestamp("ns")),
@@ -265,24 +338,37 @@ def test_a_column_that_is_all_null_in_one_file_needs_the_type_of_the_others(tmp_
         ),
         (
             pa.array([np.float16(1)], pa.float16()),
-            "of Parquet's type FLOAT16, which a Delta table cannot store. Write it as another type.",
+            (
+                "of Parquet's type FLOAT16, which a Delta table cannot store. Write it as another "
+                "type."
+            ),
         ),
     ],
 )
 def test_a_column_that_cannot_be_published_is_named_with_a_cure(tmp_path, column, message):
-    assert refusal(tmp_path, {"id": [1], "c": column}) == f"input: 'c' in /part-0.parquet is {message}"
+    assert refusal(tmp_path, {"id": [1], "c": column}) == (
+        f"input: 'c' in /part-0.parquet is {message}"
+    )
 
 
 @pytest.mark.spark
-def test_odd_names_of_columns_days_and_folders_are_published_as_they_are(spark, tmp_path, monkeypatch):
+def test_odd_names_of_columns_days_and_folders_are_published_as_they_are(
+    spark, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     odd = ["a b", "a=b", "a%20b", "a#b", "a?b", "día", "a,b", "a;b", "a{b}", "a(b)", "a\tb", "a'b", 'a"b', "a:b", "a/b",
-           "a\\b", "", " ", "_key", "_at", "_position", "run_id", "a[0]", "a-b", "1a", "select", "rows"]  # fmt: skip
+           "a\\b", "", " ", "_key", "_at", "_position", "run_id", "a[0]", "a-b", "1a", "select",
+           "rows"]  # fmt: skip
     folder = Path("my raw's #1% día", "日付=2013-01-10")
     folder.mkdir(parents=True)
     day_of(folder, {"k": ["x"]} | {name: [name] for name in odd})
     mood = AsyncFunctionLookup(
-        name="mood", keys={"k": "`a b`"}, returns="score DOUBLE", timeout=1.0, max_concurrency=2, function=LengthOf
+        name="mood",
+        keys={"k": "`a b`"},
+        returns="score DOUBLE",
+        timeout=1.0,
+        max_concurrency=2,
+        function=LengthOf,
     )
     row_id = [name for name in odd if name not in ("_key", "_at", "run_id")]
     declared = Enrichment(

@@ -18,7 +18,9 @@ def random_day(folder, draw):
     """Files with row groups of any size, some of them empty; each row has its number in the day."""
     first = 0
     for number in range(draw.randrange(1, 6)):
-        with pq.ParquetWriter(folder / f"part {number}%.parquet", pa.schema([("n", pa.int64())])) as file:
+        with pq.ParquetWriter(
+            folder / f"part {number}%.parquet", pa.schema([("n", pa.int64())])
+        ) as file:
             for _ in range(draw.randrange(0, 6)):
                 rows = draw.choice([0, 1, 7, 300])
                 file.write_table(pa.table({"n": pa.array(range(first, first + rows), pa.int64())}))
@@ -34,9 +36,13 @@ def test_every_row_has_one_task_and_tasks_are_balanced(tmp_path, monkeypatch, se
     parts = deal(day, at_most)
     assert 1 <= len(parts) <= at_most
     reads = FileRows(parts, day.schema, {}, day.row_bytes)
-    found = [pa.Table.from_batches(reads.of(task)) if parts[task] else None for task in range(len(parts))]
+    found = [
+        pa.Table.from_batches(reads.of(task)) if parts[task] else None for task in range(len(parts))
+    ]
     rows = [0 if table is None else table.num_rows for table in found]
-    assert [number for table in found if table for number in table["n"].to_pylist()] == list(range(day.rows))
+    assert [number for table in found if table for number in table["n"].to_pylist()] == list(
+        range(day.rows)
+    )
     assert day.rows == 0 or min(rows) > 0
     largest = max((size for groups in day.groups for size in groups), default=0)
     assert max(rows) <= day.rows / len(parts) + 2 * largest
@@ -49,7 +55,9 @@ def test_every_row_has_one_task_and_tasks_are_balanced(tmp_path, monkeypatch, se
             assert urls.to_pylist() == table[SOURCE_FILE].to_pylist()
 
 
-@pytest.mark.parametrize(("files", "rows", "tasks"), [(1, 9_000, 1), (3, 10, 2), (2, 10, 2), (1, 2_000_000, 2)])
+@pytest.mark.parametrize(
+    ("files", "rows", "tasks"), [(1, 9_000, 1), (3, 10, 2), (2, 10, 2), (1, 2_000_000, 2)]
+)
 def test_few_rows_of_one_file_go_through_one_task(tmp_path, files, rows, tasks):
     for number in range(files):
         table = pa.table({"n": range(rows)})

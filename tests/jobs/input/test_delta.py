@@ -30,7 +30,10 @@ B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;
 
 
 MOODS = Enrichment(
-    name="moods", input=Input(path="lake", format="delta", row_id=["id"]), lookups=[MOOD], output=Output(path="out")
+    name="moods",
+    input=Input(path="lake", format="delta", row_id=["id"]),
+    lookups=[MOOD],
+    output=Output(path="out"),
 )
 
 
@@ -45,7 +48,9 @@ def lake(tmp_path, monkeypatch):
 
 
 def changed(lake):
-    """Rows of the first day deleted, updated, appended with other columns, and its files compacted."""
+    """Rows of the first day deleted, updated, appended with other columns, and its files
+    compacted.
+    """
     table = DeltaTable(lake)
     table.delete("id = 2")
     table.update(predicate="id = 3", updates={"k": "'cc'"})
@@ -60,7 +65,10 @@ def changed(lake):
     }  # fmt: skip
     write_deltalake(lake, pa.table(more), mode="append", schema_mode="merge")
     write_deltalake(
-        lake, pa.table({"id": [7], "date": [dt.date.fromisoformat(DAY)]}), mode="append", schema_mode="merge"
+        lake,
+        pa.table({"id": [7], "date": [dt.date.fromisoformat(DAY)]}),
+        mode="append",
+        schema_mode="merge",
     )
     DeltaTable(lake).optimize.compact(partition_filters=[("date", "=", NEXT)])
     return DeltaTable(lake)
@@ -68,7 +76,9 @@ def changed(lake):
 
 def shown(table, day):
     """The rows of a day as Delta's own reader has them."""
-    rows = table.to_pyarrow_table(filters=[("date", "=", dt.date.fromisoformat(day))]).drop_columns(["date"])
+    rows = table.to_pyarrow_table(filters=[("date", "=", dt.date.fromisoformat(day))]).drop_columns(
+        ["date"]
+    )
     return sorted(rows.to_pylist(), key=lambda row: row["id"])
 
 
@@ -91,8 +101,8 @@ def test_enrichments_follow_each_other_and_the_record_names_the_version_that_was
     assert [verdict.sentence for verdict in first.verdicts if verdict.holds_back] == []
     published = publish(first)
     again = AsyncFunctionLookup(
-        name="again", keys={"k": "cast(score as string)"}, returns="width INT", timeout=1.0, max_concurrency=2,
-        function=LengthOf,
+        name="again", keys={"k": "cast(score as string)"}, returns="width INT", timeout=1.0,
+        max_concurrency=2, function=LengthOf,
     )  # fmt: skip
     after = Enrichment(
         name="after",
@@ -106,8 +116,15 @@ def test_enrichments_follow_each_other_and_the_record_names_the_version_that_was
     (record,) = run_records.load("after")
     assert record.facts.input_version == published.published_version
     rows = DeltaTable("last").to_pyarrow_table().to_pylist()
-    assert sorted((row["id"], row["score"]) for row in rows) == [(1, 1.0), (3, 2.0), (5, 1.0), (6, None), (7, None)]
-    assert not [name for name in rows[0] if name.startswith("_")]  # the files of `out` hold audit columns too
+    assert sorted((row["id"], row["score"]) for row in rows) == [
+        (1, 1.0),
+        (3, 2.0),
+        (5, 1.0),
+        (6, None),
+        (7, None),
+    ]
+    # the files of `out` hold audit columns too
+    assert not [name for name in rows[0] if name.startswith("_")]
 
 
 def test_days_and_files_are_those_of_the_last_version(lake):
@@ -132,17 +149,22 @@ def test_a_table_that_nobody_has_written_yet_is_a_day_without_input(lake):
     after = dataclasses.replace(MOODS, input=Input(path="later", format="delta"))
     with pytest.raises(NoInput) as without:
         find_input(after, DAY)
-    assert str(without.value) == "moods: input: there is no Delta table at later; nothing can be enriched."
+    assert str(without.value) == (
+        "moods: input: there is no Delta table at later; nothing can be enriched."
+    )
     assert files_in(after.input, DAY) == []
 
 
 def test_a_file_that_vanished_after_the_log_was_read_is_named(lake):
     (file,) = files_in(MOODS.input, DAY)
     Path(file.place).unlink()
-    assert refusal(find_input, MOODS, DAY).startswith(f"moods: input: {file.place} is not a readable Parquet file")
+    assert refusal(find_input, MOODS, DAY).startswith(
+        f"moods: input: {file.place} is not a readable Parquet file"
+    )
 
 
-# -- refused by name ---------------------------------------------------------------------------------------------------
+# -- refused by name
+# --------------------------------------------------------------------------------------------------
 def refusal(function, *arguments):
     with pytest.raises(DeclarationError) as refused:
         function(*arguments)
@@ -152,7 +174,9 @@ def refusal(function, *arguments):
 
 def commit(lake, *actions):
     log = lake / "_delta_log"
-    (log / f"{len(list(log.glob('*.json'))):020}.json").write_text("\n".join(map(json.dumps, actions)))
+    (log / f"{len(list(log.glob('*.json'))):020}.json").write_text(
+        "\n".join(map(json.dumps, actions))
+    )
 
 
 def needs(*features):
@@ -172,11 +196,22 @@ def action(lake, kind):
 
 
 def deletion_vector(*rows):
-    """Inline, as Delta's protocol has it: a magic number, one Roaring bitmap with one array of 16-bit numbers."""
-    bitmap = struct.pack("<IIHHI", 12346, 1, 0, len(rows) - 1, 16) + struct.pack(f"<{len(rows)}H", *rows)
+    """Inline, as Delta's protocol has it: a magic number, one Roaring bitmap with one array of
+    16-bit numbers.
+    """
+    bitmap = struct.pack("<IIHHI", 12346, 1, 0, len(rows) - 1, 16) + struct.pack(
+        f"<{len(rows)}H", *rows
+    )
     data = struct.pack("<IQI", 1681511377, 1, 0) + bitmap
-    text = base64.b85encode(data + bytes(-len(data) % 4)).decode().translate(str.maketrans(B85, Z85))
-    return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(data), "cardinality": len(rows)}
+    text = (
+        base64.b85encode(data + bytes(-len(data) % 4)).decode().translate(str.maketrans(B85, Z85))
+    )
+    return {
+        "storageType": "i",
+        "pathOrInlineDv": text,
+        "sizeInBytes": len(data),
+        "cardinality": len(rows),
+    }
 
 
 def test_a_day_with_a_deletion_vector_is_refused_and_the_days_without_one_are_read(lake):
@@ -184,7 +219,8 @@ def test_a_day_with_a_deletion_vector_is_refused_and_the_days_without_one_are_re
     (with_vector,) = [day for day in (DAY, NEXT) if day in added["path"]]
     gone = {"path": added["path"], "deletionTimestamp": 1, "dataChange": True}
     commit(
-        lake, needs("deletionVectors"), {"remove": gone}, {"add": added | {"deletionVector": deletion_vector(0)}}
+        lake, needs("deletionVectors"), {"remove": gone},
+        {"add": added | {"deletionVector": deletion_vector(0)}}
     )  # fmt: skip
     message = refusal(find_input, MOODS, with_vector)
     assert message.startswith(f"moods: input: lake/{added['path']} has a deletion vector")
@@ -195,17 +231,30 @@ def test_a_column_mapping_is_refused(lake):
     metadata = action(lake, "metaData")
     types = json.loads(metadata["schemaString"])
     for number, field in enumerate(types["fields"], 1):
-        field["metadata"] = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{number}"}
+        field["metadata"] = {
+            "delta.columnMapping.id": number,
+            "delta.columnMapping.physicalName": f"col-{number}",
+        }
     mapped = metadata | {
         "schemaString": json.dumps(types),
-        "configuration": {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "3"},
+        "configuration": {
+            "delta.columnMapping.mode": "name",
+            "delta.columnMapping.maxColumnId": "3",
+        },
     }
     added = action(lake, "add")
     by_number = {"path": "a.parquet", "partitionValues": {"col-3": DAY}}
     shutil.rmtree(lake / "_delta_log")
     (lake / "_delta_log").mkdir()
-    commit(lake, needs("columnMapping"), {"metaData": mapped}, {"add": added | by_number | {"stats": None}})
-    assert "lake has a column mapping (delta.columnMapping.mode is 'name')" in refusal(find_input, MOODS, DAY)
+    commit(
+        lake,
+        needs("columnMapping"),
+        {"metaData": mapped},
+        {"add": added | by_number | {"stats": None}},
+    )
+    assert ("lake has a column mapping (delta.columnMapping.mode is 'name')") in refusal(
+        find_input, MOODS, DAY
+    )
 
 
 def test_a_feature_that_nobody_here_knows_is_refused_by_name(lake):
@@ -216,14 +265,26 @@ def test_a_feature_that_nobody_here_knows_is_refused_by_name(lake):
 @pytest.mark.parametrize(
     ("by", "days", "message"),
     [
-        ([], dt.date(2026, 1, 1), "input: other is partitioned by nothing; it must be by date alone"),
-        (["date", "k"], dt.date(2026, 1, 1), "input: other is partitioned by date, k; it must be by date alone"),
+        (
+            [],
+            dt.date(2026, 1, 1),
+            ("input: other is partitioned by nothing; it must be by date alone"),
+        ),
+        (
+            ["date", "k"],
+            dt.date(2026, 1, 1),
+            ("input: other is partitioned by date, k; it must be by date alone"),
+        ),
         (["date"], 20260101, "input: date in other is long; the column of the day must be a date"),
     ],
 )
 def test_a_table_of_other_partitions_is_refused(lake, by, days, message):
-    write_deltalake("other", pa.table({"id": [1], "k": ["a"], "date": [days]}), partition_by=by or None)
-    assert message in refusal(find_input, dataclasses.replace(MOODS, input=Input(path="other", format="delta")), DAY)
+    write_deltalake(
+        "other", pa.table({"id": [1], "k": ["a"], "date": [days]}), partition_by=by or None
+    )
+    assert message in refusal(
+        find_input, dataclasses.replace(MOODS, input=Input(path="other", format="delta")), DAY
+    )
 
 
 def test_a_table_without_partitions_is_all_of_the_only_name(lake):
@@ -232,20 +293,30 @@ def test_a_table_without_partitions_is_all_of_the_only_name(lake):
     found = find_input(dataclasses.replace(MOODS, input=whole), "all")
     assert (found.rows, found.names, last_day(whole)) == (2, ["id", "k"], "all")
     named = dataclasses.replace(MOODS, input=dataclasses.replace(whole, partition="k"))
-    assert "whole has no partitions, and a column 'k', as the partition of the" in refusal(find_input, named, "all")
+    assert ("whole has no partitions, and a column 'k', as the partition of the") in refusal(
+        find_input, named, "all"
+    )
     several = dataclasses.replace(MOODS, input=dataclasses.replace(whole, every=["eu", "us"]))
-    assert "whole is partitioned by nothing; it must be by part alone" in refusal(find_input, several, "eu")
+    assert ("whole is partitioned by nothing; it must be by part alone") in refusal(
+        find_input, several, "eu"
+    )
 
 
 def test_days_written_as_text_are_read(lake):
-    write_deltalake("other", pa.table({"id": [1], "k": ["a"], "date": [DAY]}), partition_by=["date"])
-    assert find_input(dataclasses.replace(MOODS, input=Input(path="other", format="delta")), DAY).names == ["id", "k"]
+    write_deltalake(
+        "other", pa.table({"id": [1], "k": ["a"], "date": [DAY]}), partition_by=["date"]
+    )
+    assert find_input(
+        dataclasses.replace(MOODS, input=Input(path="other", format="delta")), DAY
+    ).names == ["id", "k"]
 
 
 def test_a_place_without_a_table_and_a_version_that_is_missing_are_refused(lake):
     Path("folder", f"date={DAY}").mkdir(parents=True)
     assert "folder is not a Delta table" in refusal(DeltaInput.at, "folder", "date")
-    assert refusal(DeltaInput.at, "lake", "date", 9).startswith("input: version 9 of lake cannot be read: ")
+    assert refusal(DeltaInput.at, "lake", "date", 9).startswith(
+        "input: version 9 of lake cannot be read: "
+    )
     (lake / "_delta_log" / f"{0:020}.json").write_text("{")
     assert refusal(DeltaInput.at, "lake", "date").startswith("input: lake cannot be read: ")
 
@@ -255,5 +326,8 @@ def test_another_format_is_refused_and_the_default_leaves_the_fingerprint_as_it_
         "input: format is 'orc'; it must be one of: parquet, csv, json, delta, iceberg."
     )
     plain = dataclasses.replace(MOODS, input=Input(path="lake"))
-    assert plain.fingerprint == dataclasses.replace(MOODS, input=Input(path="lake", format="parquet")).fingerprint
+    assert (
+        plain.fingerprint
+        == dataclasses.replace(MOODS, input=Input(path="lake", format="parquet")).fingerprint
+    )
     assert plain.fingerprint != MOODS.fingerprint

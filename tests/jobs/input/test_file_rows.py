@@ -16,7 +16,9 @@ def rows_of(path):
 
 
 def test_a_column_of_categories_does_not_make_batches_small(tmp_path):
-    """Arrow reads it with all its categories in each batch, which are as large as thousands of rows."""
+    """Arrow reads it with all its categories in each batch, which are as large as thousands of
+    rows.
+    """
     names = pa.array(f"customer {number:06}" for number in range(20_000))
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"k": range(len(names)), "name": names.dictionary_encode()}), path)

@@ -8,7 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestWriterV2
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestWriterV2,
+)
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _FastAppendFiles
@@ -31,14 +37,16 @@ ZONED, LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 PLACE = pa.struct([("lat", pa.float64()), ("of", pa.map_(pa.string(), pa.int32()))])
 COLUMNS = pa.schema(
     [
-        ("id", pa.int64()), ("k", pa.string()), ("at", ZONED), ("noon", LOCAL), ("tags", pa.list_(pa.string())),
-        ("place", PLACE), ("price", pa.decimal128(9, 2)), ("small", pa.int32()), ("date", pa.date32()),
+        ("id", pa.int64()), ("k", pa.string()), ("at", ZONED), ("noon", LOCAL),
+        ("tags", pa.list_(pa.string())), ("place", PLACE), ("price", pa.decimal128(9, 2)),
+        ("small", pa.int32()), ("date", pa.date32()),
     ]
 )  # fmt: skip
 ROW = {
     "k": "a",
-    "at": dt.datetime(2026, 1, 1, 23, 59, 59, 999999, dt.UTC), "noon": dt.datetime.fromisoformat("2026-01-01T12:00"),
-    "tags": ["x", None], "place": {"lat": 1.5, "of": [("a", 1)]}, "price": 1, "small": 7, "date": dt.date(2026, 1, 1),
+    "at": dt.datetime(2026, 1, 1, 23, 59, 59, 999999, dt.UTC),
+    "noon": dt.datetime.fromisoformat("2026-01-01T12:00"), "tags": ["x", None],
+    "place": {"lat": 1.5, "of": [("a", 1)]}, "price": 1, "small": 7, "date": dt.date(2026, 1, 1),
 }  # fmt: skip
 
 
@@ -82,9 +90,12 @@ def shown(table, day):
     return sorted(found.to_pylist(), key=lambda row: row["id"])
 
 
-# -- read right --------------------------------------------------------------------------------------------------------
+# -- read right
+# --------------------------------------------------------------------------------------------------
 def changed(table):
-    """Rows deleted and overwritten; columns renamed, swapped, widened, dropped and added; a file with those."""
+    """Rows deleted and overwritten; columns renamed, swapped, widened, dropped and added; a file
+    with those.
+    """
     table.delete("id = 2")
     table.overwrite(rows(3, k="ccc"), "id = 3")
     with table.update_schema() as schema:
@@ -103,7 +114,9 @@ def changed(table):
 
 
 @pytest.mark.spark
-def test_a_day_of_a_changed_table_is_enriched_as_iceberg_shows_it_and_the_record_names_the_snapshot(spark, orders):
+def test_a_day_of_a_changed_table_is_enriched_as_iceberg_shows_it_and_the_record_names_the_snapshot(
+    spark, orders
+):
     table = changed(orders)
     day = find_input(MOODS, DAY)
     assert (day.rows, day.version) == (4, table.current_snapshot().snapshot_id)
@@ -118,10 +131,14 @@ def test_a_day_of_a_changed_table_is_enriched_as_iceberg_shows_it_and_the_record
     (record,) = run_records.load("moods")
     assert record.facts.input_version == day.version
     published = pa.concat_tables(
-        [pq.read_table(file, partitioning=None, columns=["id", "score"]) for file in Path("out").rglob("r1/*.parquet")]
+        [
+            pq.read_table(file, partitioning=None, columns=["id", "score"])
+            for file in Path("out").rglob("r1/*.parquet")
+        ]
     )
     assert sorted(published.to_pylist(), key=lambda row: row["id"]) == [
-        {"id": 1, "score": 1.0}, {"id": 3, "score": 3.0}, {"id": 5, "score": 1.0}, {"id": 6, "score": None},
+        {"id": 1, "score": 1.0}, {"id": 3, "score": 3.0}, {"id": 5, "score": 1.0},
+        {"id": 6, "score": None},
     ]  # fmt: skip
 
 
@@ -133,7 +150,9 @@ def test_a_table_without_such_a_column_is_all_of_the_only_name(orders):
 
 
 def test_two_columns_that_swap_their_names_are_copied_anew(lake):
-    columns = pa.schema([("id", pa.int64()), ("a", pa.string()), ("b", pa.string()), ("date", pa.string())])
+    columns = pa.schema(
+        [("id", pa.int64()), ("a", pa.string()), ("b", pa.string()), ("date", pa.string())]
+    )
     table = lake.create_table("shop.orders", columns)
     table.append(pa.Table.from_pylist([{"id": 1, "a": "A", "b": "B", "date": DAY}], schema=columns))
     assert read(find_input(MOODS, DAY)) == [{"id": 1, "a": "A", "b": "B"}]
@@ -160,7 +179,9 @@ def test_only_the_rows_of_the_day_are_read_whatever_the_table_is_partitioned_by(
             spec.add_identity("date")
         if transform == "bucket of id":
             spec.add_field("id", "bucket[4]", "id_bucket")
-    table.append(pa.concat_tables([rows(1, 2), rows(3, date=dt.date(2026, 1, 3)), rows(4, date=None)]))
+    table.append(
+        pa.concat_tables([rows(1, 2), rows(3, date=dt.date(2026, 1, 3)), rows(4, date=None)])
+    )
     assert [row["id"] for row in read(find_input(MOODS, DAY))] == [1, 2]
     assert last_day(MOODS.input) == "2026-01-03"
     with pytest.raises(NoInput, match=f"has no rows of {NEXT} in snapshot "):
@@ -188,16 +209,27 @@ def test_an_hour_is_that_of_a_time_that_the_table_is_partitioned_by_or_a_text(la
     if column != "hour":
         with table.update_spec() as spec:
             spec.add_field(column, "hour", "by_hour")
-    begin = {"at": "2026-01-01T23:00+00:00", "noon": "2026-01-01T23:00", "hour": "2026-01-01T23Z"}[column]
-    later = {"at": "2026-01-02T00:00+00:00", "noon": "2026-01-02T00:00", "hour": "2026-01-02T00Z"}[column]
-    values = [text if column == "hour" else dt.datetime.fromisoformat(text) for text in (begin, later)]
+    begin = {"at": "2026-01-01T23:00+00:00", "noon": "2026-01-01T23:00", "hour": "2026-01-01T23Z"}[
+        column
+    ]
+    later = {"at": "2026-01-02T00:00+00:00", "noon": "2026-01-02T00:00", "hour": "2026-01-02T00Z"}[
+        column
+    ]
+    values = [
+        text if column == "hour" else dt.datetime.fromisoformat(text) for text in (begin, later)
+    ]
     table.append(
         pa.concat_tables(
-            [rows(1, columns=columns, **{column: values[0]}), rows(2, columns=columns, **{column: values[1]})]
+            [
+                rows(1, columns=columns, **{column: values[0]}),
+                rows(2, columns=columns, **{column: values[1]}),
+            ]
         )
     )
     partition = "hour" if column == "hour" else "by_hour"
-    by_hour = dataclasses.replace(MOODS, input=dataclasses.replace(MOODS.input, partition=partition, every="hour"))
+    by_hour = dataclasses.replace(
+        MOODS, input=dataclasses.replace(MOODS.input, partition=partition, every="hour")
+    )
     assert [row["id"] for row in read(find_input(by_hour, "2026-01-01T23Z"))] == [1]
     assert [row["id"] for row in read(find_input(by_hour, "2026-01-02T00Z"))] == [2]
     assert last_day(by_hour.input) == "2026-01-02T00Z"
@@ -205,7 +237,9 @@ def test_an_hour_is_that_of_a_time_that_the_table_is_partitioned_by_or_a_text(la
         find_input(by_hour, "2026-01-01T22Z")
 
 
-def test_a_table_on_an_object_store_is_read_by_the_credentials_of_the_environment(s3, tmp_path, monkeypatch):
+def test_a_table_on_an_object_store_is_read_by_the_credentials_of_the_environment(
+    s3, tmp_path, monkeypatch
+):
     endpoint = {"s3.endpoint": os.environ["AWS_ENDPOINT_URL"], "s3.region": "us-east-1"}
     with lake_in(tmp_path, f"{s3.bucket}/warehouse", monkeypatch, **endpoint) as catalog:
         table = catalog.create_table("shop.orders", COLUMNS)
@@ -216,12 +250,14 @@ def test_a_table_on_an_object_store_is_read_by_the_credentials_of_the_environmen
         assert [row["id"] for row in read(find_input(MOODS, DAY))] == [1]
         before = len(s3.requests())
         assert [row["id"] for row in read(find_input(MOODS, DAY))] == [1]
-        assert {method for method, path in s3.requests()[before:] if "/data/" in path} == set()  # copied already
+        # copied already
+        assert {method for method, path in s3.requests()[before:] if "/data/" in path} == set()
         (file,) = files_in(MOODS.input, NEXT)
         assert file.place.startswith(f"{s3.bucket}/warehouse/shop/orders/data/")
 
 
-# -- deletes that only other engines write -----------------------------------------------------------------------------
+# -- deletes that only other engines write
+# -----------------------------------------------------------------------------
 class DeletesWriter(ManifestWriterV2):
     def content(self):
         return ManifestContent.DELETES
@@ -234,7 +270,9 @@ class DeletesWriter(ManifestWriterV2):
 class AddDeletes(_FastAppendFiles):
     def new_manifest_writer(self, spec):
         schema = self._transaction.table_metadata.schema()
-        return DeletesWriter(spec, schema, self.new_manifest_output(), self._snapshot_id, self._compression)
+        return DeletesWriter(
+            spec, schema, self.new_manifest_output(), self._snapshot_id, self._compression
+        )
 
 
 def delete(table, content, deletes, **facts):
@@ -242,10 +280,11 @@ def delete(table, content, deletes, **facts):
     place = Path(table.location(), "data", f"deletes-{content.name}.parquet")
     pq.write_table(deletes, place)
     file = DataFile.from_args(
-        content=content, file_path=str(place), file_format=FileFormat.PARQUET, record_count=len(deletes),
-        partition=Record((dt.date(2026, 1, 1) - dt.date(1970, 1, 1)).days), file_size_in_bytes=place.stat().st_size,
-        column_sizes={}, value_counts={}, null_value_counts={}, nan_value_counts={}, lower_bounds={}, upper_bounds={},
-        **facts,
+        content=content, file_path=str(place), file_format=FileFormat.PARQUET,
+        record_count=len(deletes),
+        partition=Record((dt.date(2026, 1, 1) - dt.date(1970, 1, 1)).days),
+        file_size_in_bytes=place.stat().st_size, column_sizes={}, value_counts={},
+        null_value_counts={}, nan_value_counts={}, lower_bounds={}, upper_bounds={}, **facts,
     )  # fmt: skip
     file.spec_id = table.spec().spec_id
     with table.transaction() as change, AddDeletes(Operation.APPEND, change, table.io) as producer:
@@ -257,8 +296,15 @@ def test_rows_deleted_by_their_position_are_not_read_and_their_file_counts_as_ch
     assert [row["id"] for row in read(find_input(MOODS, DAY))] == [1, 2, 3]
     types = pa.schema(
         [
-            pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": "2147483546"}),
-            pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"}),
+            pa.field(
+                "file_path",
+                pa.string(),
+                nullable=False,
+                metadata={"PARQUET:field_id": "2147483546"},
+            ),
+            pa.field(
+                "pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"}
+            ),
         ]
     )
     gone = pa.Table.from_pylist([{"file_path": before.place, "pos": 1}], schema=types)
@@ -271,14 +317,22 @@ def test_rows_deleted_by_their_position_are_not_read_and_their_file_counts_as_ch
 
 def test_rows_deleted_by_their_values_are_refused(orders):
     types = pa.schema([pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})])
-    delete(orders, DataFileContent.EQUALITY_DELETES, pa.table({"id": [2]}, schema=types), equality_ids=[1])
+    delete(
+        orders,
+        DataFileContent.EQUALITY_DELETES,
+        pa.table({"id": [2]}, schema=types),
+        equality_ids=[1],
+    )
     message = refusal(find_input, MOODS, DAY)
-    assert message.startswith("moods: input: lake.shop.orders cannot be read: PyIceberg does not yet support equality ")
+    assert message.startswith(
+        "moods: input: lake.shop.orders cannot be read: PyIceberg does not yet support equality "
+    )
     assert message.endswith("; rewrite its data files, which applies the deletes.")
     assert find_input(MOODS, NEXT).rows == 1
 
 
-# -- what is not there -------------------------------------------------------------------------------------------------
+# -- what is not there
+# -------------------------------------------------------------------------------------------------
 def test_days_and_files_are_those_of_the_last_snapshot(orders):
     assert last_day(MOODS.input) == NEXT
     (old,) = files_in(MOODS.input, DAY)
@@ -286,7 +340,8 @@ def test_days_and_files_are_those_of_the_last_snapshot(orders):
     assert (Path(old.place).stat().st_size, old.changed_ns) == (old.size, written * 1_000_000)
     orders.delete(f"date = '{NEXT}'")
     assert [file.place for file in files_in(MOODS.input, DAY)] == [old.place]
-    assert [file.changed_ns for file in files_in(MOODS.input, DAY)] == [old.changed_ns]  # another day's commit
+    # another day's commit
+    assert [file.changed_ns for file in files_in(MOODS.input, DAY)] == [old.changed_ns]
     assert (last_day(MOODS.input), files_in(MOODS.input, NEXT)) == (DAY, [])
     orders.delete("id > 0")
     assert refusal(last_day, MOODS.input) == "input: lake.shop.orders has no rows of any day."
@@ -295,7 +350,9 @@ def test_days_and_files_are_those_of_the_last_snapshot(orders):
 def test_a_table_that_nobody_has_written_yet_is_a_day_without_input(lake):
     with pytest.raises(NoInput) as without:
         find_input(MOODS, DAY)
-    assert str(without.value) == ("moods: input: there is no Iceberg table lake.shop.orders; nothing can be enriched.")
+    assert str(without.value) == (
+        "moods: input: there is no Iceberg table lake.shop.orders; nothing can be enriched."
+    )
     lake.create_table("shop.orders", COLUMNS)
     with pytest.raises(NoInput, match="nobody has written a row to"):
         find_input(MOODS, DAY)
@@ -310,7 +367,8 @@ def test_a_file_that_vanished_after_the_snapshot_was_read_is_named(orders):
     assert not list(Path("out").rglob("*.parquet*"))
 
 
-# -- refused by name ---------------------------------------------------------------------------------------------------
+# -- refused by name
+# --------------------------------------------------------------------------------------------------
 def refusal(function, *arguments):
     with pytest.raises(DeclarationError) as refused:
         function(*arguments)
@@ -321,19 +379,34 @@ def refusal(function, *arguments):
 def test_a_catalog_that_is_not_configured_or_does_not_answer_is_refused(lake, monkeypatch):
     other = dataclasses.replace(MOODS, input=Input(format="iceberg", table="other.shop.orders"))
     assert refusal(find_input, other, DAY) == (
-        "moods: input: other.shop.orders is in a catalog 'other', which is not configured here; set "
+        "moods: input: other.shop.orders is in a catalog 'other', which is not configured here; "
+        "set "
         "PYICEBERG_CATALOG__OTHER__URI in the environment, or name it in .pyiceberg.yaml."
     )
     monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__TYPE", "sql")
     monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__URI", "sqlite:////nowhere/catalog.db")
-    assert refusal(find_input, other, DAY).startswith("moods: input: other.shop.orders cannot be read: ")
+    assert refusal(find_input, other, DAY).startswith(
+        "moods: input: other.shop.orders cannot be read: "
+    )
 
 
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (None, "lake.shop.orders has no column date (Input.partition), but id; the column of the day must be a date, "),
-        (LongType(), "date in lake.shop.orders is long; the column of the day must be a date, or a string such as "),
+        (
+            None,
+            (
+                "lake.shop.orders has no column date (Input.partition), but id; the column of the "
+                "day must be a date, "
+            ),
+        ),
+        (
+            LongType(),
+            (
+                "date in lake.shop.orders is long; the column of the day must be a date, or a "
+                "string such as "
+            ),
+        ),
     ],
 )
 def test_a_table_without_a_day_is_refused(lake, kind, message):
@@ -347,20 +420,26 @@ def test_a_table_without_a_day_is_refused(lake, kind, message):
     ("odd", "message"),
     [
         (pa.array([1], pa.time64("us")), "a time of day, which a Delta table cannot store."),
-        (pa.array([bytes(16)], pa.uuid()), "of Parquet's type UUID, which a Delta table cannot store."),
+        (
+            pa.array([bytes(16)], pa.uuid()),
+            ("of Parquet's type UUID, which a Delta table cannot store."),
+        ),
     ],
 )
 def test_a_type_that_cannot_be_published_is_refused_before_a_row_is_copied(lake, odd, message):
     columns = pa.table({"id": [1], "odd": odd, "date": [DAY]})
     lake.create_table("shop.orders", columns.schema).append(columns)
-    assert f"moods: input: 'odd' in lake.shop.orders is {message}" in refusal(find_input, MOODS, DAY)
+    assert (f"moods: input: 'odd' in lake.shop.orders is {message}") in refusal(
+        find_input, MOODS, DAY
+    )
     assert not Path("out").exists()
 
 
 def test_without_pyiceberg_the_command_that_installs_it_is_named(monkeypatch):
     monkeypatch.setattr(extras.importlib.util, "find_spec", lambda name: None)
     assert refusal(files_in, MOODS.input, DAY) == (
-        'Input(format="iceberg") needs pyiceberg; it is not installed here: pip install "tidegate[iceberg]".'
+        'Input(format="iceberg") needs pyiceberg; it is not installed here: pip install '
+        '"tidegate[iceberg]".'
     )
 
 
@@ -374,4 +453,6 @@ def test_without_pyiceberg_the_command_that_installs_it_is_named(monkeypatch):
     ],
 )
 def test_an_iceberg_table_is_declared_by_its_name_alone(declared):
-    assert "an Iceberg table, and nothing else, is declared by its name alone" in refusal(lambda: Input(**declared))
+    assert ("an Iceberg table, and nothing else, is declared by its name alone") in refusal(
+        lambda: Input(**declared)
+    )

@@ -29,9 +29,16 @@ class LengthOf:
 
 def reading(path, **source):
     mood = AsyncFunctionLookup(
-        name="mood", keys={"k": "k"}, returns="score DOUBLE", timeout=1.0, max_concurrency=2, function=LengthOf
+        name="mood",
+        keys={"k": "k"},
+        returns="score DOUBLE",
+        timeout=1.0,
+        max_concurrency=2,
+        function=LengthOf,
     )
-    return Enrichment(name="moods", input=Input(path=path, **source), lookups=[mood], output=Output(path="out"))
+    return Enrichment(
+        name="moods", input=Input(path=path, **source), lookups=[mood], output=Output(path="out")
+    )
 
 
 def put(place, data):
@@ -63,7 +70,9 @@ def test_parquet_files_of_a_bucket_are_read_by_name_and_once(raw, s3):
     put(f"{raw}/date={DAY}/_SUCCESS", b"")
     before = len(s3.requests())
     assert rows_of(reading(raw)) == [{"k": "a"}, {"k": "b"}, {"k": "c"}]
-    read = sorted(path.rpartition("/")[2] for _, path in s3.requests()[before:] if "prefix=" not in path)
+    read = sorted(
+        path.rpartition("/")[2] for _, path in s3.requests()[before:] if "prefix=" not in path
+    )
     assert read == ["a.parquet", "b.parquet"]  # one request each
     before = len(s3.requests())
     assert rows_of(reading(f"{raw}/")) == [{"k": "a"}, {"k": "b"}, {"k": "c"}]
@@ -109,7 +118,11 @@ def test_the_live_files_of_a_delta_table_in_a_bucket_are_read_with_its_version(r
 def test_a_day_that_is_not_there_is_no_input_and_a_folder_named_otherwise_is_named(raw):
     put(f"{raw}/date=20260102/a.parquet", parquet([{"k": "a"}]))
     with pytest.raises(
-        NoInput, match=rf"there is no {raw}/date={NEXT} for .* There is {raw}/date=20260102; the folder"
+        NoInput,
+        match=(
+            rf"there is no {raw}/date={NEXT} for .* There is {raw}/date=20260102; the "
+            r"folder"
+        ),
     ):
         find_input(reading(raw), NEXT)
     assert files_in(reading(raw).input, NEXT) == []
@@ -134,14 +147,18 @@ def test_a_bucket_that_is_not_there_is_named_in_one_sentence(raw):
         (503, "SlowDown", "SLOW_DOWN"),
     ],
 )
-def test_refused_credentials_and_a_store_that_throttles_are_named_in_one_sentence(monkeypatch, status, code, message):
+def test_refused_credentials_and_a_store_that_throttles_are_named_in_one_sentence(
+    monkeypatch, status, code, message
+):
     with S3Server.refusing(status, code, "no") as server:
         for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
         stored_files._filesystem.cache_clear()
         with pytest.raises(DeclarationError) as refused:
             find_input(reading("s3://bucket/raw"), DAY)
-    assert str(refused.value).startswith(f"moods: input: s3://bucket/raw/date={DAY} cannot be listed: ")
+    assert str(refused.value).startswith(
+        f"moods: input: s3://bucket/raw/date={DAY} cannot be listed: "
+    )
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -152,7 +169,13 @@ def test_an_object_that_vanished_after_the_listing_is_named(raw, monkeypatch):
     filesystem, path = stored_files.open_filesystem(file.place)
     filesystem.delete_file(path)
     monkeypatch.setattr("jobs.input.day.find_in_folder", lambda *_: ([file], []))
-    with pytest.raises(DeclarationError, match=r"moods: input: s3://.*/a.parquet cannot be copied to .*"):
+    with pytest.raises(
+        DeclarationError,
+        match=(
+            r"moods: input: s3://.*/a.parquet cannot be copied "
+            r"to .*"
+        ),
+    ):
         find_input(reading(raw), DAY)
     assert not list(Path("out").rglob("*.draft"))
 
@@ -162,13 +185,24 @@ def test_an_object_that_changed_after_the_listing_is_named(raw, monkeypatch):
     listed = files_in(reading(raw).input, DAY)
     put(f"{raw}/date={DAY}/a.parquet", parquet([{"k": "another"}]))
     monkeypatch.setattr("jobs.input.day.find_in_folder", lambda *_: (listed, []))
-    with pytest.raises(DeclarationError, match=r"moods: input: s3://.*/a.parquet changed while it was read"):
+    with pytest.raises(
+        DeclarationError,
+        match=(
+            r"moods: input: s3://.*/a.parquet changed while it "
+            r"was read"
+        ),
+    ):
         find_input(reading(raw), DAY)
     assert not list(Path("out").rglob("*.parquet"))
 
 
 @pytest.mark.parametrize(
-    "path", ["s3://key:secret@bucket/raw", "s3://bucket/raw?access_key=1", "s3://bucket/raw?endpoint_override=x"]
+    "path",
+    [
+        "s3://key:secret@bucket/raw",
+        "s3://bucket/raw?access_key=1",
+        "s3://bucket/raw?endpoint_override=x",
+    ],
 )
 def test_a_url_with_a_secret_or_options_is_refused(path):
     with pytest.raises(DeclarationError, match=r"input: path .*environment"):

@@ -32,7 +32,13 @@ def test_a_file_of_changed_rows_has_its_name_when_it_is_on_the_disk(tmp_path, mo
 
     with monkeypatch.context() as failing:
         failing.setattr(durable, "sync", refused)
-        with pytest.raises(DeclarationError, match=r"its changed rows cannot be copied to .*: Input/output error"):
+        with pytest.raises(
+            DeclarationError,
+            match=(
+                r"its changed rows cannot be copied to .*: "
+                r"Input/output error"
+            ),
+        ):
             chosen(day, wanted, str(tmp_path), ThreadStage().run)
     assert [path.name for path in tmp_path.iterdir()] == ["part-0.parquet"]
     (file,) = chosen(day, wanted, str(tmp_path), ThreadStage().run).files
@@ -42,9 +48,16 @@ def test_a_file_of_changed_rows_has_its_name_when_it_is_on_the_disk(tmp_path, mo
 def test_equal_rows_of_a_file_that_is_copied_for_each_use_are_written_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     mood = AsyncFunctionLookup(
-        name="mood", keys={"k": "k"}, returns="score INT", timeout=1.0, max_concurrency=1, function=Score
+        name="mood",
+        keys={"k": "k"},
+        returns="score INT",
+        timeout=1.0,
+        max_concurrency=1,
+        function=Score,
     )
-    raw = Input(path="raw", partition="part", every=["all"], format="csv", schema="id INT, k STRING")
+    raw = Input(
+        path="raw", partition="part", every=["all"], format="csv", schema="id INT, k STRING"
+    )
     moods = Enrichment(name="moods", input=raw, lookups=[mood], output=Output(path="out"))
     source = Path("raw", "part=all", "a.csv")
     source.parent.mkdir(parents=True)

@@ -1,4 +1,6 @@
-"""Days of CSV and JSON files are read with the declared types, row for row, or refused in one sentence."""
+"""Days of CSV and JSON files are read with the declared types, row for row, or refused in one
+sentence.
+"""
 
 import datetime as dt
 import decimal
@@ -26,7 +28,14 @@ FOLDER = Path("raw", f"date={DAY}")
 UTC = dt.UTC
 COLUMNS = "id BIGINT, k STRING, at TIMESTAMP, day DATE, right BOOLEAN, price DECIMAL(10,2)"
 HEADER = "id,k,at,day,right,price,more\n"
-FIRST = (1, "NA", dt.datetime(2026, 1, 1, 10, tzinfo=UTC), dt.date(2026, 1, 1), True, decimal.Decimal("1.10"))
+FIRST = (
+    1,
+    "NA",
+    dt.datetime(2026, 1, 1, 10, tzinfo=UTC),
+    dt.date(2026, 1, 1),
+    True,
+    decimal.Decimal("1.10"),
+)
 
 
 class LengthOf:
@@ -36,7 +45,12 @@ class LengthOf:
 
 def declared(schema, *, kind="csv", **more):
     mood = AsyncFunctionLookup(
-        name="mood", keys={"k": "k"}, returns="score DOUBLE", timeout=1.0, max_concurrency=2, function=LengthOf
+        name="mood",
+        keys={"k": "k"},
+        returns="score DOUBLE",
+        timeout=1.0,
+        max_concurrency=2,
+        function=LengthOf,
     )
     source = Input(path="raw", format=kind, schema=schema)
     return Enrichment(name="moods", input=source, lookups=[mood], output=Output(path="out"), **more)
@@ -51,14 +65,21 @@ def raw(tmp_path, monkeypatch):
 
 def rows_of(enrichment):
     day = find_input(enrichment, DAY)
-    return [tuple(row.values()) for file in day.files for row in pq.read_table(file, partitioning=None).to_pylist()]
+    return [
+        tuple(row.values())
+        for file in day.files
+        for row in pq.read_table(file, partitioning=None).to_pylist()
+    ]
 
 
 def test_csv_is_read_in_the_order_of_its_rows_with_the_declared_columns_and_types(raw):
     (raw / "b.csv").write_text(
         f'{HEADER}1,NA,2026-01-01 10:00:00,2026-01-01,true,1.10,x\n2,"",,,,,\n\n,"a\nb",,,FALSE,,\n'
     )
-    text = "price,id,k,at,right,day\n2,3,c,2026-01-01T10:00:00.5+02:00,True,\n1,4,d,2026-01-01 10:00Z,,\n"
+    text = (
+        "price,id,k,at,right,day\n2,3,c,2026-01-01T10:00:00.5+02:00,True,\n1,4,d,2026-01-01 "
+        "10:00Z,,\n"
+    )
     (raw / "a.csv.gz").write_bytes(gzip.compress(text.encode()))
     (raw / "_c.csv").write_text("not input")
     early = dt.datetime(2026, 1, 1, 8, 0, 0, 500_000, tzinfo=UTC)
@@ -105,7 +126,9 @@ def test_a_day_of_csv_is_enriched_checked_and_published(spark, raw):
         (3, None, None),
     ]
     audit = DeltaTable("out__audit").to_pyarrow_table().to_pylist()
-    places = sorted((Path(row["_source_file"]).name.partition("-")[0], row["_source_row"]) for row in audit)
+    places = sorted(
+        (Path(row["_source_file"]).name.partition("-")[0], row["_source_row"]) for row in audit
+    )
     assert places == [("a.csv", 0), ("a.csv", 1), ("b.csv", 0)]
 
 
@@ -118,10 +141,15 @@ def test_an_unchanged_file_is_converted_once_and_a_changed_one_again(raw):
     (raw / "a.csv").write_text("id,k\n1,a\n2,b\n")
     (second,) = find_input(enrichment, DAY).files
     assert (second != first, find_input(enrichment, DAY).rows) == (True, 2)
-    assert {path for path in Path("out").rglob("*") if path.is_file()} == {Path(first), Path(second)}
+    assert {path for path in Path("out").rglob("*") if path.is_file()} == {
+        Path(first),
+        Path(second),
+    }
 
 
-def test_vacuum_removes_converted_files_that_nobody_used_for_so_long_and_keeps_those_of_a_day_at_work(raw):
+def test_vacuum_removes_converted_files_that_nobody_used_for_so_long_and_keeps_those_of_a_day_at_work(
+    raw,
+):
     (raw / "a.csv").write_text("id,k\n1,a\n")
     (used,) = map(Path, find_input(declared("id INT, k STRING"), DAY).files)
     old = used.with_name("old.parquet")
@@ -137,7 +165,8 @@ def test_vacuum_removes_converted_files_that_nobody_used_for_so_long_and_keeps_t
     assert not used.exists()
 
 
-# -- refused -----------------------------------------------------------------------------------------------------------
+# -- refused
+# --------------------------------------------------------------------------------------------------
 def refusal(function, *arguments):
     with pytest.raises(DeclarationError) as refused:
         function(*arguments)
@@ -152,13 +181,19 @@ def refusal(function, *arguments):
         ("csv", "id,k\n1,a\nten,b\n", "line 3, column id: expected INT, found 'ten'."),
         ("csv", "id;k\n1;a\n", "the header has no column id, found 'id;k'."),
         ("csv", "", "the file is empty, and needs a header."),
-        ("json", '{"id":1,"k":"a"}\n{"id":"ten"}\n', "line 2, column id: expected INT, found 'ten'."),
+        (
+            "json",
+            '{"id":1,"k":"a"}\n{"id":"ten"}\n',
+            ("line 2, column id: expected INT, found 'ten'."),
+        ),
         ("json", '{"id":1.5}\n', "line 1, column id: expected INT, found '1.5'."),
         ("json", '{"id":1\n', "line 1: no JSON at character 8: Expecting ',' delimiter."),
         ("json", '[{"id":1}]', "line 1: expected an object, found '[{\"id\": 1}]'."),
     ],
 )
-def test_a_file_that_does_not_hold_the_declared_columns_is_named_with_the_reason(raw, kind, text, reason):
+def test_a_file_that_does_not_hold_the_declared_columns_is_named_with_the_reason(
+    raw, kind, text, reason
+):
     (raw / f"a.{kind}").write_text(text)
     message = refusal(find_input, declared("id INT, k STRING", kind=kind), DAY)
     assert message.startswith(f"moods: input: raw/date={DAY}/a.{kind}: {reason}")
@@ -193,7 +228,9 @@ def test_a_file_that_changes_while_it_is_read_is_refused(raw, monkeypatch):
         Path(file.place).write_text("id,k\n1,a\n2,b\n")
 
     monkeypatch.setattr(staged_files, "_write", slowly)
-    assert "a.csv changed while it was read" in refusal(find_input, declared("id INT, k STRING"), DAY)
+    assert ("a.csv changed while it was read") in refusal(
+        find_input, declared("id INT, k STRING"), DAY
+    )
     assert not [path for path in Path("out").rglob("*") if path.is_file()]
 
 
@@ -203,8 +240,14 @@ def test_a_file_that_changes_while_it_is_read_is_refused(raw, monkeypatch):
         ({"format": "csv"}, "CSV and JSON need the columns to read"),
         ({"schema": "id INT"}, "the other formats have their own"),
         ({"format": "csv", "schema": "id INTEGERS"}, "input: schema: "),
-        ({"format": "csv", "schema": "tags ARRAY<INT>"}, "input: schema: tags: CSV holds no ARRAY<INT>."),
-        ({"format": "json", "schema": "Date DATE"}, "'Date' is the column of the day, which the folders name."),
+        (
+            {"format": "csv", "schema": "tags ARRAY<INT>"},
+            ("input: schema: tags: CSV holds no ARRAY<INT>."),
+        ),
+        (
+            {"format": "json", "schema": "Date DATE"},
+            ("'Date' is the column of the day, which the folders name."),
+        ),
     ],
 )
 def test_a_wrong_schema_is_refused_with_the_cure(given, message):

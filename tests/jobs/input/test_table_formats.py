@@ -1,4 +1,6 @@
-"""Files of a Delta, Iceberg or Hudi table are refused as input: they hold rows that the table has deleted."""
+"""Files of a Delta, Iceberg or Hudi table are refused as input: they hold rows that the table has
+deleted.
+"""
 
 import datetime as dt
 from pathlib import Path
@@ -37,9 +39,16 @@ class Never:
 
 def reading(path):
     mood = AsyncFunctionLookup(
-        name="mood", keys={"k": "k"}, returns="score INT", timeout=1.0, max_concurrency=1, function=Never
+        name="mood",
+        keys={"k": "k"},
+        returns="score INT",
+        timeout=1.0,
+        max_concurrency=1,
+        function=Never,
     )
-    return Enrichment(name="moods", input=Input(path=str(path)), lookups=[mood], output=Output(path="out"))
+    return Enrichment(
+        name="moods", input=Input(path=str(path)), lookups=[mood], output=Output(path="out")
+    )
 
 
 def with_a_day(folder):
@@ -66,7 +75,9 @@ def with_file(path):
         (".hoodie/hoodie.properties", "", "a Hudi table"),
     ],
 )
-def test_files_of_a_table_are_refused_wherever_its_log_lies(tmp_path, monkeypatch, log, below, kind):
+def test_files_of_a_table_are_refused_wherever_its_log_lies(
+    tmp_path, monkeypatch, log, below, kind
+):
     monkeypatch.chdir(tmp_path)
     root = Path("lake", below)
     with_a_day(root)
@@ -83,7 +94,13 @@ def test_files_of_a_table_are_refused_wherever_its_log_lies(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    "other", ["out/_delta_log/0.json", "metadata/readme.json", "../metadata/v1.metadata.json", "../_delta_log/0.json"]
+    "other",
+    [
+        "out/_delta_log/0.json",
+        "metadata/readme.json",
+        "../metadata/v1.metadata.json",
+        "../_delta_log/0.json",
+    ],
 )
 def test_a_table_that_is_not_of_these_files_harms_nothing(tmp_path, other):
     with_a_day(tmp_path / "lake" / "orders")
@@ -99,13 +116,23 @@ def test_above_a_folder_at_the_top_lies_the_disk_and_not_the_current_folder(tmp_
 
 @pytest.mark.parametrize(
     "command",
-    ["check", f"check --day {DAY}", f"plan moods --day {DAY}", f"run moods --day {DAY}", "try moods"],
+    [
+        "check",
+        f"check --day {DAY}",
+        f"plan moods --day {DAY}",
+        f"run moods --day {DAY}",
+        "try moods",
+    ],
 )
 @pytest.mark.process
-def test_a_table_with_deleted_rows_is_refused_by_every_command(tmp_path, monkeypatch, capfd, command):
+def test_a_table_with_deleted_rows_is_refused_by_every_command(
+    tmp_path, monkeypatch, capfd, command
+):
     monkeypatch.chdir(tmp_path)
     days = [dt.date.fromisoformat(DAY)] * 100
-    write_deltalake("data/lake", pa.table({"origin": range(100), "date": days}), partition_by=["date"])
+    write_deltalake(
+        "data/lake", pa.table({"origin": range(100), "date": days}), partition_by=["date"]
+    )
     DeltaTable("data/lake").delete("origin >= 50")
     package = f"lakes_{abs(hash(command))}"
     (tmp_path / package).mkdir()
@@ -114,5 +141,8 @@ def test_a_table_with_deleted_rows_is_refused_by_every_command(tmp_path, monkeyp
     monkeypatch.syspath_prepend(tmp_path)
     assert main([*command.split(), "--package", package]) == 2
     message = "".join(capfd.readouterr())
-    assert "data/lake/_delta_log makes data/lake part of a Delta table, whose files also hold deleted rows" in message
+    assert (
+        "data/lake/_delta_log makes data/lake part of a Delta table, whose files also hold "
+        "deleted rows"
+    ) in message
     assert not Path("data/out").exists() or not list(Path("data/out").rglob("*.parquet"))

@@ -1,4 +1,6 @@
-"""What lies beside a day's files, or in no day of a table, is read, refused or named; nothing is left out silently."""
+"""What lies beside a day's files, or in no day of a table, is read, refused or named; nothing is
+left out silently.
+"""
 
 import re
 from pathlib import Path
@@ -20,7 +22,12 @@ FOLDER = Path("raw", f"date={DAY}")
 
 
 def declared(**source):
-    return Enrichment(name="moods", input=Input(**{"path": "raw"} | source), lookups=[MOOD], output=Output(path="out"))
+    return Enrichment(
+        name="moods",
+        input=Input(**{"path": "raw"} | source),
+        lookups=[MOOD],
+        output=Output(path="out"),
+    )
 
 
 @pytest.fixture
@@ -50,12 +57,15 @@ def test_endings_are_matched_without_regard_to_case(raw, kind, names):
     assert {file.name for file in files_in(source.input, DAY)} >= set(names)
 
 
-@pytest.mark.parametrize("below", ["hour=01/b.parquet", "late.parquet/part-0.PARQUET", "late/more/c.parquet"])
+@pytest.mark.parametrize(
+    "below", ["hour=01/b.parquet", "late.parquet/part-0.PARQUET", "late/more/c.parquet"]
+)
 def test_files_in_a_folder_below_a_day_are_refused_by_name(raw, below):
     write(raw / below, 10)
     folder, _, name = below.partition("/")
     message = (
-        f"moods: input: raw/date={DAY}/{folder} holds {name}, and a run reads the files in raw/date={DAY}/ alone. "
+        f"moods: input: raw/date={DAY}/{folder} holds {name}, and a run reads the files in "
+        f"raw/date={DAY}/ alone. "
         "Move the files there, or let the folder's name begin with _ to leave them out."
     )
     with pytest.raises(DeclarationError, match=re.escape(message)):
@@ -74,7 +84,13 @@ def test_what_lies_there_and_is_not_read_is_named(raw):
     day = find_input(declared(), DAY)
     assert (day.rows, list(day.unread)) == (
         10,
-        ["e.parq", "f.parquet.snappy", "empty/", "date= 2026-11-19/", "date=__HIVE_DEFAULT_PARTITION__/"],
+        [
+            "e.parq",
+            "f.parquet.snappy",
+            "empty/",
+            "date= 2026-11-19/",
+            "date=__HIVE_DEFAULT_PARTITION__/",
+        ],
     )
 
 
@@ -84,7 +100,8 @@ def test_check_names_what_is_not_read(raw, monkeypatch):
     Path("mine/__init__.py").touch()
     Path("mine/moods.py").write_text(
         "from tests.support.moods import MOOD\nfrom tidegate import *\n"
-        'moods = Enrichment(name="moods", input=Input(path="raw"), lookups=[MOOD], output=Output(path="out"))\n'
+        'moods = Enrichment(name="moods", input=Input(path="raw"), lookups=[MOOD], '
+        'output=Output(path="out"))\n'
     )
     monkeypatch.syspath_prepend(str(Path.cwd()))
     assert list(check_package("mine")) == [
@@ -102,19 +119,31 @@ def test_a_day_whose_files_have_another_ending_says_what_it_holds(raw):
 def test_rows_of_a_delta_table_in_no_day_are_counted_and_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     days = [DAY, None, None, f" {DAY}", "zz"]
-    write_deltalake("lake", pa.table({"k": ["a"] * 5, "date": pa.array(days, pa.string())}), partition_by=["date"])
+    write_deltalake(
+        "lake",
+        pa.table({"k": ["a"] * 5, "date": pa.array(days, pa.string())}),
+        partition_by=["date"],
+    )
     source = declared(path="lake", format="delta")
     day = find_input(source, DAY)
     assert day.rows == 1
-    assert sorted(day.unread) == [f"1 row with date = ' {DAY}'", "1 row with date = 'zz'", "2 rows with date = null"]
+    assert sorted(day.unread) == [
+        f"1 row with date = ' {DAY}'",
+        "1 row with date = 'zz'",
+        "2 rows with date = null",
+    ]
     assert last_day(source.input) == DAY
 
 
 @pytest.mark.parametrize("partitioned", [True, False])
-def test_rows_of_an_iceberg_table_in_no_day_are_counted_and_named(tmp_path, monkeypatch, partitioned):
+def test_rows_of_an_iceberg_table_in_no_day_are_counted_and_named(
+    tmp_path, monkeypatch, partitioned
+):
     monkeypatch.chdir(tmp_path)
     with lake_in(tmp_path, tmp_path / "warehouse", monkeypatch) as catalog:
-        rows = pa.table({"k": ["a"] * 4, "date": pa.array([DAY, None, None, f" {DAY}"], pa.string())})
+        rows = pa.table(
+            {"k": ["a"] * 4, "date": pa.array([DAY, None, None, f" {DAY}"], pa.string())}
+        )
         table = catalog.create_table("shop.orders", rows.schema)
         if partitioned:
             with table.update_spec() as spec:

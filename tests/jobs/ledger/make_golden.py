@@ -1,4 +1,6 @@
-"""Writes golden/format_<n>/: a small ledger of the format of today. Run once per format, never again for an old one."""
+"""Writes golden/format_<n>/: a small ledger of the format of today. Run once per format, never
+again for an old one.
+"""
 
 from pathlib import Path
 
@@ -21,7 +23,9 @@ NEWER = [
 
 
 def main() -> None:
-    folder = LedgerFolder(str(Path(__file__).parent / "golden" / f"format_{FORMAT}"), "weather", "0123456789abcdef")
+    folder = LedgerFolder(
+        str(Path(__file__).parent / "golden" / f"format_{FORMAT}"), "weather", "0123456789abcdef"
+    )
     folder.write_part("run-1", "0-0-a1b2c3d4-00000", COMPACTED)
     compact(folder, now_us=AT + 10)
     folder.write_part("run-2", "0-0-a1b2c3d4-00000", NEWER)

@@ -9,13 +9,17 @@ from hypothesis import strategies as st
 from jobs.ledger import answers
 from jobs.ledger.answers import SCHEMA, StoredAnswer, as_answers, as_table, taken
 
-RESPONSES = st.lists(st.one_of(st.none(), st.text(max_size=8).map(str.encode)), min_size=1, max_size=9)
+RESPONSES = st.lists(
+    st.one_of(st.none(), st.text(max_size=8).map(str.encode)), min_size=1, max_size=9
+)
 
 
 @settings(deadline=None, max_examples=40)
 @given(RESPONSES, st.data())
 def test_rows_of_large_responses_are_taken_in_pieces_in_the_order_asked_for(responses, data):
-    stored = [StoredAnswer(str(number), "ok", one, number, "run") for number, one in enumerate(responses)]
+    stored = [
+        StoredAnswer(str(number), "ok", one, number, "run") for number, one in enumerate(responses)
+    ]
     rows = data.draw(st.lists(st.sampled_from(range(len(stored))), max_size=12))
     half = len(stored) // 2
     table = pa.concat_tables([as_table(stored[:half]), as_table(stored[half:])])
@@ -31,7 +35,9 @@ def test_rows_of_large_responses_are_taken_in_pieces_in_the_order_asked_for(resp
 @pytest.mark.proof
 def test_rows_are_taken_from_more_text_than_one_arrow_array_can_hold():
     size = 11 * (1 << 30) // 10
-    large = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, size], np.int32)), pa.py_buffer(bytes(size)))
+    large = pa.StringArray.from_buffers(
+        1, pa.py_buffer(np.array([0, size], np.int32)), pa.py_buffer(bytes(size))
+    )
     (small,) = as_table([StoredAnswer("k", "ok", b"1", 1, "run")]).to_batches()
     columns = [large if name == "response" else small[name] for name in SCHEMA.names]
     full = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

@@ -1,4 +1,6 @@
-"""Every pair of changes of a ledger: one stops at each of its file operations, and the other one runs whole there."""
+"""Every pair of changes of a ledger: one stops at each of its file operations, and the other one
+runs whole there.
+"""
 
 import itertools
 import os
@@ -48,7 +50,9 @@ class SteppedStorage(FailingStorage):
 
 
 class Model:
-    """What must be known afterwards: each stored answer whose key was neither forgotten nor declared expired since."""
+    """What must be known afterwards: each stored answer whose key was neither forgotten nor
+    declared expired since.
+    """
 
     def __init__(self):
         self.answered, self.void, self.gone = set(OLD), set(), set()
@@ -96,24 +100,36 @@ class Changes:
 
     def run(self, turn):
         """A run from its beginning to its end, with two parts of answers between."""
-        plan = LedgerPlan(self.folder.root, self.folder.lookup, self.folder.fingerprint, f"run-{turn}", Ttl(), 2, 0.5)
+        plan = LedgerPlan(
+            self.folder.root,
+            self.folder.lookup,
+            self.folder.fingerprint,
+            f"run-{turn}",
+            Ttl(),
+            2,
+            0.5,
+        )
         announce(self.folder, plan.run_id)
         look_around(plan)
         self.model.runs.discard("abandoned")
-        known = select(self.folder, pa.array(OLD), now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers["key"]
+        known = select(
+            self.folder, pa.array(OLD), now_us=time.time_ns() // 1000, ttl=FOR_EVER
+        ).answers["key"]
         assert {*known.to_pylist()} >= {*OLD} & self.model.known - {OLD[0], OLD[1], OLD[5], OLD[6]}
         keep_keys(plan, np.arange(2), "string")
         for number in range(2):
             self.write(plan.run_id, [f'["new {turn} {number}"]'], f"0-0-t-{number:05d}")
-            assert f"runs/run-{turn}/by_row.arrow" in self.folder.names("runs"), "its folder was deleted"
+            assert f"runs/run-{turn}/by_row.arrow" in self.folder.names("runs"), (
+                "its folder was deleted"
+            )
         unregister(plan)
 
     ALL = ("compact", "compact_and_keep", "forget", "forget_nothing", "refresh", "tidy", "run")
 
 
 def fill(changes):
-    """A generation, a replaced one and compacted parts, parts of later, and the folders of two runs elsewhere, one of
-    them abandoned.
+    """A generation, a replaced one and compacted parts, parts of later, and the folders of two runs
+    elsewhere, one of them abandoned.
     """
     changes.write("run-0", OLD[:4])
     compact(changes.folder)
@@ -128,11 +144,18 @@ def fill(changes):
 
 def judge(folder, model, where):
     wanted = pa.array(sorted({*OLD, *model.answered}))
-    found = select(folder, wanted, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers["key"].to_pylist()
+    found = (
+        select(folder, wanted, now_us=time.time_ns() // 1000, ttl=FOR_EVER)
+        .answers["key"]
+        .to_pylist()
+    )
     assert set(found) == model.known, where
     files = {path: path.read_bytes() for path in Path(folder.path).rglob("*") if path.is_file()}
     for key in model.gone:
-        assert not [path.name for path, data in files.items() if key[2:-2].encode() in data], (where, key)
+        assert not [path.name for path, data in files.items() if key[2:-2].encode() in data], (
+            where,
+            key,
+        )
     of_runs = {path.parts[-2:] for path in files if "/runs/" in str(path)}
     assert of_runs == {(run, "run.json") for run in model.runs}, where
     assert not [path for path in files if path.name.endswith(".draft")], where
@@ -149,11 +172,17 @@ PAIRS = itertools.product(Changes.ALL, repeat=2)
         (("compact", "forget_nothing"), "folder", 3),
         (("forget", "compact"), "store", 9),
         (("forget", "compact_and_keep"), "folder", 20),
-        *(pytest.param(pair, place, 1, marks=pytest.mark.proof) for pair in PAIRS for place in KINDS),
+        *(
+            pytest.param(pair, place, 1, marks=pytest.mark.proof)
+            for pair in PAIRS
+            for place in KINDS
+        ),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, tuple) else str(one),
 )
-def test_a_change_within_another_loses_no_answer_and_keeps_no_forgotten_key(tmp_path, monkeypatch, pair, place, every):
+def test_a_change_within_another_loses_no_answer_and_keeps_no_forgotten_key(
+    tmp_path, monkeypatch, pair, place, every
+):
     first, second = pair
     monkeypatch.setattr(store, "COMPRESSION", "none")
     storage = SteppedStorage(KINDS[place])

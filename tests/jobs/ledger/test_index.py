@@ -15,7 +15,13 @@ from jobs.run.keys.hits import open_folder, with_index
 
 def answers(count):
     return [
-        StoredAnswer(f"[{n}]", "ok" if n % 3 else "miss", b'{"n":%d}' % n if n % 3 else None, n, f"run-{n % 2}")
+        StoredAnswer(
+            f"[{n}]",
+            "ok" if n % 3 else "miss",
+            b'{"n":%d}' % n if n % 3 else None,
+            n,
+            f"run-{n % 2}",
+        )
         for n in range(count)
     ]
 
@@ -41,7 +47,13 @@ def test_every_key_is_found_with_its_record_and_no_other(index):
     one = index(records)
     assert len(one) == 1000
     assert found(one, [record.key for record in records]) == records
-    assert found(one, ["[1000]", "[5]", "", "[5]", "5"]) == [None, records[5], None, records[5], None]
+    assert found(one, ["[1000]", "[5]", "", "[5]", "5"]) == [
+        None,
+        records[5],
+        None,
+        records[5],
+        None,
+    ]
     assert found(one, []) == []
 
 
@@ -73,7 +85,9 @@ def test_a_torn_index_or_none_is_said(tmp_path, index):
 
 
 def test_an_index_in_an_object_store_is_read_from_a_local_copy(objects, monkeypatch):
-    monkeypatch.setattr(keyed_file, "open_filesystem", lambda path: (store.open_filesystem("bucket")[0], path))
+    monkeypatch.setattr(
+        keyed_file, "open_filesystem", lambda path: (store.open_filesystem("bucket")[0], path)
+    )
     records = answers(10)
     write_index("bucket/index.arrow", as_table(records))
     one = AnswerIndex.open("bucket/index.arrow")
@@ -84,8 +98,13 @@ def test_an_index_in_an_object_store_is_read_from_a_local_copy(objects, monkeypa
 @pytest.mark.parametrize("end", ["", "/", "?region=eu", "/?region=eu&scheme=http"])
 def test_each_lookup_has_an_index_of_its_own_below_any_url(tmp_path, end):
     root = f"file://{tmp_path}/a%20ledger{end}"
-    plans = [LedgerPlan(root, name, "f" * 16, "run", Ttl(), 200, 0.5) for name in ("weather", "plane")]
-    indexed = [with_index(plan, as_table(answers(number))) for plan, number in zip(plans, (1, 2), strict=True)]
+    plans = [
+        LedgerPlan(root, name, "f" * 16, "run", Ttl(), 200, 0.5) for name in ("weather", "plane")
+    ]
+    indexed = [
+        with_index(plan, as_table(answers(number)))
+        for plan, number in zip(plans, (1, 2), strict=True)
+    ]
     assert [len(AnswerIndex.open(plan.index)) for plan in indexed] == [1, 2]
     for plan in plans:
         assert [name[:15] for name in open_folder(plan).names()] == ["runs/run/index-"]

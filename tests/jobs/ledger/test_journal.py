@@ -34,7 +34,9 @@ def write(folder, answers, name="0-0-00000"):
     return Path(folder.path) / "parts" / "run-1" / f"{name}.journal"
 
 
-def test_an_answer_is_in_the_journal_long_before_its_part_is_due_and_the_part_replaces_it(folder, wait_for):
+def test_an_answer_is_in_the_journal_long_before_its_part_is_due_and_the_part_replaces_it(
+    folder, wait_for
+):
     writer = LedgerWriter(folder, "run-1", "3-0", flush_seconds=NEVER)
     for number in range(3):
         writer.put((number,), "ok", b"%d" % number, number)
@@ -63,7 +65,13 @@ def test_a_journal_that_was_cut_anywhere_has_the_records_before_the_cut(folder):
 def test_a_journal_of_a_newer_format_stops_and_a_foreign_one_is_skipped(folder, caplog):
     path = Path(folder.path, "parts", "run-1", "0-0-00000.journal")
     Journal(path, {FORMAT_KEY: str(FORMAT + 1).encode()}).append(as_table(ANSWERS))
-    with pytest.raises(LedgerError, match=r"0-0-00000.journal has format 2, and this Tidegate reads up to 1: upgrade"):
+    with pytest.raises(
+        LedgerError,
+        match=(
+            r"0-0-00000.journal has format 2, and this Tidegate "
+            r"reads up to 1: upgrade"
+        ),
+    ):
         folder.read(folder.parts())
     Journal(path, {}).append(as_table(ANSWERS))
     assert not len(folder.read(folder.parts()))
@@ -99,11 +107,17 @@ def test_answers_that_are_appended_to_a_journal_after_a_compaction_are_found_aft
 
 
 def test_no_byte_of_a_forgotten_key_stays_in_a_journal_or_its_torn_end(folder):
-    path = write(folder, [*ANSWERS, StoredAnswer('["secret"]', "ok", b'"of the secret"', 4, "run-1")])
+    path = write(
+        folder, [*ANSWERS, StoredAnswer('["secret"]', "ok", b'"of the secret"', 4, "run-1")]
+    )
     path.write_bytes(path.read_bytes()[:-20])
     assert b"secret" in path.read_bytes()
     forget(folder, ['["secret"]', '["LGA",1]'])
-    assert not [one for one in Path(folder.path).rglob("*") if one.is_file() and b"secret" in one.read_bytes()]
+    assert not [
+        one
+        for one in Path(folder.path).rglob("*")
+        if one.is_file() and b"secret" in one.read_bytes()
+    ]
     (file,) = contents(folder).generation.files
     with folder.open(f"compacted/{file.name}") as opened:
         assert [one.key for one in as_answers(opened.read())] == ['["JFK",1]', '["Z\u00fcrich",1]']
@@ -135,7 +149,9 @@ for number in range(1000):
     time.sleep(0.001)
 """
     root = Path(__file__).parents[3]
-    with subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=root, stdout=subprocess.PIPE, text=True
+    ) as process:
         put = [process.stdout.readline().split() for _ in range(300)]
         os.kill(process.pid, signal.SIGKILL)
         put += [line.split() for line in process.stdout]

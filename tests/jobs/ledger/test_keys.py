@@ -41,7 +41,8 @@ PART = st.one_of(
 
 
 @given(
-    turns=st.lists(st.lists(st.tuples(PART) | st.tuples(PART, PART) | st.tuples(st.integers()))), hidden=st.booleans()
+    turns=st.lists(st.lists(st.tuples(PART) | st.tuples(PART, PART) | st.tuples(st.integers()))),
+    hidden=st.booleans(),
 )
 def test_many_keys_have_the_texts_that_each_has_alone(turns, hidden):
     keys = [key for turn in turns for key in turn]
@@ -56,7 +57,18 @@ def test_the_session_time_zone_does_not_alter_a_key():
 
 
 def test_keys_that_differ_have_texts_that_differ():
-    keys = [(1,), (1.0,), ("1",), (True,), ("true",), ("a", "b"), ('a","b',), (["a", "b"],), ("",), (" ",)]
+    keys = [
+        (1,),
+        (1.0,),
+        ("1",),
+        (True,),
+        ("true",),
+        ("a", "b"),
+        ('a","b',),
+        (["a", "b"],),
+        ("",),
+        (" ",),
+    ]
     assert len({key_text(key) for key in keys}) == len(keys)
 
 
@@ -78,14 +90,26 @@ print(text, key_text(("x",), hidden=True), *key_hashes([text, "", "Zürich"]))
 """
     message = {
         subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PYTHONHASHSEED": seed},
         ).stdout
         for seed in ("1", "2")
     }
     hashes = key_hashes(['["JFK","2013-01-10T05:00:00Z"]', "", "Zürich"])
-    assert message == {f'["JFK","2013-01-10T05:00:00Z"] {key_text(("x",), hidden=True)} {" ".join(map(str, hashes))}\n'}
+    assert message == {
+        (
+            f'["JFK","2013-01-10T05:00:00Z"] {key_text(("x",), hidden=True)} '
+            f"{' '.join(map(str, hashes))}\n"
+        )
+    }
     # whatever stands beside them
-    assert hashes.tolist() == key_hashes(["Zürich", "", '["JFK","2013-01-10T05:00:00Z"]'])[::-1].tolist()
+    assert (
+        hashes.tolist()
+        == key_hashes(["Zürich", "", '["JFK","2013-01-10T05:00:00Z"]'])[::-1].tolist()
+    )
 
 
 def test_many_hashes_are_numbers_of_64_bits_that_differ():

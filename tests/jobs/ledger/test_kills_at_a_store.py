@@ -39,13 +39,15 @@ def plan_of(root, run_id):
 
 def answers_in(root):
     """The response of each key that needs no call."""
-    found = select(open_folder(plan_of(root, "")), pa.array(TEXTS), now_us=time.time_ns() // 1000, ttl=Ttl()).answers
+    found = select(
+        open_folder(plan_of(root, "")), pa.array(TEXTS), now_us=time.time_ns() // 1000, ttl=Ttl()
+    ).answers
     return dict(zip(found["key"].to_pylist(), found["response"].to_pylist(), strict=True))
 
 
 def ask(root, run_id, keys, told):
-    """What a run does with its ledger: it asks what is not known, two keys at a time, and waits until both are stored.
-    told: a file for the keys that are.
+    """What a run does with its ledger: it asks what is not known, two keys at a time, and waits
+    until both are stored. told: a file for the keys that are.
     """
     plan = plan_of(root, run_id)
     folder = open_folder(plan)
@@ -59,7 +61,9 @@ def ask(root, run_id, keys, told):
     writer = LedgerWriter(folder, run_id, "0-0", flush_rows=2, flush_seconds=60)
     for pair in (missing[start : start + 2] for start in range(0, len(missing), 2)):
         for key in pair:
-            ticket = writer.put((key,), "ok", f'"{key} by {run_id}"'.encode(), time.time_ns() // 1000)
+            ticket = writer.put(
+                (key,), "ok", f'"{key} by {run_id}"'.encode(), time.time_ns() // 1000
+            )
         writer.wait(ticket)
         with told.open("a") as file:
             file.writelines(f"{key_text((key,))} {run_id}\n" for key in pair)
@@ -70,7 +74,10 @@ def ask(root, run_id, keys, told):
 def told_in(told):
     """The response of each key that the writer reported as stored."""
     lines = told.read_text().splitlines() if told.exists() else []
-    return {key: f'"{key.strip(CLUTTER)} by {run}"' for key, run in (line.rsplit(" ", 1) for line in lines)}
+    return {
+        key: (f'"{key.strip(CLUTTER)} by {run}"')
+        for key, run in (line.rsplit(" ", 1) for line in lines)
+    }
 
 
 @pytest.fixture
@@ -122,7 +129,9 @@ def test_a_compaction_and_a_forgetting_killed_at_any_request_lose_no_answer_and_
             break
         assert answers_in(root).keys() >= kept
         WORKS[work](root)
-        assert answers_in(root) == {key: response for key, response in told_in(told).items() if key in kept}
+        assert answers_in(root) == {
+            key: response for key, response in told_in(told).items() if key in kept
+        }
     print(f"killed at {len(range(1, at, EVERY))} of {at - 1} requests")
     assert at > 10
 

@@ -17,12 +17,22 @@ def test_everybody_can_query_the_ledger_as_the_guide_says(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     folder = LedgerFolder("data/ledger", "weather", "0123456789abcdef")
     answers = [
-        StoredAnswer(f'["JFK",{hour}]', "ok", dump({"temp_c": hour / 2, "wind": {"speed": 5.1}}), AT + hour, "run-1")
+        StoredAnswer(
+            f'["JFK",{hour}]',
+            "ok",
+            dump({"temp_c": hour / 2, "wind": {"speed": 5.1}}),
+            AT + hour,
+            "run-1",
+        )
         for hour in range(10)
     ]
-    folder.write_part("run-1", "0-0", [*answers, StoredAnswer('["LGA",1]', "miss", None, AT, "run-1")])
+    folder.write_part(
+        "run-1", "0-0", [*answers, StoredAnswer('["LGA",1]', "miss", None, AT, "run-1")]
+    )
     compact(folder, grace=timedelta(days=1))  # all is there twice now
-    later = StoredAnswer('["JFK",3]', "ok", dump({"temp_c": 99.0, "wind": {"speed": 0.0}}), AT + 100, "run-2")
+    later = StoredAnswer(
+        '["JFK",3]', "ok", dump({"temp_c": 99.0, "wind": {"speed": 0.0}}), AT + 100, "run-2"
+    )
     folder.write_part("run-2", "0-0", [later])
     (code,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
     names = {}

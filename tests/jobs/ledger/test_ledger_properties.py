@@ -7,7 +7,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from jobs.declare.ledger_settings import Ttl
 from jobs.ledger.answers import OUTCOMES, StoredAnswer, as_answers
@@ -27,7 +33,10 @@ def speaks(records, key, now, ttl):
     """What the documents promise, in so many words."""
     own = [record for record in records if record.key == key]
     void = max((record.answered_at for record in own if record.outcome == "expired"), default=-1)
-    alive = sorted((record for record in own if record.answered_at > void), key=lambda record: record.answered_at)
+    alive = sorted(
+        (record for record in own if record.answered_at > void),
+        key=lambda record: record.answered_at,
+    )
     limits = ttl.max_age_us() | {"timeout": ttl.max_age_us()["error"]}
 
     def holds(record):
@@ -37,8 +46,13 @@ def speaks(records, key, now, ttl):
     answers = [record for record in alive if record.outcome in ("ok", "miss")]
     if answers and holds(answers[-1]):
         return answers[-1]
-    settled = max((record.answered_at for record in alive if record.outcome in ("ok", "miss", "error")), default=-1)
-    asked = [record for record in alive if record.outcome == "asked" and record.answered_at > settled]
+    settled = max(
+        (record.answered_at for record in alive if record.outcome in ("ok", "miss", "error")),
+        default=-1,
+    )
+    asked = [
+        record for record in alive if record.outcome == "asked" and record.answered_at > settled
+    ]
     if asked:
         return asked[-1]
     since = answers[-1].answered_at if answers else -1
@@ -62,7 +76,10 @@ class LedgerMachine(RuleBasedStateMachine):
             self.clock += data.draw(st.integers(1, 10))
             outcome = data.draw(st.sampled_from(OUTCOMES))
             response = b"%d" % self.clock if outcome in ("ok", "error") else None
-            key, run_id = data.draw(st.sampled_from(KEYS)), data.draw(st.sampled_from(["run-1", "run-2"]))
+            key, run_id = (
+                data.draw(st.sampled_from(KEYS)),
+                data.draw(st.sampled_from(["run-1", "run-2"])),
+            )
             made.append(StoredAnswer(key, outcome, response, self.clock, run_id))
         made = data.draw(st.permutations(made))
         split = data.draw(st.integers(0, len(made)))
@@ -93,7 +110,13 @@ class LedgerMachine(RuleBasedStateMachine):
             self.parts += 1
             self.folder.write_part("run-again", str(self.parts), table)
 
-    @rule(keys=st.lists(st.sampled_from([*KEYS, "other"])), ok=TTLS, miss=TTLS, error=TTLS, later=st.integers(0, 40))
+    @rule(
+        keys=st.lists(st.sampled_from([*KEYS, "other"])),
+        ok=TTLS,
+        miss=TTLS,
+        error=TTLS,
+        later=st.integers(0, 40),
+    )
     def select_some(self, keys, ok, miss, error, later):
         self.check(keys, self.clock + later, Ttl(ok=ok, miss=miss, error=error))
 
@@ -102,8 +125,12 @@ class LedgerMachine(RuleBasedStateMachine):
         self.check(KEYS, self.clock, Ttl(ok=None, miss=None, error=None))
 
     def check(self, keys, now, ttl):
-        found = as_answers(select(self.folder, pa.array(keys, pa.string()), now_us=now, ttl=ttl).answers)
-        expected = [speaks(self.records, key, now, ttl) for key in sorted(set(keys), key=str.encode)]
+        found = as_answers(
+            select(self.folder, pa.array(keys, pa.string()), now_us=now, ttl=ttl).answers
+        )
+        expected = [
+            speaks(self.records, key, now, ttl) for key in sorted(set(keys), key=str.encode)
+        ]
         assert found == [record for record in expected if record is not None]
 
 
@@ -116,4 +143,6 @@ def place(request, tmp_path):
 def test_a_ledger_says_what_a_list_says_in_whatever_order_it_is_written_compacted_and_erased(place):
     of_settings = examples(25, stateful_step_count=12, suppress_health_check=[HealthCheck.too_slow])
     ledgers = count()
-    run_state_machine_as_test(lambda: LedgerMachine(f"{place}/{next(ledgers)}"), settings=of_settings)
+    run_state_machine_as_test(
+        lambda: LedgerMachine(f"{place}/{next(ledgers)}"), settings=of_settings
+    )

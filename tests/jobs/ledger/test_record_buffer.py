@@ -8,8 +8,8 @@ from jobs.ledger.keys import key_text
 from jobs.ledger.record_buffer import Columns
 
 RECORD = st.tuples(
-    st.tuples(st.text()), st.sampled_from(["ok", "miss", "error"]), st.none() | st.text().map(str.encode),
-    st.integers(0, 1 << 60),
+    st.tuples(st.text()), st.sampled_from(["ok", "miss", "error"]),
+    st.none() | st.text().map(str.encode), st.integers(0, 1 << 60),
 )  # fmt: skip
 
 
@@ -28,7 +28,9 @@ def test_records_are_those_that_were_given_in_as_many_pieces_as_arrow_needs(reco
     times = table["answered_at"].cast("int64").to_pylist()
     message = [None if text is None else text.encode() for text in table["response"].to_pylist()]
     assert table["key"].to_pylist() == [key_text(key) for key, *_ in records]
-    assert list(zip(table["outcome"].to_pylist(), message, times, strict=True)) == [record[1:] for record in records]
+    assert list(zip(table["outcome"].to_pylist(), message, times, strict=True)) == [
+        record[1:] for record in records
+    ]
 
 
 def test_several_answers_together_are_as_each_alone():

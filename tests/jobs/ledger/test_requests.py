@@ -47,14 +47,21 @@ SQL = SqlLookup(
     max_concurrency=4,
 )
 FUNCTION = AsyncFunctionLookup(
-    name="scores", function=Scores, keys={"id": "id"}, returns="score INT", timeout=1.0, max_concurrency=4
+    name="scores",
+    function=Scores,
+    keys={"id": "id"},
+    returns="score INT",
+    timeout=1.0,
+    max_concurrency=4,
 )
 
 
 def changed(lookup, **fields):
     """The lookup with these fields; a field of its service is written service__name."""
     service = {
-        name.removeprefix("service__"): fields.pop(name) for name in list(fields) if name.startswith("service__")
+        name.removeprefix("service__"): fields.pop(name)
+        for name in list(fields)
+        if name.startswith("service__")
     }
     if service:
         fields["service"] = dataclasses.replace(lookup.service, **service)
@@ -128,7 +135,11 @@ print(request_fingerprint(HttpLookup(name="weather", service=Service(name="weath
       returns="x INT", timeout=None)), end="")
 """
     message = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "3"}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONHASHSEED": "3"},
     ).stdout
     assert message == request_fingerprint(HTTP)
     assert len(bytes.fromhex(message)) == 8

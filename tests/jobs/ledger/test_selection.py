@@ -22,7 +22,8 @@ SECOND = 1_000_000  # µs
 NOW = 10_000 * SECOND
 EVERY_KIND = Ttl(ok=None, miss=timedelta(seconds=100), error=timedelta(seconds=10))
 
-# what is stored of one key, as (outcome, age in s); what speaks for it, or None when it is to be asked
+# what is stored of one key, as (outcome, age in s); what speaks for it, or None when it is to be
+# asked
 CASES = [
     ([("ok", 50)], ("ok", 50)),
     ([("ok", 9_999)], ("ok", 9_999)),
@@ -60,7 +61,9 @@ CASES = [
 @everywhere("folder", on_store=pytest.mark.proof)
 @pytest.mark.parametrize(("records", "speaks"), CASES, ids=str)
 @pytest.mark.parametrize("where", ["parts", "compacted", "both"])
-def test_the_newest_record_that_still_holds_speaks_for_a_key(folder, ledgers, records, speaks, where):
+def test_the_newest_record_that_still_holds_speaks_for_a_key(
+    folder, ledgers, records, speaks, where
+):
     made = [ledgers.stored("k", outcome, NOW - age * SECOND) for outcome, age in records]
     others = [ledgers.stored("other", "ok", NOW)]
     if where == "parts":
@@ -71,7 +74,9 @@ def test_the_newest_record_that_still_holds_speaks_for_a_key(folder, ledgers, re
         compact(folder)
         folder.write_part("run-2", "0", [*made[1 if where == "both" else len(made) :], *others])
     found = ledgers.known(folder, ["k"], now_us=NOW, ttl=EVERY_KIND)
-    wanted = {} if speaks is None else {"k": ledgers.stored("k", speaks[0], NOW - speaks[1] * SECOND)}
+    wanted = (
+        {} if speaks is None else {"k": ledgers.stored("k", speaks[0], NOW - speaks[1] * SECOND)}
+    )
     assert found == wanted
 
 
@@ -94,28 +99,40 @@ def test_a_time_to_live_of_0_is_never_whatever_the_clocks_say(folder, ledgers):
 
 @pytest.mark.parametrize("ages", [timedelta.max, timedelta(days=365 * 300_000)], ids=str)
 def test_the_longest_time_to_live_that_can_be_written_is_for_ever(folder, ledgers, ages):
-    folder.write_part("r", "0-0-0", [ledgers.stored("a", "ok", NOW), ledgers.stored("m", "miss", NOW)])
+    folder.write_part(
+        "r", "0-0-0", [ledgers.stored("a", "ok", NOW), ledgers.stored("m", "miss", NOW)]
+    )
     ttl = Ttl(ok=ages, miss=ages, error=ages)
     assert sorted(ledgers.known(folder, ["a", "m", "new"], now_us=2 * NOW, ttl=ttl)) == ["a", "m"]
 
 
 @everywhere("folder")
-def test_of_two_at_one_moment_the_greater_run_counts_whatever_the_order_of_the_parts(folder, ledgers):
+def test_of_two_at_one_moment_the_greater_run_counts_whatever_the_order_of_the_parts(
+    folder, ledgers
+):
     folder.write_part("a", "0", [ledgers.stored("k", response=b"2", run_id="run-2")])
     folder.write_part("b", "0", [ledgers.stored("k", response=b"1", run_id="run-1")])
     assert ledgers.known(folder, ["k"])["k"].run_id == "run-2"
 
 
 def test_keys_may_be_asked_for_in_any_order_and_twice_and_come_sorted(folder, ledgers):
-    folder.write_part("r", "0", [ledgers.stored(key) for key in ("b", "ä", "a", "𝒳", "Z", "\uffff")])
-    wanted = pa.chunked_array([["\uffff", "b", "b", None], ["𝒳", "ä", "none", "Z"]], pa.large_string())
+    folder.write_part(
+        "r", "0", [ledgers.stored(key) for key in ("b", "ä", "a", "𝒳", "Z", "\uffff")]
+    )
+    wanted = pa.chunked_array(
+        [["\uffff", "b", "b", None], ["𝒳", "ä", "none", "Z"]], pa.large_string()
+    )
     selected = select(folder, wanted, now_us=1, ttl=Ttl())
     assert selected.answers["key"].to_pylist() == ["Z", "b", "ä", "\uffff", "𝒳"]
 
 
 @everywhere("folder")
 def test_the_plan_says_why_a_key_with_an_answer_is_asked_again(folder, ledgers):
-    records = [ledgers.stored("old", "miss", 1), ledgers.stored("void"), ledgers.stored("void", "expired", 2)]
+    records = [
+        ledgers.stored("old", "miss", 1),
+        ledgers.stored("void"),
+        ledgers.stored("void", "expired", 2),
+    ]
     folder.write_part("r", "0", [*records, ledgers.stored("fine")])
     selected = select(folder, pa.array(["old", "void", "fine", "new"]), now_us=NOW, ttl=EVERY_KIND)
     assert (selected.expired.to_pylist(), selected.refreshed.to_pylist()) == (["old"], ["void"])
@@ -133,7 +150,9 @@ def test_an_empty_ledger_and_no_wanted_key_give_nothing(folder, ledgers):
 def large(folder, ledgers, monkeypatch):
     """20,480 answers in ten compacted files of two row groups each, keys k00000 .. k20479."""
     monkeypatch.setattr(compaction, "ROWS_PER_FILE", 2048)
-    folder.write_part("r", "0", [ledgers.stored(f"k{n:05d}", response=b"%d" % n) for n in range(20_480)])
+    folder.write_part(
+        "r", "0", [ledgers.stored(f"k{n:05d}", response=b"%d" % n) for n in range(20_480)]
+    )
     compact(folder, grace=timedelta(0))
     assert len([name for name in folder.names("compacted") if name.endswith(".parquet")]) == 10
     return folder
@@ -155,7 +174,11 @@ def reads(monkeypatch):
 @everywhere("folder")
 def test_only_row_groups_that_may_hold_a_wanted_key_are_read(large, reads):
     selected = select(large, pa.array(["k03000", "k03001", "k12000"]), now_us=2, ttl=Ttl())
-    assert [answer.response for answer in as_answers(selected.answers)] == [b"3000", b"3001", b"12000"]
+    assert [answer.response for answer in as_answers(selected.answers)] == [
+        b"3000",
+        b"3001",
+        b"12000",
+    ]
     assert reads == [(["key"], 1), (scan.REST, 1)] * 2  # of 20 row groups in 10 files
 
 
@@ -189,16 +212,26 @@ def test_torn_parts_are_named_and_a_torn_compacted_file_too(large, ledgers, capl
 
 
 @everywhere("folder")
-def test_a_newer_format_of_a_part_or_a_generation_stops_with_a_sentence(folder, ledgers, monkeypatch):
+def test_a_newer_format_of_a_part_or_a_generation_stops_with_a_sentence(
+    folder, ledgers, monkeypatch
+):
     folder.write_part("r", "0", [ledgers.stored("k")])
     with monkeypatch.context() as newer:
         newer.setattr(generations, "FORMAT", 2)
         compact(folder)
-    with pytest.raises(LedgerError, match=r"complete.json has format 2, and this Tidegate reads up to 1: upgrade it"):
+    with pytest.raises(
+        LedgerError,
+        match=(
+            r"complete.json has format 2, and this Tidegate reads up "
+            r"to 1: upgrade it"
+        ),
+    ):
         ledgers.known(folder, ["k"])
 
 
-def test_a_file_that_vanished_while_it_was_to_be_read_makes_the_reader_list_again(remote, objects, ledgers):
+def test_a_file_that_vanished_while_it_was_to_be_read_makes_the_reader_list_again(
+    remote, objects, ledgers
+):
     remote.write_part("r", "0", [ledgers.stored("k")])
     listed = []
 
@@ -229,8 +262,13 @@ def test_many_records_of_the_wanted_keys_are_reduced_on_the_way(folder, ledgers,
     monkeypatch.setattr(scan, "ROWS_AT_ONCE", 10)
     monkeypatch.setattr(selection, "ROWS_AT_ONCE", 10)
     for number in range(30):
-        folder.write_part("r", str(number), [ledgers.stored(f"k{n}", at=number * 10 + n) for n in range(5)])
-    assert [record.answered_at for record in ledgers.known(folder, ["k0", "k4"]).values()] == [290, 294]
+        folder.write_part(
+            "r", str(number), [ledgers.stored(f"k{n}", at=number * 10 + n) for n in range(5)]
+        )
+    assert [record.answered_at for record in ledgers.known(folder, ["k0", "k4"]).values()] == [
+        290,
+        294,
+    ]
 
 
 def test_a_table_of_a_part_is_written_as_it_is(folder, ledgers):
@@ -241,7 +279,9 @@ def test_a_table_of_a_part_is_written_as_it_is(folder, ledgers):
 def test_a_part_is_read_once_while_its_file_is_the_same(folder, ledgers, monkeypatch):
     read = []
     read_part = LedgerFolder.read_part
-    monkeypatch.setattr(LedgerFolder, "read_part", lambda *given: read.append(given[1]) or read_part(*given))
+    monkeypatch.setattr(
+        LedgerFolder, "read_part", lambda *given: read.append(given[1]) or read_part(*given)
+    )
 
     def number_answers(*keys):
         return as_answers(select(folder, pa.array(keys), now_us=NOW, ttl=EVERY_KIND).answers)
@@ -249,14 +289,17 @@ def test_a_part_is_read_once_while_its_file_is_the_same(folder, ledgers, monkeyp
     part = folder.write_part("run", "0-0-a-00000", [ledgers.stored("k", "ok", NOW - SECOND)])
     assert [number_answers("k", "other"), number_answers("k")] == [number_answers("k")] * 2
     assert read == [part]
-    folder.replace(f"parts/{part}", bytes(as_parquet(as_table([ledgers.stored("other", "ok", NOW - SECOND)]))))
+    folder.replace(
+        f"parts/{part}", bytes(as_parquet(as_table([ledgers.stored("other", "ok", NOW - SECOND)])))
+    )
     assert (len(number_answers("k")), len(number_answers("other"))) == (0, 1)
     folder.delete(f"parts/{part}")
     assert number_answers("other") == []
     assert read == [part, part]
 
 
-# -- searches that read only what is new -------------------------------------------------------------------------------
+# -- searches that read only what is new
+# -------------------------------------------------------------------------------
 def record(outcome, at, run):
     return StoredAnswer("[7]", outcome, b"1" if outcome == "ok" else None, at * SECOND, run)
 
@@ -271,7 +314,9 @@ def after_a_search(folder):
     return Search(folder, pa.array(["[7]"]), seen=search.seen)
 
 
-def test_a_refreshed_answer_that_a_compaction_took_in_without_its_mark_counts_in_no_search(tmp_path, monkeypatch):
+def test_a_refreshed_answer_that_a_compaction_took_in_without_its_mark_counts_in_no_search(
+    tmp_path, monkeypatch
+):
     folder = LedgerFolder(str(tmp_path), "score", "f" * 16)
     search = after_a_search(folder)
     began_before = replace(contents(folder), parts=("old/0-0-0.parquet",))

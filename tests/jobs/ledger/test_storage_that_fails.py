@@ -1,4 +1,6 @@
-"""A filesystem that fails at one operation, at each in turn: no answer is lost, and no call is made twice for it."""
+"""A filesystem that fails at one operation, at each in turn: no answer is lost, and no call is made
+twice for it.
+"""
 
 import itertools
 import shutil
@@ -66,12 +68,15 @@ def calm(folder):
 
 
 def records(keys, outcome="ok", at=1, run_id="run"):
-    return [StoredAnswer(key, outcome, b'{"first_x":1}' if outcome == "ok" else None, at, run_id) for key in keys]
+    return [
+        StoredAnswer(key, outcome, b'{"first_x":1}' if outcome == "ok" else None, at, run_id)
+        for key in keys
+    ]
 
 
 def fill(folder):
-    """A generation that holds answers alone, one that it replaced, parts taken in, parts of later, marks of each kind,
-    and what a run left that was killed long ago.
+    """A generation that holds answers alone, one that it replaced, parts taken in, parts of later,
+    marks of each kind, and what a run left that was killed long ago.
     """
     folder = calm(folder)
     folder.write_part("run-1", "0-0", records(KEYS[:8]))
@@ -79,13 +84,17 @@ def fill(folder):
     compact(folder, grace=timedelta(0), now_us=NOW_US)
     folder.write_part("run-2", "0-0", records(KEYS[10:14], at=2))
     compact(folder, grace=timedelta(days=1), now_us=NOW_US)
-    folder.write_part("run-3", "0-0", [*records(KEYS[14:16], "miss", at=3), *records(KEYS[:1], "expired", at=3)])
+    folder.write_part(
+        "run-3", "0-0", [*records(KEYS[14:16], "miss", at=3), *records(KEYS[:1], "expired", at=3)]
+    )
     folder.write_part("run-3", "0-1", records(KEYS[:2], at=4))
     folder.write("runs/killed/run.json", b"{}")
 
 
 def known(folder, keys=KEYS):
-    found = select(calm(folder), pa.array(keys, pa.string()), now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers
+    found = select(
+        calm(folder), pa.array(keys, pa.string()), now_us=time.time_ns() // 1000, ttl=FOR_EVER
+    ).answers
     return {answer.key: answer for answer in as_answers(found)}
 
 
@@ -117,7 +126,9 @@ def sentence(error):
 
 
 def assert_all_or_none(folder, message, afterwards):
-    """The change was made whole, or an error was raised. No error: what failed was not needed, as facts of a part."""
+    """The change was made whole, or an error was raised. No error: what failed was not needed, as
+    facts of a part.
+    """
     raised, left = message[2], set(known(folder))
     if raised is None:
         assert left == afterwards, message
@@ -143,9 +154,13 @@ def test_compaction_loses_no_answer_whatever_operation_fails(failing, tmp_path, 
 
 
 @pytest.mark.parametrize("failing", EACH, indirect=True)
-def test_forgetting_loses_no_other_answer_and_ends_well_the_next_time_whatever_operation_fails(failing, tmp_path):
+def test_forgetting_loses_no_other_answer_and_ends_well_the_next_time_whatever_operation_fails(
+    failing, tmp_path
+):
     gone = [KEYS[0], KEYS[3], KEYS[11], KEYS[15]]
-    for folder, message in at_each_step(failing, tmp_path, lambda folder: forget(folder, gone, now_us=NOW_US)):
+    for folder, message in at_each_step(
+        failing, tmp_path, lambda folder: forget(folder, gone, now_us=NOW_US)
+    ):
         assert message[2] is None or sentence(message[2]), message
         assert set(known(folder)) - set(gone) == set(KEYS[:16]) - set(gone), message
         forget(folder, gone, now_us=NOW_US)
@@ -167,7 +182,8 @@ def test_a_refresh_marks_what_it_found_or_says_so_whatever_operation_fails(faili
         assert set(known(folder)) == marked, message
 
 
-# -- a run: the driver's part, then a task's ---------------------------------------------------------------------------
+# -- a run: the driver's part, then a task's
+# ---------------------------------------------------------------------------
 class Counting(Function):
     def __init__(self):
         super().__init__()
@@ -179,9 +195,18 @@ class Counting(Function):
 
 
 def run_once(folder, asked, run_id):
-    """What one run of a day does with the ledger, but for Spark, which carries it from the driver to the task."""
+    """What one run of a day does with the ledger, but for Spark, which carries it from the driver
+    to the task.
+    """
     ledger = LedgerPlan(
-        folder.root, folder.lookup, folder.fingerprint, run_id, FOR_EVER, 4, 0.02, idempotent=asked.idempotent
+        folder.root,
+        folder.lookup,
+        folder.fingerprint,
+        run_id,
+        FOR_EVER,
+        4,
+        0.02,
+        idempotent=asked.idempotent,
     )
     try:
         announce(open_folder(ledger), ledger.run_id)
@@ -201,7 +226,11 @@ def test_a_run_asks_no_key_that_is_stored_whatever_operation_fails(failing, tmp_
 
     def job(folder):
         function = functions.setdefault(folder.root, Counting())
-        run_once(folder, lookup(function, retry=Retry(retries=0), idempotent=idempotent), f"r{len(function.asked)}")
+        run_once(
+            folder,
+            lookup(function, retry=Retry(retries=0), idempotent=idempotent),
+            f"r{len(function.asked)}",
+        )
 
     for folder, message in at_each_step(failing, tmp_path, job):
         function = functions[folder.root]
@@ -222,18 +251,22 @@ def test_a_run_asks_no_key_that_is_stored_whatever_operation_fails(failing, tmp_
 
 
 @pytest.mark.parametrize("failing", EACH, indirect=True)
-def test_a_replay_voids_what_made_letters_and_nothing_else_whatever_operation_fails(failing, tmp_path, monkeypatch):
+def test_a_replay_voids_what_made_letters_and_nothing_else_whatever_operation_fails(
+    failing, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     service = Service(name="first_api", url="http://127.0.0.1:1", max_concurrency=1)
     asked = HttpLookup(
-        name="first", service=service, request="GET /{k}", keys={"k": "k"}, returns="first_x BIGINT", timeout=1.0,
-        on_miss="dead_letter",
+        name="first", service=service, request="GET /{k}", keys={"k": "k"},
+        returns="first_x BIGINT", timeout=1.0, on_miss="dead_letter",
     )  # fmt: skip
     letters = pa.table({"_lookup": ["first"] * 4, "_key": [KEYS[1], KEYS[14], KEYS[15], KEYS[19]]})
 
     def job(folder):
         ledger, output = Ledger(folder.root), Output(path="data/published/x")
-        declared = Enrichment(name="x", input=Input(path="raw"), lookups=[asked], output=output, ledger=ledger)
+        declared = Enrichment(
+            name="x", input=Input(path="raw"), lookups=[asked], output=output, ledger=ledger
+        )
         void_what_failed(declared, "2024-05-01", letters)
 
     for folder, message in at_each_step(failing, tmp_path, job, request_fingerprint(asked)):

@@ -64,18 +64,22 @@ def test_a_folder_that_another_run_makes_meanwhile_is_listed(folder):
         while not listed.is_set():
             made.mkdir()
             made.rmdir()
-            listed.wait(0.0001)  # without it five listings in a row can fail where files are in memory
+            # without it five listings in a row can fail where files are in memory
+            listed.wait(0.0001)
 
     other = threading.Thread(target=make_and_remove)
     other.start()
     try:
-        assert all(folder.names("parts/r1") == [] for _ in range(20_000))  # Arrow fails at one in 80 to 300
+        # Arrow fails at one in 80 to 300
+        assert all(folder.names("parts/r1") == [] for _ in range(20_000))
     finally:
         listed.set()
         other.join()
 
 
-@pytest.mark.parametrize("root", ["ledger", "./ledger", "{here}/ledger", "file://{here}/ledger", "{here}/ledger/"])
+@pytest.mark.parametrize(
+    "root", ["ledger", "./ledger", "{here}/ledger", "file://{here}/ledger", "{here}/ledger/"]
+)
 def test_a_root_may_be_relative_absolute_or_a_url(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     LedgerFolder(root.format(here=tmp_path), "weather", "f").write_part("run-1", "0-0", ANSWERS)
@@ -102,8 +106,13 @@ def test_parts_are_listed_by_run_and_by_the_task_that_wrote_them(folder):
 
 @everywhere("folder", on_store=pytest.mark.proof)
 @pytest.mark.slow
-def test_a_part_truncated_at_any_byte_is_skipped_with_a_warning_and_the_others_are_read(folder, caplog):
-    torn, whole = folder.write_part("run-1", "0-0", ANSWERS), folder.write_part("run-1", "0-1", ANSWERS[:1])
+def test_a_part_truncated_at_any_byte_is_skipped_with_a_warning_and_the_others_are_read(
+    folder, caplog
+):
+    torn, whole = (
+        folder.write_part("run-1", "0-0", ANSWERS),
+        folder.write_part("run-1", "0-1", ANSWERS[:1]),
+    )
     data = data_of(folder, torn)
     for length in range(len(data)):
         put(folder, torn, data[:length])
@@ -129,7 +138,9 @@ def test_a_part_with_a_byte_changed_anywhere_gives_its_true_answers_or_none(fold
 
 @everywhere("folder")
 def test_a_hole_of_zeros_in_a_part_is_not_believed(folder):
-    part = folder.write_part("run-1", "0-0", [StoredAnswer(f"[{n}]", "ok", b"%d" % n, n, "r") for n in range(5_000)])
+    part = folder.write_part(
+        "run-1", "0-0", [StoredAnswer(f"[{n}]", "ok", b"%d" % n, n, "r") for n in range(5_000)]
+    )
     data = bytearray(data_of(folder, part))
     data[4096:8192] = bytes(4096)
     put(folder, part, data)
@@ -166,7 +177,8 @@ def test_a_newer_format_stops_with_a_sentence(folder, monkeypatch):
     with pytest.raises(LedgerError) as stopped:
         folder.read([part])
     assert str(stopped.value) == (
-        f"ledger {folder.root!r}: parts/{part} has format 2, and this Tidegate reads up to 1: upgrade it, or give it a "
+        f"ledger {folder.root!r}: parts/{part} has format 2, and this Tidegate reads up to 1: "
+        "upgrade it, or give it a "
         "ledger of its own."
     )
 
@@ -178,7 +190,9 @@ def test_format_1_can_be_read(tmp_path, ledgers):
     at = 1_700_000_000_000_000
     assert list(found.values()) == [
         StoredAnswer('["EWR",1]', "error", b'"500 Internal Server Error"', at + 4, "run-2"),
-        StoredAnswer('["JFK",1]', "ok", b'{"temp_c":4.0,"at":{"$date":"2013-01-11"}}', at + 3, "run-2"),
+        StoredAnswer(
+            '["JFK",1]', "ok", b'{"temp_c":4.0,"at":{"$date":"2013-01-11"}}', at + 3, "run-2"
+        ),
         StoredAnswer('["Z\u00fcrich",1]', "timeout", None, at + 5, "run-2"),
     ]
 
@@ -196,7 +210,8 @@ def test_everybody_can_read_a_part_with_the_types_that_the_guide_names(folder):
     assert json.loads(table["response"][0].as_py()) == {"temp_c": 3.9}
 
 
-# -- a disk that does not take it --------------------------------------------------------------------------------------
+# -- a disk that does not take it
+# --------------------------------------------------------------------------------------
 WRITING = """
 import sys
 from jobs.errors import LedgerError
@@ -218,7 +233,12 @@ for part in range(1000):
 
 def written_until_full(arguments, **options):
     done = subprocess.run(
-        [*arguments], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3], **options
+        [*arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[3],
+        **options,
     )
     parts, message = done.stdout.strip().split(" ", 1)
     return int(parts), message
@@ -229,10 +249,13 @@ def test_a_file_that_grows_too_large_is_said_and_what_was_stored_before_stands(t
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 
-    parts, message = written_until_full([sys.executable, "-c", WRITING, str(tmp_path)], preexec_fn=limit)
+    parts, message = written_until_full(
+        [sys.executable, "-c", WRITING, str(tmp_path)], preexec_fn=limit
+    )
     assert message.startswith(f"ledger {str(tmp_path)!r}: answers cannot be stored: ")
     assert message.endswith(
-        "Free some space or fix the permissions, then rerun: what was stored before is kept and used."
+        "Free some space or fix the permissions, then rerun: what was stored before is kept and "
+        "used."
     )
     folder = LedgerFolder(str(tmp_path), "weather", "f")
     assert len(folder.parts()) == parts >= 1
@@ -244,7 +267,10 @@ WRITING_QUOTED = WRITING.replace("'", "'\"'\"'")
 
 def can_mount():
     command = ["unshare", "-rm", "sh", "-c", "mount -t tmpfs -o size=64k tmpfs /mnt"]
-    return shutil.which("unshare") and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    return (
+        shutil.which("unshare")
+        and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    )
 
 
 @pytest.mark.skipif(not can_mount(), reason="this machine lets nobody mount a small disk")
@@ -280,7 +306,13 @@ def test_a_filesystem_that_fails_is_not_taken_for_a_torn_part(remote, objects, m
         raise OSError("503 Slow Down")
 
     monkeypatch.setattr(objects, "open_input_stream", fails)
-    with pytest.raises(LedgerError, match=rf"parts/{part} cannot be read: .*503 Slow Down.* Nothing was called"):
+    with pytest.raises(
+        LedgerError,
+        match=(
+            rf"parts/{part} cannot be read: .*503 Slow Down.* "
+            r"Nothing was called"
+        ),
+    ):
         remote.read([part])
 
 

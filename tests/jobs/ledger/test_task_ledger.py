@@ -12,7 +12,9 @@ from jobs.task.lookup.task_ledger import TaskLedger, final_report, without_expir
 
 
 def test_while_an_answer_of_a_turn_cannot_be_stored_no_batch_is_safe(tmp_path):
-    plan = LedgerPlan(str(tmp_path), "f", "0123456789abcdef", "run-1", Ttl(), flush_rows=200, flush_seconds=0.5)
+    plan = LedgerPlan(
+        str(tmp_path), "f", "0123456789abcdef", "run-1", Ttl(), flush_rows=200, flush_seconds=0.5
+    )
 
     async def turn():
         ledger = TaskLedger(plan, 0, 0, lambda: 1)
@@ -33,11 +35,14 @@ def test_an_answer_in_doubt_speaks_for_no_key_and_one_that_came_after_it_does():
         return StoredAnswer(key, outcome, b"1" if outcome == "ok" else None, at, "r")
 
     stored = [
-        line("a", "ok", 1), line("b", "ok", 1), line("c", "ok", 1), line("a", "expired", 2), line("b", "expired", 1),
-        line("a", "ok", 3), line("d", "expired", 5), line("e", "asked", 1), line("e", "ok", 2), line("e", "expired", 3),
-        line("e", "asked", 4),
+        line("a", "ok", 1), line("b", "ok", 1), line("c", "ok", 1), line("a", "expired", 2),
+        line("b", "expired", 1), line("a", "ok", 3), line("d", "expired", 5), line("e", "asked", 1),
+        line("e", "ok", 2), line("e", "expired", 3), line("e", "asked", 4),
     ]  # fmt: skip
-    left = [(one.key, one.outcome, one.answered_at) for one in as_answers(without_expired(as_table(stored)))]
+    left = [
+        (one.key, one.outcome, one.answered_at)
+        for one in as_answers(without_expired(as_table(stored)))
+    ]
     assert left == [("c", "ok", 1), ("a", "ok", 3), ("e", "asked", 4)]
     last = {one.key: one.outcome for one in as_answers(final_report(as_table(stored)))}
     assert last == {"a": "ok", "c": "ok", "e": "asked"}

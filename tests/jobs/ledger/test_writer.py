@@ -70,13 +70,16 @@ def test_a_writer_without_answers_sleeps_until_the_first_comes(folder, writer, w
 
 @everywhere("folder")
 def test_so_many_rows_are_stored_without_anybody_waiting(folder, writer, wait_for, monkeypatch):
-    monkeypatch.setattr("jobs.ledger.writer.LARGEST_SHARE", 1.0)  # else a slow disk is given a rest of 99 times as long
+    # else a slow disk is given a rest of 99 times as long
+    monkeypatch.setattr("jobs.ledger.writer.LARGEST_SHARE", 1.0)
     one = writer(flush_rows=5, flush_seconds=NEVER)
     for start in (0, 5, 10):
         for number in range(start, start + 5):
             one.put(*given(number))
         wait_for(lambda wanted=start + 5: one.stored == wanted)
-    assert sorted(in_store(folder), key=lambda stored: stored.answered_at) == [answer(number) for number in range(15)]
+    assert sorted(in_store(folder), key=lambda stored: stored.answered_at) == [
+        answer(number) for number in range(15)
+    ]
 
 
 @everywhere("folder")
@@ -116,7 +119,9 @@ def test_answers_put_by_many_threads_are_all_stored_once(folder, writer):
     for thread in threads:
         thread.join()
     one.close()
-    assert sorted(in_store(folder), key=lambda stored: stored.answered_at) == [answer(number) for number in range(4000)]
+    assert sorted(in_store(folder), key=lambda stored: stored.answered_at) == [
+        answer(number) for number in range(4000)
+    ]
 
 
 @everywhere("folder")
@@ -135,7 +140,8 @@ def test_a_store_that_breaks_is_reported_to_whoever_waits_puts_or_closes(remote,
     objects.changes_left = 0
     ticket = one.put(*given(2))
     message = (
-        r"^ledger 'bucket': answers cannot be stored: .*the store is gone.* what was stored before is kept and used\.$"
+        r"^ledger 'bucket': answers cannot be stored: .*the store is gone.* what was stored before "
+        r"is kept and used\.$"
     )
     with pytest.raises(LedgerError, match=message):
         one.wait(ticket)
@@ -181,7 +187,9 @@ def test_records_of_every_kind_come_out_as_they_went_in(folder, writer):
     for record in records:
         one.put(*record)
     one.close()
-    assert in_store(folder) == [StoredAnswer(key_text(key), *rest, "run-1") for key, *rest in records]
+    assert in_store(folder) == [
+        StoredAnswer(key_text(key), *rest, "run-1") for key, *rest in records
+    ]
 
 
 def test_of_a_hidden_key_a_digest_is_stored(folder, writer):

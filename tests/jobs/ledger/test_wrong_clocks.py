@@ -1,4 +1,6 @@
-"""Records that a wrong clock stamped with a time still to come: replaced, refreshed and compacted as others are."""
+"""Records that a wrong clock stamped with a time still to come: replaced, refreshed and compacted
+as others are.
+"""
 
 from datetime import timedelta
 
@@ -32,7 +34,8 @@ def test_an_answer_that_is_paid_later_counts_and_a_compaction_keeps_it(stamped, 
     compact(stamped, grace=AT_ONCE, now_us=NOW_US + 2)
     compact(stamped, grace=AT_ONCE, now_us=NOW_US + 3)
     assert ledgers.known(stamped, ["k"], now_us=NOW_US + 4)["k"].response == b'"new"'
-    assert ledgers.known(stamped, ["k"], now_us=TO_COME + 1)["k"].response == b'"new"'  # that year has come
+    # that year has come
+    assert ledgers.known(stamped, ["k"], now_us=TO_COME + 1)["k"].response == b'"new"'
 
 
 def test_a_miss_that_is_paid_later_counts_and_the_answer_of_a_year_to_come_goes(stamped, ledgers):

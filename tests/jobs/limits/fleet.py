@@ -1,4 +1,6 @@
-"""A fleet of runs in virtual time, on the real code of the leases; calls, links and store are played."""
+"""A fleet of runs in virtual time, on the real code of the leases; calls, links and store are
+played.
+"""
 
 import asyncio
 import json
@@ -99,7 +101,11 @@ class Task:
 
     def fill(self):
         now = self._loop.time()
-        if not self.run.alive or now < self.run.frozen_until or now > self.holder.until - CALL_LIMIT:
+        if (
+            not self.run.alive
+            or now < self.run.frozen_until
+            or now > self.holder.until - CALL_LIMIT
+        ):
             return
         may = self.holder.may_use("calls", now)
         if self.holder.gate == CLOSED:
@@ -159,7 +165,9 @@ class Run:
         self.name, self.alive, self.frozen_until = name, True, 0.0
         declared = ServiceLimits("geo", {"calls": Limit(limit)}, CALL_LIMIT)
         self._loop = asyncio.get_running_loop()
-        self.keeper = LeaseKeeper(declared, name, name, Way(self, store), self._loop.time, on_change=self.changed)
+        self.keeper = LeaseKeeper(
+            declared, name, name, Way(self, store), self._loop.time, on_change=self.changed
+        )
         self.tasks = [Task(number, self, service, wants) for number in range(tasks)]
         self._told = False
         self._keeping = self._loop.create_task(self.keeper.run())
@@ -174,7 +182,11 @@ class Run:
         self._told = False
         for task in self.tasks:
             share, book = task.holder.shares.get("calls"), self.keeper.tasks
-            moves = share is None or share.has != share.target or book.held("calls") < book.amount("calls")
+            moves = (
+                share is None
+                or share.has != share.target
+                or book.held("calls") < book.amount("calls")
+            )
             if moves or task.holder.gate != OPEN or book.pause(self._loop.time()) is not None:
                 task.beat()
 
@@ -183,11 +195,18 @@ class Run:
         self._keeping.cancel()
 
 
-async def fleet(*, runs, tasks, limit, seconds, draw, wants=8, store=None, meanwhile=None, settle=5.0):
-    """Let so many runs call for so many seconds. Returns the service, the store and the use since `settle`."""
+async def fleet(
+    *, runs, tasks, limit, seconds, draw, wants=8, store=None, meanwhile=None, settle=5.0
+):
+    """Let so many runs call for so many seconds. Returns the service, the store and the use since
+    `settle`.
+    """
     store = store or MemoryStore(draw)
     service = Service(draw)
-    found = [Run(f"run-{number}", store, service, tasks=tasks, limit=limit, wants=wants) for number in range(runs)]
+    found = [
+        Run(f"run-{number}", store, service, tasks=tasks, limit=limit, wants=wants)
+        for number in range(runs)
+    ]
     if meanwhile is not None:
         asyncio.get_running_loop().create_task(meanwhile(found, store, service))
     await asyncio.sleep(settle)

@@ -1,6 +1,8 @@
-"""One run as a process of its own, without Spark: a driver, tasks in threads, the store, a real service over HTTP.
+"""One run as a process of its own, without Spark: a driver, tasks in threads, the store, a real
+service over HTTP.
 
-python rated_run.py SERVICE_URL TASKS ROWS [plain]; plain: with max_concurrency only. Runs meet as the environment says.
+python rated_run.py SERVICE_URL TASKS ROWS [plain]; plain: with max_concurrency only. Runs meet as
+the environment says.
 """
 
 import dataclasses
@@ -19,7 +21,10 @@ from tidegate import HttpLookup, Rate, Service, lookup
 LIMIT = 16
 PER_SECOND, PER_MINUTE = 40, 90_000
 TOKENS = 100  # at most of one call
-RATES = [Rate(PER_SECOND, per="second"), Rate(PER_MINUTE, per="minute", of="tokens", at_most=TOKENS)]
+RATES = [
+    Rate(PER_SECOND, per="second"),
+    Rate(PER_MINUTE, per="minute", of="tokens", at_most=TOKENS),
+]
 
 
 async def geo(row, http):
@@ -30,15 +35,17 @@ async def geo(row, http):
 
 def task(planned, number, rows):
     run = PartitionRun(planned, number, 0)
-    context = types.SimpleNamespace(stageId=lambda: 7, partitionId=lambda: number, taskAttemptId=lambda: number)
+    context = types.SimpleNamespace(
+        stageId=lambda: 7, partitionId=lambda: number, taskAttemptId=lambda: number
+    )
     done = sum(batch.num_rows for batch in with_driver(run, rows, planned.driver, context))
     print(f"task {number}: {done} rows", flush=True)
 
 
 def rated(url):
     return lookup(
-        name="first", service=Service(name="geo", url=url, max_concurrency=LIMIT, rate=RATES), keys={"k": "k"},
-        returns="first_x BIGINT", timeout=60.0, attempt_timeout=2.0,
+        name="first", service=Service(name="geo", url=url, max_concurrency=LIMIT, rate=RATES),
+        keys={"k": "k"}, returns="first_x BIGINT", timeout=60.0, attempt_timeout=2.0,
     )(geo)  # fmt: skip
 
 
@@ -54,8 +61,12 @@ def main(url, tasks, rows, declare=rated):
     limits = leased_limits([declared])
     driver = DriverCoordinator("127.0.0.1", "127.0.0.1", lambda _: True)
     address = driver.register(keepers=build_keepers(limits, "a run"))
-    planned = dataclasses.replace(plan(declared, share=LIMIT // tasks), driver=address, limits=limits)
-    threads = [threading.Thread(target=task, args=(planned, n, batches(rows))) for n in range(tasks)]
+    planned = dataclasses.replace(
+        plan(declared, share=LIMIT // tasks), driver=address, limits=limits
+    )
+    threads = [
+        threading.Thread(target=task, args=(planned, n, batches(rows))) for n in range(tasks)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,4 +1,5 @@
-"""One run as a process of its own: calls a real service as often as its leases allow, until it is ended.
+"""One run as a process of its own: calls a real service as often as its leases allow, until it is
+ended.
 
 python run_process.py STORE_URL PORT NAME LIMIT TASKS
 """
@@ -51,7 +52,12 @@ class Following:
 
 async def main(url, port, name, limit, tasks):
     run = Run(
-        name, Following(open_store(url, patience=2.0)), Calls(int(port)), tasks=int(tasks), limit=int(limit), wants=8
+        name,
+        Following(open_store(url, patience=2.0)),
+        Calls(int(port)),
+        tasks=int(tasks),
+        limit=int(limit),
+        wants=8,
     )
     throttled = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, throttled.set)

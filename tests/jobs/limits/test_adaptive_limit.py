@@ -1,6 +1,8 @@
-"""The calls in flight that a service bears are found: scenarios like those of Vector's adaptive concurrency.
+"""The calls in flight that a service bears are found: scenarios like those of Vector's adaptive
+concurrency.
 
-Three tasks of one run call a played service in virtual time, over the real leases and the real limit.
+Three tasks of one run call a played service in virtual time, over the real leases and the real
+limit.
 """
 
 import asyncio
@@ -32,7 +34,9 @@ RETRY_AFTER = 1.0  # s
 
 @dataclass
 class Played:
-    """A service: its latency by what is in flight and by the time, and when it refuses or drops a call."""
+    """A service: its latency by what is in flight and by the time, and when it refuses or drops a
+    call.
+    """
 
     seconds: float = 0.1  # with room
     room: object = 10_000  # calls at once; more share it. A number, or a function of the time
@@ -67,7 +71,8 @@ class Played:
             seconds = at(self.seconds, now) * (1 + self.slows * others)
             seconds *= 2 ** (others / self.doubles) if self.doubles else 1
             seconds *= 1 - self.jitter + self.jitter * self.draw.expovariate(1)
-            ready = max(self._queue, now) + at(self.seconds, now) / at(self.room, now)  # its turn in the queue
+            # its turn in the queue
+            ready = max(self._queue, now) + at(self.seconds, now) / at(self.room, now)
             self._queue = ready
             await asyncio.sleep(max(seconds, ready - now))
         finally:
@@ -81,7 +86,10 @@ class Played:
         if not self.refuses_rate:
             return True
         burst = self.refuses_rate / 10
-        self._tokens, self._at = min(burst, self._tokens + (now - self._at) * self.refuses_rate), now
+        self._tokens, self._at = (
+            min(burst, self._tokens + (now - self._at) * self.refuses_rate),
+            now,
+        )
         if self._tokens < 1:
             return False
         self._tokens -= 1
@@ -93,7 +101,9 @@ def at(what, now):
 
 
 class CallingTask:
-    """What a task does of it: calls as its lease allows, heartbeats, and pauses by all tasks of the run."""
+    """What a task does of it: calls as its lease allows, heartbeats, and pauses by all tasks of the
+    run.
+    """
 
     def __init__(self, number, run):
         self.number, self.run = str(number), run
@@ -106,7 +116,9 @@ class CallingTask:
         while True:
             asked_at = self.loop.time()
             message = self.lease.claims(AT_MOST)
-            answer = self.run.keeper.heartbeat(self.number, parse_claims(message, self.run.limits), parse_seen(message))
+            answer = self.run.keeper.heartbeat(
+                self.number, parse_claims(message, self.run.limits), parse_seen(message)
+            )
             if message["probed"]:
                 self.run.keeper.probed(self.number)
             self.lease.take(answer, asked_at=asked_at)
@@ -175,26 +187,46 @@ PROOF, SLOW = pytest.mark.proof, pytest.mark.slow
         pytest.param({"room": 50, "jitter": 0.1}, 50, 60, marks=PROOF, id="a little jitter"),
         pytest.param({"room": 50, "jitter": 0.5}, 60, 20, marks=SLOW, id="much jitter"),
         pytest.param({"slows": 1.0}, 4, 60, marks=SLOW, id="each call slows the others"),
-        pytest.param({"doubles": 20.0}, 29, 60, marks=SLOW, id="latency doubles with every twenty calls"),
-        pytest.param({"refuses_over": 70}, 70, 60, marks=SLOW, id="refuses over a number in flight"),
-        pytest.param({"drops_over": 70}, 70, 60, marks=PROOF, id="drops over a number in flight"),
-        pytest.param({"refuses_rate": 500.0}, 50, 60, marks=PROOF, id="refuses over a rate"),
-        pytest.param({"room": lambda now: 80 if now < 30 else 30}, 80, 60, marks=PROOF, id="capacity falls"),
-        pytest.param({"room": lambda now: 30 + min(50, now)}, 80, 60, marks=PROOF, id="capacity grows"),
         pytest.param(
-            {"room": lambda now: 20 if now % 30 > 20 else 50}, 50, 60, marks=PROOF, id="less for a third of the time"
+            {"doubles": 20.0}, 29, 60, marks=SLOW, id=("latency doubles with every twenty calls")
         ),
         pytest.param(
-            {"seconds": lambda now: 0.1 if now < 30 else 0.2}, AT_MOST, 60, marks=PROOF, id="all answers become slower"
+            {"refuses_over": 70}, 70, 60, marks=SLOW, id=("refuses over a number in flight")
+        ),
+        pytest.param({"drops_over": 70}, 70, 60, marks=PROOF, id="drops over a number in flight"),
+        pytest.param({"refuses_rate": 500.0}, 50, 60, marks=PROOF, id="refuses over a rate"),
+        pytest.param(
+            {"room": lambda now: 80 if now < 30 else 30}, 80, 60, marks=PROOF, id="capacity falls"
+        ),
+        pytest.param(
+            {"room": lambda now: 30 + min(50, now)}, 80, 60, marks=PROOF, id="capacity grows"
+        ),
+        pytest.param(
+            {"room": lambda now: 20 if now % 30 > 20 else 50},
+            50,
+            60,
+            marks=PROOF,
+            id="less for a third of the time",
+        ),
+        pytest.param(
+            {"seconds": lambda now: 0.1 if now < 30 else 0.2},
+            AT_MOST,
+            60,
+            marks=PROOF,
+            id="all answers become slower",
         ),
         pytest.param({"room": 50, "fails": 0.02}, 50, 20, marks=SLOW, id="a share fails by chance"),
         pytest.param({"room": 50, "seconds": 1.0}, 50, 300, marks=PROOF, id="slow answers"),
         pytest.param({"room": 20, "seconds": 0.02}, 20, 30, marks=PROOF, id="fast answers"),
     ],
 )
-def test_after_ten_round_trips_as_many_are_answered_as_with_the_best_fixed_limit(facts, best, seconds):
+def test_after_ten_round_trips_as_many_are_answered_as_with_the_best_fixed_limit(
+    facts, best, seconds
+):
     settle = 10 * at(facts.get("seconds", 0.1), 0)
-    fixed, _ = run_virtual(lambda: calling(Played(**facts), seconds, settle, at_most=best, at_least=None))
+    fixed, _ = run_virtual(
+        lambda: calling(Played(**facts), seconds, settle, at_most=best, at_least=None)
+    )
     found, service = run_virtual(lambda: calling(Played(**facts), seconds, settle))
     assert found >= 0.95 * fixed
     assert service.refused <= 0.01 * service.asked
@@ -229,10 +261,18 @@ def test_an_outage_tells_nothing_of_the_capacity():
 @pytest.mark.parametrize(
     ("declare", "sentence"),
     [
-        (lambda: Adaptive(at_least=0), "adaptive: at_least is 0; it must be a whole number, at least 1"),
         (
-            lambda: Service(name="s", url="http://a", max_concurrency=3, adaptive=Adaptive(at_least=4)),
-            "service s: adaptive: at_least is 4, over max_concurrency=3, below which the limit is found; lower it",
+            lambda: Adaptive(at_least=0),
+            ("adaptive: at_least is 0; it must be a whole number, at least 1"),
+        ),
+        (
+            lambda: Service(
+                name="s", url="http://a", max_concurrency=3, adaptive=Adaptive(at_least=4)
+            ),
+            (
+                "service s: adaptive: at_least is 4, over max_concurrency=3, below which the limit is "
+                "found; lower it"
+            ),
         ),
     ],
 )
@@ -244,12 +284,21 @@ def test_a_search_without_room_is_refused(declare, sentence):
 def test_a_search_needs_calls_that_end_and_changes_no_fingerprint():
     def geo(**options):
         service = Service(name="geo", url="http://127.0.0.1:1", max_concurrency=8, **options)
-        return HttpLookup(name="x", service=service, request="GET /{k}", keys={"k": "k"}, returns="x INT", timeout=1.0)
+        return HttpLookup(
+            name="x",
+            service=service,
+            request="GET /{k}",
+            keys={"k": "k"},
+            returns="x INT",
+            timeout=1.0,
+        )
 
     assert fingerprint(geo(adaptive=Adaptive())) == fingerprint(geo())
     assert leased_limits([geo()]) == ()
     (limits,) = leased_limits([geo(adaptive=Adaptive())])
     assert (limits.limits, limits.at_least) == ({CALLS: Limit(8)}, 4)
     endless = replace(geo(adaptive=Adaptive()), timeout=None)
-    with pytest.raises(DeclarationError, match="and with adaptive no call may outlive its run's lease"):
+    with pytest.raises(
+        DeclarationError, match=("and with adaptive no call may outlive its run's lease")
+    ):
         leased_limits([endless])

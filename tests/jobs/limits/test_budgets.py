@@ -1,4 +1,6 @@
-"""Budgets: all runs together spend no more than what was declared, and nearly all of it; then each stops cleanly."""
+"""Budgets: all runs together spend no more than what was declared, and nearly all of it; then each
+stops cleanly.
+"""
 
 import asyncio
 import dataclasses
@@ -21,7 +23,18 @@ from jobs.run.coordinator.run_leases import RunLeases, check_limits, leased_limi
 from tests.jobs.task.lookup.test_task_ledger import kept, with_ledger
 from tests.jobs.task.test_runner import batches, in_time, plan
 from tests.support.task_threads import TaskThreads
-from tidegate import Batch, Budget, Enrichment, HttpLookup, Input, Output, Price, Retry, Service, lookup
+from tidegate import (
+    Batch,
+    Budget,
+    Enrichment,
+    HttpLookup,
+    Input,
+    Output,
+    Price,
+    Retry,
+    Service,
+    lookup,
+)
 from tidegate.__main__ import main
 
 TODAY = dt.datetime(2026, 11, 25, 12, tzinfo=dt.UTC)
@@ -35,7 +48,8 @@ def url(tmp_path, monkeypatch):
     return url
 
 
-# -- the book ----------------------------------------------------------------------------------------------------------
+# -- the book
+# --------------------------------------------------------------------------------------------------
 
 
 def beat(book, owner, keeps, wants, now=0.0):
@@ -55,7 +69,9 @@ def test_what_was_spent_is_never_free_again_and_what_was_only_reserved_is():
 
 def test_a_restart_of_the_machine_forgets_leases_and_pauses_and_no_money():
     book = LeaseBook()
-    book.heartbeat("a", {"m": Claim(SPENT, 0, 40), "calls": Claim(Limit(9), 0, 9)}, now=1.0, ttl=5.0)
+    book.heartbeat(
+        "a", {"m": Claim(SPENT, 0, 40), "calls": Claim(Limit(9), 0, 9)}, now=1.0, ttl=5.0
+    )
     book.close_gate(60.0, "429", now=1.0)
     again = LeaseBook(json.loads(json.dumps(book.state())))
     again.restart()
@@ -75,7 +91,8 @@ def test_the_file_of_an_earlier_start_still_knows_what_was_spent(url):
     assert asyncio.run(main()) == 60
 
 
-# -- runs --------------------------------------------------------------------------------------------------------------
+# -- runs
+# --------------------------------------------------------------------------------------------------
 
 
 class Run(TaskThreads):
@@ -86,7 +103,9 @@ class Run(TaskThreads):
         limits = leased_limits([declared], budgets, now=now)
         driver = DriverCoordinator("127.0.0.1", "127.0.0.1", lambda _: True)
         address = driver.register(keepers=self.leases.keepers(limits))
-        super().__init__(dataclasses.replace(plan(declared, share=3), driver=address, limits=limits), tasks)
+        super().__init__(
+            dataclasses.replace(plan(declared, share=3), driver=address, limits=limits), tasks
+        )
 
     def join(self):
         super().join()
@@ -97,7 +116,12 @@ class Billing:
     """Bills each request that it hears; tokens: between 1 and so many of each."""
 
     def __init__(self, price, tokens=None):
-        self.price, self.tokens, self.bill, self.draw = Decimal(price), tokens, Decimal(0), random.Random(1)
+        self.price, self.tokens, self.bill, self.draw = (
+            Decimal(price),
+            tokens,
+            Decimal(0),
+            random.Random(1),
+        )
 
     async def __call__(self, request):
         many = 1 if self.tokens is None else self.draw.randint(1, self.tokens)
@@ -107,9 +131,13 @@ class Billing:
 
 
 def priced(url, price, budget, **fields):
-    service = Service(name="geo", url=url, max_concurrency=60, prices=Price(price, per="request"), budget=budget)
+    service = Service(
+        name="geo", url=url, max_concurrency=60, prices=Price(price, per="request"), budget=budget
+    )
     usual = {"request": "GET /{k}", "timeout": 5.0}
-    return HttpLookup(name="first", service=service, keys={"k": "k"}, returns="first_x BIGINT", **usual | fields)
+    return HttpLookup(
+        name="first", service=service, keys={"k": "k"}, returns="first_x BIGINT", **usual | fields
+    )
 
 
 def at_once(url, declared, count, rows):
@@ -127,7 +155,9 @@ def test_ten_runs_at_once_under_a_budget_spend_it_and_no_more(url, service):
     assert Decimal("97.00") <= billing.bill <= Decimal("100.00")
     errors = [error for run in runs for error in run.errors]
     assert {type(error) for error in errors} == {BudgetExhausted}
-    assert str(errors[0]).startswith("the budget of geo, 100.00 USD per day, is used up: what was answered is kept")
+    assert str(errors[0]).startswith(
+        "the budget of geo, 100.00 USD per day, is used up: what was answered is kept"
+    )
 
 
 def test_a_budget_of_tokens_is_reserved_at_the_highest_price_and_settled_by_the_bill(url, service):
@@ -141,7 +171,8 @@ def test_a_budget_of_tokens_is_reserved_at_the_highest_price_and_settled_by_the_
     declared = lookup(
         name="first", keys={"k": "k"}, returns="first_x BIGINT", timeout=5.0,
         service=Service(
-            name="model", url=service.url, max_concurrency=20, prices=Price("1 USD", per="1000 tokens"),
+            name="model", url=service.url, max_concurrency=20,
+            prices=Price("1 USD", per="1000 tokens"),
             budget=Budget("10 USD", per="month", at_most="0.05 USD"),
         ),
     )(ask)  # fmt: skip
@@ -150,7 +181,9 @@ def test_a_budget_of_tokens_is_reserved_at_the_highest_price_and_settled_by_the_
     assert Decimal("9.70") <= billing.bill <= Decimal(10)
 
 
-def test_a_budget_ends_a_run_of_batches_though_their_rows_wait_for_the_next_request(url, service, monkeypatch):
+def test_a_budget_ends_a_run_of_batches_though_their_rows_wait_for_the_next_request(
+    url, service, monkeypatch
+):
     monkeypatch.setattr("jobs.task.lease.service_lease.GIVEN_BACK_WITHIN", 0.5)
     sizes = []
 
@@ -160,8 +193,8 @@ def test_a_budget_ends_a_run_of_batches_though_their_rows_wait_for_the_next_requ
 
     service.answer = answer
     declared = priced(
-        service.url, "0.10 USD", Budget("1.00 USD", per="day"), request="POST /", timeout=None, attempt_timeout=5.0,
-        batch=Batch(max_items=5, max_wait=0.05, item="{k}"),
+        service.url, "0.10 USD", Budget("1.00 USD", per="day"), request="POST /", timeout=None,
+        attempt_timeout=5.0, batch=Batch(max_items=5, max_wait=0.05, item="{k}"),
     )  # fmt: skip
     (run,) = at_once(url, declared, 1, 100)
     assert len(sizes) == 10
@@ -169,7 +202,9 @@ def test_a_budget_ends_a_run_of_batches_though_their_rows_wait_for_the_next_requ
     assert str(run.errors[0]).startswith("the budget of geo, 1.00 USD per day, is used up")
 
 
-def test_no_key_counts_as_asked_whose_batch_the_budget_left_unsent(url, service, monkeypatch, tmp_path):
+def test_no_key_counts_as_asked_whose_batch_the_budget_left_unsent(
+    url, service, monkeypatch, tmp_path
+):
     monkeypatch.setattr("jobs.task.lease.service_lease.GIVEN_BACK_WITHIN", 0.5)
 
     async def answer(request):
@@ -194,10 +229,14 @@ def test_no_key_counts_as_asked_whose_batch_the_budget_left_unsent(url, service,
 
 def test_the_next_day_has_its_own_budget_and_a_month_holds_over_days(url, service):
     service.answer = billing = Billing("1.00")
-    declared = priced(service.url, "1 USD", [Budget("10 USD", per="day"), Budget("25 USD", per="month")])
+    declared = priced(
+        service.url, "1 USD", [Budget("10 USD", per="day"), Budget("25 USD", per="month")]
+    )
     bills = []
     for day in range(4):
-        run = Run(url, declared, "a run", tasks=1, now=lambda day=day: TODAY + dt.timedelta(days=day))
+        run = Run(
+            url, declared, "a run", tasks=1, now=lambda day=day: TODAY + dt.timedelta(days=day)
+        )
         run.start(lambda: batches(100))
         in_time(run.join)
         assert [type(error) for error in run.errors] == [BudgetExhausted]
@@ -205,7 +244,9 @@ def test_the_next_day_has_its_own_budget_and_a_month_holds_over_days(url, servic
     assert bills == [10, 20, 25, 25]
 
 
-def test_a_run_that_needs_less_than_the_budget_ends_well_and_leaves_the_rest_to_others(url, service):
+def test_a_run_that_needs_less_than_the_budget_ends_well_and_leaves_the_rest_to_others(
+    url, service
+):
     service.answer = billing = Billing("1.00")
     declared = priced(service.url, "1 USD", [Budget("30 USD", per="day")])
     (first,) = at_once(url, declared, 1, 10)
@@ -246,9 +287,14 @@ def test_a_budget_of_an_enrichment_needs_one_service_with_prices():
     geo = priced("http://a", "1 USD", ())
     assert declared(geo).budget == (Budget("5 USD", per="day"),)
     other = dataclasses.replace(
-        geo, name="second", service=dataclasses.replace(geo.service, name="other"), returns="second_x BIGINT"
+        geo,
+        name="second",
+        service=dataclasses.replace(geo.service, name="other"),
+        returns="second_x BIGINT",
     )
-    with pytest.raises(DeclarationError, match="budget: 2 of its services have prices; declare the budgets at"):
+    with pytest.raises(
+        DeclarationError, match=("budget: 2 of its services have prices; declare the budgets at")
+    ):
         declared(geo, other)
 
 
@@ -265,7 +311,10 @@ def test_a_budget_of_an_enrichment_needs_one_service_with_prices():
             "only an answer tells how many tokens a call cost; declare at_most",
         ),
         (
-            {"budget": [Budget("5 USD", per="day"), Budget("6 USD", per="day")], "prices": Price("1 USD")},
+            {
+                "budget": [Budget("5 USD", per="day"), Budget("6 USD", per="day")],
+                "prices": Price("1 USD"),
+            },
             "two are per day",
         ),
     ],
@@ -278,11 +327,17 @@ def test_a_budget_that_no_price_goes_with_is_refused(fields, sentence):
 def test_a_budget_where_runs_do_not_meet_is_refused_before_anything_starts(monkeypatch):
     monkeypatch.setenv(LIMITS_URL, "off")
     for timeout in (5.0, None):
-        with pytest.raises(DeclarationError, match="its service has a budget, which runs share in a store, and"):
-            check_limits([priced("http://a", "1 USD", Budget("5 USD", per="day"), timeout=timeout)], ())
+        with pytest.raises(
+            DeclarationError, match=("its service has a budget, which runs share in a store, and")
+        ):
+            check_limits(
+                [priced("http://a", "1 USD", Budget("5 USD", per="day"), timeout=timeout)], ()
+            )
 
 
-def test_a_raised_budget_holds_at_once_and_a_lower_one_for_the_runs_that_declare_it(url, service, monkeypatch):
+def test_a_raised_budget_holds_at_once_and_a_lower_one_for_the_runs_that_declare_it(
+    url, service, monkeypatch
+):
     monkeypatch.setattr("jobs.task.lease.service_lease.GIVEN_BACK_WITHIN", 0.5)
     service.answer = billing = Billing("1.00")
     first = Run(url, priced(service.url, "1 USD", Budget("5 USD", per="day")), "killed", tasks=1)
@@ -290,7 +345,9 @@ def test_a_raised_budget_holds_at_once_and_a_lower_one_for_the_runs_that_declare
     in_time(lambda: TaskThreads.join(first))  # it never says that it has ended
     with closing(first.leases):
         for amount, bill in (("8 USD", 8), ("5 USD", 8), ("10 USD", 10)):
-            run = Run(url, priced(service.url, "1 USD", Budget(amount, per="day")), "a run", tasks=1)
+            run = Run(
+                url, priced(service.url, "1 USD", Budget(amount, per="day")), "a run", tasks=1
+            )
             run.start(lambda: batches(100))
             in_time(run.join)
             assert billing.bill == bill
@@ -306,7 +363,11 @@ def test_a_coroutine_that_billed_and_then_failed_is_settled_at_its_bill(url, ser
         return web.json_response({"tokens": draw.randint(1, 50)}, status=status)
 
     async def ask(row, http):
-        settled, billed, ending = 0, 0, draw.choice(["answer", "raises", "raises after two", "raises before its bill"])
+        settled, billed, ending = (
+            0,
+            0,
+            draw.choice(["answer", "raises", "raises after two", "raises before its bill"]),
+        )
         try:
             for _ in range(2 if ending == "raises after two" else 1):
                 settled = max(billed, 100)  # what is sent now may cost as much
@@ -323,9 +384,10 @@ def test_a_coroutine_that_billed_and_then_failed_is_settled_at_its_bill(url, ser
 
     service.answer = answer
     declared = lookup(
-        name="first", keys={"k": "k"}, returns="first_x BIGINT", timeout=5.0, retry=Retry(retries=0), cache=None,
-        service=Service(
-            name="model", url=service.url, max_concurrency=20, prices=Price("1 USD", per="1000 tokens"),
+        name="first", keys={"k": "k"}, returns="first_x BIGINT", timeout=5.0,
+        retry=Retry(retries=0), cache=None, service=Service(
+            name="model", url=service.url, max_concurrency=20,
+            prices=Price("1 USD", per="1000 tokens"),
             budget=Budget("1000 USD", per="day", at_most="0.10 USD"),
         ),
     )(ask)  # fmt: skip

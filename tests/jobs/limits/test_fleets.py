@@ -1,4 +1,6 @@
-"""Many runs of many tasks in virtual time: the service counts what is in flight, whatever dies, stops or is lost."""
+"""Many runs of many tasks in virtual time: the service counts what is in flight, whatever dies,
+stops or is lost.
+"""
 
 import asyncio
 import random
@@ -74,7 +76,10 @@ def test_the_share_of_a_killed_run_is_in_use_again_after_its_time_to_live():
 
     service, _, _, _ = run(runs=2, tasks=4, limit=16, seconds=60, meanwhile=kill)
     ttl = 12.0  # the longest call, 2 s, and 10 s
-    rates = [sum(start <= one < start + 5 for one in service.starts) / 5 for start in (10.0, killed, killed + ttl + 2)]
+    rates = [
+        sum(start <= one < start + 5 for one in service.starts) / 5
+        for start in (10.0, killed, killed + ttl + 2)
+    ]
     assert service.peak == 16
     assert rates[1] < 0.8 * rates[0]
     assert rates[2] > 0.95 * rates[0]

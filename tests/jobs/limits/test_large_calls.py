@@ -1,4 +1,6 @@
-"""Calls that reserve much of a rate: where an equal part is too small for one, some go first, and nobody hangs."""
+"""Calls that reserve much of a rate: where an equal part is too small for one, some go first, and
+nobody hangs.
+"""
 
 import json
 
@@ -17,8 +19,14 @@ from tidegate import Rate, Service, lookup
 RATE = Limit(100, 1.0)
 
 
-@given(total=st.integers(0, 300), wants=st.lists(st.integers(0, 200), max_size=8), least=st.integers(1, 100))
-def test_no_share_of_one_that_calls_is_too_small_for_a_call_where_one_can_start(total, wants, least):
+@given(
+    total=st.integers(0, 300),
+    wants=st.lists(st.integers(0, 200), max_size=8),
+    least=st.integers(1, 100),
+)
+def test_no_share_of_one_that_calls_is_too_small_for_a_call_where_one_can_start(
+    total, wants, least
+):
     shares = useful_shares(total, wants, least)
     calling = [place for place, want in enumerate(wants) if want >= least]
     in_use = sum(want for want in wants if want < least)
@@ -38,7 +46,9 @@ def test_those_that_came_first_go_first_and_the_others_once_they_are_done():
     def beat(owner, keeps, wants, now):
         nonlocal book
         book = LeaseBook(json.loads(json.dumps(book.state())))
-        return book.heartbeat(owner, {"r": Claim(RATE, keeps, wants, 60)}, now=now, ttl=5.0).shares["r"]
+        return book.heartbeat(owner, {"r": Claim(RATE, keeps, wants, 60)}, now=now, ttl=5.0).shares[
+            "r"
+        ]
 
     assert beat("a", 0, 120, 0.0).has == 100
     assert beat("b", 0, 120, 0.1).target == 0
@@ -47,7 +57,9 @@ def test_those_that_came_first_go_first_and_the_others_once_they_are_done():
 
 
 @pytest.mark.parametrize("runs", [1, 2])
-def test_tasks_and_runs_whose_equal_part_is_less_than_a_call_reserves_all_end(runs, tmp_path, service, monkeypatch):
+def test_tasks_and_runs_whose_equal_part_is_less_than_a_call_reserves_all_end(
+    runs, tmp_path, service, monkeypatch
+):
     url = f"file://{tmp_path}/limits.sqlite"
     monkeypatch.setenv(LIMITS_URL, url)
     service.answer = lambda request: answered()
@@ -62,9 +74,13 @@ def test_tasks_and_runs_whose_equal_part_is_less_than_a_call_reserves_all_end(ru
 
     rate = Rate(100, per="second", of="tokens", at_most=60)
     model = Service(name="model", url=service.url, max_concurrency=8, rate=rate)
-    declared = lookup(name="first", service=model, keys={"k": "k"}, returns="first_x BIGINT", timeout=5.0)(ask)
+    declared = lookup(
+        name="first", service=model, keys={"k": "k"}, returns="first_x BIGINT", timeout=5.0
+    )(ask)
     at_once = [Run(url, declared, f"run {number}") for number in range(runs)]
     for run in at_once:
         run.start(lambda: batches(2))
     in_time(lambda: [run.join() for run in at_once])
-    assert [(sum(one.num_rows for one in run.found), run.errors) for run in at_once] == [(4, [])] * runs
+    assert [(sum(one.num_rows for one in run.found), run.errors) for run in at_once] == [
+        (4, [])
+    ] * runs

@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.limits.fair_shares import fair_shares
-from jobs.limits.lease_book import CLOSED, OPEN, PROBE, UNSETTLED_KEPT, Claim, LeaseBook, Limit, Share
+from jobs.limits.lease_book import (
+    CLOSED,
+    OPEN,
+    PROBE,
+    UNSETTLED_KEPT,
+    Claim,
+    LeaseBook,
+    Limit,
+    Share,
+)
 from jobs.limits.lease_holder import LeaseHolder
 
 CALLS = Limit(10)
@@ -33,7 +42,9 @@ def test_the_second_run_gets_its_half_once_the_first_has_given_it_back():
     book = LeaseBook()
     assert beat(book, "a", 0, 10, now=0.0) == Share(10, 10)
     assert beat(book, "b", 0, 10, now=0.1) == Share(0, 5)
-    assert beat(book, "a", 10, 10, now=0.2) == Share(10, 5), "calls under way: it keeps all, and hears its target"
+    assert beat(book, "a", 10, 10, now=0.2) == Share(10, 5), (
+        "calls under way: it keeps all, and hears its target"
+    )
     assert beat(book, "a", 7, 10, now=0.3) == Share(7, 5)
     assert beat(book, "b", 0, 10, now=0.4) == Share(3, 5)
     assert beat(book, "a", 5, 10, now=0.5) == Share(5, 5)
@@ -51,7 +62,9 @@ def test_the_share_of_a_run_that_says_nothing_is_free_at_the_end_of_its_lease_an
     beat(book, "a", 0, 10, now=0.0)
     assert beat(book, "b", 0, 10, now=4.9).has == 0
     assert beat(book, "b", 0, 10, now=5.0) == Share(10, 10)
-    assert beat(book, "a", 10, 10, now=5.1) == Share(0, 5), "it comes back: what it held is another's"
+    assert beat(book, "a", 10, 10, now=5.1) == Share(0, 5), (
+        "it comes back: what it held is another's"
+    )
 
 
 def test_what_a_dead_run_used_of_a_window_stays_out_of_use_until_the_window_has_passed():
@@ -83,7 +96,8 @@ def test_a_book_comes_back_from_json_as_it_was():
 
 
 STEP = st.tuples(
-    st.sampled_from("abcd"), st.integers(0, 12), st.integers(0, 12), st.sampled_from([0.0, 0.1, 1.0, 4.0, 6.0]),
+    st.sampled_from("abcd"), st.integers(0, 12), st.integers(0, 12),
+    st.sampled_from([0.0, 0.1, 1.0, 4.0, 6.0]),
     st.sampled_from(["beat", "beat", "beat", "answer lost", "not reached", "leave"]),
 )  # fmt: skip
 
@@ -105,13 +119,17 @@ def test_whatever_is_lost_on_the_way_owners_may_never_use_more_than_there_is(lim
             answer = book.heartbeat(owner, claims, now=now + 0.01, ttl=TTL)
             if what == "beat":
                 holder.take(answer, asked_at=now)
-        assert sum(one.shares["calls"].has for one in holders.values() if now < one.until) <= limit.amount
+        assert (
+            sum(one.shares["calls"].has for one in holders.values() if now < one.until)
+            <= limit.amount
+        )
         assert book.held("calls") <= limit.amount
 
 
 MONEY = Limit(100, math.inf)
 SPENDING = st.tuples(
-    st.sampled_from("abc"), st.sampled_from(["beat", "beat", "spend", "spend", "pause", "settle", "leave"]),
+    st.sampled_from("abc"),
+    st.sampled_from(["beat", "beat", "spend", "spend", "pause", "settle", "leave"]),
     st.integers(0, 12),
 )  # fmt: skip
 
@@ -119,7 +137,12 @@ SPENDING = st.tuples(
 @given(steps=st.lists(SPENDING, max_size=40))
 def test_a_budget_counts_at_least_what_was_spent_and_exactly_that_once_all_is_settled(steps):
     book, now = LeaseBook(), 100.0
-    spent, has, until, gone = dict.fromkeys("abc", 0), dict.fromkeys("abc", 0), dict.fromkeys("abc", 0.0), set()
+    spent, has, until, gone = (
+        dict.fromkeys("abc", 0),
+        dict.fromkeys("abc", 0),
+        dict.fromkeys("abc", 0.0),
+        set(),
+    )
     for owner, what, amount in steps:
         if owner in gone:
             continue
@@ -150,7 +173,9 @@ def test_a_book_remembers_a_bounded_number_of_owners_to_be_settled():
     for number in range(3 * UNSETTLED_KEPT):
         beat(book, f"run {number}", 0, 1, now=10.0 * number, limit=Limit(1000, math.inf))
     book.expire(1e9)
-    assert [*book.unsettled] == [f"run {number}" for number in range(2 * UNSETTLED_KEPT, 3 * UNSETTLED_KEPT)]
+    assert [*book.unsettled] == [
+        f"run {number}" for number in range(2 * UNSETTLED_KEPT, 3 * UNSETTLED_KEPT)
+    ]
     assert book.held("calls") == 3 * UNSETTLED_KEPT
 
 
@@ -182,7 +207,9 @@ def test_a_probe_that_fails_closes_the_gate_again_and_one_that_dies_is_made_by_a
     assert gate(book, "b", now=2.0) == (CLOSED, 1.5)
     assert gate(book, "a", now=3.5)[0] == PROBE
     assert gate(book, "b", now=5.0)[0] == CLOSED
-    assert gate(book, "b", now=8.6)[0] == PROBE, "nothing was heard of the first one for the time to live"
+    assert gate(book, "b", now=8.6)[0] == PROBE, (
+        "nothing was heard of the first one for the time to live"
+    )
 
 
 def test_a_longer_pause_is_not_shortened_and_who_has_nothing_to_ask_does_not_probe():

@@ -1,4 +1,6 @@
-"""Runs of one machine, as real processes without any setting, meet: one limit holds for all of them."""
+"""Runs of one machine, as real processes without any setting, meet: one limit holds for all of
+them.
+"""
 
 import asyncio
 import os
@@ -21,7 +23,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class Vendor:
-    """Works on each request for 0.1 s, whether the client is still there or not, and counts those with it."""
+    """Works on each request for 0.1 s, whether the client is still there or not, and counts those
+    with it.
+    """
 
     def __init__(self):
         self.with_it = self.peak = self.answered = 0
@@ -46,7 +50,14 @@ class Vendor:
 def runs(service, count, *, rows, state):
     environment = {name: value for name, value in os.environ.items() if name != LIMITS_URL}
     environment |= {"PYTHONPATH": str(ROOT), STATE_HOME: str(state)}
-    command = [sys.executable, Path(__file__).parent / "rated_run.py", service.url, "2", str(rows), "plain"]
+    command = [
+        sys.executable,
+        Path(__file__).parent / "rated_run.py",
+        service.url,
+        "2",
+        str(rows),
+        "plain",
+    ]
     started = [subprocess.Popen(command, env=environment, cwd=state) for _ in range(count)]
     try:
         yield started
@@ -66,7 +77,9 @@ def test_two_runs_at_once_keep_the_limit_of_one_and_use_it(service, tmp_path):
 
 @pytest.mark.proof
 @pytest.mark.parametrize("count", [2, 3])
-def test_a_killed_run_leaves_its_part_to_the_others_and_the_limit_is_never_exceeded(service, tmp_path, wait_for, count):
+def test_a_killed_run_leaves_its_part_to_the_others_and_the_limit_is_never_exceeded(
+    service, tmp_path, wait_for, count
+):
     service.answer = vendor = Vendor()
     with runs(service, count, rows=100_000, state=tmp_path) as started:
         wait_for(lambda: vendor.answered > 200, seconds=60)
@@ -81,12 +94,16 @@ def test_a_killed_run_leaves_its_part_to_the_others_and_the_limit_is_never_excee
 
 def test_the_file_is_in_the_state_folder_of_the_user_and_off_means_none():
     assert limits_url({STATE_HOME: "/a/state"}, str) == "file:///a/state/tidegate/limits.sqlite"
-    assert limits_url({"XDG": ""}, str) == f"file://{Path.home()}/.local/state/tidegate/limits.sqlite"
+    assert (
+        limits_url({"XDG": ""}, str) == f"file://{Path.home()}/.local/state/tidegate/limits.sqlite"
+    )
     assert limits_url({LIMITS_URL: "off"}) == ""
     assert limits_url({LIMITS_URL: "postgresql://db/limits"}) == "postgresql://db/limits"
 
 
 def test_machines_that_share_a_home_have_a_file_each():
-    one, again, other = (limits_url({STATE_HOME: "/a/state"}, lambda name=name: name) for name in ("a", "a", "b"))
+    one, again, other = (
+        limits_url({STATE_HOME: "/a/state"}, lambda name=name: name) for name in ("a", "a", "b")
+    )
     assert one == again != other
     assert re.fullmatch(r"file:///a/state/tidegate/limits-[0-9a-f]{12}\.sqlite", one)

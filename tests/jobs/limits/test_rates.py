@@ -1,4 +1,6 @@
-"""Rates: in no window of time does the service count more than it allows, whatever dies, stops or is lost."""
+"""Rates: in no window of time does the service count more than it allows, whatever dies, stops or
+is lost.
+"""
 
 import asyncio
 import math
@@ -29,7 +31,9 @@ TTL = 5.0
 
 
 def most_in_a_window(uses, window):
-    """The plainest model: the most that was used within a window up to any use. uses: (when, how much)."""
+    """The plainest model: the most that was used within a window up to any use. uses: (when, how
+    much).
+    """
     most = total = 0
     recent = deque()
     for when, amount in sorted(uses):
@@ -47,7 +51,8 @@ def test_the_model_counts_what_is_in_one_window():
 
 
 STEP = st.tuples(
-    st.sampled_from("abc"), st.sampled_from(["call", "call", "call", "leaves", "end", "beat", "lost", "leave", "die"]),
+    st.sampled_from("abc"),
+    st.sampled_from(["call", "call", "call", "leaves", "end", "beat", "lost", "leave", "die"]),
     st.sampled_from([0.0, 0.05, 0.3, 1.0, 2.0]), st.integers(0, 3),
 )  # fmt: skip
 
@@ -64,7 +69,11 @@ def test_whatever_is_lost_no_window_has_more_than_the_limit(steps, unit, window)
 
     def owner_of(name):
         if name not in owners:
-            owners[name] = LeaseHolder({"r": Limit(amount, window)}), WindowUse(window, unit, reserve_per_call), []
+            owners[name] = (
+                LeaseHolder({"r": Limit(amount, window)}),
+                WindowUse(window, unit, reserve_per_call),
+                [],
+            )
         return owners[name]
 
     for name, what, pause, billed in steps:
@@ -72,11 +81,17 @@ def test_whatever_is_lost_no_window_has_more_than_the_limit(steps, unit, window)
         holder, use, calls = owner_of(name)
         for other in owners.values():  # what has left has arrived in time, as the promise presumes
             for call in other[2]:
-                if unit == "request" and call["left"] is None and now >= call["begun"] + arrives_within(window):
+                if (
+                    unit == "request"
+                    and call["left"] is None
+                    and now >= call["begun"] + arrives_within(window)
+                ):
                     call["left"] = now
         if what == "call" and use.in_use(now) + reserve_per_call <= holder.may_use("r", now):
             moment = now
-            calls.append({"use": CallUse([use], lambda moment=moment: moment), "begun": now, "left": None})
+            calls.append(
+                {"use": CallUse([use], lambda moment=moment: moment), "begun": now, "left": None}
+            )
             if unit == "request":
                 calls[-1]["use"].request_left(1)
                 calls[-1]["left"] = now + min(arrives_within(window), pause)
@@ -89,7 +104,8 @@ def test_whatever_is_lost_no_window_has_more_than_the_limit(steps, unit, window)
                 used[call["used"]] = (min(call["left"], now), 1)
             if unit == "token":
                 call["use"].bill("token", billed)
-                used.append((now, billed))  # the service counts it no later than at the end of the call
+                # the service counts it no later than at the end of the call
+                used.append((now, billed))
             call["use"].end(known=True)
         elif what in ("beat", "lost"):
             claims = holder.ask({"r": use.in_use(now)}, {"r": use.wants(now, 2)})
@@ -129,7 +145,8 @@ def test_a_request_counts_until_a_window_after_its_answer_or_after_the_time_in_w
     assert use.in_use(now) == 0
 
 
-# -- a fleet in virtual time ------------------------------------------------------------------------------------------
+# -- a fleet in virtual time
+# ------------------------------------------------------------------------------------------
 
 RATES = [Rate(40, per="second"), Rate(90_000, per="minute", of="tokens", at_most=100)]
 
@@ -177,7 +194,9 @@ class FleetRun:
         way = None if store is None else Way(self, store)
         self.keeper = LeaseKeeper(fleet.limits, name, name, way, fleet.loop.time)
         self.work = [] if store is None else [fleet.loop.create_task(self.keeper.run())]
-        self.work += [fleet.loop.create_task(self.task(f"{name}-{number}")) for number in range(tasks)]
+        self.work += [
+            fleet.loop.create_task(self.task(f"{name}-{number}")) for number in range(tasks)
+        ]
 
     async def task(self, name):
         soon = asyncio.Event()
@@ -193,7 +212,9 @@ class FleetRun:
         while self.alive:
             asked_at = self.fleet.loop.time()
             message = lease.claims(self.fleet.width)["claims"]
-            answer = self.keeper.heartbeat(name, parse_claims({"claims": message}, self.fleet.limits))
+            answer = self.keeper.heartbeat(
+                name, parse_claims({"claims": message}, self.fleet.limits)
+            )
             lease.take(answer, asked_at=asked_at)
             soon.clear()
             with suppress(TimeoutError):
@@ -229,18 +250,26 @@ def test_three_runs_of_four_tasks_use_each_limit_to_its_end_and_never_above(seed
     draw = random.Random(seed)
     seconds = 180.0
     service = run_virtual(
-        lambda: calling(draw, store=MemoryStore(draw), runs=3, tasks=4, rates=RATES, calls=16, seconds=seconds)
+        lambda: calling(
+            draw, store=MemoryStore(draw), runs=3, tasks=4, rates=RATES, calls=16, seconds=seconds
+        )
     )
     assert service.peak <= 16
     assert most_in_a_window(service.arrivals, 1.0) <= 40
     assert most_in_a_window(service.tokens, 60.0) <= 90_000
-    assert sum(tokens for _, tokens in service.tokens) >= 0.95 * 90_000 * seconds / 60, "the scarcest of the three"
+    assert sum(tokens for _, tokens in service.tokens) >= 0.95 * 90_000 * seconds / 60, (
+        "the scarcest of the three"
+    )
     assert jain(service) >= 0.95
 
 
 def test_within_one_run_a_rate_holds_over_its_tasks_without_a_store():
     draw = random.Random(1)
-    service = run_virtual(lambda: calling(draw, runs=1, tasks=4, rates=[Rate(300, per="minute")], calls=0, seconds=300))
+    service = run_virtual(
+        lambda: calling(
+            draw, runs=1, tasks=4, rates=[Rate(300, per="minute")], calls=0, seconds=300
+        )
+    )
     assert most_in_a_window(service.arrivals, 60.0) == 300
     assert len(service.arrivals) >= 0.95 * 1500
 
@@ -266,7 +295,14 @@ def test_killed_runs_and_a_store_that_goes_and_comes_never_exceed_a_rate(seed):
     draw = random.Random(seed)
     service = run_virtual(
         lambda: calling(
-            draw, store=MemoryStore(draw), runs=3, tasks=4, rates=RATES, calls=16, seconds=120, meanwhile=trouble
+            draw,
+            store=MemoryStore(draw),
+            runs=3,
+            tasks=4,
+            rates=RATES,
+            calls=16,
+            seconds=120,
+            meanwhile=trouble,
         ),
         seed=seed,
     )
@@ -276,7 +312,8 @@ def test_killed_runs_and_a_store_that_goes_and_comes_never_exceed_a_rate(seed):
     assert len(service.arrivals) > 800
 
 
-# -- declarations -----------------------------------------------------------------------------------------------------
+# -- declarations
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_call_reserves_one_request_or_a_hundredth_of_another_unit_or_what_is_declared():
@@ -292,24 +329,41 @@ def test_a_call_reserves_one_request_or_a_hundredth_of_another_unit_or_what_is_d
     [
         (lambda: Rate(0, per="minute"), "amount is 0; it must be a whole number, at least 1"),
         (lambda: Rate(1, per="week"), "per is 'week'; it must be second, minute, hour or day"),
-        (lambda: Rate(1, per="minute", of="items"), "of is 'items'; it must be requests, or a unit"),
-        (lambda: Rate(5, per="minute", at_most=6), "at_most is 6; it must be a whole number from 1 to 5"),
+        (
+            lambda: Rate(1, per="minute", of="items"),
+            ("of is 'items'; it must be requests, or a unit"),
+        ),
+        (
+            lambda: Rate(5, per="minute", at_most=6),
+            ("at_most is 6; it must be a whole number from 1 to 5"),
+        ),
         (
             lambda: Service(
-                name="s", url="http://a", max_concurrency=1, rate=[Rate(1, per="minute"), Rate(2, per="minutes")]
+                name="s",
+                url="http://a",
+                max_concurrency=1,
+                rate=[Rate(1, per="minute"), Rate(2, per="minutes")],
             ),
             "service s: rate: two limit requests per minute",
         ),
         (
             lambda: HttpLookup(
-                name="s", request="GET /{k}",
-                service=Service(name="s", url="http://a", max_concurrency=1, rate=Rate(9, per="day", of="tokens")),
-                keys={"k": "k"}, returns="x INT", timeout=1.0,
+                name="s",
+                request="GET /{k}",
+                service=Service(
+                    name="s",
+                    url="http://a",
+                    max_concurrency=1,
+                    rate=Rate(9, per="day", of="tokens"),
+                ),
+                keys={"k": "k"},
+                returns="x INT",
+                timeout=1.0,
             ),
             "its service has a rate of tokens, which only a coroutine can report",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_rate_that_cannot_be_kept_is_refused(declare, sentence):
     with pytest.raises(DeclarationError, match=sentence):
         declare()

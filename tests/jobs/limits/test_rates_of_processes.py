@@ -23,7 +23,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class Geo:
-    """Counts requests where they arrive, tokens where they are spent, and what is with it at once."""
+    """Counts requests where they arrive, tokens where they are spent, and what is with it
+    at once.
+    """
 
     def __init__(self):
         self.draw, self.arrivals, self.tokens, self.slowest = random.Random(1), [], [], 0.0
@@ -42,7 +44,13 @@ class Geo:
 @contextmanager
 def runs(service, count, *, tasks, rows, url=None):
     environment = os.environ | {"PYTHONPATH": str(ROOT), LIMITS_URL: url or "off"}
-    command = [sys.executable, Path(__file__).parent / "rated_run.py", service.url, str(tasks), str(rows)]
+    command = [
+        sys.executable,
+        Path(__file__).parent / "rated_run.py",
+        service.url,
+        str(tasks),
+        str(rows),
+    ]
     started = [subprocess.Popen(command, env=environment) for _ in range(count)]
     try:
         yield started
@@ -92,11 +100,16 @@ class Throttling(Geo):
 
 
 @pytest.mark.parametrize("store", [True, False])
-def test_one_refusal_pauses_every_task_of_every_run_then_one_call_finds_out(service, tmp_path, wait_for, store):
+def test_one_refusal_pauses_every_task_of_every_run_then_one_call_finds_out(
+    service, tmp_path, wait_for, store
+):
     service.answer = geo = Throttling()
     count, url = (3, f"file://{tmp_path}/limits.sqlite") if store else (1, None)
     with runs(service, count, tasks=4, rows=1000, url=url):
-        wait_for(lambda: geo.refused_at is not None and time.monotonic() > geo.refused_at + 5.0, seconds=60)
+        wait_for(
+            lambda: geo.refused_at is not None and time.monotonic() > geo.refused_at + 5.0,
+            seconds=60,
+        )
     since = sorted(when - geo.refused_at for when, _ in geo.arrivals if when > geo.refused_at + 1.0)
     assert since[0] >= 3.0, "none from 1 s after it until it ends"
     assert since[1] >= since[0] + 0.05, "one, until its answer"

@@ -1,4 +1,6 @@
-"""Runs as real processes, on a real store, before a service that counts for itself: kills, stops, a store restarted."""
+"""Runs as real processes, on a real store, before a service that counts for itself: kills, stops, a
+store restarted.
+"""
 
 import asyncio
 import os
@@ -19,7 +21,9 @@ LATENCY = 0.1
 
 
 class CountingService:
-    """Answers after LATENCY seconds; knows when each call came, from whom, and how many were with it at once."""
+    """Answers after LATENCY seconds; knows when each call came, from whom, and how many were with
+    it at once.
+    """
 
     def __init__(self):
         self.in_flight = self.peak = 0
@@ -64,7 +68,9 @@ def runs(url, service, count, *, limit=16):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, Path(__file__).parent / "run_process.py", url, str(service.port)]
     started = [
-        subprocess.Popen([*command, f"run-{number}", str(limit), "4"], env=environment, stdout=subprocess.PIPE)
+        subprocess.Popen(
+            [*command, f"run-{number}", str(limit), "4"], env=environment, stdout=subprocess.PIPE
+        )
         for number in range(count)
     ]
     try:
@@ -103,7 +109,10 @@ def test_three_runs_at_once_share_one_limit_and_one_pause(url, counting):
             time.sleep(2.0)
             begun = time.monotonic()
             time.sleep(2.0)
-            each = [sum(name == f"run-{n}" for when, name in counting.calls if when > begun) for n in range(3)]
+            each = [
+                sum(name == f"run-{n}" for when, name in counting.calls if when > begun)
+                for n in range(3)
+            ]
             if sum(each) ** 2 / (3 * sum(one * one for one in each)) >= 0.95:
                 break
         processes[0].send_signal(signal.SIGUSR1)
@@ -129,7 +138,9 @@ def test_killed_and_stopped_holders_never_let_the_limit_be_exceeded(url, countin
         processes[1].send_signal(signal.SIGCONT)
         time.sleep(4)
     assert counting.peak == 16
-    assert counting.rate(killed + 13, killed + 15) >= 0.8 * 16 / LATENCY, "full rate again after the time to live"
+    assert counting.rate(killed + 13, killed + 15) >= 0.8 * 16 / LATENCY, (
+        "full rate again after the time to live"
+    )
     assert counting.rate(killed + 35, killed + 45) >= 0.8 * 16 / LATENCY
 
 

@@ -1,4 +1,6 @@
-"""The books of all services lie in a file of this machine or in PostgreSQL, whole, whoever writes at once."""
+"""The books of all services lie in a file of this machine or in PostgreSQL, whole, whoever writes
+at once.
+"""
 
 import asyncio
 import json
@@ -31,7 +33,9 @@ def url(request, tmp_path):
 
 
 def beat(owner, wants=10):
-    return lambda book, now: book.heartbeat(owner, {"calls": Claim(Limit(10), wants, wants)}, now=now, ttl=60)
+    return lambda book, now: book.heartbeat(
+        owner, {"calls": Claim(Limit(10), wants, wants)}, now=now, ttl=60
+    )
 
 
 @pytest.mark.process
@@ -96,7 +100,13 @@ def test_a_machine_that_uses_the_file_of_another_one_is_refused_and_the_other_go
 
         beating = asyncio.create_task(beats())
         await asyncio.sleep(0.2)
-        with pytest.raises(BookCorrupt, match=r"limits.sqlite, is written by another machine too. A file is for the"):
+        with pytest.raises(
+            BookCorrupt,
+            match=(
+                r"limits.sqlite, is written by another machine too. "
+                r"A file is for the"
+            ),
+        ):
             await there.books()
         assert not beating.done()
         beating.cancel()
@@ -109,7 +119,9 @@ def test_a_machine_that_uses_the_file_of_another_one_is_refused_and_the_other_go
     asyncio.run(main())
 
 
-def test_runs_that_begin_at_once_after_a_restart_take_the_books_over_together(tmp_path, monkeypatch):
+def test_runs_that_begin_at_once_after_a_restart_take_the_books_over_together(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(file_store, "WRITTEN_WITHIN", 0.2)
 
     async def main():
@@ -146,7 +158,10 @@ def test_a_power_cut_leaves_a_whole_file(tmp_path):
     async def main():
         store = open_store(f"file://{tmp_path}/limits.sqlite")
         await store.step("geo", beat("a"))
-        found = [store._connected().execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+        found = [
+            store._connected().execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("journal_mode", "synchronous")
+        ]
         await store.close()
         return found
 
@@ -155,7 +170,9 @@ def test_a_power_cut_leaves_a_whole_file(tmp_path):
 
 @pytest.mark.process
 @pytest.mark.parametrize("rights", ["", "SELECT", "SELECT, UPDATE"])
-def test_a_role_that_cannot_write_the_books_is_refused_before_spark_starts(postgres, monkeypatch, rights):
+def test_a_role_that_cannot_write_the_books_is_refused_before_spark_starts(
+    postgres, monkeypatch, rights
+):
     database, role = postgres.new_database(), f"reader_{len(rights)}"
     address = f"{postgres.host}:{postgres.port}/{database}"
 
@@ -171,7 +188,8 @@ def test_a_role_that_cannot_write_the_books_is_refused_before_spark_starts(postg
     asyncio.run(main())
     monkeypatch.setenv(LIMITS_URL, f"postgresql://{role}:SECRET@{address}")
     refused = (
-        r"the store of the limits cannot be written \(InsufficientPrivilegeError\): the role needs SELECT, INSERT and "
+        r"the store of the limits cannot be written \(InsufficientPrivilegeError\): the role needs "
+        r"SELECT, INSERT and "
         r"UPDATE on tidegate\.limit_books, and no call may start without it"
     )
     with pytest.raises(RunStopped, match=refused):
@@ -185,8 +203,17 @@ def test_a_role_that_cannot_write_the_books_is_refused_before_spark_starts(postg
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
-        ("postgresql://nobody:secret@127.0.0.1:9/none", r"the store of the limits is not reached \(ConnectionRefusedE"),
-        ("file:///proc/none/limits.sqlite", "the file of the limits, /proc/none/limits.sqlite, cannot be used"),
+        (
+            "postgresql://nobody:secret@127.0.0.1:9/none",
+            (
+                r"the store of the limits is not reached "
+                r"\(ConnectionRefusedE"
+            ),
+        ),
+        (
+            "file:///proc/none/limits.sqlite",
+            ("the file of the limits, /proc/none/limits.sqlite, cannot be used"),
+        ),
     ],
 )
 def test_a_store_that_is_not_reached_is_lost_and_no_password_is_shown(url, sentence):
@@ -199,20 +226,44 @@ def test_a_store_that_is_not_reached_is_lost_and_no_password_is_shown(url, sente
     assert "secret" not in str(lost.value)
 
 
-@pytest.mark.parametrize("url", ["mysql://somewhere/limits", "limits.sqlite", "file://host/limits", "postgresql:///x"])
+@pytest.mark.parametrize(
+    "url", ["mysql://somewhere/limits", "limits.sqlite", "file://host/limits", "postgresql:///x"]
+)
 def test_an_address_of_another_kind_is_refused(url):
-    with pytest.raises(DeclarationError, match="another form than postgresql://user@host/database, file:///path"):
+    with pytest.raises(
+        DeclarationError, match=("another form than postgresql://user@host/database, file:///path")
+    ):
         open_store(url)
 
 
-@pytest.mark.parametrize("address", ["postgresql://u:SECRET@db.example:port/x", "postgresql://u:SECRET@[::1/x"])
+@pytest.mark.parametrize(
+    "address", ["postgresql://u:SECRET@db.example:port/x", "postgresql://u:SECRET@[::1/x"]
+)
 def test_an_address_that_is_none_is_refused_without_its_password(address):
-    with pytest.raises(DeclarationError, match="is no address: its host or its port is none") as refused:
+    with pytest.raises(
+        DeclarationError, match=("is no address: its host or its port is none")
+    ) as refused:
         open_store(address)
     assert "SECRET" not in str(refused.value)
 
 
-PIECES = ["postgresql", "postgres", "file", "mysql", ":", "//", "/", "@", "?", "#", "[", "]", "u", "h", "%"]
+PIECES = [
+    "postgresql",
+    "postgres",
+    "file",
+    "mysql",
+    ":",
+    "//",
+    "/",
+    "@",
+    "?",
+    "#",
+    "[",
+    "]",
+    "u",
+    "h",
+    "%",
+]
 PARTS = st.lists(st.sampled_from(PIECES), max_size=6)
 
 
@@ -227,7 +278,9 @@ def test_no_address_of_any_form_is_quoted_with_its_password(before, after):
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("address", ["h:1,u:SECRET@i:2/x", "u:SECRET@127.0.0.1:9/x?sslmode=SECRET", "u:SECRET@h%zz/x"])
+@pytest.mark.parametrize(
+    "address", ["h:1,u:SECRET@i:2/x", "u:SECRET@127.0.0.1:9/x?sslmode=SECRET", "u:SECRET@h%zz/x"]
+)
 def test_an_address_that_only_the_driver_refuses_is_reported_without_its_password(address):
     async def main():
         await open_store(f"postgresql://{address}", patience=2.0).step("geo", beat("a"))
@@ -237,10 +290,24 @@ def test_an_address_that_only_the_driver_refuses_is_reported_without_its_passwor
     assert "SECRET" not in str(refused.value)
 
 
-NAMES = ("owners", "cooling", "pause", "parts", "limit", "amount", "window", "expires", "since", "name", "a")
+NAMES = (
+    "owners",
+    "cooling",
+    "pause",
+    "parts",
+    "limit",
+    "amount",
+    "window",
+    "expires",
+    "since",
+    "name",
+    "a",
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)
+    ),
 )
 
 
@@ -251,7 +318,13 @@ def test_a_corrupt_book_is_one_error_that_names_its_place(text):
         book.heartbeat("a", {"calls": Claim(Limit(10), 0, 1)}, now=1.0, ttl=1.0)
         book.rows(2.0)
         return
-    with pytest.raises(BookCorrupt, match=r"^the book of the limits of geo in /limits\.sqlite is corrupt"):
+    with pytest.raises(
+        BookCorrupt,
+        match=(
+            r"^the book of the limits of geo in /limits\.sqlite is "
+            r"corrupt"
+        ),
+    ):
         book_in(text, "geo", "/limits.sqlite")
 
 
@@ -270,7 +343,10 @@ def test_a_run_and_its_check_refuse_a_corrupt_book_alike_and_name_the_file(tmp_p
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE books SET book = '{'")
     connection.close()
-    corrupt = rf"the book of the limits of geo in {path} is corrupt \(JSONDecodeError: .*\). Remove it once no run is"
+    corrupt = (
+        rf"the book of the limits of geo in {path} is corrupt \(JSONDecodeError: .*\). "
+        r"Remove it once no run is"
+    )
     with pytest.raises(DeclarationError, match=corrupt):
         check_limits([GEO], ())
     leases = RunLeases(open_store(f"file://{path}"), "a run")
@@ -278,7 +354,13 @@ def test_a_run_and_its_check_refuse_a_corrupt_book_alike_and_name_the_file(tmp_p
         leases.check()
     leases.close()
     path.write_text("no database at all, but as long as a page of one " * 100)
-    with pytest.raises(DeclarationError, match=rf"the file of the limits, {path}, is corrupt \(file is not a datab"):
+    with pytest.raises(
+        DeclarationError,
+        match=(
+            rf"the file of the limits, {path}, is corrupt "
+            r"\(file is not a datab"
+        ),
+    ):
         check_limits([GEO], ())
 
 
@@ -286,10 +368,14 @@ def test_a_run_and_its_check_refuse_a_file_that_they_cannot_write(tmp_path, monk
     path = tmp_path / "limits.sqlite"
     monkeypatch.setenv(LIMITS_URL, f"file://{path}")
     asyncio.run(stepped(path))
-    with path.open("r+b") as file:  # as a file of another user, to root too: a version of the format that is only read
+    # as a file of another user, to root too: a version of the format that is only read
+    with path.open("r+b") as file:
         file.seek(18)
         file.write(b"\3")
-    refused = rf"the file of the limits, {path}, cannot be used \(attempt to write a readonly database\)"
+    refused = (
+        rf"the file of the limits, {path}, cannot be used \(attempt to write a readonly "
+        r"database\)"
+    )
     with pytest.raises(RunStopped, match=refused):
         check_limits([GEO], ())
     leases = RunLeases(open_store(f"file://{path}"), "a run")
@@ -298,7 +384,9 @@ def test_a_run_and_its_check_refuse_a_file_that_they_cannot_write(tmp_path, monk
     leases.close()
 
 
-def test_a_full_disk_is_one_sentence_and_the_file_is_whole_once_there_is_room(tmp_path, monkeypatch):
+def test_a_full_disk_is_one_sentence_and_the_file_is_whole_once_there_is_room(
+    tmp_path, monkeypatch
+):
     path = tmp_path / "limits.sqlite"
     monkeypatch.setenv(LIMITS_URL, f"file://{path}")
 

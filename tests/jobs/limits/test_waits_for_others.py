@@ -11,17 +11,22 @@ from jobs.limits.limits_plan import CALLS, ServiceLimits
 
 LONGEST_CALL = 90.0  # s
 SAID = (
-    "service geo: for 10 s no call could start, because other runs hold all of its 4 calls in flight. "
+    "service geo: for 10 s no call could start, because other runs hold all of its 4 calls in "
+    "flight. "
     "What a killed run held is free 100 s after its end; `tidegate limits` lists the runs."
 )
 
 
 async def beats(path, caplog):
-    """By second, how many warnings there were and the part of a run that began when another one was killed."""
+    """By second, how many warnings there were and the part of a run that began when another one was
+    killed.
+    """
     now, found = 0.0, []
     limits = ServiceLimits("geo", {CALLS: Limit(4)}, LONGEST_CALL)
     store = FileStore(str(path), patience=5.0, clock=lambda: now)
-    killed, run = (LeaseKeeper(limits, owner, owner, store, lambda: now) for owner in ("killed", "run"))
+    killed, run = (
+        LeaseKeeper(limits, owner, owner, store, lambda: now) for owner in ("killed", "run")
+    )
     for _ in range(2):  # the first heartbeat of a run only makes it known
         killed.heartbeat("task", {CALLS: Claim(Limit(4), 0, 4)})
         await killed.beat()
@@ -38,12 +43,16 @@ def test_a_run_that_waits_for_what_a_killed_one_held_says_so(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "tidegate"):
         found = asyncio.run(beats(tmp_path / "limits.sqlite", caplog))
     assert caplog.messages[0] == SAID
-    assert [warnings for warnings, _, _ in found[:12]] == [0] * 11 + [1]  # the first heartbeat wants nothing
+    # the first heartbeat wants nothing
+    assert [warnings for warnings, _, _ in found[:12]] == [0] * 11 + [1]
     begun = next(second for second, (_, has, _) in enumerate(found) if has)
     assert 90 < begun <= 101
     assert len(caplog.messages) == 2  # again after a minute, and not once it calls
     waits = [text for _, _, text in found]
-    assert waits[1:4] == ["waits for other runs, which hold all 4 calls in flight of geo"] * 3  # it may live
+    # it may live
+    assert waits[1:4] == ["waits for other runs, which hold all 4 calls in flight of geo"] * 3
     killed = "waits for calls of a killed run to end, {} s"
-    assert waits[4:begun] == [killed.format(math.ceil(LONGEST_CALL + 10 - second)) for second in range(4, begun)]
+    assert waits[4:begun] == [
+        killed.format(math.ceil(LONGEST_CALL + 10 - second)) for second in range(4, begun)
+    ]
     assert set(waits[begun:]) == {""}

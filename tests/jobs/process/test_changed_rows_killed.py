@@ -1,4 +1,6 @@
-"""A table whose changed rows only are enriched, by the command: killed, run again, and run without a change."""
+"""A table whose changed rows only are enriched, by the command: killed, run again, and run without
+a change.
+"""
 
 import asyncio
 import os
@@ -36,7 +38,9 @@ scored = Enrichment(
 
 @pytest.fixture
 def project(tmp_path, monkeypatch, service, request):
-    """A project whose table and ledger are in a folder or a bucket. Gives its table, and what starts `tidegate run`."""
+    """A project whose table and ledger are in a folder or a bucket. Gives its table, and what
+    starts `tidegate run`.
+    """
     monkeypatch.chdir(tmp_path)
     for name in ("declared", "raw/part=all"):
         Path(name).mkdir(parents=True)
@@ -48,15 +52,17 @@ def project(tmp_path, monkeypatch, service, request):
     def start():
         command = [sys.executable, "-m", "tidegate", "run", "scored", "--package", "declared"]
         return subprocess.Popen(
-            command, env=os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}"}, text=True, start_new_session=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            command, env=os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}"}, text=True,
+            start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
     return f"{place}/scored", start
 
 
 def write(keys):
-    pq.write_table(pa.table({"id": list(keys), "k": list(keys.values())}), "raw/part=all/part-0.parquet")
+    pq.write_table(
+        pa.table({"id": list(keys), "k": list(keys.values())}), "raw/part=all/part-0.parquet"
+    )
 
 
 def ended(started):
@@ -72,10 +78,14 @@ async def slowly(request):
 
 
 @everywhere("project")
-def test_changed_rows_killed_at_half_are_asked_once_and_a_run_without_a_change_asks_nothing(project, service, wait_for):
+def test_changed_rows_killed_at_half_are_asked_once_and_a_run_without_a_change_asks_nothing(
+    project, service, wait_for
+):
     table, start = project
     write({number: number for number in range(ROWS)})
-    assert f"{ROWS} rows ({ROWS} new, 0 changed, 0 expired, 0 gone, 0 kept), {ROWS} calls" in ended(start())
+    assert (
+        f"{ROWS} rows ({ROWS} new, 0 changed, 0 expired, 0 gone, 0 kept), {ROWS} calls"
+    ) in ended(start())
     before = DeltaTable(table)
     rows = {number: number + ROWS * (number < CHANGED) for number in range(ROWS - GONE)}
     write(rows)
@@ -85,13 +95,19 @@ def test_changed_rows_killed_at_half_are_asked_once_and_a_run_without_a_change_a
         os.kill(first.pid, signal.SIGKILL)
     assert DeltaTable(table).version() == before.version()
     kept = ROWS - GONE - CHANGED
-    assert f"{CHANGED} rows (0 new, {CHANGED} changed, 0 expired, {GONE} gone, {kept} kept)" in ended(start())
+    assert (
+        f"{CHANGED} rows (0 new, {CHANGED} changed, 0 expired, {GONE} gone, {kept} kept)"
+    ) in ended(start())
     asked = Counter(service.log)
     assert len(asked) == ROWS + CHANGED
-    assert asked.total() - len(asked) <= 3 * IN_FLIGHT  # in flight, and the answers of one interval of the ledger
+    # in flight, and the answers of one interval of the ledger
+    assert asked.total() - len(asked) <= 3 * IN_FLIGHT
     published = DeltaTable(table).to_pyarrow_table(columns=["id", "k", "temp_c"]).sort_by("id")
     assert published["k"].to_pylist() == list(rows.values())
     assert published["temp_c"].null_count == 0
-    line = f"0 rows (0 new, 0 changed, 0 expired, 0 gone, {ROWS - GONE} kept), 0 calls, 0 answers from the ledger"
+    line = (
+        f"0 rows (0 new, 0 changed, 0 expired, 0 gone, {ROWS - GONE} kept), 0 calls, 0 answers "
+        "from the ledger"
+    )
     assert line in ended(start())
     assert Counter(service.log) == asked

@@ -1,4 +1,6 @@
-"""What stands beside a day, its verdicts and its report, never costs the day: looked at before, a warning after."""
+"""What stands beside a day, its verdicts and its report, never costs the day: looked at before, a
+warning after.
+"""
 
 import json
 import sqlite3
@@ -80,7 +82,11 @@ def test_a_day_whose_verdicts_cannot_be_stored_is_published_by_those_in_hand_wit
 def test_a_red_verdict_that_cannot_be_stored_holds_the_day_back_all_the_same(towns, monkeypatch):
     damaged(monkeypatch)
     record = decided(towns, Verdict("every_row_once", "failed", "error", "1 row lost"))
-    assert (record.state, record.reason, len(record.warnings)) == ("held back", "every_row_once: 1 row lost", 1)
+    assert (record.state, record.reason, len(record.warnings)) == (
+        "held back",
+        "every_row_once: 1 row lost",
+        1,
+    )
 
 
 def open_pipeline(towns, script):
@@ -93,7 +99,8 @@ def open_pipeline(towns, script):
     )
 
 
-# -- progress ----------------------------------------------------------------------------------------------------------
+# -- progress
+# --------------------------------------------------------------------------------------------------
 def test_progress_is_reported_though_a_later_event_replaced_it_before_the_file_was_read(towns):
     progress = {"kind": "progress", "rows": 2, "rows_total": 2, "unit": "rows"}
 
@@ -109,15 +116,22 @@ def test_progress_is_reported_though_a_later_event_replaced_it_before_the_file_w
     assert [event.progress for event in events if isinstance(event, DayOutcome)] == [progress]
 
 
-# -- several days in one Spark application -----------------------------------------------------------------------------
+# -- several days in one Spark application
+# -----------------------------------------------------------------------------
 def run_days(towns, days, *, red=(), options=None):
     """The outcomes of the days, whose Spark writes each of them, some with a red verdict."""
 
     def script(day, run_id):
-        verdicts = [Verdict("every_row_once", "failed" if day in red else "passed", "error", "1 row lost")]
+        verdicts = [
+            Verdict("every_row_once", "failed" if day in red else "passed", "error", "1 row lost")
+        ]
         return towns.written(day, [1, 2], run_id, {}, verdicts)
 
-    return [event for event in open_pipeline(towns, script).run(days, options) if isinstance(event, DayOutcome)]
+    return [
+        event
+        for event in open_pipeline(towns, script).run(days, options)
+        if isinstance(event, DayOutcome)
+    ]
 
 
 def test_a_red_day_leaves_the_others_unless_the_first_red_day_is_to_be_the_last(towns):
@@ -131,7 +145,10 @@ def test_a_red_day_leaves_the_others_unless_the_first_red_day_is_to_be_the_last(
 def test_a_day_that_another_run_has_is_the_last_where_the_first_red_day_is(towns):
     with leased(TABLE, DAYS[1], "theirs"):
         outcomes = run_days(towns, DAYS, options=DayOptions(until_red=True))
-        assert [(one.day, one.state) for one in outcomes] == [(DAYS[0], "published"), (DAYS[1], "not started")]
+        assert [(one.day, one.state) for one in outcomes] == [
+            (DAYS[0], "published"),
+            (DAYS[1], "not started"),
+        ]
         outcomes = run_days(towns, DAYS)
     assert [(one.day, one.state) for one in outcomes] == [
         (DAYS[1], "not started"), (DAYS[0], "published"), (DAYS[2], "published"),
@@ -140,7 +157,8 @@ def test_a_day_that_another_run_has_is_the_last_where_the_first_red_day_is(towns
 
 def test_a_summary_that_cannot_be_made_is_named_and_the_days_are_published(towns, capsys):
     towns.declare_too(
-        'towns = replace(towns, summaries=[Summary(name="none", sql="SELECT CAST(town AS INT) AS number FROM towns")])'
+        'towns = replace(towns, summaries=[Summary(name="none", sql="SELECT CAST(town AS INT) AS '
+        'number FROM towns")])'
     )
     outcomes = run_days(towns, DAYS[:2])
     assert [one.state for one in outcomes] == ["published", "published"]
@@ -169,7 +187,9 @@ def test_a_folder_of_reports_that_takes_none_is_found_before_anything_is_called(
     assert not run_records.any_run("towns")
 
 
-def test_forget_says_that_verdicts_cannot_be_cleaned_and_does_not_end_well(towns, monkeypatch, capsys):
+def test_forget_says_that_verdicts_cannot_be_cleaned_and_does_not_end_well(
+    towns, monkeypatch, capsys
+):
     towns.store({1: {"temp_c": 1.0}})
     towns.publish(DAY, [1], verdicts=[verdict("first row: town-1", {"number": 1})])
     damaged(monkeypatch)
@@ -179,13 +199,18 @@ def test_forget_says_that_verdicts_cannot_be_cleaned_and_does_not_end_well(towns
 
 def test_postgresql_stores_a_sentence_with_a_nul_and_half_a_character(towns, postgres):
     url = postgres.url(postgres.new_database(), driver="postgresql+psycopg2")
-    odd = Verdict("every_row_once", "failed", "warn", "row a\0b \ud83d lost", 1, 1, "x\0", ({"id": "a\0b"},))
+    odd = Verdict(
+        "every_row_once", "failed", "warn", "row a\0b \ud83d lost", 1, 1, "x\0", ({"id": "a\0b"},)
+    )
     record = towns.written(DAY, [1, 2], "r1", {}, [odd])
     verdict_store.require(url)
     assert verdict_store.save(record, url) == 1
     engine = sa.create_engine(url)
     with engine.connect() as connection:
-        assert connection.execute(sa.select(verdict_store.VERDICTS.c.sentence)).scalar_one() == "row a\\0b \\ud83d lost"
+        assert (
+            connection.execute(sa.select(verdict_store.VERDICTS.c.sentence)).scalar_one()
+            == "row a\\0b \\ud83d lost"
+        )
     engine.dispose()
 
 
@@ -208,5 +233,7 @@ def test_postgresql_stores_verdicts_of_an_hour_in_a_table_made_for_days(towns, p
     hour = replace(record, facts=replace(record.facts, day=f"{DAY}T05Z"))
     assert verdict_store.save(hour, url) == 1
     with engine.connect() as connection:
-        assert connection.execute(sa.select(verdict_store.VERDICTS.c.day)).scalar_one() == f"{DAY}T05Z"
+        assert (
+            connection.execute(sa.select(verdict_store.VERDICTS.c.day)).scalar_one() == f"{DAY}T05Z"
+        )
     engine.dispose()

@@ -1,4 +1,6 @@
-"""A day whose table, leases, records and ledger are on an object store: run, killed, run again, by the command."""
+"""A day whose table, leases, records and ledger are on an object store: run, killed, run again, by
+the command.
+"""
 
 import asyncio
 import os
@@ -30,23 +32,30 @@ ROOT = Path(__file__).parents[3]
 FILES, ROWS, IN_FLIGHT = 10, 200, 8
 REQUESTS = Counter(
     {
-        ("GET", "/_leases"): 3, ("PUT", "/_leases"): 3,  # taken, confirmed, released; listed for the report
+        # taken, confirmed, released; listed for the report
+        ("GET", "/_leases"): 3, ("PUT", "/_leases"): 3,
         ("GET", "/_publishing.lock"): 1, ("PUT", "/_publishing.lock"): 2,
         ("GET", "/_records"): 1, ("PUT", "/_records"): 1,
         ("PUT", "/runs"): 2,  # the files of two tasks
         ("GET", "/_delta_log"): 13, ("PUT", "/_delta_log"): 1,
-        ("GET", "__audit/_delta_log"): 10, ("PUT", "__audit/_delta_log"): 1, ("PUT", "__audit/date"): 1,
-        ("GET", "__dead_letters/_delta_log"): 2,
+        ("GET", "__audit/_delta_log"): 10, ("PUT", "__audit/_delta_log"): 1,
+        ("PUT", "__audit/date"): 1, ("GET", "__dead_letters/_delta_log"): 2,
         ("PUT", "ledger/request.json"): 1,
-        ("PUT", "ledger/run.json"): 1, ("PUT", "ledger/deciding"): 1, ("PUT", "ledger/by_row.arrow"): 1,
-        ("GET", "ledger/"): 2, ("GET", "ledger/runs"): 1, ("GET", "ledger/compacted"): 1,
-        ("GET", "ledger/parts"): 7, ("PUT", "ledger/parts"): 2,
+        ("PUT", "ledger/run.json"): 1, ("PUT", "ledger/deciding"): 1,
+        ("PUT", "ledger/by_row.arrow"): 1, ("GET", "ledger/"): 2, ("GET", "ledger/runs"): 1,
+        ("GET", "ledger/compacted"): 1, ("GET", "ledger/parts"): 7, ("PUT", "ledger/parts"): 2,
         ("POST", "many"): 2,  # the ledger's files of the run, deleted
     }
 )  # fmt: skip
 # written again every few seconds; and a slow run writes more parts of the ledger, which are read
-MORE = {("PUT", "/_leases"), ("PUT", "ledger/run.json"), ("PUT", "ledger/parts"), ("GET", "ledger/parts")}
-THIRTEEN = [f"2013-01-{number}" for number in range(10, 23)]  # each fifth sums up the logs of table and audit
+MORE = {
+    ("PUT", "/_leases"),
+    ("PUT", "ledger/run.json"),
+    ("PUT", "ledger/parts"),
+    ("GET", "ledger/parts"),
+}
+# each fifth sums up the logs of table and audit
+THIRTEEN = [f"2013-01-{number}" for number in range(10, 23)]
 DECLARATION = """
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service
 
@@ -68,16 +77,30 @@ def scored(tmp_path, monkeypatch, service, s3):
     Path("declared").mkdir()
     Path("declared/__init__.py").touch()
     text = DECLARATION.format(
-        url=service.url, in_flight=IN_FLIGHT, table=f"{s3.bucket}/scored", ledger=f"{s3.bucket}/ledger"
+        url=service.url,
+        in_flight=IN_FLIGHT,
+        table=f"{s3.bucket}/scored",
+        ledger=f"{s3.bucket}/ledger",
     )
     Path("declared/scored.py").write_text(text)
     write_input(DAY)
 
     def start(*arguments):
-        command = [sys.executable, "-m", "tidegate", "run", "scored", "--day", DAY, "--package", "declared", *arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "tidegate",
+            "run",
+            "scored",
+            "--day",
+            DAY,
+            "--package",
+            "declared",
+            *arguments,
+        ]
         return subprocess.Popen(
-            command, env=os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}"}, text=True, start_new_session=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            command, env=os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}"}, text=True,
+            start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
     return start
@@ -99,7 +122,9 @@ def write_input(day):
     Path(f"raw/date={day}").mkdir(parents=True)
     for part in range(FILES):
         keys = range(part * ROWS // FILES, (part + 1) * ROWS // FILES)
-        pq.write_table(pa.table({"k": pa.array(keys, pa.int64())}), f"raw/date={day}/part-{part}.parquet")
+        pq.write_table(
+            pa.table({"k": pa.array(keys, pa.int64())}), f"raw/date={day}/part-{part}.parquet"
+        )
 
 
 def test_a_day_is_published_to_a_bucket_and_leaves_nothing_behind(in_session, s3):
@@ -109,13 +134,21 @@ def test_a_day_is_published_to_a_bucket_and_leaves_nothing_behind(in_session, s3
     assert (kinds - REQUESTS).keys() <= MORE, kinds - REQUESTS
     assert REQUESTS.total() <= 60
     assert rows_of(s3) == list(range(ROWS))
-    assert [path for path in Path("data/work").rglob("*") if path.is_file() and path.parent.name != "log"] == []
+    assert [
+        path
+        for path in Path("data/work").rglob("*")
+        if path.is_file() and path.parent.name != "log"
+    ] == []
     names = {one.name for one in objects.listed(f"{s3.bucket}/scored")}
     assert len({name for name in names if name.startswith("runs/")}) == 2  # tasks
     (record,) = run_records.load("scored", DAY)
     assert record.state == "published"
-    assert [name for name in names if name.startswith("_records/")] == [f"_records/{DAY}/{record.facts.run_id}.json"]
-    assert set(record.facts.files) == {f"{s3.bucket}/scored/{name}" for name in names if name.startswith("runs/")}
+    assert [name for name in names if name.startswith("_records/")] == [
+        f"_records/{DAY}/{record.facts.run_id}.json"
+    ]
+    assert set(record.facts.files) == {
+        f"{s3.bucket}/scored/{name}" for name in names if name.startswith("runs/")
+    }
 
 
 @pytest.mark.proof
@@ -137,7 +170,9 @@ def test_each_of_thirteen_days_asks_at_most_75_requests(in_session, s3):
 
 
 @pytest.mark.proof
-def test_a_day_of_3000_calls_in_tasks_elsewhere_asks_at_most_200_requests(in_session, s3, monkeypatch):
+def test_a_day_of_3000_calls_in_tasks_elsewhere_asks_at_most_200_requests(
+    in_session, s3, monkeypatch
+):
     """Its input is on the store too: two tasks, 3,000 keys, then the same day again."""
     monkeypatch.setattr(SparkEngine, "is_elsewhere", True)
     monkeypatch.setattr(engines, "is_elsewhere", lambda: True)
@@ -147,12 +182,15 @@ def test_a_day_of_3000_calls_in_tasks_elsewhere_asks_at_most_200_requests(in_ses
     for task in range(2):
         keys = pa.table({"k": pa.array(range(1500 * task, 1500 * task + 1500), pa.int64())})
         pq.write_table(keys, f"part-{task}.parquet")
-        objects.upload(Path(f"part-{task}.parquet"), f"{s3.bucket}/raw/date={DAY}/part-{task}.parquet")
+        objects.upload(
+            Path(f"part-{task}.parquet"), f"{s3.bucket}/raw/date={DAY}/part-{task}.parquet"
+        )
     for most in (200, 140):
         before = len(s3.requests())
         assert in_session() == 0
         asked = Counter((method, place_in(path)) for method, path in s3.requests()[before:])
-        of_a_slow_run = 2 * max(0, asked["PUT", "ledger/parts"] - 25)  # a part a second, which is read once
+        # a part a second, which is read once
+        of_a_slow_run = 2 * max(0, asked["PUT", "ledger/parts"] - 25)
         assert asked.total() - of_a_slow_run <= most, asked
     assert rows_of(s3) == list(range(3000))
 
@@ -163,11 +201,16 @@ def test_another_machine_has_the_records_and_pays_nothing(in_session, service):
     shutil.rmtree("data")
     assert in_session() == 0
     assert len(service.log) == asked
-    assert [record.state for record in run_records.load("scored", DAY)] == ["published", "published"]
+    assert [record.state for record in run_records.load("scored", DAY)] == [
+        "published",
+        "published",
+    ]
 
 
 @pytest.mark.proof
-def test_a_killed_day_is_taken_over_and_its_answers_are_not_paid_again(scored, service, s3, wait_for):
+def test_a_killed_day_is_taken_over_and_its_answers_are_not_paid_again(
+    scored, service, s3, wait_for
+):
     service.answer = slowly
     with scored() as first:
         wait_for(lambda: len(service.log) > ROWS // 2, seconds=90)
@@ -178,7 +221,8 @@ def test_a_killed_day_is_taken_over_and_its_answers_are_not_paid_again(scored, s
     assert rows_of(s3) == list(range(ROWS))
     asked = Counter(service.log)
     assert len(asked) == ROWS
-    assert asked.total() - ROWS <= 3 * IN_FLIGHT  # in flight, and the answers of one interval of the ledger
+    # in flight, and the answers of one interval of the ledger
+    assert asked.total() - ROWS <= 3 * IN_FLIGHT
     with scored() as third:
         output, _ = third.communicate(timeout=200)
     assert f"{DAY}  published   {ROWS} rows, 0 calls" in output
@@ -186,7 +230,9 @@ def test_a_killed_day_is_taken_over_and_its_answers_are_not_paid_again(scored, s
 
 
 def place_in(path):
-    """What a request is about: a part of the ledger, or of a table; "many" for a request that deletes several."""
+    """What a request is about: a part of the ledger, or of a table; "many" for a request that
+    deletes several.
+    """
     if path.endswith("?delete"):
         return "many"
     name = unquote(path).partition("prefix=")[2] or path.partition("/")[2].partition("/")[2]

@@ -97,4 +97,6 @@ import pyarrow.dataset
 assert "pandas" not in sys.modules
 assert pa.table({"n": [1, 2]}).to_pandas()["n"].sum() == 3
 """
-    subprocess.run([sys.executable, "-c", asked], env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
+    subprocess.run(
+        [sys.executable, "-c", asked], env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True
+    )

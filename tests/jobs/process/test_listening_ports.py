@@ -1,4 +1,6 @@
-"""What a run listens on, and what it does when another user throws bytes at it: a real Spark program, real sockets."""
+"""What a run listens on, and what it does when another user throws bytes at it: a real Spark
+program, real sockets.
+"""
 
 import contextlib
 import ipaddress
@@ -43,7 +45,8 @@ def tell_the_secret():  # for the test: nothing else may
     if spark_coordinator._coordinator is not None:
         Path("secret").write_text(spark_coordinator._coordinator._secret)
 """
-# random and crafted bytes, and connections that say nothing and stay; a program, which becomes another user if it may
+# random and crafted bytes, and connections that say nothing and stay; a program, which becomes
+# another user if it may
 THROWER = """
 import contextlib, encodings.idna, json, os, random, socket, sys, time
 if os.geteuid() == 0:
@@ -92,13 +95,17 @@ def listening(mark):
             for one in process.net_connections("inet"):
                 kind = "udp" if one.type == socket.SOCK_DGRAM else "tcp"
                 if not one.raddr and (kind == "udp" or one.status == psutil.CONN_LISTEN):
-                    found.append((process.name(), kind, one.laddr.ip.removeprefix("::ffff:"), one.laddr.port))
+                    found.append(
+                        (process.name(), kind, one.laddr.ip.removeprefix("::ffff:"), one.laddr.port)
+                    )
     return found
 
 
 @contextlib.contextmanager
 def thrown(ports, times):
-    """Has another user throw so many datagrams and lines at the ports; he keeps silent connections until the end."""
+    """Has another user throw so many datagrams and lines at the ports; he keeps silent connections
+    until the end.
+    """
     program = [sys.executable, "-I", "-S", "-c", THROWER, json.dumps(ports), str(times)]
     thrower = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
     try:
@@ -110,7 +117,9 @@ def thrown(ports, times):
 
 
 class Day:
-    """A day of keys in two files, whose service holds back its answers from the middle on until `go` is set."""
+    """A day of keys in two files, whose service holds back its answers from the middle on until
+    `go` is set.
+    """
 
     def __init__(self, service):
         self.service = service
@@ -132,8 +141,13 @@ class Day:
         return len(self.service.log) > KEYS // 2
 
     def start(self, mark, **fields):
-        environment = {"TIDEGATE_TEST": mark, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), *sys.path])}
-        self._thread = threading.Thread(target=self._run, args=(SparkSubmit(**fields, environment=environment),))
+        environment = {
+            "TIDEGATE_TEST": mark,
+            "PYTHONPATH": os.pathsep.join([str(Path.cwd()), *sys.path]),
+        }
+        self._thread = threading.Thread(
+            target=self._run, args=(SparkSubmit(**fields, environment=environment),)
+        )
         self._thread.start()
 
     def _run(self, submit):
@@ -153,21 +167,34 @@ def day(tmp_path, monkeypatch, service):
     folder = Path(f"raw/date={DAY}")
     folder.mkdir(parents=True)
     for file in range(2):
-        pq.write_table(pa.table({"k": pa.array(range(file, KEYS, 2), pa.int64())}), folder / f"part-{file}.parquet")
+        pq.write_table(
+            pa.table({"k": pa.array(range(file, KEYS, 2), pa.int64())}),
+            folder / f"part-{file}.parquet",
+        )
     made = Day(service)
     yield made
     made.end()
 
 
 @pytest.mark.parametrize("times", [600, pytest.param(10_000, marks=pytest.mark.proof)])
-def test_a_run_listens_on_loopback_only_and_ends_as_if_nothing_had_been_thrown_at_it(day, wait_for, service, times):
+def test_a_run_listens_on_loopback_only_and_ends_as_if_nothing_had_been_thrown_at_it(
+    day, wait_for, service, times
+):
     mark = f"ports-{os.getpid()}-{times}"
     Path("events").mkdir()
-    day.start(mark, conf={"spark.eventLog.enabled": "true", "spark.eventLog.dir": Path("events").absolute().as_uri()})
+    day.start(
+        mark,
+        conf={
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": Path("events").absolute().as_uri(),
+        },
+    )
     wait_for(lambda: day.is_in_the_middle, 120)
     found = listening(mark)
     print(*found, sep="\n")
-    assert [one for one in found if one[1] == "udp" or not ipaddress.ip_address(one[2]).is_loopback] == []
+    assert [
+        one for one in found if one[1] == "udp" or not ipaddress.ip_address(one[2]).is_loopback
+    ] == []
     words = [" ".join(process.cmdline()) for process in processes_of(mark)]
     with thrown([port for *_, port in found], times):
         assert day.end() == 0, Path("spark.log").read_text()[-3000:]

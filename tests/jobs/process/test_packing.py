@@ -1,4 +1,6 @@
-"""`tidegate pack`: the zip for executors has the modules of the named packages, and nothing else from their folders."""
+"""`tidegate pack`: the zip for executors has the modules of the named packages, and nothing else
+from their folders.
+"""
 
 import os
 import random
@@ -18,8 +20,27 @@ SECRET = "s3cret-that-must-not-travel"
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 FOLDERS = ("models", "sub", ".git", ".hidden", "site-packages", "v1.2", "__pycache__", "keys")
 FILES = (
-    *("mod.py", "rates.py", "__init__.py", ".env", ".netrc", "id_rsa", "server.pem", "api.key", "prices.csv"),
-    *("my-script.py", ".secret.py", "2nd.py", "mod.pyc", "mod.py~", "notes.txt", "config", "creds.json"),
+    *(
+        "mod.py",
+        "rates.py",
+        "__init__.py",
+        ".env",
+        ".netrc",
+        "id_rsa",
+        "server.pem",
+        "api.key",
+        "prices.csv",
+    ),
+    *(
+        "my-script.py",
+        ".secret.py",
+        "2nd.py",
+        "mod.pyc",
+        "mod.py~",
+        "notes.txt",
+        "config",
+        "creds.json",
+    ),
 )
 
 
@@ -40,7 +61,14 @@ def names_in(path: Path) -> set[str]:
 
 def test_no_hidden_file_no_key_and_no_link_out_of_the_package_travels(parcel, tmp_path):
     (tmp_path / "outside.py").write_text(SECRET)
-    for name in (".env", "id_rsa", "server.pem", ".git/config", ".git/hooks/hook.py", "data/creds.json"):
+    for name in (
+        ".env",
+        "id_rsa",
+        "server.pem",
+        ".git/config",
+        ".git/hooks/hook.py",
+        "data/creds.json",
+    ):
         (parcel / name).parent.mkdir(parents=True, exist_ok=True)
         (parcel / name).write_text(SECRET)
     (parcel / "linked.py").symlink_to(tmp_path / "outside.py")
@@ -59,10 +87,16 @@ def test_the_command_names_what_it_leaves_out_and_takes_what_it_is_asked_for(par
         (parcel / name).parent.mkdir(exist_ok=True)
         (parcel / name).write_text("a,b\n")
     assert main(["pack", "p.zip", "--package", "parcel"]) == 0
-    assert "3 files left out, because only modules are taken: parcel/.env" in capsys.readouterr().err
+    assert (
+        "3 files left out, because only modules are taken: parcel/.env"
+    ) in capsys.readouterr().err
     assert names_in(Path("p.zip")) == {"parcel/__init__.py"}
     assert main(["pack", "p.zip", "--package", "parcel", "--data", "*.csv", "--data", "*env*"]) == 0
-    assert names_in(Path("p.zip")) == {"parcel/__init__.py", "parcel/prices.csv", "parcel/deep/prices.csv"}
+    assert names_in(Path("p.zip")) == {
+        "parcel/__init__.py",
+        "parcel/prices.csv",
+        "parcel/deep/prices.csv",
+    }
     assert "1 file left out" in capsys.readouterr().err
 
 
@@ -78,9 +112,14 @@ def test_a_name_that_is_no_package_leaves_no_draft_and_the_old_zip(parcel):
 def test_another_interpreter_imports_the_packages_from_the_zip_alone(parcel, tmp_path):
     (parcel / "rates.py").write_text("import tidegate\nRATE = 7\n")
     packed = package(tmp_path / "p.zip", ["parcel"])
-    look = f"import sys; sys.path[0] = {str(packed.zip)!r}\nfrom parcel.rates import RATE, tidegate as t"
+    look = (
+        f"import sys; sys.path[0] = {str(packed.zip)!r}\nfrom parcel.rates import RATE, "
+        "tidegate as t"
+    )
     look += "\nprint(RATE, t.__file__)"
-    done = subprocess.run([sys.executable, "-c", look], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", look], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["7", str(packed.zip / "tidegate/__init__.py")]
 
 
@@ -104,7 +143,9 @@ def grow(folder: Path, outside: Path, draw: random.Random, depth: int = 0) -> No
 
 
 def importable(package: Path) -> set[str]:
-    """The judge: files of the tree whose names, and whose targets' names, Python can import; read with `find`."""
+    """The judge: files of the tree whose names, and whose targets' names, Python can import; read
+    with `find`.
+    """
     listed = subprocess.run(
         ["find", str(package), "(", "-type", "f", "-o", "-type", "l", ")", "-printf", "%p\n"],
         capture_output=True, text=True, check=True,
@@ -117,7 +158,9 @@ def importable(package: Path) -> set[str]:
             continue
         names = [os.path.relpath(path, package), os.path.relpath(target, root)]
         parts = [part for name in names for part in name.removesuffix(".py").split("/")]
-        is_module = all(name.endswith(".py") for name in names) and all(map(IDENTIFIER.fullmatch, parts))
+        is_module = all(name.endswith(".py") for name in names) and all(
+            map(IDENTIFIER.fullmatch, parts)
+        )
         if is_module and "__pycache__" not in names[0]:
             found.add(f"parcel/{names[0]}")
     return found

@@ -11,7 +11,8 @@ import pytest
 
 from jobs.process.process_guard import command_under_guard
 
-# A command as Spark is one: it starts a child in its own group and one in another group, and deaf ones ignore SIGTERM.
+# A command as Spark is one: it starts a child in its own group and one in another group, and deaf
+# ones ignore SIGTERM.
 FAMILY = """
 import os, signal, subprocess, sys
 if "deaf" in sys.argv: signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -70,7 +71,9 @@ def test_the_guard_ends_with_the_status_of_its_command(status):
 
 
 def test_a_command_that_was_killed_shows_in_the_status():
-    guarded = command_under_guard([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], grace=5)
+    guarded = command_under_guard(
+        [sys.executable, "-c", ("import os; os.kill(os.getpid(), 9)")], grace=5
+    )
     assert subprocess.run(guarded, check=False).returncode == 128 + signal.SIGKILL
 
 
@@ -95,7 +98,8 @@ def test_kill_9_of_the_guard_ends_the_command():
     guard.kill()
     guard.wait()
     try:
-        assert all_gone(pids[:1])  # the command itself; what it leaves behind in turn dies with Spark's own means
+        # the command itself; what it leaves behind in turn dies with Spark's own means
+        assert all_gone(pids[:1])
     finally:
         for pid in living(pids):
             os.kill(pid, signal.SIGKILL)
@@ -104,6 +108,7 @@ def test_kill_9_of_the_guard_ends_the_command():
 def test_a_guard_whose_starter_is_gone_starts_nothing(tmp_path):
     touched = tmp_path / "touched"
     guarded = command_under_guard(["touch", str(touched)], grace=5)
-    guarded[guarded.index(str(os.getpid()))] = "1"  # as if the starter had died before the guard looked
+    # as if the starter had died before the guard looked
+    guarded[guarded.index(str(os.getpid()))] = "1"
     assert subprocess.run(guarded, check=False).returncode == 128 + signal.SIGTERM
     assert not touched.exists()

@@ -32,19 +32,35 @@ def environment(monkeypatch):
 def test_an_option_stands_over_the_environment_and_the_last_one_over_earlier_ones(environment):
     environment.setenv(SPARK_CONF, "spark.a=1 'spark.b=-Xss4m -Dx=y'\nspark.c=")
     conf = spark_submit_from_environment(None, ["spark.a=2", "spark.a=x=3"]).conf
-    assert conf == {"spark.driver.memory": "1g", "spark.a": "x=3", "spark.b": "-Xss4m -Dx=y", "spark.c": ""}
+    assert conf == {
+        "spark.driver.memory": "1g",
+        "spark.a": "x=3",
+        "spark.b": "-Xss4m -Dx=y",
+        "spark.c": "",
+    }
 
 
 def test_a_command_collects_its_settings():
     parser = argparse.ArgumentParser()
     add_engine(parser)
-    assert parser.parse_args(["--conf", "spark.a=1", "--conf", "spark.b=2"]).conf == ["spark.a=1", "spark.b=2"]
+    assert parser.parse_args(["--conf", "spark.a=1", "--conf", "spark.b=2"]).conf == [
+        "spark.a=1",
+        "spark.b=2",
+    ]
     assert parser.parse_args([]).conf == []
 
 
-@pytest.mark.parametrize("word", ["spark.a", "a=1", "=1", "", "spark.a b=1", "--conf=spark.a=1", "Spark.a=1"])
+@pytest.mark.parametrize(
+    "word", ["spark.a", "a=1", "=1", "", "spark.a b=1", "--conf=spark.a=1", "Spark.a=1"]
+)
 def test_what_is_no_setting_is_refused(word):
-    with pytest.raises(DeclarationError, match=r"--conf: .* is no setting of Spark; write spark.key=value"):
+    with pytest.raises(
+        DeclarationError,
+        match=(
+            r"--conf: .* is no setting of Spark; write "
+            r"spark.key=value"
+        ),
+    ):
         spark_submit_from_environment(None, [word])
 
 
@@ -56,7 +72,13 @@ def test_all_that_tidegate_sets_itself_is_refused_and_nothing_else(environment, 
     for key in own - set(OF_USER):
         with pytest.raises(DeclarationError, match=f"{key}=1 cannot be set: .*; leave it out"):
             spark_submit_from_environment(None, [f"{key}=1"])
-    free = ["spark.executor.memory", "spark.driver.memory", "spark.ui.enabled", "spark.driver.host", "spark.cores.max"]
+    free = [
+        "spark.executor.memory",
+        "spark.driver.memory",
+        "spark.ui.enabled",
+        "spark.driver.host",
+        "spark.cores.max",
+    ]
     for key in free if master == CLUSTER else set(free) - own:
         assert spark_submit_from_environment(None, [f"{key}=1"]).conf[key] == "1"
 
@@ -65,7 +87,9 @@ def test_where_no_setting_can_reach_spark_one_is_refused(environment):
     with pytest.raises(DeclarationError, match="the local engine has no Spark; leave --conf out"):
         spark_submit_from_environment("local", ["spark.a=1"])
     environment.setenv("TIDEGATE_SPARK_MASTER", "sc://spark.example:15002")
-    with pytest.raises(DeclarationError, match="a server of Spark Connect has its own configuration"):
+    with pytest.raises(
+        DeclarationError, match=("a server of Spark Connect has its own configuration")
+    ):
         spark_submit_from_environment(None, ["spark.a=1"])
 
 
@@ -73,7 +97,11 @@ def test_where_no_setting_can_reach_spark_one_is_refused(environment):
     ("name", "value", "message"),
     [
         (SPARK_CONF, "spark.speculation=true", "a second copy of a task would repeat its calls"),
-        (SPARK_CONF, "'spark.a=1", "TIDEGATE_SPARK_CONF: no closing quotation; quote values as in a shell"),
+        (
+            SPARK_CONF,
+            "'spark.a=1",
+            ("TIDEGATE_SPARK_CONF: no closing quotation; quote values as in a shell"),
+        ),
         ("TIDEGATE_LINK_PORT", "seven", "it must be a port, as 7100, or several"),
     ],
 )
@@ -88,7 +116,9 @@ def test_workers_of_a_cluster_have_the_python_of_its_image_and_the_driver_its_ow
     assert python_environment(CLUSTER)["PYSPARK_PYTHON"] == IMAGE
     assert python_environment("local[2]")["PYSPARK_PYTHON"] == sys.executable
     assert python_environment(CLUSTER)["PYSPARK_DRIVER_PYTHON"] == sys.executable
-    command = SparkSubmit(master=CLUSTER, conf={"spark.pyspark.python": IMAGE})._command("day.py", "day")
+    command = SparkSubmit(master=CLUSTER, conf={"spark.pyspark.python": IMAGE})._command(
+        "day.py", "day"
+    )
     assert f"spark.pyspark.driver.python={sys.executable}" in command
     environment.delenv("PYSPARK_PYTHON")
     assert python_environment(CLUSTER)["PYSPARK_PYTHON"] == sys.executable
@@ -99,7 +129,9 @@ def test_workers_of_a_cluster_have_the_python_of_its_image_and_the_driver_its_ow
 def test_an_added_setting_reaches_spark(environment, tmp_path):
     program, log = tmp_path / "program.py", tmp_path / "spark.log"
     program.write_text(PROGRAM)
-    submit = spark_submit_from_environment(None, ["spark.sql.files.maxPartitionBytes=1m", "spark.note=seven of nine"])
+    submit = spark_submit_from_environment(
+        None, ["spark.sql.files.maxPartitionBytes=1m", "spark.note=seven of nine"]
+    )
     with submit.program_started(program, [], name="settings", log=log) as wait:
         assert wait(120) == 0, log.read_text()[-2000:]
     assert "SEEN 1m seven of nine" in log.read_text()

@@ -23,7 +23,15 @@ pytestmark = pytest.mark.spark
 DAY = "2013-01-10"
 ROOT = Path(__file__).parents[3]
 ROWS, KEYS, IN_FLIGHT = 400, 100, 8
-MADE_BY_A_RUN = ("answered_at", "attempts", "latency_ms", "paused_ms", "run_id", "asked_at", "source")
+MADE_BY_A_RUN = (
+    "answered_at",
+    "attempts",
+    "latency_ms",
+    "paused_ms",
+    "run_id",
+    "asked_at",
+    "source",
+)
 DECLARATION = """
 from datetime import timedelta
 
@@ -54,8 +62,13 @@ def project(tmp_path, monkeypatch, service):
         Path(f"declared/{name}.py").write_text(text)
     for part in range(2):
         keys = range(part * ROWS // 2, (part + 1) * ROWS // 2)
-        times = pa.array([1_357_776_000_000_000 + key * 3_000_000 for key in keys], pa.timestamp("us", "UTC"))
-        pq.write_table(pa.table({"k": pa.array(keys, pa.int64()), "at": times}), f"raw/date={DAY}/part-{part}.parquet")
+        times = pa.array(
+            [1_357_776_000_000_000 + key * 3_000_000 for key in keys], pa.timestamp("us", "UTC")
+        )
+        pq.write_table(
+            pa.table({"k": pa.array(keys, pa.int64()), "at": times}),
+            f"raw/date={DAY}/part-{part}.parquet",
+        )
     service.answer = scores
     return tmp_path
 
@@ -64,8 +77,21 @@ def project(tmp_path, monkeypatch, service):
 def remote(project):
     """Starts `tidegate run` of the day as a client of a server."""
     with connect_server(project / "server.log", ROOT, project) as address:
-        environment = os.environ | {"PYTHONPATH": f"{ROOT}:{project}", "TIDEGATE_SPARK_MASTER": address}
-        command = [sys.executable, "-m", "tidegate", "run", "remote", "--day", DAY, "--package", "declared"]
+        environment = os.environ | {
+            "PYTHONPATH": f"{ROOT}:{project}",
+            "TIDEGATE_SPARK_MASTER": address,
+        }
+        command = [
+            sys.executable,
+            "-m",
+            "tidegate",
+            "run",
+            "remote",
+            "--day",
+            DAY,
+            "--package",
+            "declared",
+        ]
         yield lambda: subprocess.Popen(
             command, env=environment, text=True, start_new_session=True, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -122,12 +148,17 @@ def test_a_program_of_ones_own_enriches_a_frame_of_spark_connect(project, servic
 
 def rows_of(table):
     rows = DeltaTable(f"published/{table}").to_pyarrow_table().to_pylist()
-    kept = [{name: value for name, value in row.items() if not name.endswith(MADE_BY_A_RUN)} for row in rows]
+    kept = [
+        {name: value for name, value in row.items() if not name.endswith(MADE_BY_A_RUN)}
+        for row in rows
+    ]
     return sorted(kept, key=str)
 
 
 @pytest.mark.proof
-def test_a_client_that_is_killed_stops_its_calls_and_the_same_again_repeats_few(remote, service, wait_for):
+def test_a_client_that_is_killed_stops_its_calls_and_the_same_again_repeats_few(
+    remote, service, wait_for
+):
     async def slowly(request):
         await asyncio.sleep(0.4)
         return await scores(request)
@@ -140,7 +171,8 @@ def test_a_client_that_is_killed_stops_its_calls_and_the_same_again_repeats_few(
     assert code == 0, output
     asked = Counter(service.log)
     assert len(asked) == KEYS
-    assert asked.total() - KEYS <= 3 * IN_FLIGHT  # in flight, and the answers of one interval of the ledger
+    # in flight, and the answers of one interval of the ledger
+    assert asked.total() - KEYS <= 3 * IN_FLIGHT
 
 
 @pytest.mark.proof

@@ -30,15 +30,30 @@ def enrichment_with_a_key_for_spark(folder):
         timeout=1.0,
     )
     return Enrichment(
-        name="towns", input=Input(path=str(folder / "raw")), lookups=[lookup], output=Output(path=str(folder / "out"))
+        name="towns",
+        input=Input(path=str(folder / "raw")),
+        lookups=[lookup],
+        output=Output(path=str(folder / "out")),
     )
 
 
 @pytest.mark.parametrize(
     ("home", "message"),
     [
-        (None, "Spark needs Java 17 or newer: none is on PATH, and JAVA_HOME is not set. Nothing was called."),
-        ("/no/java", "Spark needs Java 17 or newer: JAVA_HOME is /no/java, which has no bin/java. Nothing was called."),
+        (
+            None,
+            (
+                "Spark needs Java 17 or newer: none is on PATH, and JAVA_HOME is not set. Nothing "
+                "was called."
+            ),
+        ),
+        (
+            "/no/java",
+            (
+                "Spark needs Java 17 or newer: JAVA_HOME is /no/java, which has no bin/java. "
+                "Nothing was called."
+            ),
+        ),
     ],
 )
 def test_runs_and_plans_report_a_machine_without_java(tmp_path, monkeypatch, home, message):
@@ -52,13 +67,16 @@ def test_runs_and_plans_report_a_machine_without_java(tmp_path, monkeypatch, hom
     how = ended(code, log)
     assert how.reason == message
     assert not how.crashed  # tried again by itself it would lack Java again
-    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)  # another test's may be there
+    # another test's may be there
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     with pytest.raises(SparkFailed) as failed:
         plan(enrichment_with_a_key_for_spark(tmp_path), [DAY])
     assert str(failed.value) == message
 
 
-def test_java_is_started_for_a_short_run_where_the_input_is_small_and_nobody_chose_options(tmp_path, monkeypatch):
+def test_java_is_started_for_a_short_run_where_the_input_is_small_and_nobody_chose_options(
+    tmp_path, monkeypatch
+):
     enrichment = enrichment_with_a_key_for_spark(tmp_path)
     before, other = BeforeSpark(enrichment, ignore_ttl=False), "2013-01-11"
     file = tmp_path / f"raw/date={other}/part-0.parquet"
@@ -83,7 +101,9 @@ def test_a_short_run_starts_with_the_collector_that_spark_is_configured_with(tmp
     (tmp_path / "spark-defaults.conf").write_text("spark.driver.defaultJavaOptions -XX:+UseG1GC\n")
     (tmp_path / "program.py").touch()
     short = SparkSubmit().for_short_run()
-    with short.program_started(tmp_path / "program.py", [], name="p", log=tmp_path / "spark.log") as wait:
+    with short.program_started(
+        tmp_path / "program.py", [], name="p", log=tmp_path / "spark.log"
+    ) as wait:
         code = wait(60.0)
     assert (short.java_options, code) == (SHORT_RUN, 0), (tmp_path / "spark.log").read_text()
 
@@ -96,7 +116,8 @@ def test_a_spark_that_cannot_start_is_reported_by_its_cause(tmp_path):
     cannot, where = "Spark cannot start", f"Nothing was called. Spark's log: {log}"
     assert ended(code, log).reason == f"{cannot}: Invalid maximum heap size: -Xmx1x. {where}"
     log.write_text(  # of the master locl[2]
-        'Exception in thread "main" org.apache.spark.SparkException: Master must either be yarn or start with spark, '
+        'Exception in thread "main" org.apache.spark.SparkException: Master must either be yarn or '
+        "start with spark, "
         "k8s, or local\n\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1068)\n"
         "\tat org.apache.spark.deploy.SparkSubmit.main(SparkSubmit.scala)\n"
     )
@@ -104,15 +125,24 @@ def test_a_spark_that_cannot_start_is_reported_by_its_cause(tmp_path):
     assert ended(code, log).reason == f"{cannot}: {why}. {where}"
 
 
-@pytest.mark.parametrize(("version", "number"), [("1.8.0_392", 8), ("11.0.20", 11), ("17.0.9", None), ("21", None)])
-def test_a_java_that_is_too_old_is_reported_with_where_it_was_found(tmp_path, monkeypatch, version, number):
+@pytest.mark.parametrize(
+    ("version", "number"), [("1.8.0_392", 8), ("11.0.20", 11), ("17.0.9", None), ("21", None)]
+)
+def test_a_java_that_is_too_old_is_reported_with_where_it_was_found(
+    tmp_path, monkeypatch, version, number
+):
     (tmp_path / "bin").mkdir()
     java = tmp_path / "bin" / "java"
     java.touch(0o755)
     (tmp_path / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
-    needs, cure = "Spark needs Java 17 or newer:", "Set JAVA_HOME to a newer one. Nothing was called."
+    needs, cure = (
+        "Spark needs Java 17 or newer:",
+        ("Set JAVA_HOME to a newer one. Nothing was called."),
+    )
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert java_missing() == (f"{needs} JAVA_HOME is {tmp_path}, which has Java {number}. {cure}" if number else "")
+    assert java_missing() == (
+        (f"{needs} JAVA_HOME is {tmp_path}, which has Java {number}. {cure}") if number else ""
+    )
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     assert java_missing() == (f"{needs} {java} is Java {number}. {cure}" if number else "")

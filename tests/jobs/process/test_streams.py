@@ -1,4 +1,6 @@
-"""A stream by its command: files are enriched as they come, each row once, whatever happens in between."""
+"""A stream by its command: files are enriched as they come, each row once, whatever happens in
+between.
+"""
 
 import asyncio
 import datetime as dt
@@ -44,7 +46,12 @@ from tidegate.__main__ import main as command_line
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[3]
 TABLE = "data/published/towns"
-PROGRAM = ["--enrichment", "declared.towns:towns", "--quality", "data_quality.day_quality:DayQuality"]
+PROGRAM = [
+    "--enrichment",
+    "declared.towns:towns",
+    "--quality",
+    "data_quality.day_quality:DayQuality",
+]
 DAY, NEXT = "2013-01-10", "2013-01-11"
 DECLARATION = """
 from datetime import timedelta
@@ -73,15 +80,23 @@ class Project:
 
     def declare(self, name):
         """A stream like that of towns, with all of its own."""
-        own_ledger = DECLARATION.replace("event_time=", 'ledger=Ledger("data/ledgers/towns"), event_time=')
-        Path(f"declared/{name}.py").write_text(own_ledger.replace("towns", name).replace("URL", self._service.url))
+        own_ledger = DECLARATION.replace(
+            "event_time=", ('ledger=Ledger("data/ledgers/towns"), event_time=')
+        )
+        Path(f"declared/{name}.py").write_text(
+            own_ledger.replace("towns", name).replace("URL", self._service.url)
+        )
 
     def put(self, name, numbers, date=DAY, partition="date", enrichment="towns"):
         """A file of input, there at once."""
         folder = Path(f"data/raw/{enrichment}/{partition}={date}")
         folder.mkdir(parents=True, exist_ok=True)
         times = pa.array([1_000_000 * number for number in numbers], pa.timestamp("us", "UTC"))
-        rows = {"number": pa.array(numbers, pa.int64()), "town": [f"town-{one}" for one in numbers], "at": times}
+        rows = {
+            "number": pa.array(numbers, pa.int64()),
+            "town": [f"town-{one}" for one in numbers],
+            "at": times,
+        }
         pq.write_table(pa.table(rows), folder / f".{name}")
         (folder / f".{name}").rename(folder / f"{name}.parquet")
 
@@ -109,7 +124,9 @@ def project(tmp_path, monkeypatch, service):
     return Project(service)
 
 
-def test_each_pass_publishes_what_is_new_judged_as_a_day_in_one_commit_of_the_querys_transaction(project, spark):
+def test_each_pass_publishes_what_is_new_judged_as_a_day_in_one_commit_of_the_querys_transaction(
+    project, spark
+):
     project.put("a", range(5))
     project.put("b", range(5, 8), date=NEXT)
     state = project.run()
@@ -128,7 +145,9 @@ def test_each_pass_publishes_what_is_new_judged_as_a_day_in_one_commit_of_the_qu
     assert DeltaTable(TABLE).transaction_version(state.query) == 1
     facts, figures = first[0].facts, first[0].figures
     of_whole_days = ("input_day_complete", "by_minute__windows_hold")
-    of_day = [one for one in day.check(spark, facts, figures).verdicts if one.check not in of_whole_days]
+    of_day = [
+        one for one in day.check(spark, facts, figures).verdicts if one.check not in of_whole_days
+    ]
     assert [*batch.check(spark, facts, figures).verdicts] == of_day
     assert not any(verdict.holds_back for verdict in first[0].verdicts)
     assert project.run().state == "unchanged"
@@ -141,7 +160,12 @@ def test_the_record_of_a_day_has_the_figures_of_all_its_batches(project, spark):
     (record,) = run_records.load("towns")
     (weather,) = record.figures.lookups
     assert (record.figures.rows_in, record.figures.rows_out) == (6, 6)
-    assert (weather.outcomes["ok"], weather.calls, weather.from_ledger, weather.requests.sent) == (6, 4, 2, 4)
+    assert (weather.outcomes["ok"], weather.calls, weather.from_ledger, weather.requests.sent) == (
+        6,
+        4,
+        2,
+        4,
+    )
     assert weather.latency_p50_ms is not None
 
 
@@ -155,7 +179,8 @@ def test_a_batch_is_billed_once_though_a_kill_left_the_record_of_the_one_before(
     left = before.read_text()
     project.put("b", range(3, 7))
     project.run()
-    before.write_text(left)  # as of a kill between the record with both figures and the removal of this one
+    # as of a kill between the record with both figures and the removal of this one
+    before.write_text(left)
     (record,) = run_records.load("towns")
     assert record.figures.rows_out == 7
     month = f"{dt.datetime.now(dt.UTC):%Y-%m}"
@@ -168,7 +193,9 @@ def test_a_batch_is_billed_once_though_a_kill_left_the_record_of_the_one_before(
 
 
 @pytest.mark.proof
-def test_forget_and_replay_reach_the_rows_of_all_batches_of_a_day(project, spark, service, monkeypatch):
+def test_forget_and_replay_reach_the_rows_of_all_batches_of_a_day(
+    project, spark, service, monkeypatch
+):
     declared = Path("declared/towns.py")
     lenient = 'towns = Enrichment(tolerance=Tolerance(error=1.0), ledger=Ledger("data/ledger"), '
     declared.write_text(
@@ -192,7 +219,9 @@ def test_forget_and_replay_reach_the_rows_of_all_batches_of_a_day(project, spark
 
     assert command_line(["forget", "weather", "--key", "town=town-2", "--package", "declared"]) == 0
     assert project.rows() == [1, 3, 4]
-    assert DeltaTable(f"{TABLE}__dead_letters").to_pyarrow_table()["_key"].to_pylist() == ['["town-3"]']
+    assert DeltaTable(f"{TABLE}__dead_letters").to_pyarrow_table()["_key"].to_pylist() == [
+        '["town-3"]'
+    ]
     assert last_published("towns", DAY).figures.rows_out == 3
     project.put("d", [5])
     project.run()
@@ -226,9 +255,9 @@ def test_a_stream_of_hours_adds_to_its_hours(project, spark):
     for number in range(2):
         project.put(f"f{number}", [number], "2013-01-10T05Z", "hour")
         Stream(hours, DayQuality(), wait=0.0).run(Trigger())
-    assert {(row["number"], row["hour"]) for row in DeltaTable(TABLE).to_pyarrow_table().to_pylist()} == {
-        (number, "2013-01-10T05Z") for number in range(2)
-    }
+    assert {
+        (row["number"], row["hour"]) for row in DeltaTable(TABLE).to_pyarrow_table().to_pylist()
+    } == {(number, "2013-01-10T05Z") for number in range(2)}
 
 
 def test_a_stream_with_a_trigger_goes_on_and_its_health_file_says_so(project, spark, wait_for):
@@ -237,7 +266,10 @@ def test_a_stream_with_a_trigger_goes_on_and_its_health_file_says_so(project, sp
     thread.start()
     for number in range(2):
         project.put(f"f{number}", [number])
-        wait_for(lambda last=number: (state := stream_state.read("towns")) and state.last_batch == last, 60)
+        wait_for(
+            lambda last=number: (state := stream_state.read("towns")) and state.last_batch == last,
+            60,
+        )
     state = stream_state.read("towns")
     (query,) = spark.streams.active
     assert (state.state, state.query, state.last[-1].rows) == ("running", query.id, 1)
@@ -262,7 +294,9 @@ def test_a_days_run_and_a_stream_leave_out_what_the_other_has_published(project,
     assert set(project.calls().values()) == {1}
 
 
-def test_the_commits_of_a_delta_table_are_batches_and_its_days_run_brings_what_a_commit_changed(project, spark):
+def test_the_commits_of_a_delta_table_are_batches_and_its_days_run_brings_what_a_commit_changed(
+    project, spark
+):
     towns = load("declared.towns:towns")
     lake = replace(towns, input=Input(path="lake", format="delta"), windows=())
 
@@ -286,7 +320,9 @@ def test_the_commits_of_a_delta_table_are_batches_and_its_days_run_brings_what_a
     assert project.rows(DAY) == [1, 2, 4, 5]
     DeltaTable("lake").delete("number = 2")
     put(6)
-    with pytest.raises(DeclarationError, match=f"version 5 of lake deletes or changes rows of {DAY}"):
+    with pytest.raises(
+        DeclarationError, match=(f"version 5 of lake deletes or changes rows of {DAY}")
+    ):
         run()
     publish_day(DAY, lake)
     run()
@@ -296,7 +332,9 @@ def test_the_commits_of_a_delta_table_are_batches_and_its_days_run_brings_what_a
     assert set(project.calls().values()) == {1}
 
 
-def test_a_red_batch_stops_the_stream_before_it_is_published_and_is_done_anew(project, spark, service):
+def test_a_red_batch_stops_the_stream_before_it_is_published_and_is_done_anew(
+    project, spark, service
+):
     project.put("a", [1, 2])
     service.answer = refuse
     state = project.run(status=1)
@@ -366,16 +404,26 @@ for stream in streams:
     stream.join()
 """
 KILLS = int(os.environ.get("TIDEGATE_KILLS", "2"))  # at each place
-STREAMS = max(1, KILLS // 5)  # of one process, each with its own table and ledger: its kill is one of each
+# of one process, each with its own table and ledger: its kill is one of each
+STREAMS = max(1, KILLS // 5)
 IN_FLIGHT, FLUSH_S = 4, 0.5  # as declared
 WRITE_S = 0.5  # that storing a part may take
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize(
-    "place", ["before its calls", "during its calls", "before its commit", "after its commit", "before Spark's mark"]
+    "place",
+    [
+        "before its calls",
+        "during its calls",
+        "before its commit",
+        "after its commit",
+        "before Spark's mark",
+    ],
 )
-def test_a_stream_killed_with_9_publishes_each_row_once_and_repeats_few_calls(project, spark, service, place):
+def test_a_stream_killed_with_9_publishes_each_row_once_and_repeats_few_calls(
+    project, spark, service, place
+):
     each, seconds = (200, 0.02) if place.startswith("during") else (20, 0.0)
     names, rounds = [f"towns_{number}" for number in range(STREAMS)], KILLS // STREAMS
     rows = {name: [*range(10**6 * at, 10**6 * at + rounds * each)] for at, name in enumerate(names)}
@@ -392,7 +440,9 @@ def test_a_stream_killed_with_9_publishes_each_row_once_and_repeats_few_calls(pr
     lost = killed_in_calls = 0
     for number in range(rounds):
         for name in names:
-            project.put(f"f{number}", rows[name][number * each : (number + 1) * each], enrichment=name)
+            project.put(
+                f"f{number}", rows[name][number * each : (number + 1) * each], enrichment=name
+            )
         program = subprocess.Popen(
             [sys.executable, "-c", KILLED, place, str(number), *names],
             env=os.environ | {"PYTHONPATH": f"{ROOT}:{Path.cwd()}", "PYSPARK_PYTHON": sys.executable},
@@ -405,20 +455,32 @@ def test_a_stream_killed_with_9_publishes_each_row_once_and_repeats_few_calls(pr
             killed = time.time()
             kill_tree(program.pid)
             killed_in_calls += sum(calls < (number + 1) * each for calls in asked)
-            lost += IN_FLIGHT * STREAMS + sum(moment > killed - FLUSH_S - WRITE_S for moment in answered)
+            lost += IN_FLIGHT * STREAMS + sum(
+                moment > killed - FLUSH_S - WRITE_S for moment in answered
+            )
         _, errors = program.communicate(timeout=300)
         assert place.startswith("during") or program.returncode == -signal.SIGKILL, errors[-3000:]
     for name in names:
         Stream(load(f"declared.{name}:{name}"), DayQuality(), wait=0.0).run(Trigger())
         table = f"data/published/{name}"
-        assert sorted(DeltaTable(table).to_pyarrow_table(columns=["number"])["number"].to_pylist()) == rows[name]
+        assert (
+            sorted(DeltaTable(table).to_pyarrow_table(columns=["number"])["number"].to_pylist())
+            == rows[name]
+        )
         assert last_published(name, DAY).figures.rows_out == rounds * each
-        assert DeltaTable(f"{table}__audit").to_pyarrow_table(columns=["date"]).num_rows == rounds * each
+        assert (
+            DeltaTable(f"{table}__audit").to_pyarrow_table(columns=["date"]).num_rows
+            == rounds * each
+        )
     assert len(project.calls()) == KILLS * each
     repeated = len(service.log) - KILLS * each
     assert repeated <= lost
     in_calls = f", {killed_in_calls} of them in mid-call" if place.startswith("during") else ""
-    print(f"{place}: {STREAMS} streams killed {rounds} times{in_calls}, {repeated} calls repeated of {lost}")
+    print(
+        f"{place}: {STREAMS} streams killed {rounds} times{in_calls}, {repeated} calls "
+        "repeated "
+        f"of {lost}"
+    )
 
 
 def asked_of(names, service):
@@ -433,7 +495,9 @@ async def refuse(_request):
 
 def publish_day(date, enrichment=None, rules=None):
     run_id = f"run-{date}-{uuid.uuid4().hex}"
-    record = run_day(enrichment or load("declared.towns:towns"), date, run_id, rules=rules, checks=CHECKS)
+    record = run_day(
+        enrichment or load("declared.towns:towns"), date, run_id, rules=rules, checks=CHECKS
+    )
     with leased(TABLE, date, run_id) as lease:
         publish(record, lease)
 
@@ -454,7 +518,12 @@ def test_the_command_prints_an_object_per_day_of_a_batch_and_one_at_the_end(proj
         "declared",
     ]
     ended = subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300, check=False
+        command,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert ended.returncode == 0, ended.stderr
     *days, end = map(json.loads, ended.stdout.splitlines())

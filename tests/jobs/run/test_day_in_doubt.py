@@ -1,4 +1,6 @@
-"""A whole day whose service sent a response too many: held back with the number of answers, then asked again."""
+"""A whole day whose service sent a response too many: held back with the number of answers, then
+asked again.
+"""
 
 from pathlib import Path
 
@@ -24,7 +26,9 @@ def value(path, body):
 
 @pytest.fixture
 def service():
-    with DisorderlyService(value, fault=lambda number: "a second one" if number == 5 else None) as service:
+    with DisorderlyService(
+        value, fault=lambda number: "a second one" if number == 5 else None
+    ) as service:
         yield service
 
 
@@ -38,12 +42,13 @@ def shop(tmp_path, monkeypatch, service, request):
         ids = range(part * ROWS // 2, (part + 1) * ROWS // 2)
         pq.write_table(pa.table({"k": pa.array(ids, pa.int64())}), folder / f"part-{part}.parquet")
     asked = HttpLookup(
-        name="stock", service=Service(name="shop", url=service.url, max_concurrency=4), request="GET /v/{k}",
-        keys={"k": "k"}, returns="x BIGINT", timeout=20.0,
+        name="stock", service=Service(name="shop", url=service.url, max_concurrency=4),
+        request="GET /v/{k}", keys={"k": "k"}, returns="x BIGINT", timeout=20.0,
     )  # fmt: skip
     return Enrichment(
-        name="stocked", input=Input(path="data/raw", row_id=["k"]), output=Output(path=f"{place}/published/stocked"),
-        lookups=[asked], mode="ordered", ledger=Ledger(f"{place}/ledger"),
+        name="stocked", input=Input(path="data/raw", row_id=["k"]),
+        output=Output(path=f"{place}/published/stocked"), lookups=[asked], mode="ordered",
+        ledger=Ledger(f"{place}/ledger"),
     )  # fmt: skip
 
 
@@ -54,7 +59,9 @@ def night(enrichment, run_id):
 
 
 @everywhere("shop", on_store=pytest.mark.proof)
-def test_a_day_in_doubt_is_held_back_and_the_next_run_asks_again_and_publishes_it_right(spark, shop, service):
+def test_a_day_in_doubt_is_held_back_and_the_next_run_asks_again_and_publishes_it_right(
+    spark, shop, service
+):
     record = night(shop, "first")
     in_doubt = record.figures.lookups[0].requests.in_doubt
     assert record.state == "held back"

@@ -1,6 +1,8 @@
-"""A day whose tasks run on other machines, which share the object store and no disk: the same values as on a folder.
+"""A day whose tasks run on other machines, which share the object store and no disk: the same
+values as on a folder.
 
-The machines here are one, whose tasks are treated as if they ran on others; tests/hosts has real ones.
+The machines here are one, whose tasks are treated as if they ran on others; tests/hosts has real
+ones.
 """
 
 import datetime as dt
@@ -48,12 +50,20 @@ pytestmark = pytest.mark.spark
 DAY = "2026-11-19"
 NOON = dt.datetime(2026, 11, 19, 12, tzinfo=dt.UTC)
 CHECKS = "data_quality.day:check"
-OF_RUN = (schema.published_answered_at, schema.latency_ms, schema.paused_ms, schema.attempts, schema.source)
+OF_RUN = (
+    schema.published_answered_at,
+    schema.latency_ms,
+    schema.paused_ms,
+    schema.attempts,
+    schema.source,
+)
 
 
 @pytest.fixture
 def place(s3, spark, service, tmp_path, monkeypatch):
-    """A store with a day in three files, whose tasks run elsewhere. The same files are in a folder."""
+    """A store with a day in three files, whose tasks run elsewhere. The same files are in a
+    folder.
+    """
     monkeypatch.chdir(tmp_path)
     for name, value in s3.environment().items():
         monkeypatch.setitem(spark.sparkContext.environment, name, value)  # of the tasks
@@ -88,14 +98,15 @@ def elsewhere(monkeypatch):
 
 def declare(service, root, *, key="town", mode="ordered", raw=None, **more):
     towns = HttpLookup(
-        name="weather", service=Service(name="weather", url=service.url, max_concurrency=5), request="GET /{town}",
-        keys={"town": key}, returns="degrees INT", timeout=5.0, on_null_key="skip", on_miss="dead_letter",
+        name="weather", service=Service(name="weather", url=service.url, max_concurrency=5),
+        request="GET /{town}", keys={"town": key}, returns="degrees INT", timeout=5.0,
+        on_null_key="skip", on_miss="dead_letter",
     )  # fmt: skip
     output, ledger = more.pop("output", f"{root}/published"), more.pop("ledger", f"{root}/ledger")
     return Enrichment(
-        name="towns", input=raw or Input(path=f"{root}/raw", row_id=["n"]), lookups=[towns], output=Output(path=output),
-        mode=mode, key=["n"] if mode == "key_ordered" else (), tolerance=Tolerance(error=1.0),
-        ledger=Ledger(ledger), **more,
+        name="towns", input=raw or Input(path=f"{root}/raw", row_id=["n"]), lookups=[towns],
+        output=Output(path=output), mode=mode, key=["n"] if mode == "key_ordered" else (),
+        tolerance=Tolerance(error=1.0), ledger=Ledger(ledger), **more,
     )  # fmt: skip
 
 
@@ -111,10 +122,21 @@ def rows(record):
 
 
 def beside_rows(table, name):
-    """The rows of a table beside, in the order of the input, without what differs between any two runs."""
-    columns = [column("weather") for column in OF_RUN] + [schema.OUTPUT_SEQ, schema.SOURCE_FILE, "_at", "_attempts"]
+    """The rows of a table beside, in the order of the input, without what differs between any two
+    runs.
+    """
+    columns = [column("weather") for column in OF_RUN] + [
+        schema.OUTPUT_SEQ,
+        schema.SOURCE_FILE,
+        "_at",
+        "_attempts",
+    ]
     found = DeltaTable(f"{table}__{name}").to_pyarrow_table()
-    return found.drop_columns([one for one in columns if one in found.column_names]).sort_by("n").to_pylist()
+    return (
+        found.drop_columns([one for one in columns if one in found.column_names])
+        .sort_by("n")
+        .to_pylist()
+    )
 
 
 def statuses(record):
@@ -159,18 +181,27 @@ def test_a_day_on_a_store_alone_has_the_values_of_a_day_in_a_folder(
         assert rows(record).equals(value)
         assert statuses(record) == statuses(expected)
         assert record.figures.lookups[0].outcomes == expected.figures.lookups[0].outcomes
-        assert (record.figures.rows_out, record.facts.asked_by) == (expected.figures.rows_out, expected.facts.asked_by)
+        assert (record.figures.rows_out, record.facts.asked_by) == (
+            expected.figures.rows_out,
+            expected.facts.asked_by,
+        )
     assert files_of_runs(tmp_path) == []
     published = publish(found[0])
     table = DeltaTable(f"{place}/published").to_pyarrow_table()
     assert (table.num_rows, published.state) == (201, "published")
     assert [beside_rows(f"{place}/published", name) for name in ("audit", "dead_letters")] == beside
     assert len(beside[1]) == published.dead_letters > 0
-    assert not [one.name for one in objects.listed(f"{place}/published/runs") if "unknown/beside" in one.name]
+    assert not [
+        one.name
+        for one in objects.listed(f"{place}/published/runs")
+        if "unknown/beside" in one.name
+    ]
     kept = {one.name.partition("/")[0] for one in objects.listed(f"{place}/published/runs")}
     assert kept == {"unknown", "known"}
     vacuum(f"{place}/published", older_than=dt.timedelta(0))
-    assert {one.name.partition("/")[0] for one in objects.listed(f"{place}/published/runs")} == {"unknown"}
+    assert {one.name.partition("/")[0] for one in objects.listed(f"{place}/published/runs")} == {
+        "unknown"
+    }
     assert DeltaTable(f"{place}/published").to_pyarrow_table().num_rows == 201
 
 
@@ -195,7 +226,9 @@ def test_text_is_converted_to_files_on_the_store(place, spark, service, tmp_path
 
 @pytest.mark.usefixtures("elsewhere")
 def test_a_changed_row_is_named_by_a_check_in_a_task(place, spark, service, monkeypatch):
-    """The files are changed after they are written: the check reads them in a task, and says which row."""
+    """The files are changed after they are written: the check reads them in a task, and says which
+    row.
+    """
 
     def change_once_written(event):
         if event["kind"] != "written":
@@ -205,7 +238,12 @@ def test_a_changed_row_is_named_by_a_check_in_a_task(place, spark, service, monk
             table = opened.read()
         towns = ["other", *table["town"].to_pylist()[1:]]
         path = f"{place}/changed.parquet".rpartition("/")[2]
-        pq.write_table(table.set_column(table.column_names.index("town"), "town", pa.array(towns, pa.string())), path)
+        pq.write_table(
+            table.set_column(
+                table.column_names.index("town"), "town", pa.array(towns, pa.string())
+            ),
+            path,
+        )
         objects.upload(Path(path), file)
 
     record = run_day(declare(service, place), DAY, "r1", checks=CHECKS, report=change_once_written)
@@ -217,7 +255,9 @@ def test_a_changed_row_is_named_by_a_check_in_a_task(place, spark, service, monk
 
 @pytest.mark.usefixtures("elsewhere")
 def test_the_users_expectations_are_evaluated_over_files_on_the_store(place, spark, service):
-    expected = [Expectation("expect_column_values_to_be_between", column="n", min_value=0, max_value=150)]
+    expected = [
+        Expectation("expect_column_values_to_be_between", column="n", min_value=0, max_value=150)
+    ]
     record = run_day(declare(service, place, expectations=expected), DAY, "r1", checks=CHECKS)
     red = [one for one in record.verdicts if one.status == "failed"]
     assert [one.unexpected_count for one in red] == [50]
@@ -227,18 +267,25 @@ def draw_windows(seed):
     """Windows of every kind, for events that are up to 300 s out of order."""
     draw = random.Random(seed)
     second = dt.timedelta(seconds=1)
-    kinds = [Tumbling(draw.randint(5, 90) * second), Sliding(60 * second, draw.randint(7, 60) * second)]
+    kinds = [
+        Tumbling(draw.randint(5, 90) * second),
+        Sliding(60 * second, draw.randint(7, 60) * second),
+    ]
     kinds += [Session(draw.randint(1, 20) * second)] * 2
     return {
         "event_time": EventTime("at", max_out_of_orderness=draw.choice([0, 5, 120]) * second),
         "windows": [
             Window(
-                f"w{number}", of=of, key=draw.choice([[], ["town"]]), allowed_lateness=draw.choice([0, 30]) * second,
-                panes=("last", "all")[number % 2], sql="count(*) AS rows_in, sum(n) AS total, max(degrees) AS warmest",
+                f"w{number}",
+                of=of,
+                key=draw.choice([[], ["town"]]),
+                allowed_lateness=draw.choice([0, 30]) * second,
+                panes=("last", "all")[number % 2],
+                sql=("count(*) AS rows_in, sum(n) AS total, max(degrees) AS warmest"),
             )
             for number, of in enumerate(kinds)
         ],
-    }  # fmt: skip
+    }
 
 
 def rows_of(files):
@@ -246,12 +293,21 @@ def rows_of(files):
     found = []
     for file in files:
         with open_parquet(file) as opened:
-            found += opened.read().drop_columns([schema.SOURCE_FILE] * ("dropped" in file)).to_pylist()
-    return sorted(({name: value for name, value in row.items() if "answered" not in name} for row in found), key=str)
+            found += (
+                opened.read().drop_columns([schema.SOURCE_FILE] * ("dropped" in file)).to_pylist()
+            )
+    return sorted(
+        ({name: value for name, value in row.items() if "answered" not in name} for row in found),
+        key=str,
+    )
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(1, 12))])
-def test_windows_on_a_store_alone_are_those_of_a_folder(place, spark, service, *, monkeypatch, tmp_path, seed):
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(1, 12))]
+)
+def test_windows_on_a_store_alone_are_those_of_a_folder(
+    place, spark, service, *, monkeypatch, tmp_path, seed
+):
     in_folder = run_day(declare(service, ".", **draw_windows(seed)), DAY, "r1", checks=CHECKS)
     monkeypatch.setattr(SparkEngine, "is_elsewhere", True)
     monkeypatch.setattr(engines, "is_elsewhere", lambda: True)
@@ -270,12 +326,20 @@ def test_windows_on_a_store_alone_are_those_of_a_folder(place, spark, service, *
     for window, made in zip(declared.windows, published.facts.windows, strict=True):
         assert publish_windows(declared, window, published) == made.windows
         assert DeltaTable(table_of(declared, window)).to_pyarrow_table().num_rows == made.windows
-    assert not [one.name for one in objects.listed(f"{place}/published/runs") if "_arrival" in one.name]
+    assert not [
+        one.name for one in objects.listed(f"{place}/published/runs") if "_arrival" in one.name
+    ]
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(1, 12))])
-def test_changed_rows_on_a_store_alone_are_those_of_a_folder(place, spark, service, *, monkeypatch, tmp_path, seed):
-    """Three runs over rows of which some change, come and go. The published table has the values of the input."""
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(1, 12))]
+)
+def test_changed_rows_on_a_store_alone_are_those_of_a_folder(
+    place, spark, service, *, monkeypatch, tmp_path, seed
+):
+    """Three runs over rows of which some change, come and go. The published table has the values of
+    the input.
+    """
     monkeypatch.setattr(copied_rows, "LEAST_ROWS", 40)
     given, found = list(draw_changes(seed)), {}
     for root in (".", place):
@@ -283,19 +347,30 @@ def test_changed_rows_on_a_store_alone_are_those_of_a_folder(place, spark, servi
             monkeypatch.setattr(SparkEngine, "is_elsewhere", True)
             monkeypatch.setattr(engines, "is_elsewhere", lambda: True)
             there, asked = files_of_runs(tmp_path), len(service.log)
-        raw = Input(path=f"{root}/all", partition="part", every=["all"], row_id=["n"], rows="changed")
+        raw = Input(
+            path=f"{root}/all", partition="part", every=["all"], row_id=["n"], rows="changed"
+        )
         declared = declare(service, root, raw=raw)
         for number, files in enumerate(given):
             give(tmp_path, place, files)
             if root == place:  # the program that starts Spark
-                assert BeforeSpark(declared, ignore_ttl=False, elsewhere=True).unchanged_record("all") is None
+                assert (
+                    BeforeSpark(declared, ignore_ttl=False, elsewhere=True).unchanged_record("all")
+                    is None
+                )
             record = run_day(declared, "all", f"r{number}", checks=CHECKS)
             assert [one for one in record.verdicts if one.status == "failed"] == []
             published = publish(record)
             rows = DeltaTable(f"{root}/published".replace("./", "")).to_pyarrow_table().sort_by("n")
-            values = rows.select(["n", "town", "degrees", schema.published_status("weather")]).to_pylist()
-            assert [(row["n"], row["town"]) for row in values] == sorted(row for file in files for row in file)
-            found.setdefault(number, []).append((record.facts.changes, len(published.facts.kept_files), values))
+            values = rows.select(
+                ["n", "town", "degrees", schema.published_status("weather")]
+            ).to_pylist()
+            assert [(row["n"], row["town"]) for row in values] == sorted(
+                row for file in files for row in file
+            )
+            found.setdefault(number, []).append(
+                (record.facts.changes, len(published.facts.kept_files), values)
+            )
     assert all(one == other for one, other in found.values())
     assert len(service.log) == 2 * asked
     assert any(changes.kept for (changes, _, _), _ in found.values())
@@ -303,12 +378,16 @@ def test_changed_rows_on_a_store_alone_are_those_of_a_folder(place, spark, servi
 
 
 def draw_changes(seed):
-    """The files of three inputs, each with rows of a number and a town; of the later ones many are as before."""
+    """The files of three inputs, each with rows of a number and a town; of the later ones many are
+    as before.
+    """
     draw = random.Random(seed)
     rows = {number: f"town{draw.randrange(30)}" for number in range(150)}
     for _ in range(3):
         numbers, cut = list(rows), draw.randrange(1, 100)
-        yield [[(number, rows[number]) for number in part] for part in (numbers[:cut], numbers[cut:])]
+        yield [
+            [(number, rows[number]) for number in part] for part in (numbers[:cut], numbers[cut:])
+        ]
         for number in draw.sample(numbers, draw.randint(0, 30)):
             rows[number] = f"town{draw.randrange(40)}"
         for number in draw.sample(numbers, draw.randint(0, 20)):
@@ -323,7 +402,9 @@ def give(tmp_path, place, files):
     for number, rows in enumerate(files):
         numbers, towns = zip(*rows, strict=True)
         path = folder / f"{number}.parquet"
-        pq.write_table(pa.table({"n": pa.array(numbers), "town": pa.array(towns, pa.string())}), path)
+        pq.write_table(
+            pa.table({"n": pa.array(numbers), "town": pa.array(towns, pa.string())}), path
+        )
         objects.upload(path, f"{place}/all/part=all/{path.name}")
 
 
@@ -331,16 +412,24 @@ def give(tmp_path, place, files):
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ({"output": "published"}, "output: w1, .* where they write the rows of the table. Publish to an object store"),
+        (
+            {"output": "published"},
+            ("output: w1, .* where they write the rows of the table. Publish to an object store"),
+        ),
         ({"ledger": "ledger"}, "ledger: w1, .* Keep the ledger on an object store"),
-        ({"raw": Input(path="raw", row_id=["n"])}, "input: w1, .* Put the input on an object store"),
+        (
+            {"raw": Input(path="raw", row_id=["n"])},
+            ("input: w1, .* Put the input on an object store"),
+        ),
     ],
     ids=["table", "ledger", "input"],
 )
 def test_a_folder_that_tasks_do_not_see_is_refused_before_any_call(
     place, spark, service, *, tmp_path, monkeypatch, more, sentence
 ):
-    monkeypatch.setattr(shared_places, "look_around", lambda files: ("w1", code_digest(), list(files)))
+    monkeypatch.setattr(
+        shared_places, "look_around", lambda files: ("w1", code_digest(), list(files))
+    )
     with pytest.raises(DeclarationError, match=f"^towns: {sentence}"):
         run_day(declare(service, place, **more), DAY, "r1", checks=CHECKS)
     assert service.log == []
@@ -351,7 +440,11 @@ def test_a_folder_that_tasks_do_not_see_is_refused_before_any_call(
 def test_tasks_of_another_version_are_refused_before_any_call(place, spark, service, monkeypatch):
     monkeypatch.setattr(shared_places, "code_digest", lambda: "another")
     with pytest.raises(
-        DeclarationError, match=r"^towns: \S+, on which tasks run, has another version of Tidegate than"
+        DeclarationError,
+        match=(
+            r"^towns: \S+, on which tasks run, has another version of Tidegate "
+            r"than"
+        ),
     ):
         run_day(declare(service, place), DAY, "r1", checks=CHECKS)
     assert service.log == []
@@ -366,8 +459,16 @@ def test_a_folder_that_tasks_see_is_used(place, spark, service):
 
 @pytest.mark.usefixtures("elsewhere")
 def test_nested_columns_on_a_store_are_refused_before_any_call(place, spark, service, tmp_path):
-    pq.write_table(pa.table({"n": [1], "town": ["a"], "tags": [["x"]]}), tmp_path / "nested.parquet")
+    pq.write_table(
+        pa.table({"n": [1], "town": ["a"], "tags": [["x"]]}), tmp_path / "nested.parquet"
+    )
     objects.upload(tmp_path / "nested.parquet", f"{place}/nested/date={DAY}/a.parquet")
-    with pytest.raises(DeclarationError, match=r"towns: input: only Spark reads these files .*nested"):
+    with pytest.raises(
+        DeclarationError,
+        match=(
+            r"towns: input: only Spark reads these files "
+            r".*nested"
+        ),
+    ):
         run_day(declare(service, place, raw=Input(path=f"{place}/nested", row_id=["n"])), DAY, "r1")
     assert service.log == []

@@ -35,7 +35,8 @@ from tidegate import (
 )  # fmt: skip
 
 
-# -- shares ------------------------------------------------------------------------------------------------------------
+# -- shares
+# --------------------------------------------------------------------------------------------------
 def lookup(name="weather", **fields):
     standard = {
         "name": name, "service": allows(name), "request": "GET /{k}", "keys": {"k": "id"},
@@ -50,8 +51,8 @@ def allows(name="weather", url="http://127.0.0.1:1", max_concurrency=4):
 
 def enrichment(*lookups, row_id=("id",), **fields):
     return Enrichment(
-        name="things", input=Input(path="data/raw/things", row_id=list(row_id)), lookups=list(lookups),
-        output=Output(path="data/published/things"), **fields,
+        name="things", input=Input(path="data/raw/things", row_id=list(row_id)),
+        lookups=list(lookups), output=Output(path="data/published/things"), **fields,
     )  # fmt: skip
 
 
@@ -74,14 +75,17 @@ def test_all_lookups_of_a_service_together_never_have_more_calls_than_it_allows(
         assert sum(sum(even_shares(one, tasks)) for one in own) == total
 
 
-# -- the plan ----------------------------------------------------------------------------------------------------------
+# -- the plan
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def things(spark, tmp_path):
     """Forty rows in four files, read by four tasks."""
     path = str(tmp_path / "things")
-    spark.range(0, 40, 1, 4).selectExpr("id", "timestamp_seconds(id * 60) AS at").write.parquet(path)
+    spark.range(0, 40, 1, 4).selectExpr("id", ("timestamp_seconds(id * 60) AS at")).write.parquet(
+        path
+    )
     packing = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
     for setting in packing:
         spark.conf.set(setting, "4k")  # no two of these small files fit into one task
@@ -92,9 +96,12 @@ def things(spark, tmp_path):
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("allowed", "tasks", "divided"), [(1, 1, (1,)), (2, 2, (1, 1)), (5, 2, (3, 2)), (100, 2, (50, 50))]
+    ("allowed", "tasks", "divided"),
+    [(1, 1, (1,)), (2, 2, (1, 1)), (5, 2, (3, 2)), (100, 2, (50, 50))],
 )
-def test_there_are_as_many_tasks_as_shares_and_never_more_than_calls(things, allowed, tasks, divided):
+def test_there_are_as_many_tasks_as_shares_and_never_more_than_calls(
+    things, allowed, tasks, divided
+):
     assert things.rdd.getNumPartitions() == 4
     prepared, plan = plan_tasks(things, enrichment(lookup(service=allows(max_concurrency=allowed))))
     assert prepared.rdd.getNumPartitions() == tasks
@@ -103,14 +110,18 @@ def test_there_are_as_many_tasks_as_shares_and_never_more_than_calls(things, all
 
 @pytest.fixture
 def parallelism(spark):
-    """Sets how many slots Spark takes itself to have where it divides files, as executors come and go."""
+    """Sets how many slots Spark takes itself to have where it divides files, as executors come and
+    go.
+    """
     yield lambda slots: spark.conf.set(PARALLELISM, slots)
     spark.conf.unset(PARALLELISM)
     spark.conf.unset("spark.sql.files.openCostInBytes")
 
 
 @pytest.mark.spark
-def test_spark_finds_no_more_tasks_than_have_a_share_when_executors_come_meanwhile(spark, tmp_path, parallelism):
+def test_spark_finds_no_more_tasks_than_have_a_share_when_executors_come_meanwhile(
+    spark, tmp_path, parallelism
+):
     spark.range(0, 1000, 1, 1).write.parquet(str(tmp_path / "things"))
     spark.conf.set("spark.sql.files.openCostInBytes", "1")
     parallelism(1)
@@ -122,7 +133,9 @@ def test_spark_finds_no_more_tasks_than_have_a_share_when_executors_come_meanwhi
 
 
 @pytest.mark.spark
-def test_the_program_divides_the_files_of_a_day_alike_each_time_that_it_reads_them(spark, parallelism):
+def test_the_program_divides_the_files_of_a_day_alike_each_time_that_it_reads_them(
+    spark, parallelism
+):
     parallelism(7)
     keep_tasks(spark)
     assert spark.conf.get(PARALLELISM) == str(spark.sparkContext.defaultParallelism)
@@ -143,16 +156,19 @@ def test_the_smallest_of_several_services_decides_how_many_tasks_there_are(thing
 def test_names_of_lookups_and_keys_may_run_into_each_other(things, service, enrich):
     def one(name, key):
         return lookup(
-            name, service=Service(name=name, url=service.url, max_concurrency=2), keys={key: f"id * {len(name)}"},
-            request=f"GET /{name}/{{{key}}}",
+            name, service=Service(name=name, url=service.url, max_concurrency=2),
+            keys={key: f"id * {len(name)}"}, request=f"GET /{name}/{{{key}}}",
         )  # fmt: skip
 
     rows = enrich(things, enrichment(one("a", "b_c"), one("a_b", "c"))).collect()
     assert len(rows) == 40
-    assert sorted(service.log) == sorted([f"/a/{n}" for n in range(40)] + [f"/a_b/{3 * n}" for n in range(40)])
+    assert sorted(service.log) == sorted(
+        [f"/a/{n}" for n in range(40)] + [f"/a_b/{3 * n}" for n in range(40)]
+    )
 
 
-# -- counted at the service --------------------------------------------------------------------------------------------
+# -- counted at the service
+# --------------------------------------------------------------------------------------------
 async def slowly(request):
     from aiohttp import web
 
@@ -162,9 +178,13 @@ async def slowly(request):
 
 @pytest.mark.spark
 @pytest.mark.parametrize("allowed", [1, 3, 8])
-def test_all_tasks_together_never_have_more_calls_at_once_than_declared(things, service, allowed, enrich):
+def test_all_tasks_together_never_have_more_calls_at_once_than_declared(
+    things, service, allowed, enrich
+):
     service.answer = slowly
-    declared = enrichment(lookup(service=Service(name="w", url=service.url, max_concurrency=allowed)))
+    declared = enrichment(
+        lookup(service=Service(name="w", url=service.url, max_concurrency=allowed))
+    )
     rows = enrich(things, declared).collect()
     assert sorted(row["id"] for row in rows) == list(range(40))
     assert sorted(service.log) == sorted(f"/{n}" for n in range(40))
@@ -173,7 +193,9 @@ def test_all_tasks_together_never_have_more_calls_at_once_than_declared(things, 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("allowed", [1, 2, 3])
-def test_many_keys_in_one_request_count_as_one_call_over_all_tasks(things, service, allowed, enrich):
+def test_many_keys_in_one_request_count_as_one_call_over_all_tasks(
+    things, service, allowed, enrich
+):
     asked = []
 
     async def answer(request):
@@ -200,11 +222,14 @@ def test_many_keys_in_one_request_count_as_one_call_over_all_tasks(things, servi
 
 
 @pytest.mark.spark
-def test_two_lookups_of_one_service_together_have_no_more_calls_at_once_than_it_allows(things, service, enrich):
+def test_two_lookups_of_one_service_together_have_no_more_calls_at_once_than_it_allows(
+    things, service, enrich
+):
     service.answer = slowly
     both = Service(name="w", url=service.url, max_concurrency=4)
     declared = enrichment(
-        lookup("a", service=both, request="GET /a/{k}"), lookup("b", service=both, request="GET /b/{k}")
+        lookup("a", service=both, request="GET /a/{k}"),
+        lookup("b", service=both, request="GET /b/{k}"),
     )
     rows = enrich(things, declared).collect()
     assert [row["a_status"] for row in rows] == [row["b_status"] for row in rows] == ["ok"] * 40
@@ -212,10 +237,13 @@ def test_two_lookups_of_one_service_together_have_no_more_calls_at_once_than_it_
     assert service.highest_in_flight <= 4
 
 
-# -- identity ----------------------------------------------------------------------------------------------------------
+# -- identity
+# --------------------------------------------------------------------------------------------------
 @pytest.mark.spark
 def test_rows_of_files_are_named_by_file_and_row_number(things, service, enrich):
-    declared = enrichment(lookup(service=Service(name="w", url=service.url, max_concurrency=4)), row_id=())
+    declared = enrichment(
+        lookup(service=Service(name="w", url=service.url, max_concurrency=4)), row_id=()
+    )
     rows = enrich(things, declared).collect()
     named = {(row[schema.SOURCE_FILE], row[schema.SOURCE_ROW]): row["id"] for row in rows}
     assert len(named) == 40
@@ -227,7 +255,10 @@ def test_rows_of_files_are_named_by_file_and_row_number(things, service, enrich)
 def test_rows_that_are_not_read_from_files_need_a_row_id(spark, service, enrich):
     made = spark.range(5)
     asked = lookup(service=Service(name="w", url=service.url, max_concurrency=4))
-    with pytest.raises(DeclarationError, match="row_id is not declared, and the rows are not read straight from files"):
+    with pytest.raises(
+        DeclarationError,
+        match=("row_id is not declared, and the rows are not read straight from files"),
+    ):
         enrich(made, enrichment(asked, row_id=()))
     rows = enrich(made, enrichment(asked)).collect()
     assert [(row[schema.SOURCE_FILE], row[schema.SOURCE_ROW]) for row in rows] == [(None, None)] * 5
@@ -253,10 +284,15 @@ def test_columns_may_be_spelt_in_any_case(things, service, enrich):
     ("change", "message"),
     [
         ({"keys": {"k": "no_such_function(id)"}}, "keys: Spark refuses them: [UNRESOLVED_ROUTINE]"),
-        ({"keys": {"k": "json_tuple('{}', 'a')"}}, "keys: Spark refuses them: [UNSUPPORTED_GENERATOR"),
+        (
+            {"keys": {"k": "json_tuple('{}', 'a')"}},
+            ("keys: Spark refuses them: [UNSUPPORTED_GENERATOR"),
+        ),
     ],
 )
-def test_a_declaration_that_does_not_fit_the_frame_is_refused_before_any_task_runs(things, change, message, enrich):
+def test_a_declaration_that_does_not_fit_the_frame_is_refused_before_any_task_runs(
+    things, change, message, enrich
+):
     with pytest.raises(DeclarationError) as refused:
         enrich(things, enrichment(lookup(**change)))
     assert message in str(refused.value)
@@ -276,11 +312,14 @@ def test_a_declaration_that_does_not_fit_the_frame_is_refused_before_any_task_ru
         ("parse_json('1')", "variant"),
     ],
 )
-def test_a_key_of_a_type_that_has_no_text_is_refused_with_the_cast(things, expression, kind, enrich):
+def test_a_key_of_a_type_that_has_no_text_is_refused_with_the_cast(
+    things, expression, kind, enrich
+):
     with pytest.raises(DeclarationError) as refused:
         enrich(things, enrichment(lookup(keys={"k": expression})))
     assert str(refused.value) == (
-        f"things: lookup weather: keys.k: {expression!r} is {kind}, which no key can hold. Cast it: "
+        f"things: lookup weather: keys.k: {expression!r} is {kind}, which no key can hold. Cast "
+        "it: "
         f'"cast({expression} as string)".'
     )
     plan_tasks(things, enrichment(lookup(keys={"k": f"cast({expression} as string)"})))
@@ -289,31 +328,55 @@ def test_a_key_of_a_type_that_has_no_text_is_refused_with_the_cast(things, expre
 @pytest.mark.spark
 def test_a_key_of_any_other_type_has_a_text(spark, service):
     made = spark.createDataFrame([exotic(1)], T.StructType.fromDDL(EXOTIC))
-    names = ["id", "text", "price", "at", "local", "day", "bytes", "tiny", "small", "real", "flag", "tags", "place"]
+    names = [
+        "id",
+        "text",
+        "price",
+        "at",
+        "local",
+        "day",
+        "bytes",
+        "tiny",
+        "small",
+        "real",
+        "flag",
+        "tags",
+        "place",
+    ]
     declared = enrichment(*(lookup(f"of_{name}", keys={"k": name}) for name in names))
     prepared, plan = plan_tasks(made, declared)
     (batch,) = prepared.toArrow().to_batches()
-    texts = [key_text(key) for columns in plan.layout.keys for key in read_key_tuples(batch, columns)]
+    texts = [
+        key_text(key) for columns in plan.layout.keys for key in read_key_tuples(batch, columns)
+    ]
     assert texts == [
-        "[1]", '["ü€1"]', '["1.0123456789"]', '["2013-01-10T05:30:00.000001Z"]', '["2013-01-10T05:30:00.000001"]',
-        '["2013-01-10"]', '["Af8="]', "[1]", "[-1]", "[0.3333333432674408]", "[false]", "[[1,null]]",
-        '[{"inner":{"y":[1.5,null]},"x":1}]',
+        "[1]", '["ü€1"]', '["1.0123456789"]', '["2013-01-10T05:30:00.000001Z"]',
+        '["2013-01-10T05:30:00.000001"]', '["2013-01-10"]', '["Af8="]', "[1]", "[-1]",
+        "[0.3333333432674408]", "[false]", "[[1,null]]", '[{"inner":{"y":[1.5,null]},"x":1}]',
     ]  # fmt: skip
 
 
 @pytest.mark.spark
 def test_a_session_that_runs_tasks_twice_is_refused_where_calls_must_not_repeat(spark):
     order = lookup("order", idempotent=False, retry=Retry(retries=0))
-    spark.sparkContext._conf.set("spark.speculation", "true")  # what a session made with it has; ours is made already
+    # what a session made with it has; ours is made already
+    spark.sparkContext._conf.set("spark.speculation", "true")
     try:
-        with pytest.raises(DeclarationError, match=r"lookup order: idempotent=False, and spark\.speculation is on"):
+        with pytest.raises(
+            DeclarationError,
+            match=(
+                r"lookup order: idempotent=False, and "
+                r"spark\.speculation is on"
+            ),
+        ):
             plan_tasks(spark.range(2), enrichment(order))
     finally:
         spark.sparkContext._conf.set("spark.speculation", "false")
     plan_tasks(spark.range(2), enrichment(order))
 
 
-# -- columns -----------------------------------------------------------------------------------------------------------
+# -- columns
+# --------------------------------------------------------------------------------------------------
 EXOTIC = """
     id BIGINT NOT NULL, text STRING, price DECIMAL(38,10), at TIMESTAMP, local TIMESTAMP_NTZ, day DATE, bytes BINARY,
     tiny TINYINT, small SMALLINT, real FLOAT, flag BOOLEAN, tags ARRAY<INT>, deep ARRAY<ARRAY<STRING>>,
@@ -325,9 +388,10 @@ EXOTIC = """
 def exotic(n):
     at = dt.datetime.fromisoformat("2013-01-10T05:30:00") + dt.timedelta(microseconds=n)
     return (
-        n, f"ü€{n}", decimal.Decimal(f"{n}.0123456789"), at, at, at.date(), bytes([n, 255]), n, -n, n / 3, n % 2 == 0,
-        [n, None], [[str(n)], None, []], (n, ([1.5, None],)) if n % 2 else (n, None), {"a": (n,), "b": None},
-        "x", dt.timedelta(seconds=n, microseconds=1), None,
+        n, f"ü€{n}", decimal.Decimal(f"{n}.0123456789"), at, at, at.date(), bytes([n, 255]), n, -n,
+        n / 3, n % 2 == 0, [n, None], [[str(n)], None, []],
+        (n, ([1.5, None],)) if n % 2 else (n, None), {"a": (n,), "b": None}, "x",
+        dt.timedelta(seconds=n, microseconds=1), None,
     )  # fmt: skip
 
 
@@ -336,13 +400,17 @@ def exotic(n):
 def test_columns_of_every_type_are_carried_untouched(spark, service, mode, enrich):
     rows = [exotic(n) for n in range(30)] + [(99,) + (None,) * (len(exotic(0)) - 1)]
     made = spark.createDataFrame(rows, T.StructType.fromDDL(EXOTIC))
-    declared = enrichment(lookup(service=Service(name="w", url=service.url, max_concurrency=4)), mode=mode)
+    declared = enrichment(
+        lookup(service=Service(name="w", url=service.url, max_concurrency=4)), mode=mode
+    )
     out = enrich(made, declared)
     carried = out.select(*(f"`{name}`" for name in made.columns))
     assert [field.dataType.simpleString() for field in carried.schema] == [
         field.dataType.simpleString() for field in made.schema
     ]
-    assert sorted(carried.collect(), key=lambda row: row["id"]) == sorted(made.collect(), key=lambda row: row["id"])
+    assert sorted(carried.collect(), key=lambda row: row["id"]) == sorted(
+        made.collect(), key=lambda row: row["id"]
+    )
 
 
 @pytest.mark.spark
@@ -355,7 +423,9 @@ def test_what_is_written_has_the_schema_that_was_promised(things, service, tmp_p
     files = sorted(map(str, tmp_path.glob("enriched-*/*.parquet")))
     written = things.sparkSession.read.parquet(*files)
     assert written.columns == promised.columns
-    assert [field.dataType for field in written.schema] == [field.dataType for field in promised.schema]
+    assert [field.dataType for field in written.schema] == [
+        field.dataType for field in promised.schema
+    ]
     figures = count(files, declared.facts(), rows_in=40, job_s=1.0)
     assert figures.rows_out == 40
     assert figures.rows_late == written.where(schema.LATE).count() < 40
@@ -373,7 +443,11 @@ def test_no_rows_give_no_rows_and_figures_of_nothing(things, service, tmp_path, 
     assert enrich(things.where("id < 0"), declared).count() == 0
     files = [str(path) for path in tmp_path.glob("enriched-*/*.parquet")]
     figures = count(files, declared.facts(), rows_in=0, job_s=0.0)
-    assert (figures.rows_out, figures.lookups[0].calls, figures.lookups[0].latency_p50_ms) == (0, 0, None)
+    assert (figures.rows_out, figures.lookups[0].calls, figures.lookups[0].latency_p50_ms) == (
+        0,
+        0,
+        None,
+    )
     assert service.log == []
 
 
@@ -406,7 +480,12 @@ def test_what_a_function_of_the_users_raises_in_a_task_is_reported_as_theirs(thi
             return []
 
     asks = AsyncFunctionLookup(
-        name="asks", function=Unconnected, keys={"k": "id"}, returns="x INT", timeout=1.0, max_concurrency=2
+        name="asks",
+        function=Unconnected,
+        keys={"k": "id"},
+        returns="x INT",
+        timeout=1.0,
+        max_concurrency=2,
     )
     with pytest.raises(Exception, match="nobody listens") as failed:
         enrich(things, enrichment(asks))

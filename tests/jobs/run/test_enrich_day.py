@@ -30,7 +30,14 @@ def run(*arguments, submit=False, enrichment=FLIGHTS, day=DAY, **variables):
     command = [sys.executable, str(PROGRAM)]
     if submit:
         spark_submit = Path(sys.executable).with_name("spark-submit")
-        command = [str(spark_submit), "--master", "local[2]", "--conf", "spark.ui.enabled=false", str(PROGRAM)]
+        command = [
+            str(spark_submit),
+            "--master",
+            "local[2]",
+            "--conf",
+            "spark.ui.enabled=false",
+            str(PROGRAM),
+        ]
     return subprocess.run(
         [*command, "--enrichment", enrichment, "--day", day, *arguments],
         env=os.environ | {"PYTHONPATH": f"{ROOT}:{Path.cwd()}", "PYSPARK_PYTHON": sys.executable} | variables,
@@ -66,7 +73,9 @@ def test_a_day_is_written_counted_and_recorded_and_nothing_is_published(project,
     progress = json.loads(Path(f"data/runs/flights_enriched/{DAY}/progress.json").read_text())
     assert progress["kind"] == "written"
     published = publishing.publish(record)
-    assert DeltaTable("data/published/flights_enriched").to_pyarrow_table().num_rows == given.num_rows
+    assert (
+        DeltaTable("data/published/flights_enriched").to_pyarrow_table().num_rows == given.num_rows
+    )
     assert published.published_version == 0
     needs_retry = run("--run-id", "r1")
     assert needs_retry.returncode == 2
@@ -94,16 +103,24 @@ column = dataclasses.replace(flights, lookups=[wrong])
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"enrichment": "enrichments.flights:nights"}, "enrichments.flights has no Enrichment named 'nights'"),
+        (
+            {"enrichment": "enrichments.flights:nights"},
+            ("enrichments.flights has no Enrichment named 'nights'"),
+        ),
         ({"enrichment": "no.such.module:x"}, "no.such.module cannot be loaded"),
         ({"enrichment": "wrong_things:column"}, "lookup weather: keys.origin: no column 'orign'"),
-        ({"enrichment": "zero_calls:x"}, "service geo: max_concurrency is 0; it must be a whole number"),
+        (
+            {"enrichment": "zero_calls:x"},
+            ("service geo: max_concurrency is 0; it must be a whole number"),
+        ),
         ({"day": "2013-13-01"}, "day is '2013-13-01'; it must be a date"),
         ({"day": "2013-01-11"}, "input: there is no data/raw/flights/date=2013-01-11"),
         ({"WEATHER_URL": ""}, "lookup weather: WEATHER_URL is not set"),
     ],
 )
-def test_a_users_mistake_ends_with_2_and_one_sentence_before_spark_starts(project, monkeypatch, given, message):
+def test_a_users_mistake_ends_with_2_and_one_sentence_before_spark_starts(
+    project, monkeypatch, given, message
+):
     monkeypatch.setenv("WEATHER_URL", "http://127.0.0.1:1")
     Path("wrong_things.py").write_text(WRONG)
     Path("zero_calls.py").write_text(
@@ -117,11 +134,15 @@ def test_a_users_mistake_ends_with_2_and_one_sentence_before_spark_starts(projec
     assert not Path("data/published").exists()
 
 
-def test_a_service_that_is_down_before_the_first_call_ends_with_3_as_it_may_be_back_later(project, monkeypatch):
+def test_a_service_that_is_down_before_the_first_call_ends_with_3_as_it_may_be_back_later(
+    project, monkeypatch
+):
     monkeypatch.setenv("WEATHER_URL", "http://127.0.0.1:1")
     ended = run()
     assert ended.returncode == 3
-    assert "service weather_api: http://127.0.0.1:1 refused the connection (3 tries" in last_line(ended)
+    assert ("service weather_api: http://127.0.0.1:1 refused the connection (3 tries") in last_line(
+        ended
+    )
     assert not Path("data/published").exists()
 
 
@@ -140,7 +161,9 @@ flights = dataclasses.replace(flights, lookups=[dataclasses.replace(weather, ser
 """)
     with weather.running(project / "data" / "demo", project / "calls.jsonl", scale=1.0) as service:
         monkeypatch.setenv("WEATHER_URL", service.url)
-        monkeypatch.setenv("PLANES_URL", f"sqlite+aiosqlite:///{project / 'data' / 'demo' / 'planes.db'}")
+        monkeypatch.setenv(
+            "PLANES_URL", f"sqlite+aiosqlite:///{project / 'data' / 'demo' / 'planes.db'}"
+        )
         for name in ("WEATHER_URL", "PLANES_URL"):
             monkeypatch.setitem(spark.sparkContext.environment, name, os.environ[name])
         ended = threading.Event()
@@ -173,7 +196,8 @@ def test_a_bug_outside_ends_with_1_and_a_last_line_that_is_one_sentence(project,
     shutil.copytree("data/raw/flights", "damaged")
     path = Path(f"damaged/date={DAY}/part-00000.parquet")
     whole = bytearray(path.read_bytes())
-    whole[200 : len(whole) // 2] = os.urandom(len(whole) // 2 - 200)  # the footer stays right, the pages do not
+    # the footer stays right, the pages do not
+    whole[200 : len(whole) // 2] = os.urandom(len(whole) // 2 - 200)
     path.write_bytes(whole)
     Path("damaged_input.py").write_text("""
 import dataclasses
@@ -184,4 +208,5 @@ flights = dataclasses.replace(flights, input=dataclasses.replace(flights.input, 
     assert ended.returncode == 1
     assert run_records.load("flights_enriched", DAY) == []
     assert last_line(ended)
-    assert "An error occurred while calling" not in last_line(ended)  # what Java says of itself: nothing
+    # what Java says of itself: nothing
+    assert "An error occurred while calling" not in last_line(ended)

@@ -1,4 +1,6 @@
-"""What days would ask, and why: counted on a real input and a real ledger, while the service hears nothing."""
+"""What days would ask, and why: counted on a real input and a real ledger, while the service hears
+nothing.
+"""
 
 import time
 
@@ -28,18 +30,23 @@ def folder(tmp_path, monkeypatch, spark):
     for number, day in enumerate(DAYS):
         raw = tmp_path / "raw" / f"date={day}"
         raw.mkdir(parents=True)
-        pq.write_table(pa.table({"k": pa.array([25 * number + n // 2 for n in range(100)])}), raw / "part-0.parquet")
+        pq.write_table(
+            pa.table({"k": pa.array([25 * number + n // 2 for n in range(100)])}),
+            raw / "part-0.parquet",
+        )
     return tmp_path
 
 
 def declare(service, *, request="GET /score/{k}", prices=(), version=1, cache=SHARED, **fields):
     asked = Service(name="s", url=service.url, max_concurrency=10, prices=prices)
     lookup = HttpLookup(
-        name="score", service=asked, request=request, keys={"k": "k"}, returns="temp_c DOUBLE", timeout=5.0,
-        version=version, cache=cache,
+        name="score", service=asked, request=request, keys={"k": "k"}, returns="temp_c DOUBLE",
+        timeout=5.0, version=version, cache=cache,
     )  # fmt: skip
     written = Output(path="published")
-    return Enrichment(name="scored", input=Input(path="raw"), lookups=[lookup], output=written, **fields)
+    return Enrichment(
+        name="scored", input=Input(path="raw"), lookups=[lookup], output=written, **fields
+    )
 
 
 def store(enrichment, keys, *, outcome="ok", days_ago=0.0):
@@ -54,7 +61,9 @@ def store(enrichment, keys, *, outcome="ok", days_ago=0.0):
 
 def test_a_key_is_asked_for_a_reason_and_each_is_counted_once_over_all_days(folder, service):
     store(declare(service, version=1), range(5, 15))
-    now = declare(service, version=2, prices=[Price("0.0040 USD"), Price("0.0046 USD", since="2100-01-01")])
+    now = declare(
+        service, version=2, prices=[Price("0.0040 USD"), Price("0.0046 USD", since="2100-01-01")]
+    )
     store(now, range(5), days_ago=3.0)
     store(now, range(30, 40), outcome="miss", days_ago=2.0)
     (lookup,) = (estimate := plan(now, DAYS)).lookups
@@ -66,8 +75,12 @@ def test_a_key_is_asked_for_a_reason_and_each_is_counted_once_over_all_days(fold
     assert lookup.later_price == "0.0046 USD per item from 2100-01-01"
     assert lookup.seconds is None
     message = estimate.render()
-    assert "asked anew       70   because: ttl run out 10, version 1 -> 2 10, never asked 50" in message
-    assert "cost               0.2800 USD at 0.0040 USD per item; 0.0046 USD per item from 2100-01-01" in message
+    assert (
+        "asked anew       70   because: ttl run out 10, version 1 -> 2 10, never asked 50"
+    ) in message
+    assert (
+        "cost               0.2800 USD at 0.0040 USD per item; 0.0046 USD per item from 2100-01-01"
+    ) in message
     assert "unknown: no earlier run measured a call" in message
     assert service.log == []
     assert not (folder / "data/runs").exists()
@@ -82,18 +95,30 @@ def test_a_key_is_asked_for_a_reason_and_each_is_counted_once_over_all_days(fold
             150 - 10,
             "cache=None: every row is called for",
         ),  # the second day finds the keys of the first
-        pytest.param({"ledger": None}, 100, "no ledger: every day asks its keys", marks=pytest.mark.proof),
         pytest.param(
-            {"ledger": None, "cache": None}, 200, "cache=None: every row is called for", marks=pytest.mark.proof
+            {"ledger": None}, 100, ("no ledger: every day asks its keys"), marks=pytest.mark.proof
+        ),
+        pytest.param(
+            {"ledger": None, "cache": None},
+            200,
+            ("cache=None: every row is called for"),
+            marks=pytest.mark.proof,
         ),
     ],
 )
-def test_the_calls_that_it_counts_are_those_that_the_days_make(folder, service, declared, calls, because):
+def test_the_calls_that_it_counts_are_those_that_the_days_make(
+    folder, service, declared, calls, because
+):
     enrichment = declare(service, prices=[Price("1 USD")], **declared)
     if enrichment.ledger is not None:
         store(enrichment, range(5))
     (lookup,) = (estimate := plan(enrichment, DAYS)).lookups
-    assert (lookup.keys, lookup.calls, lookup.requests, lookup.calls_because) == (75, calls, calls, because)
+    assert (lookup.keys, lookup.calls, lookup.requests, lookup.calls_because) == (
+        75,
+        calls,
+        calls,
+        because,
+    )
     assert lookup.cost == str(calls)
     assert ("    calls            " in estimate.render()) == bool(because)
     for day in DAYS:

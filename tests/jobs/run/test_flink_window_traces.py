@@ -1,4 +1,5 @@
-"""What Flink's own WindowOperator did with scripts of rows: the sessions of a task, the check, the plain model, Spark.
+"""What Flink's own WindowOperator did with scripts of rows: the sessions of a task, the check, the
+plain model, Spark.
 
 The traces were recorded from the classes of Flink 2.3.0 by benchmarks/record_windows.py.
 """
@@ -19,12 +20,18 @@ from tests.support.window_model import Model, watermarks_of
 RECORDED = Path(__file__).with_name("flink") / "window_traces.jsonl"
 TRACES = [json.loads(line) for line in RECORDED.read_text().splitlines()]
 SESSIONS = [trace for trace in TRACES if trace["kind"] == "session"]
-IN_SPARK = [trace["name"] for trace in TRACES if trace["name"] in {"worked example, unkeyed", "drawn 1", "drawn 3"}]
+IN_SPARK = [
+    trace["name"]
+    for trace in TRACES
+    if trace["name"] in {"worked example, unkeyed", "drawn 1", "drawn 3"}
+]
 named = pytest.mark.parametrize("trace", TRACES, ids=[trace["name"] for trace in TRACES])
 
 
 def reading_facts(trace, panes="all"):
-    kind, size, every, lateness = (trace[name] for name in ("kind", "size_ms", "every_ms", "lateness_ms"))
+    kind, size, every, lateness = (
+        trace[name] for name in ("kind", "size_ms", "every_ms", "lateness_ms")
+    )
     return WindowFacts("w", kind, size, every, lateness, ("action",), "count(*) AS n", panes)
 
 
@@ -42,14 +49,19 @@ def test_there_are_traces_of_every_kind_with_late_firings_merges_and_dropped_row
     for kind in ("tumbling", "sliding", "session"):
         of_kind = [trace for trace in TRACES if trace["kind"] == kind]
         assert sum(bool(trace["dropped"]) for trace in of_kind) >= 5
-        assert sum(any(firing[3] == "late" for firing in trace["firings"]) for trace in of_kind) >= 5
+        assert (
+            sum(any(firing[3] == "late" for firing in trace["firings"]) for trace in of_kind) >= 5
+        )
 
 
 @named
 def test_the_plain_model_does_what_flinks_operator_did(trace):
     model = Model(reading_facts(trace), trace["bound_ms"], trace["rows"])
     assert model.table() == firings_of(trace)
-    rows = sorted((key, start, end, fired, tuple(sorted(rows))) for key, start, end, fired, rows, _ in trace["firings"])
+    rows = sorted(
+        (key, start, end, fired, tuple(sorted(rows)))
+        for key, start, end, fired, rows, _ in trace["firings"]
+    )
     assert sorted(model.firings) == rows
     assert model.dropped == trace["dropped"]
 
@@ -62,7 +74,9 @@ def test_the_check_expects_what_flinks_operator_did(trace):
     arrived = Arrived.of(times, trace["bound_ms"], codes)
     found = find_windows(arrived, reading_facts(trace))
     first_keys = [keys[row] for row in found.first]
-    table = zip(first_keys, found.start, found.end, found.rows, found.fired, found.pane, strict=True)
+    table = zip(
+        first_keys, found.start, found.end, found.rows, found.fired, found.pane, strict=True
+    )
     assert sorted(table, key=str) == firings_of(trace)
     assert np.flatnonzero(dropped_rows(arrived, reading_facts(trace))).tolist() == trace["dropped"]
 
@@ -74,14 +88,17 @@ def test_the_sessions_of_a_task_fire_as_flinks_did(trace):
     found, dropped = [], []
     for key in {key for key, _ in trace["rows"]}:
         firings = []
-        sessions = SessionWindows(trace["size_ms"], trace["lateness_ms"], firings.append, all_panes=True)
+        sessions = SessionWindows(
+            trace["size_ms"], trace["lateness_ms"], firings.append, all_panes=True
+        )
         for number, (of, time) in enumerate(trace["rows"]):
             if of == key and not sessions.add(number, time, watermarks[number]):
                 dropped.append(number)
         sessions.end()
         found += [(key, one.start, one.end, one.fired, tuple(sorted(one.rows))) for one in firings]
     assert sorted(found) == sorted((key, start, end, fired, tuple(sorted(rows)))
-                                   for key, start, end, fired, rows, _ in trace["firings"])  # fmt: skip
+                                   for key, start, end, fired, rows,
+                                   _ in trace["firings"])  # fmt: skip
     assert sorted(dropped) == trace["dropped"]
 
 

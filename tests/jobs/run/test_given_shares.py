@@ -1,4 +1,6 @@
-"""How many calls one partition has in flight where the tasks of a run divide them, and what it reports at its end."""
+"""How many calls one partition has in flight where the tasks of a run divide them, and what it
+reports at its end.
+"""
 
 import dataclasses
 import itertools
@@ -16,14 +18,17 @@ from tidegate import Cache
 
 pytestmark = pytest.mark.slow
 
-DIVIDED = DriverAddress("127.0.0.1", 1, 0, divides=True)  # it is not asked: the test says what it would
+# it is not asked: the test says what it would
+DIVIDED = DriverAddress("127.0.0.1", 1, 0, divides=True)
 
 
 @pytest.mark.parametrize("mode", ["ordered", "unordered"])
 @pytest.mark.parametrize("cache", [None, Cache()])
 def test_a_task_has_as_many_calls_in_flight_as_it_is_given_meanwhile(wait_for, mode, cache):
     function = Function(seconds=lambda key: 0.005)
-    planned = dataclasses.replace(plan(lookup(function, cache=cache), mode=mode), shares=((4, 3, 3),), driver=DIVIDED)
+    planned = dataclasses.replace(
+        plan(lookup(function, cache=cache), mode=mode), shares=((4, 3, 3),), driver=DIVIDED
+    )
     run = PartitionRun(planned, 0, 0)
     seen = []
 
@@ -49,7 +54,9 @@ def test_a_task_has_as_many_calls_in_flight_as_it_is_given_meanwhile(wait_for, m
 @pytest.mark.parametrize("share", [1, 4])
 def test_the_share_that_comes_with_the_first_rows_holds_from_the_first_call(share):
     function = Function(seconds=lambda key: 0.005)
-    run = PartitionRun(dataclasses.replace(plan(lookup(function)), shares=((4, 3),), driver=DIVIDED), 0, 1)
+    run = PartitionRun(
+        dataclasses.replace(plan(lookup(function)), shares=((4, 3),), driver=DIVIDED), 0, 1
+    )
 
     def given():
         run.take_limits(0, [share], {})
@@ -61,9 +68,17 @@ def test_the_share_that_comes_with_the_first_rows_holds_from_the_first_call(shar
 
 def test_a_task_that_does_not_reach_the_driver_has_what_each_has_at_first():
     function = Function(seconds=lambda key: 0.005)
-    run = PartitionRun(dataclasses.replace(plan(lookup(function)), shares=((4, 3),), driver=DIVIDED), 0, 0)
+    run = PartitionRun(
+        dataclasses.replace(plan(lookup(function)), shares=((4, 3),), driver=DIVIDED), 0, 0
+    )
     task = types.SimpleNamespace(stageId=lambda: 7, partitionId=lambda: 0, taskAttemptId=lambda: 0)
-    assert sum(found.num_rows for found in in_time(lambda: list(with_driver(run, batches(60), DIVIDED, task)))) == 60
+    assert (
+        sum(
+            found.num_rows
+            for found in in_time(lambda: list(with_driver(run, batches(60), DIVIDED, task)))
+        )
+        == 60
+    )
     assert function.highest == 3
 
 
@@ -86,7 +101,9 @@ class Driver(DriverLink):
 def test_a_task_without_a_share_begins_when_it_has_one_for_each_lookup():
     quick, slow = Function(), Function()
     driver = Driver(lambda facts: [4, 4] if facts["number"] > 2 else [0, 4])
-    planned = dataclasses.replace(plan(lookup(quick, "a"), lookup(slow, "b")), shares=((4, 4), (4, 4)), driver=DIVIDED)
+    planned = dataclasses.replace(
+        plan(lookup(quick, "a"), lookup(slow, "b")), shares=((4, 4), (4, 4)), driver=DIVIDED
+    )
     driver.run = PartitionRun(planned, 0, 0, driver=driver)
 
     def given():

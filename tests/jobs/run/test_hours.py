@@ -1,4 +1,6 @@
-"""An enrichment by hours: each is enriched, checked, published and replaced by itself, in all tables and the report."""
+"""An enrichment by hours: each is enriched, checked, published and replaced by itself, in all
+tables and the report.
+"""
 
 import dataclasses
 import datetime as dt
@@ -33,8 +35,8 @@ class LengthOf:
 
 
 MOOD = AsyncFunctionLookup(
-    name="mood", keys={"k": "k"}, returns="score INT", timeout=1.0, max_concurrency=2, function=LengthOf,
-    on_error="dead_letter",
+    name="mood", keys={"k": "k"}, returns="score INT", timeout=1.0, max_concurrency=2,
+    function=LengthOf, on_error="dead_letter",
 )  # fmt: skip
 MOODS = Enrichment(
     name="moods",
@@ -43,7 +45,12 @@ MOODS = Enrichment(
     output=Output(path="out"),
     zone="Europe/Berlin",
     tolerance=Tolerance(error=1.0),
-    summaries=[Summary(name="by_score", sql="SELECT score, count(*) AS n, hour FROM moods GROUP BY score, hour")],
+    summaries=[
+        Summary(
+            name="by_score",
+            sql=("SELECT score, count(*) AS n, hour FROM moods GROUP BY score, hour"),
+        )
+    ],
 )
 
 
@@ -85,17 +92,24 @@ def test_hours_are_enriched_checked_published_and_replaced_one_by_one(spark):
     ran(FIRST, "r3")
     shown = [(row["hour"], row["k"], row["score"]) for row in table("out")]
     assert shown == [(FIRST, "cccc", 4), (SECOND, "bb", 2)]
-    assert [(row["hour"], row["score"], row["n"]) for row in table("by_score")] == [(FIRST, 4, 1), (SECOND, 2, 1)]
-    assert {(row["hour"], row["run_id"]) for row in table("out__audit")} == {(FIRST, "r3"), (SECOND, "r2")}
+    assert [(row["hour"], row["score"], row["n"]) for row in table("by_score")] == [
+        (FIRST, 4, 1),
+        (SECOND, 2, 1),
+    ]
+    assert {(row["hour"], row["run_id"]) for row in table("out__audit")} == {
+        (FIRST, "r3"),
+        (SECOND, "r2"),
+    }
     assert dead_letters.of_day("out", "hour", FIRST).num_rows == 0
     assert published_days(MOODS, "2026-10-25") == [FIRST, SECOND]
     assert published_days(MOODS, "2026-10-25", "2026-10-25") == [FIRST, SECOND]
     assert published_days(MOODS, SECOND, SECOND) == [SECOND]
     assert published_days(MOODS, "2026-10-26") == []
     after = dataclasses.replace(
-        MOODS, name="after", input=Input(path="out", format="delta", partition="hour", every="hour", row_id=["id"]),
-        lookups=[dataclasses.replace(MOOD, name="again", returns="score_again INT")], output=Output(path="last"),
-        summaries=[],
+        MOODS, name="after",
+        input=Input(path="out", format="delta", partition="hour", every="hour", row_id=["id"]),
+        lookups=[dataclasses.replace(MOOD, name="again", returns="score_again INT")],
+        output=Output(path="last"), summaries=[],
     )  # fmt: skip
     assert (find_input(after, FIRST).rows, last_day(after.input)) == (1, SECOND)
     records = run_records.load("moods")
@@ -105,17 +119,23 @@ def test_hours_are_enriched_checked_published_and_replaced_one_by_one(spark):
     assert '<th class="month" colspan="2"><span>25</span></th>' in page
     assert f'<th class="day" title="{SECOND}">01</th>' in page
     assert Path("reports", SECOND, "index.html").is_file()
-    assert earlier_days("moods", "2026-10-26T01Z", Path("data/runs")).keys() == {SECOND}  # the same hour of days before
+    # the same hour of days before
+    assert earlier_days("moods", "2026-10-26T01Z", Path("data/runs")).keys() == {SECOND}
 
 
 def test_a_table_of_days_takes_no_hours_and_a_folder_of_another_name_is_reported(tmp_path):
     write(FIRST, "a")
-    write_deltalake("out", pa.table({"id": [1], "hour": [dt.date(2026, 10, 25)]}), partition_by=["hour"])
-    with pytest.raises(DeclarationError, match="the partitions of out, hour, are date there, and string here"):
+    write_deltalake(
+        "out", pa.table({"id": [1], "hour": [dt.date(2026, 10, 25)]}), partition_by=["hour"]
+    )
+    with pytest.raises(
+        DeclarationError, match=("the partitions of out, hour, are date there, and string here")
+    ):
         check_types(MOODS, find_input(MOODS, FIRST))
     Path("raw", "hour=2026-10-25-02").mkdir()
     with pytest.raises(
-        NoInput, match="There is raw/hour=2026-10-25-02; the folder of an hour is named hour=YYYY-MM-DDT"
+        NoInput,
+        match=("There is raw/hour=2026-10-25-02; the folder of an hour is named hour=YYYY-MM-DDT"),
     ):
         find_input(MOODS, "2026-10-25T02Z")
     assert last_day(MOODS.input) == FIRST

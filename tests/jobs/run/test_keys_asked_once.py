@@ -1,4 +1,6 @@
-"""In one run every distinct key is asked once, counted where it is asked: HTTP, batches, a database, a function."""
+"""In one run every distinct key is asked once, counted where it is asked: HTTP, batches, a
+database, a function.
+"""
 
 import os
 import random
@@ -70,7 +72,9 @@ LAYOUTS = layouts()
 
 @pytest.fixture(scope="module")
 def counted(spark, postgres, tmp_path_factory):
-    """What counts the calls of functions and databases; Spark's workers hear of it as they start."""
+    """What counts the calls of functions and databases; Spark's workers hear of it as they
+    start.
+    """
     database = postgres.new_database()
     postgres.execute("CREATE SEQUENCE asked", database)
     log = tmp_path_factory.mktemp("function") / "log"
@@ -98,7 +102,9 @@ def give_input(folder, tasks, day=DAY):
     raw = folder / "raw" / f"date={day}"
     raw.mkdir(parents=True)
     for number, keys in enumerate(tasks):
-        table = pa.table({"k": pa.array(keys, pa.int64()), "n": range(len(keys)), "pad": ["x" * 40] * len(keys)})
+        table = pa.table(
+            {"k": pa.array(keys, pa.int64()), "n": range(len(keys)), "pad": ["x" * 40] * len(keys)}
+        )
         pq.write_table(table, raw / f"part-{number}.parquet", compression="none")
 
 
@@ -125,24 +131,29 @@ def scripted(log):
 def single(service, **fields):
     asked = Service(name="s", url=service.url, max_concurrency=6, prices=[Price("0.01 USD")])
     return HttpLookup(
-        name="score", service=asked, request="GET /score/{k}", keys={"k": "k"}, returns="temp_c DOUBLE",
-        **{"timeout": 30.0, "retry": Retry(retries=0)} | fields,
+        name="score", service=asked, request="GET /score/{k}", keys={"k": "k"},
+        returns="temp_c DOUBLE", **{"timeout": 30.0, "retry": Retry(retries=0)} | fields,
     )  # fmt: skip
 
 
 def all_kinds(service):
     many = HttpLookup(
-        name="many", service=Service(name="m", url=service.url, max_concurrency=4), request="POST /many",
-        batch=Batch(max_items=10, max_wait=0.02, item="{k}"), keys={"k": "k"}, returns="b DOUBLE",
-        paths={"b": "$.temp_c"}, timeout=30.0,
+        name="many", service=Service(name="m", url=service.url, max_concurrency=4),
+        request="POST /many", batch=Batch(max_items=10, max_wait=0.02, item="{k}"), keys={"k": "k"},
+        returns="b DOUBLE", paths={"b": "$.temp_c"}, timeout=30.0,
     )  # fmt: skip
     stored = SqlLookup(
-        name="stored", url=Env("ASKED_URL"), select="SELECT nextval('asked') AS place, CAST(:k AS bigint) AS same",
-        keys={"k": "k"}, returns="place BIGINT, same BIGINT", max_concurrency=4, timeout=30.0,
-    )  # fmt: skip
+        name="stored",
+        url=Env("ASKED_URL"),
+        select=("SELECT nextval('asked') AS place, CAST(:k AS bigint) AS same"),
+        keys={"k": "k"},
+        returns="place BIGINT, same BIGINT",
+        max_concurrency=4,
+        timeout=30.0,
+    )
     function = AsyncFunctionLookup(
-        name="own", function=Writes, keys={"k": "k"}, returns="seen BIGINT", max_concurrency=4, timeout=30.0,
-        retry=Retry(retries=0),
+        name="own", function=Writes, keys={"k": "k"}, returns="seen BIGINT", max_concurrency=4,
+        timeout=30.0, retry=Retry(retries=0),
     )  # fmt: skip
     return [single(service), many, stored, function]
 
@@ -160,7 +171,9 @@ def written(record):
 
 @pytest.fixture
 def held(service, folder, counted):
-    """One run; its calls of each kind are its distinct keys, and every row has the answer of its key."""
+    """One run; its calls of each kind are its distinct keys, and every row has the answer of its
+    key.
+    """
     function_log, execute = counted
 
     def run(layout, mode, ledger, checks=None):
@@ -171,7 +184,9 @@ def held(service, folder, counted):
         tasks = LAYOUTS[layout]
         give_input(folder, tasks)
         order = {"key": ["k"]} if mode == "key_ordered" else {}
-        record = run_day(declare(all_kinds(service), mode=mode, ledger=ledger, **order), DAY, "r1", checks=checks)
+        record = run_day(
+            declare(all_kinds(service), mode=mode, ledger=ledger, **order), DAY, "r1", checks=checks
+        )
         keys = sorted({key for task in tasks for key in task})
         log["function"] = [int(line) for line in function_log.read_text().split()]
         assert {kind: sorted(asked) for kind, asked in log.items()} == dict.fromkeys(log, keys)
@@ -182,7 +197,11 @@ def held(service, folder, counted):
         for row in rows:
             status = {REFUSED: "error", MISSED: "miss"}.get(row["k"] % 10, "ok")
             answer = (row["k"] / 2, row["k"] * 2) if status == "ok" else (None, None)
-            assert (row["score_status"], row["own_status"], (row["temp_c"], row["seen"])) == (status, status, answer)
+            assert (row["score_status"], row["own_status"], (row["temp_c"], row["seen"])) == (
+                status,
+                status,
+                answer,
+            )
             assert (row["b"], row["same"]) == (row["k"] / 2, row["k"])
         for lookup in record.figures.lookups:
             assert lookup.calls == lookup.rows_called == len(keys)
@@ -193,9 +212,14 @@ def held(service, folder, counted):
 
 @pytest.mark.parametrize(
     ("layout", "mode", "ledger"),
-    [("once in each task", "key_ordered", None), ("far apart in one task", "unordered", Ledger("ledger"))],
+    [
+        ("once in each task", "key_ordered", None),
+        ("far apart in one task", "unordered", Ledger("ledger")),
+    ],
 )
-def test_each_key_is_asked_once_in_a_run_by_every_kind_of_lookup(held, folder, layout, mode, ledger):
+def test_each_key_is_asked_once_in_a_run_by_every_kind_of_lookup(
+    held, folder, layout, mode, ledger
+):
     held(layout, mode, ledger)
     assert not list(folder.glob("published/runs/*-keys"))
 

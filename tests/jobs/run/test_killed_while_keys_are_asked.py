@@ -1,4 +1,6 @@
-"""Kills while the keys are asked, before the first row is written; counted in the log of a real HTTP service."""
+"""Kills while the keys are asked, before the first row is written; counted in the log of a real
+HTTP service.
+"""
 
 import asyncio
 import os
@@ -22,7 +24,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.proof]
 ROOT = Path(__file__).parents[3]
 DAY = "2026-11-01"
 IN_FLIGHT, FLUSH_ROWS = 10, 50
-DAYS = [(400, 1), (400, 2), (10_000, 2)]  # keys, files: one goes through the driver, two through tasks of Spark's
+# keys, files: one goes through the driver, two through tasks of Spark's
+DAYS = [(400, 1), (400, 2), (10_000, 2)]
 ROWS_PER_KEY = 4
 DECLARATION = """
 import os
@@ -72,14 +75,20 @@ def keys(request, place, tmp_path, monkeypatch, service):
     keys, files = request.param
     monkeypatch.chdir(tmp_path)
     text = DECLARATION.format(
-        url=service.url, in_flight=IN_FLIGHT, flush_rows=FLUSH_ROWS, dies_at=keys * 9 // 20, place=place
+        url=service.url,
+        in_flight=IN_FLIGHT,
+        flush_rows=FLUSH_ROWS,
+        dies_at=keys * 9 // 20,
+        place=place,
     )
     (tmp_path / "scoring.py").write_text(text)
     folder = tmp_path / "raw" / f"date={DAY}"
     folder.mkdir(parents=True)
     for file in range(files):
         rows = range(file, keys * ROWS_PER_KEY, files)
-        pq.write_table(pa.table({"k": [row % keys for row in rows]}), folder / f"part-{file}.parquet")
+        pq.write_table(
+            pa.table({"k": [row % keys for row in rows]}), folder / f"part-{file}.parquet"
+        )
 
     async def answer(request):
         await asyncio.sleep(0.03)
@@ -91,8 +100,16 @@ def keys(request, place, tmp_path, monkeypatch, service):
 
 def program(enrichment, *options):
     return {
-        "args": [*options, str(ROOT / "jobs/run/enrich_day.py"), "--enrichment", f"scoring:{enrichment}", "--day", DAY],
-        "env": os.environ | {"PYTHONPATH": f"{ROOT}:{Path.cwd()}", "PYSPARK_PYTHON": sys.executable},
+        "args": [
+            *options,
+            str(ROOT / "jobs/run/enrich_day.py"),
+            "--enrichment",
+            f"scoring:{enrichment}",
+            "--day",
+            DAY,
+        ],
+        "env": os.environ
+        | {"PYTHONPATH": f"{ROOT}:{Path.cwd()}", "PYSPARK_PYTHON": sys.executable},
     }
 
 
@@ -101,7 +118,8 @@ def held(service, keys):
     assert len(asked) == keys
     assert asked.total() - keys <= IN_FLIGHT + FLUSH_ROWS
     (record,) = run_records.load("scored", DAY)
-    message = record.facts.asked_by[0]  # of the keys that the ledger did not know when the run began
+    # of the keys that the ledger did not know when the run began
+    message = record.facts.asked_by[0]
     asked_first, rows = map(int, re.findall(r"\d+", message.replace(",", "")))
     assert 0 < asked_first <= keys
     assert rows == asked_first * ROWS_PER_KEY
@@ -114,14 +132,18 @@ def held(service, keys):
 @everywhere("place")
 def test_a_worker_that_dies_while_keys_are_asked_repeats_few_calls(keys, service):
     submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2,4]"]
-    ended = subprocess.run(**program("dies", *submit), capture_output=True, text=True, timeout=580, check=False)
+    ended = subprocess.run(
+        **program("dies", *submit), capture_output=True, text=True, timeout=580, check=False
+    )
     assert ended.returncode == 0, ended.stderr[-3000:]
     assert Path("died").exists()
     held(service, keys)
 
 
 @everywhere("place")
-def test_a_driver_killed_while_keys_are_asked_repeats_few_calls_when_the_day_is_run_again(keys, service):
+def test_a_driver_killed_while_keys_are_asked_repeats_few_calls_when_the_day_is_run_again(
+    keys, service
+):
     first = subprocess.Popen(**program("plain", sys.executable), stderr=subprocess.PIPE, text=True)
     while len(service.log) < keys // 2:
         assert first.poll() is None, first.stderr.read()

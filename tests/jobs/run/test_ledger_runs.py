@@ -1,4 +1,6 @@
-"""Whole runs of a day and their ledger, killed where it hurts; calls are counted in the log of a real HTTP service."""
+"""Whole runs of a day and their ledger, killed where it hurts; calls are counted in the log of a
+real HTTP service.
+"""
 
 import asyncio
 import dataclasses
@@ -34,7 +36,8 @@ DAY = "2024-05-01"
 IN_FLIGHT = 16
 FLUSH_S = 0.2
 A_WRITE = 0.5  # s that writing a part may take on a busy machine
-KILLED_AT = [  # rows, share of the calls, files: one goes through the driver, two through tasks of Spark's
+# rows, share of the calls, files: one goes through the driver, two through tasks of Spark's
+KILLED_AT = [
     (700, 0.5, 2),
     pytest.param(700, 0.5, 1, marks=pytest.mark.proof),
     pytest.param(2_000, 0.1, 1, marks=pytest.mark.proof),
@@ -91,10 +94,16 @@ dies_ordering = replace(both, lookups=[order, dying])
 
 @pytest.fixture
 def night(tmp_path, monkeypatch, service, request):
-    """A project whose lookups ask `service`, its ledger in a folder or a bucket; the module of its declarations."""
+    """A project whose lookups ask `service`, its ledger in a folder or a bucket; the module of its
+    declarations.
+    """
     monkeypatch.chdir(tmp_path)
     place = place_of(request, "data", in_spark=True)
-    text = DECLARATION.replace("URL", service.url).replace("IN_FLIGHT", str(IN_FLIGHT)).replace("PLACE", place)
+    text = (
+        DECLARATION.replace("URL", service.url)
+        .replace("IN_FLIGHT", str(IN_FLIGHT))
+        .replace("PLACE", place)
+    )
     Path("nights.py").write_text(text.replace("FLUSH_S", str(FLUSH_S)))
     spec = importlib.util.spec_from_file_location("nights", "nights.py")
     module = importlib.util.module_from_spec(spec)
@@ -110,7 +119,10 @@ def given(rows, files=2, keys=None):
     each = rows // files
     for number in range(files):
         ids = range(number * each, (number + 1) * each)
-        table = {"id": pa.array(ids, pa.int64()), "k": pa.array([i % (keys or rows) for i in ids], pa.int64())}
+        table = {
+            "id": pa.array(ids, pa.int64()),
+            "k": pa.array([i % (keys or rows) for i in ids], pa.int64()),
+        }
         pq.write_table(pa.table(table), folder / f"part-{number}.parquet")
 
 
@@ -131,11 +143,14 @@ class Answers:
         return web.json_response({"twice": 2 * number, "number": 1000 + number, "half": number / 2})
 
     def lost_by_a_kill(self, killed, lookup, keys=None, *, until=math.inf):
-        """How many calls a kill may cost: those in flight, and those answered since the last stored part was begun,
-        which is one flush interval and the time of a write ago; of two writes, where these take longer.
+        """How many calls a kill may cost: those in flight, and those answered since the last stored
+        part was begun, which is one flush interval and the time of a write ago; of two writes,
+        where these take longer.
         """
         began = killed - max(FLUSH_S, A_WRITE) - A_WRITE
-        given = [key for moment, asked, key in self.given if began < moment <= until and asked == lookup]
+        given = [
+            key for moment, asked, key in self.given if began < moment <= until and asked == lookup
+        ]
         return IN_FLIGHT + sum(keys is None or key in keys for key in given)
 
 
@@ -151,12 +166,21 @@ def rows_of(record):
 
 def number_answers(record):
     """What consumers see of the lookup `answer`, but for when its answers came."""
-    return [{name: row[name] for name in ("id", "k", "twice", "answer_status")} for row in rows_of(record)]
+    return [
+        {name: row[name] for name in ("id", "k", "twice", "answer_status")}
+        for row in rows_of(record)
+    ]
 
 
 def published_of(record):
     """What consumers see of the lookup `answer`, and where each row's answer lies in the order."""
-    of_the_order = {schema.PARTITION, schema.INPUT_SEQ, schema.OUTPUT_SEQ, schema.SEGMENT, schema.LATE}
+    of_the_order = {
+        schema.PARTITION,
+        schema.INPUT_SEQ,
+        schema.OUTPUT_SEQ,
+        schema.SEGMENT,
+        schema.LATE,
+    }
     names = set(number_answers(record)[0]) | of_the_order
     return [{name: row[name] for name in names} for row in rows_of(record)]
 
@@ -165,13 +189,19 @@ def expected(rows, *, keys=None):
     """What an undisturbed run gives for the lookup `answer`."""
     numbers = ((i, i % (keys or rows)) for i in range(rows))
     return [
-        {"id": i, "k": k, "twice": None if k % 10 == 9 else 2 * k, "answer_status": "miss" if k % 10 == 9 else "ok"}
+        {
+            "id": i,
+            "k": k,
+            "twice": None if k % 10 == 9 else 2 * k,
+            "answer_status": "miss" if k % 10 == 9 else "ok",
+        }
         for i, k in numbers
     ]
 
 
 def killed_in_the_middle(enrichment, service, lookup, calls):
-    """The program as a process of its own; it and all below it are killed with -9 after so many calls of a lookup.
+    """The program as a process of its own; it and all below it are killed with -9 after so many
+    calls of a lookup.
 
     Gives the moment, s since the epoch.
     """
@@ -216,22 +246,35 @@ def test_a_run_killed_with_9_in_the_middle_repeats_few_calls_and_a_finished_day_
     assert set(orders.values()) == {1}
     unknown = [row for row in rows_of(needs_retry) if row["order_status"] == "unknown"]
     assert len(unknown) == figures_of(needs_retry, "order").outcomes["unknown"] <= unsettled
-    assert len(orders) >= rows - len(unknown)  # a mark may be stored, and the kill come before its call
-    assert all(row[schema.source("order")] is None and "asked at" in row[schema.error("order")] for row in unknown)
+    # a mark may be stored, and the kill come before its call
+    assert len(orders) >= rows - len(unknown)
+    assert all(
+        row[schema.source("order")] is None and "asked at" in row[schema.error("order")]
+        for row in unknown
+    )
     assert sum(figures_of(needs_retry, "order").outcomes.values()) == rows
-    print(f"{calls.total() - rows} calls repeated of {lost}, {len(unknown)} rows unknown of {unsettled}")
+    print(
+        f"{calls.total() - rows} calls repeated of {lost}, {len(unknown)} rows unknown of "
+        f"{unsettled}"
+    )
 
     made = len(service.log)
     third = run_day(night.both, DAY, "third")
     assert len(service.log) == made
     assert number_answers(third) == expected(rows)
-    assert (figures_of(third).from_ledger, figures_of(third).calls, figures_of(third).stored) == (rows, 0, 0)
+    assert (figures_of(third).from_ledger, figures_of(third).calls, figures_of(third).stored) == (
+        rows,
+        0,
+        0,
+    )
 
 
 @everywhere("night")
 @pytest.mark.parametrize("files", [1, 2])
 @pytest.mark.proof
-def test_a_day_killed_three_times_on_its_way_ends_row_for_row_as_one_that_nothing_disturbed(night, service, files):
+def test_a_day_killed_three_times_on_its_way_ends_row_for_row_as_one_that_nothing_disturbed(
+    night, service, files
+):
     rows = 2_000
     given(rows, files)
     service.answer = answers = Answers(0.05)
@@ -244,15 +287,23 @@ def test_a_day_killed_three_times_on_its_way_ends_row_for_row_as_one_that_nothin
     assert len(set(service.log)) == rows
     assert repeated <= lost
     print(f"{repeated} calls repeated of {lost}")
-    elsewhere = dataclasses.replace(night.night, ledger=dataclasses.replace(night.night.ledger, path="data/other"))
+    elsewhere = dataclasses.replace(
+        night.night, ledger=dataclasses.replace(night.night.ledger, path="data/other")
+    )
     assert disturbed == published_of(run_day(elsewhere, DAY, "undisturbed"))
     assert len(service.log) == 2 * rows + repeated
 
 
 def died_once(enrichment, dies_at):
-    """Runs the day; a Python worker ends at one row, and Spark tries its task again. The moment of the end."""
+    """Runs the day; a Python worker ends at one row, and Spark tries its task again. The moment of
+    the end.
+    """
     submit = Path(sys.executable).with_name("spark-submit")
-    paths = {"PYTHONPATH": f"{ROOT}:{Path.cwd()}", "PYSPARK_PYTHON": sys.executable, "DIES_AT": str(dies_at)}
+    paths = {
+        "PYTHONPATH": f"{ROOT}:{Path.cwd()}",
+        "PYSPARK_PYTHON": sys.executable,
+        "DIES_AT": str(dies_at),
+    }
     ended = subprocess.run(
         [str(submit), "--master", "local[2,4]", "--conf", "spark.ui.enabled=false", str(PROGRAM),
          "--enrichment", f"nights:{enrichment}", "--day", DAY, "--run-id", "dies"],
@@ -264,13 +315,16 @@ def died_once(enrichment, dies_at):
 
 @everywhere("night", on_store=pytest.mark.proof)
 @pytest.mark.parametrize(("rows", "share"), DIES_AT)
-def test_a_task_whose_worker_dies_repeats_few_calls_when_spark_runs_it_again(night, service, rows, share):
+def test_a_task_whose_worker_dies_repeats_few_calls_when_spark_runs_it_again(
+    night, service, rows, share
+):
     given(rows)
     service.answer = answers = Answers(0.1)
     its_keys = range(rows // 2)
     dies_at = round(len(its_keys) * share)
     died = died_once("dies", dies_at)
-    lost = answers.lost_by_a_kill(died, "answer", its_keys, until=died)  # the other task may have left it its half
+    # the other task may have left it its half
+    lost = answers.lost_by_a_kill(died, "answer", its_keys, until=died)
     calls = calls_of(service, "answer")
     assert len(calls) == rows
     assert calls.total() - rows <= lost
@@ -300,14 +354,18 @@ def test_a_task_whose_worker_dies_makes_no_call_twice_that_must_not_be(night, se
 
 
 @everywhere("night", on_store=pytest.mark.proof)
-def test_a_new_version_or_an_old_answer_is_asked_again_and_changed_columns_and_limits_are_not(night, service, spark):
+def test_a_new_version_or_an_old_answer_is_asked_again_and_changed_columns_and_limits_are_not(
+    night, service, spark
+):
     given(40)
     run_day(night.night, DAY, "first")
     assert calls_of(service, "answer").total() == 40
 
     def changed(number, **fields):
         lookup = dataclasses.replace(night.answer, **fields)
-        record = run_day(dataclasses.replace(night.night, lookups=[lookup]), DAY, f"changed-{number}")
+        record = run_day(
+            dataclasses.replace(night.night, lookups=[lookup]), DAY, f"changed-{number}"
+        )
         return record, len(service.log)
 
     record, calls = changed(
@@ -338,7 +396,9 @@ def test_a_night_with_an_expired_credential_leaves_nothing_in_the_ledger(night, 
 
 
 @everywhere("night", on_store=pytest.mark.proof)
-def test_a_cap_stops_the_day_with_its_answers_kept_and_without_calls_the_rest_is_not_asked(night, service, spark):
+def test_a_cap_stops_the_day_with_its_answers_kept_and_without_calls_the_rest_is_not_asked(
+    night, service, spark
+):
     given(100)
     with pytest.raises(BudgetExhausted, match="max_calls 30 is used up"):
         run_day(night.night, DAY, "capped", rules=RunOptions(max_calls=30))
@@ -355,7 +415,9 @@ def test_a_cap_stops_the_day_with_its_answers_kept_and_without_calls_the_rest_is
 
 @pytest.mark.proof
 def test_a_declared_error_is_asked_anew_and_mended_by_a_remap_without_a_call(night, service, spark):
-    """Answers that were stored as ok become errors where they are declared so; the raw answers stay."""
+    """Answers that were stored as ok become errors where they are declared so; the raw answers
+    stay.
+    """
     given(40)
 
     async def refuses_some(request):
@@ -366,16 +428,21 @@ def test_a_declared_error_is_asked_anew_and_mended_by_a_remap_without_a_call(nig
     lenient = run_day(night.night, DAY, "lenient")
     assert figures_of(lenient).outcomes["ok"] == 40
     strict = dataclasses.replace(
-        night.night, lookups=[dataclasses.replace(night.answer, error_when=["$.error"], required=["twice"])]
+        night.night,
+        lookups=[dataclasses.replace(night.answer, error_when=["$.error"], required=["twice"])],
     )
     service.log.clear()
     remapped = run_day(strict, DAY, "remapped", rules=RunOptions(may_call=False, ignore_ttl=True))
     assert figures_of(remapped).outcomes == figures_of(lenient).outcomes | {"ok": 30, "error": 10}
     assert service.log == []
     errors = {row[schema.error("answer")] for row in rows_of(remapped)} - {None}
-    assert errors == {'the stored answer does not fit: it is an error by error_when: {"error": "busy"}'}
+    assert errors == {
+        ('the stored answer does not fit: it is an error by error_when: {"error": "busy"}')
+    }
     run_day(strict, DAY, "again")
-    assert sorted(service.log) == sorted(f"/answer/{number}" for number in range(40) if number % 4 == 3)
+    assert sorted(service.log) == sorted(
+        f"/answer/{number}" for number in range(40) if number % 4 == 3
+    )
     service.log.clear()
     mended = run_day(night.night, DAY, "mended", rules=RunOptions(may_call=False, ignore_ttl=True))
     assert figures_of(mended).outcomes["ok"] == 40

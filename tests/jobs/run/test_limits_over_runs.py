@@ -1,4 +1,6 @@
-"""Two runs at once, each with its driver and its tasks: over real links and a real store, one limit holds for both."""
+"""Two runs at once, each with its driver and its tasks: over real links and a real store, one limit
+holds for both.
+"""
 
 import asyncio
 import dataclasses
@@ -77,10 +79,14 @@ class Run(TaskThreads):
             (self.keeper,) = keepers.values()
         self.driver = DriverCoordinator("127.0.0.1", "127.0.0.1", lambda _: True)
         self.progress = {}  # the last one of each task
-        listener = self.driver.listen(lambda message: self.progress.update({message["partition"]: message}))
+        listener = self.driver.listen(
+            lambda message: self.progress.update({message["partition"]: message})
+        )
         address = self.driver.register(keepers=keepers, progress=listener)
         planned = plan(declared, share=share)
-        super().__init__(dataclasses.replace(planned, driver=address, limits=limits, progress=listener), tasks)
+        super().__init__(
+            dataclasses.replace(planned, driver=address, limits=limits, progress=listener), tasks
+        )
 
     def join(self):
         super().join()
@@ -127,7 +133,9 @@ def test_a_task_whose_rows_come_in_bursts_keeps_its_part_between_them(url, monke
 
     run = Run(url, lookup(function, max_concurrency=LIMIT), tasks=1)
     wanted, claims = [], ServiceLease.claims
-    monkeypatch.setattr(ServiceLease, "claims", lambda self, wants: wanted.append(wants) or claims(self, wants))
+    monkeypatch.setattr(
+        ServiceLease, "claims", lambda self, wants: wanted.append(wants) or claims(self, wants)
+    )
     run.start(bursts)
     assert in_time(run.join) == 400
     first, *_, last = [number for number, wants in enumerate(wanted) if wants]
@@ -184,8 +192,8 @@ def test_a_call_whose_process_was_stopped_sends_nothing_after_its_end(url, servi
     stopped = threading.Event()
 
     @coroutine_lookup(
-        name="first", service=Service(name="geo", url=service.url, max_concurrency=LIMIT), keys={"k": "k"},
-        returns="first_x BIGINT", timeout=0.5,
+        name="first", service=Service(name="geo", url=service.url, max_concurrency=LIMIT),
+        keys={"k": "k"}, returns="first_x BIGINT", timeout=0.5,
     )  # fmt: skip
     async def geo(row, http):
         if row.k == 7:
@@ -282,7 +290,9 @@ def test_a_pause_of_one_task_is_that_of_all_tasks_of_its_run(monkeypatch):
     assert next(when for what, when in began if when > paused + 0.2) >= paused + 0.99
 
 
-def test_the_calls_that_a_service_bears_are_found_and_said_to_hold_the_run_back(service, monkeypatch):
+def test_the_calls_that_a_service_bears_are_found_and_said_to_hold_the_run_back(
+    service, monkeypatch
+):
     monkeypatch.setenv(LIMITS_URL, "off")
     monkeypatch.setattr(run_leases, "_alone", {})
     turns = []
@@ -327,7 +337,10 @@ def test_a_run_on_spark_keeps_to_what_it_holds(url, spark, service, monkeypatch,
     )  # fmt: skip
     assert [hold(url, geo, 4) for _ in range(2)] == [4, 4]
     declared = Enrichment(
-        name="things", input=Input(path="in", row_id=["id"]), lookups=[geo], output=Output(path="out")
+        name="things",
+        input=Input(path="in", row_id=["id"]),
+        lookups=[geo],
+        output=Output(path="out"),
     )
     rows = enrich(spark.range(40).repartition(2), declared).collect()
     assert [row.geo_status for row in rows] == ["ok"] * 40
@@ -342,13 +355,29 @@ def test_limits_shows_who_holds_what_and_who_waits(url, capsys, monkeypatch):
     hold(url, declared, 4)
     step = open_store(url).step
     asyncio.run(
-        step(service_identity(declared), lambda book, now: book.close_gate(30.0, "429 Too Many Requests", now=now))
+        step(
+            service_identity(declared),
+            lambda book, now: book.close_gate(30.0, "429 Too Many Requests", now=now),
+        )
     )
     assert main(["limits"]) == 0
     pause, headings, line = capsys.readouterr().out.splitlines()
     assert pause == "function first: paused for another 30 s (429 Too Many Requests)"
     assert headings.split() == ["service", "limit", "run", "holds", "due", "wants", "ends", "in"]
-    assert line.split() == ["function", "first", "calls", "of", "6", "another", "run", "4", "4", "4", "600", "s"]
+    assert line.split() == [
+        "function",
+        "first",
+        "calls",
+        "of",
+        "6",
+        "another",
+        "run",
+        "4",
+        "4",
+        "4",
+        "600",
+        "s",
+    ]
     monkeypatch.setenv(LIMITS_URL, "off")
     assert main(["limits"]) == 2
     assert "TIDEGATE_LIMITS_URL is off" in capsys.readouterr().err

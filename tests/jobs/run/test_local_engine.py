@@ -1,4 +1,6 @@
-"""The local engine writes the table that Spark writes, without Java; what it cannot do it refuses before any call."""
+"""The local engine writes the table that Spark writes, without Java; what it cannot do it refuses
+before any call.
+"""
 
 import datetime as dt
 import os
@@ -34,8 +36,18 @@ from tidegate import (
 
 DAY = "2026-11-19"
 NOON = dt.datetime(2026, 11, 19, 12, tzinfo=dt.UTC)
-NAMES = ["a b% ü'.parquet", *(f"x{odd}y.parquet" for odd in '#&^|"<>`~+=@;,!$()_-.ß漢'), "😀\u0301\u2003\u00a0.parquet"]
-OF_TIME = (schema.published_answered_at, schema.latency_ms, schema.paused_ms, schema.attempts, schema.source)
+NAMES = [
+    "a b% ü'.parquet",
+    *(f"x{odd}y.parquet" for odd in '#&^|"<>`~+=@;,!$()_-.ß漢'),
+    "😀\u0301\u2003\u00a0.parquet",
+]
+OF_TIME = (
+    schema.published_answered_at,
+    schema.latency_ms,
+    schema.paused_ms,
+    schema.attempts,
+    schema.source,
+)
 DECLARED = """
 from tidegate import Enrichment, Env, HttpLookup, Input, Output, Service
 
@@ -66,7 +78,9 @@ def project(tmp_path, monkeypatch, service):
     ids = range(200)
     towns = [None if n % 25 == 7 else f" Town{n % 12} " for n in ids]
     times = [NOON + dt.timedelta(seconds=n * 37 % 300) for n in ids]
-    pq.write_table(pa.table({"n": ids, "town": pa.array(towns, pa.string()), "at": times}), folder / NAMES[0])
+    pq.write_table(
+        pa.table({"n": ids, "town": pa.array(towns, pa.string()), "at": times}), folder / NAMES[0]
+    )
 
     async def answer(request):
         town = request.path.rpartition("/")[2]
@@ -79,13 +93,14 @@ def project(tmp_path, monkeypatch, service):
 
 def declare(service, *, mode="ordered", keys=None, **more):
     weather = HttpLookup(
-        name="weather", service=Service(name="weather", url=service.url, max_concurrency=5), request="GET /{town}",
-        keys=keys or {"town": "trim(lower(town))"}, returns="degrees INT", timeout=5.0, on_null_key="skip",
-        retry=Retry(retries=1, initial_delay=0.01),
+        name="weather", service=Service(name="weather", url=service.url, max_concurrency=5),
+        request="GET /{town}", keys=keys or {"town": "trim(lower(town))"}, returns="degrees INT",
+        timeout=5.0, on_null_key="skip", retry=Retry(retries=1, initial_delay=0.01),
     )  # fmt: skip
     return Enrichment(
-        name="towns", input=Input(path="raw"), lookups=[weather], output=Output(path="published"), mode=mode,
-        key=["n"] if mode == "key_ordered" else (), tolerance=Tolerance(error=1.0), **more,
+        name="towns", input=Input(path="raw"), lookups=[weather], output=Output(path="published"),
+        mode=mode, key=["n"] if mode == "key_ordered" else (), tolerance=Tolerance(error=1.0),
+        **more,
     )  # fmt: skip
 
 
@@ -103,14 +118,20 @@ def rows(record, *, exact):
 
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", ["ordered", "unordered", "key_ordered"])
-def test_the_local_engine_writes_the_values_that_spark_writes(project, spark, service, monkeypatch, mode):
+def test_the_local_engine_writes_the_values_that_spark_writes(
+    project, spark, service, monkeypatch, mode
+):
     before = set(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
     records = []
     for engine in ("local", "spark"):
         monkeypatch.setenv(ENGINE, engine)
-        declared = declare(service, mode=mode, ledger=Ledger(f"ledger-{engine}"), event_time=event_time())
+        declared = declare(
+            service, mode=mode, ledger=Ledger(f"ledger-{engine}"), event_time=event_time()
+        )
         for run_id in ("unknown", "known"):
-            checks = "data_quality.local_day:check" if engine == "local" else "data_quality.day:check"
+            checks = (
+                "data_quality.local_day:check" if engine == "local" else "data_quality.day:check"
+            )
             records.append(run_day(declared, DAY, f"{engine}-{run_id}", checks=checks))
         jobs = set(spark.sparkContext.statusTracker().getJobIdsForGroup(None)) - before
         assert engine == "spark" or not jobs
@@ -120,7 +141,9 @@ def test_the_local_engine_writes_the_values_that_spark_writes(project, spark, se
     assert rows(local_known, exact=exact).equals(rows(by_spark_known, exact=exact))
     assert local.figures.lookups[0].outcomes == by_spark.figures.lookups[0].outcomes
     assert local.facts.asked_by == by_spark.facts.asked_by
-    verdicts = [[(one.check, one.status) for one in record.verdicts] for record in (local, by_spark)]
+    verdicts = [
+        [(one.check, one.status) for one in record.verdicts] for record in (local, by_spark)
+    ]
     assert verdicts[0] == verdicts[1]
 
 
@@ -129,7 +152,9 @@ def test_a_row_has_the_source_file_that_spark_gives_it(tmp_path, spark):
     for name in NAMES:
         pq.write_table(pa.table({"name": [name]}), tmp_path / name)
     frame = spark.read.parquet(str(tmp_path)).select("name", "_metadata.file_path")
-    judged = {row["name"]: row["file_path"].replace("file:///", "file:/") for row in frame.collect()}
+    judged = {
+        row["name"]: row["file_path"].replace("file:///", "file:/") for row in frame.collect()
+    }
     assert {name: spark_url(str(tmp_path / name)) for name in NAMES} == judged
 
 
@@ -138,13 +163,35 @@ def test_a_day_runs_from_the_command_line_without_java(project, service):
     package = project / "declared"
     package.mkdir()
     (package / "__init__.py").touch()
-    (package / "towns.py").write_text(DECLARED.replace("timeout=5.0,", 'timeout=5.0, on_null_key="skip",'))
+    (package / "towns.py").write_text(
+        DECLARED.replace("timeout=5.0,", 'timeout=5.0, on_null_key="skip",')
+    )
     service.answer = _answered
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
-    environment |= {"PATH": "/nowhere", "WEATHER_URL": service.url, "PYTHONPATH": str(Path(__file__).parents[3])}
-    command = ("-m", "tidegate", "run", "towns", "--day", DAY, "--package", "declared", "--engine", "local")
+    environment |= {
+        "PATH": "/nowhere",
+        "WEATHER_URL": service.url,
+        "PYTHONPATH": str(Path(__file__).parents[3]),
+    }
+    command = (
+        "-m",
+        "tidegate",
+        "run",
+        "towns",
+        "--day",
+        DAY,
+        "--package",
+        "declared",
+        "--engine",
+        "local",
+    )
     done = subprocess.run(
-        [sys.executable, *command], env=environment, capture_output=True, text=True, check=False, cwd=project
+        [sys.executable, *command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=project,
     )
     assert done.returncode == 0, done.stderr
     assert "published   200 rows, 12 calls" in done.stdout
@@ -161,11 +208,18 @@ async def _answered(request):
     [
         ({"keys": {"town": "reverse(town)"}}, "keys.town: 'reverse\\(town\\)' needs Spark"),
         ({"keys": {"town": "n / 2"}}, "keys.town: 'n / 2' needs Spark"),
-        ({"expectations": [Expectation("expect_column_values_to_not_be_null", column="n")]}, "expectations need Spark"),
+        (
+            {"expectations": [Expectation("expect_column_values_to_not_be_null", column="n")]},
+            "expectations need Spark",
+        ),
         (
             {
                 "event_time": event_time(),
-                "windows": [Window("w", of=Tumbling(dt.timedelta(minutes=1)), key=["town"], sql="count(*) AS n")],
+                "windows": [
+                    Window(
+                        "w", of=Tumbling(dt.timedelta(minutes=1)), key=["town"], sql="count(*) AS n"
+                    )
+                ],
             },
             "windows need Spark",
         ),
@@ -181,5 +235,7 @@ def test_what_needs_spark_is_refused_before_any_call(project, service, monkeypat
 
 def test_an_unknown_engine_is_named(project, service, monkeypatch):
     monkeypatch.setenv(ENGINE, "flink")
-    with pytest.raises(DeclarationError, match="TIDEGATE_ENGINE is 'flink'; it must be spark or local"):
+    with pytest.raises(
+        DeclarationError, match=("TIDEGATE_ENGINE is 'flink'; it must be spark or local")
+    ):
         run_day(declare(service), DAY, "refused")

@@ -1,4 +1,6 @@
-"""Both engines publish the same tables from random days: columns of all types, all modes, text inputs, dead letters."""
+"""Both engines publish the same tables from random days: columns of all types, all modes, text
+inputs, dead letters.
+"""
 
 import datetime as dt
 import json
@@ -18,21 +20,43 @@ from jobs.run.engines.engine import ENGINE
 from jobs.schema import columns as schema
 from jobs.tables import audit, dead_letters
 from jobs.tables.publishing import publish
-from tidegate import Enrichment, EventTime, HttpLookup, Input, Ledger, Output, Retry, Service, Tolerance
+from tidegate import (
+    Enrichment,
+    EventTime,
+    HttpLookup,
+    Input,
+    Ledger,
+    Output,
+    Retry,
+    Service,
+    Tolerance,
+)
 
 DAY = "2026-11-19"
 NOON = dt.datetime(2026, 11, 19, 12)  # noqa: DTZ001
 TYPES = {
-    "i8": pa.int8(), "i16": pa.int16(), "i32": pa.int32(), "i64": pa.int64(), "u8": pa.uint8(), "u32": pa.uint32(),
-    "f32": pa.float32(), "f64": pa.float64(), "flag": pa.bool_(), "text": pa.string(), "octets": pa.binary(),
-    "day": pa.date32(), "utc": pa.timestamp("us", "UTC"), "local": pa.timestamp("us"), "ms": pa.timestamp("ms", "UTC"),
-    "money": pa.decimal128(12, 3), "wide": pa.decimal128(38, 10), "word": pa.dictionary(pa.int32(), pa.string()),
+    "i8": pa.int8(), "i16": pa.int16(), "i32": pa.int32(), "i64": pa.int64(), "u8": pa.uint8(),
+    "u32": pa.uint32(), "f32": pa.float32(), "f64": pa.float64(), "flag": pa.bool_(),
+    "text": pa.string(), "octets": pa.binary(), "day": pa.date32(),
+    "utc": pa.timestamp("us", "UTC"), "local": pa.timestamp("us"), "ms": pa.timestamp("ms", "UTC"),
+    "money": pa.decimal128(12, 3), "wide": pa.decimal128(38, 10),
+    "word": pa.dictionary(pa.int32(), pa.string()),
 }  # fmt: skip
-TEXT_DDL = "n BIGINT, town STRING, at TIMESTAMP, i64 BIGINT, f64 DOUBLE, flag BOOLEAN, day DATE, money DECIMAL(12, 3)"
+TEXT_DDL = (
+    "n BIGINT, town STRING, at TIMESTAMP, i64 BIGINT, f64 DOUBLE, flag BOOLEAN, day DATE, "
+    "money DECIMAL(12, 3)"
+)
 KEYS = ("trim(lower(town))", "coalesce(nullif(trim(town), ''), 'none')", "concat(town, '-', flag)")
-OF_TIME = (schema.published_answered_at, schema.latency_ms, schema.paused_ms, schema.attempts, schema.source)
+OF_TIME = (
+    schema.published_answered_at,
+    schema.latency_ms,
+    schema.paused_ms,
+    schema.attempts,
+    schema.source,
+)
 
-PLACE = {schema.PARTITION, schema.INPUT_SEQ, schema.OUTPUT_SEQ, schema.SEGMENT, schema.LATE}  # of a row in its task
+# of a row in its task
+PLACE = {schema.PARTITION, schema.INPUT_SEQ, schema.OUTPUT_SEQ, schema.SEGMENT, schema.LATE}
 
 
 def value(draw, kind):  # noqa: PLR0911  # a type each
@@ -41,7 +65,9 @@ def value(draw, kind):  # noqa: PLR0911  # a type each
     if pa.types.is_integer(kind):
         bits = kind.bit_width
         low, high = (
-            (0, 2**bits - 1) if pa.types.is_unsigned_integer(kind) else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+            (0, 2**bits - 1)
+            if pa.types.is_unsigned_integer(kind)
+            else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
         )
         return draw.choice([low, high, 0, draw.randint(low, high)])
     if pa.types.is_floating(kind):
@@ -71,16 +97,24 @@ def write_day(draw, folder, form):
         times = [NOON + dt.timedelta(seconds=draw.randrange(3_600)) for _ in numbers]
         columns = {"n": pa.array(numbers, pa.int64()), "town": pa.array(towns, pa.string())}
         columns["at"] = pa.array(times, pa.timestamp("us", "UTC"))
-        wanted = TYPES if form == "parquet" else {name: TYPES[name] for name in ("i64", "f64", "flag", "day", "money")}
+        wanted = (
+            TYPES
+            if form == "parquet"
+            else {name: TYPES[name] for name in ("i64", "f64", "flag", "day", "money")}
+        )
         for name, kind in wanted.items():
             columns[name] = pa.array([value(draw, kind) for _ in numbers], kind)
         table = pa.table(columns)
         if form == "parquet":
-            pq.write_table(table, folder / f"part-{file}.parquet", row_group_size=draw.choice([40, 1_000]))
+            pq.write_table(
+                table, folder / f"part-{file}.parquet", row_group_size=draw.choice([40, 1_000])
+            )
         elif form == "csv":
             pv.write_csv(table, folder / f"part-{file}.csv")
         else:
-            lines = [json.dumps({k: spelled(v) for k, v in row.items()}) for row in table.to_pylist()]
+            lines = [
+                json.dumps({k: spelled(v) for k, v in row.items()}) for row in table.to_pylist()
+            ]
             (folder / f"part-{file}.json").write_text("\n".join(lines))
     if form == "parquet":
         return Input(path="raw", row_id=["n"])
@@ -95,20 +129,25 @@ def spelled(value):
 
 def declare(draw, service, declared, mode, engine):
     weather = HttpLookup(
-        name="weather", service=Service(name="weather", url=service.url, max_concurrency=5), request="GET /{town}",
-        keys={"town": draw.choice(KEYS)}, returns="degrees INT, share DECIMAL(9, 4), tags ARRAY<STRING>, "
+        name="weather", service=Service(name="weather", url=service.url, max_concurrency=5),
+        request="GET /{town}", keys={"town": draw.choice(KEYS)},
+        returns="degrees INT, share DECIMAL(9, 4), tags "
+                                                  "ARRAY<STRING>, "
         "place STRUCT<lat: DOUBLE, names: ARRAY<STRING>>, since TIMESTAMP", timeout=5.0,
         retry=Retry(retries=1, initial_delay=0.01), on_miss=draw.choice(["null", "dead_letter"]),
     )  # fmt: skip
     return Enrichment(
-        name="towns", input=declared, lookups=[weather], output=Output(path=f"published-{engine}"), mode=mode,
-        key=["n"] if mode == "key_ordered" else (), tolerance=Tolerance(error=1.0), ledger=Ledger(f"ledger-{engine}"),
+        name="towns", input=declared, lookups=[weather], output=Output(path=f"published-{engine}"),
+        mode=mode, key=["n"] if mode == "key_ordered" else (), tolerance=Tolerance(error=1.0),
+        ledger=Ledger(f"ledger-{engine}"),
         event_time=EventTime("at", max_out_of_orderness=dt.timedelta(minutes=5)) if draw.random() < 0.5 else None,
     )  # fmt: skip
 
 
 def rows_of(table, *, exact):
-    """All rows of a table as deltalake's reader has them, but for times, runs and, unless `exact`, their place."""
+    """All rows of a table as deltalake's reader has them, but for times, runs and, unless `exact`,
+    their place.
+    """
     found = DeltaTable(table).to_pyarrow_table()
     dropped = {column("weather") for column in OF_TIME} | {schema.RUN_ID, "_at", "_attempts"}
     dropped |= set() if exact else PLACE
@@ -121,13 +160,22 @@ def rows_of(table, *, exact):
 def test_both_engines_publish_the_same_tables(tmp_path, monkeypatch, service, spark, seed):
     monkeypatch.chdir(tmp_path)
     draw = random.Random(seed)
-    mode, form = ("ordered", "unordered", "key_ordered")[seed % 3], ("parquet", "parquet", "csv", "json")[seed % 4]
+    mode, form = (
+        ("ordered", "unordered", "key_ordered")[seed % 3],
+        ("parquet", "parquet", "csv", "json")[seed % 4],
+    )
 
     async def answer(request):
         town = request.path.rpartition("/")[2]
         status = 404 if town.endswith("3") else 500 if town.endswith("4") else 200
         place = {"lat": len(town) / 3, "names": [town, "x"]}
-        body = {"degrees": len(town), "share": "0.1250", "tags": [town, None], "place": place, "since": "2020-01-01"}
+        body = {
+            "degrees": len(town),
+            "share": "0.1250",
+            "tags": [town, None],
+            "place": place,
+            "since": "2020-01-01",
+        }
         return web.json_response(body, status=status)
 
     service.answer = answer
@@ -138,7 +186,9 @@ def test_both_engines_publish_the_same_tables(tmp_path, monkeypatch, service, sp
             draw.setstate(state)
             monkeypatch.setenv(ENGINE, engine)
             enrichment = declare(draw, service, declared, mode, engine)
-            checks = "data_quality.local_day:check" if engine == "local" else "data_quality.day:check"
+            checks = (
+                "data_quality.local_day:check" if engine == "local" else "data_quality.day:check"
+            )
             record = run_day(enrichment, DAY, f"{engine}-{run}", checks=checks)
             assert not [one for one in record.verdicts if one.holds_back]
             publish(record)
@@ -150,5 +200,7 @@ def test_both_engines_publish_the_same_tables(tmp_path, monkeypatch, service, sp
             local, by_spark = (rows_of(place, exact=exact) for place in places)
             assert local.schema == by_spark.schema
             for name in local.column_names:
-                texts = str(by_spark[name].to_pylist()).replace("published-spark", "published-local")
+                texts = str(by_spark[name].to_pylist()).replace(
+                    "published-spark", "published-local"
+                )
                 assert str(local[name].to_pylist()) == texts, (of, name)

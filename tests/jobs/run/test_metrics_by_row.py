@@ -15,7 +15,12 @@ from jobs.task.rows.outcome_columns import ATTEMPT
 from tidegate import AsyncFunctionLookup, Enrichment, Input, Output
 
 STATUSES = ["ok", "miss", "skipped", "timeout", "error"]
-SOURCES = {"ok": ["call", "ledger", "shared"], "miss": ["call", "ledger"], "timeout": [None], "error": ["call"]}
+SOURCES = {
+    "ok": ["call", "ledger", "shared"],
+    "miss": ["call", "ledger"],
+    "timeout": [None],
+    "error": ["call"],
+}
 EPOCH = 1_700_000_000_000_000  # µs
 
 
@@ -26,9 +31,16 @@ class NeverAsked:
 
 def facts():
     lookup = AsyncFunctionLookup(
-        name="f", function=NeverAsked, keys={"k": "k"}, returns="x DOUBLE", timeout=1.0, max_concurrency=4
+        name="f",
+        function=NeverAsked,
+        keys={"k": "k"},
+        returns="x DOUBLE",
+        timeout=1.0,
+        max_concurrency=4,
     )
-    return Enrichment(name="e", input=Input(path="in"), lookups=[lookup], output=Output(path="out")).facts()
+    return Enrichment(
+        name="e", input=Input(path="in"), lookups=[lookup], output=Output(path="out")
+    ).facts()
 
 
 def drawn(rng):
@@ -37,7 +49,10 @@ def drawn(rng):
     source = rng.choice(SOURCES.get(status, [None]))
     called = source == "call" or status == "timeout"
     starts = [EPOCH + rng.randrange(10**6) for _ in range(rng.randint(1, 3) if called else 0)]
-    attempts = [{"start": s, "end": s + rng.randrange(10**5), "throttled": rng.random() < 0.2} for s in starts]
+    attempts = [
+        {"start": s, "end": s + rng.randrange(10**5), "throttled": rng.random() < 0.2}
+        for s in starts
+    ]
     return {
         schema.LATE: rng.random() < 0.1,
         "_f_status": status,
@@ -52,14 +67,16 @@ def drawn(rng):
 def written(rows, folder):
     """In two files of small row groups."""
     kinds = {
-        "_f_attempts": pa.list_(ATTEMPT), "f_answered_at": pa.timestamp("us", tz="UTC"), "_f_latency_ms": pa.float64(),
-        "_f_source": pa.string(), "_f_status": pa.string(), schema.LATE: pa.bool_(),
-        "_f_key": pa.struct({"k": "int64"}),
+        "_f_attempts": pa.list_(ATTEMPT), "f_answered_at": pa.timestamp("us", tz="UTC"),
+        "_f_latency_ms": pa.float64(), "_f_source": pa.string(), "_f_status": pa.string(),
+        schema.LATE: pa.bool_(), "_f_key": pa.struct({"k": "int64"}),
     }  # fmt: skip
     files = []
     for part in range(2):
         own = rows[part::2]
-        table = pa.table({name: pa.array([row[name] for row in own], kind) for name, kind in kinds.items()})
+        table = pa.table(
+            {name: pa.array([row[name] for row in own], kind) for name, kind in kinds.items()}
+        )
         files.append(str(folder / f"{part}.parquet"))
         pq.write_table(table, files[-1], row_group_size=7)
     return files
@@ -91,17 +108,27 @@ def test_figures_are_those_of_the_rows_one_by_one(tmp_path, monkeypatch, seed):
     assert found.answered == sum(row["_f_source"] == "call" for row in answered)
     span = max(one["end"] for one in attempts) - min(one["start"] for one in attempts)
     assert found.wall_s == span / 1e6
-    assert found.limit_s == pytest.approx(sum(one["end"] - one["start"] for one in attempts) / 1e6 / 4)
+    assert found.limit_s == pytest.approx(
+        sum(one["end"] - one["start"] for one in attempts) / 1e6 / 4
+    )
     assert found.latency_p50_ms == statistics.median_low(latencies)
     assert found.latency_p99_ms == latencies[math.ceil(0.99 * len(latencies)) - 1]
     oldest = min(row["f_answered_at"] for row in answered) / 1e6
-    assert found.oldest_answer_at == dt.datetime.fromtimestamp(oldest, dt.UTC).isoformat(timespec="seconds")
+    assert found.oldest_answer_at == dt.datetime.fromtimestamp(oldest, dt.UTC).isoformat(
+        timespec="seconds"
+    )
 
 
 def test_a_day_without_files_has_figures_of_nothing():
     day = count([], facts(), rows_in=0, job_s=0.0)
     (found,) = day.lookups
-    assert (day.rows_out, found.calls, found.wall_s, found.latency_p50_ms, found.oldest_answer_at) == (
+    assert (
+        day.rows_out,
+        found.calls,
+        found.wall_s,
+        found.latency_p50_ms,
+        found.oldest_answer_at,
+    ) == (
         0,
         0,
         0,

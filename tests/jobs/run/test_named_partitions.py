@@ -1,4 +1,6 @@
-"""An enrichment by named partitions: each is enriched, checked, published and replaced by itself."""
+"""An enrichment by named partitions: each is enriched, checked, published and replaced by
+itself.
+"""
 
 import argparse
 import dataclasses
@@ -32,7 +34,12 @@ class LengthOf:
 
 
 MOOD = AsyncFunctionLookup(
-    name="mood", keys={"k": "k"}, returns="score INT", timeout=1.0, max_concurrency=2, function=LengthOf
+    name="mood",
+    keys={"k": "k"},
+    returns="score INT",
+    timeout=1.0,
+    max_concurrency=2,
+    function=LengthOf,
 )
 MOODS = Enrichment(
     name="moods",
@@ -40,7 +47,9 @@ MOODS = Enrichment(
     lookups=[MOOD],
     output=Output(path="out"),
     schedule="15 2 * * *",
-    summaries=[Summary(name="by_score", sql="SELECT score, count(*) AS n FROM moods GROUP BY score")],
+    summaries=[
+        Summary(name="by_score", sql=("SELECT score, count(*) AS n FROM moods GROUP BY score"))
+    ],
 )
 
 
@@ -78,7 +87,11 @@ def test_named_partitions_are_enriched_checked_published_and_replaced_one_by_one
     assert table("out", "region", "k", "score") == [("eu", "cccc", 4), ("us", "bbb", 3)]
     assert table("by_score", "region", "score", "n") == [("eu", 4, 1), ("us", 3, 1)]
     assert table("out__audit", "region", "run_id") == [("eu", "r3"), ("us", "r2")]
-    assert (last_day(MOODS.input), published_days(MOODS, "us"), published_days(MOODS, "eu")) == ("us", ["us"], ["eu"])
+    assert (last_day(MOODS.input), published_days(MOODS, "us"), published_days(MOODS, "eu")) == (
+        "us",
+        ["us"],
+        ["eu"],
+    )
     render("moods", run_records.load("moods"), Path("reports"))
     assert '<th class="day" title="eu">eu</th>' in Path("reports", "index.html").read_text()
     assert Path("reports", "us", "index.html").is_file()
@@ -86,30 +99,40 @@ def test_named_partitions_are_enriched_checked_published_and_replaced_one_by_one
 
 def test_a_partition_without_a_folder_is_reported_with_the_folder_that_is_there():
     write("asia", "a")
-    with pytest.raises(NoInput, match="There is raw/region=asia; the folder of a partition is named region=NAME"):
+    with pytest.raises(
+        NoInput, match=("There is raw/region=asia; the folder of a partition is named region=NAME")
+    ):
         find_input(MOODS, "eu")
 
 
 def test_the_command_runs_all_or_the_one_that_is_named():
     def days(**options):
-        return days_of(argparse.Namespace(**{"day": None, "first": None, "last": None} | options), MOODS)
+        return days_of(
+            argparse.Namespace(**{"day": None, "first": None, "last": None} | options), MOODS
+        )
 
     assert days() == ["eu", "us"]
     assert days(day="us") == ["us"]
     with pytest.raises(DeclarationError, match="--day is 'asia'; it must be one of: eu, us"):
         days(day="asia")
-    with pytest.raises(DeclarationError, match="--from and --to differ, and partitions with names have no order"):
+    with pytest.raises(
+        DeclarationError, match=("--from and --to differ, and partitions with names have no order")
+    ):
         days(first="eu", last="us")
 
 
 def test_each_tick_of_the_schedule_asks_for_all_names_again():
-    repository = build_definitions([Declared("a:moods", MOODS)], SparkProgram()).get_repository_def()
+    repository = build_definitions(
+        [Declared("a:moods", MOODS)], SparkProgram()
+    ).get_repository_def()
     schedule = repository.get_schedule_def("moods_nightly_schedule")
     keys = set()
     for day in (1, 2):
         at = dt.datetime(2026, 1, day, 2, 15, tzinfo=dt.UTC)
         with dg.DagsterInstance.ephemeral() as instance:
-            context = dg.build_schedule_context(instance, scheduled_execution_time=at, repository_def=repository)
+            context = dg.build_schedule_context(
+                instance, scheduled_execution_time=at, repository_def=repository
+            )
             requests = schedule.evaluate_tick(context).run_requests
         assert [request.partition_key for request in requests] == ["eu", "us"]
         keys |= {request.run_key for request in requests}
@@ -118,7 +141,9 @@ def test_each_tick_of_the_schedule_asks_for_all_names_again():
 
 @pytest.mark.parametrize("every", [[], ["eu", "eu"], ["2026-01-01"], ["a/b"], "week"])
 def test_other_names_are_refused(every):
-    with pytest.raises(DeclarationError, match="it must be day, hour, or different names of partitions"):
+    with pytest.raises(
+        DeclarationError, match=("it must be day, hour, or different names of partitions")
+    ):
         Input(path="raw", every=every)
 
 

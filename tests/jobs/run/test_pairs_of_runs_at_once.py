@@ -1,4 +1,6 @@
-"""Pairs of runs that start together, below Spark by the code of its tasks: counted at a real HTTP service."""
+"""Pairs of runs that start together, below Spark by the code of its tasks: counted at a real HTTP
+service.
+"""
 
 import asyncio
 import random
@@ -54,15 +56,16 @@ class Task:
 
 def lookup_of(service):
     return HttpLookup(
-        name="score", service=Service(name="s", url=service.url, max_concurrency=IN_FLIGHT), request="GET /score/{k}",
-        keys={"k": "k"}, returns="twice BIGINT", timeout=60.0,
+        name="score", service=Service(name="s", url=service.url, max_concurrency=IN_FLIGHT),
+        request="GET /score/{k}", keys={"k": "k"}, returns="twice BIGINT", timeout=60.0,
     )  # fmt: skip
 
 
 def task_plan(lookup, ledger):
     layout = BatchLayout(
-        carried=(TEXT, PLACE, schema.SOURCE_FILE, schema.SOURCE_ROW), keys=(("k",),), order_key=(), event_time=None,
-        max_out_of_orderness_ms=0, lookups=(lookup.name,), answers=(lookup.columns,),
+        carried=(TEXT, PLACE, schema.SOURCE_FILE, schema.SOURCE_ROW), keys=(("k",),), order_key=(),
+        event_time=None, max_out_of_orderness_ms=0, lookups=(lookup.name,),
+        answers=(lookup.columns,),
     )  # fmt: skip
     shares = ((IN_FLIGHT // TASKS,) * TASKS,)
     return PartitionPlan((lookup,), shares, "unordered", layout, None, ledgers=(ledger,))
@@ -82,7 +85,9 @@ def rows_of(keys):
 
 
 def run(root, run_id, lookup, keys, *, by_row, seed):
-    """A run as `prepare_ledger` does it, with tasks in threads. Returns the keys that it has answers for."""
+    """A run as `prepare_ledger` does it, with tasks in threads. Returns the keys that it has
+    answers for.
+    """
     ledger = LedgerPlan(root, "score", "f" * 16, run_id, Ttl(), flush_rows=20, flush_seconds=0.05)
     with registered([ledger]):
         alone = not look_around(ledger).others
@@ -97,7 +102,13 @@ def run(root, run_id, lookup, keys, *, by_row, seed):
         )  # fmt: skip
         shared = SharedKeys({0: SharedLookup(ledger, lookup, "bigint", search.seen)}, alone, seed)
         of_keys = LedgerPlan(
-            root, "score", "f" * 16, run_id if by_row else run_of_keys(run_id), Ttl(), flush_rows=20, flush_seconds=0.05
+            root,
+            "score",
+            "f" * 16,
+            run_id if by_row else run_of_keys(run_id),
+            Ttl(),
+            flush_rows=20,
+            flush_seconds=0.05,
         )
 
         def task(number):
@@ -111,11 +122,17 @@ def run(root, run_id, lookup, keys, *, by_row, seed):
             list(pool.map(task, range(TASKS)))
         if alone and not by_row:
             release_prefetched(ledger)
-        return {*known_answers(Search(open_folder(ledger), rows_of(keys)[TEXT]), lookup, ledger)["key"].to_pylist()}
+        return {
+            *known_answers(Search(open_folder(ledger), rows_of(keys)[TEXT]), lookup, ledger)[
+                "key"
+            ].to_pylist()
+        }
 
 
 def a_pair(root, service, draw, number):
-    """Two runs with keys in common that begin in the same moment, or nearly; some beside a compaction."""
+    """Two runs with keys in common that begin in the same moment, or nearly; some beside a
+    compaction.
+    """
     base = 1000 * number
     keys = [range(base, base + 40), range(base + 10, base + 60)]
     start = threading.Barrier(2)
@@ -127,7 +144,14 @@ def a_pair(root, service, draw, number):
         delay, by_row = draws.choice([0.0, 0.0, 0.002, 0.02, 0.1]), draws.random() < 0.3
         start.wait()
         time.sleep(delay)
-        return run(root, f"run-{number}-{which}", lookup_of(service), own, by_row=by_row, seed=draws.getrandbits(31))
+        return run(
+            root,
+            f"run-{number}-{which}",
+            lookup_of(service),
+            own,
+            by_row=by_row,
+            seed=draws.getrandbits(31),
+        )
 
     with ThreadPoolExecutor(3) as pool:
         runs = [pool.submit(one, which) for which in (0, 1)]
@@ -157,7 +181,10 @@ def asks_each_key_once(service, root, pairs):
     assert {key: count for key, count in asked.items() if count > 1} == {}
     assert len(asked) == 60 * pairs
     for ledger in ledgers:
-        assert open_folder(LedgerPlan(ledger, "score", "f" * 16, "", Ttl(), 20, 0.05)).names("runs") == []
+        assert (
+            open_folder(LedgerPlan(ledger, "score", "f" * 16, "", Ttl(), 20, 0.05)).names("runs")
+            == []
+        )
 
 
 @pytest.mark.slow

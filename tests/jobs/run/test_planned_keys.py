@@ -1,4 +1,6 @@
-"""The keys that `plan` counts are those that Spark would count, whether or not Spark is started for them."""
+"""The keys that `plan` counts are those that Spark would count, whether or not Spark is started for
+them.
+"""
 
 import datetime as dt
 
@@ -19,7 +21,10 @@ COLUMNS = {
     "text": pa.array(["a", "a", "ä\n", "", "b", None]),
     "raw": pa.array([b"\x00", b"\x00", b"a", b"", None, b"a"]),
     "day": pa.array([NOON.date()] * 5 + [None]),
-    "at": pa.array([NOON, NOON, NOON + dt.timedelta(microseconds=1), None, NOON, NOON], pa.timestamp("us", "UTC")),
+    "at": pa.array(
+        [NOON, NOON, NOON + dt.timedelta(microseconds=1), None, NOON, NOON],
+        pa.timestamp("us", "UTC"),
+    ),
     "local": pa.array([NOON.replace(tzinfo=None)] * 6, pa.timestamp("us")),
 }
 KEYS = [{name: name} for name in COLUMNS] + [{"a": "Number", "b": "text", "c": "`at`"}]
@@ -33,7 +38,10 @@ def days(tmp_path, monkeypatch):
         folder = tmp_path / "raw" / f"date={day}"
         folder.mkdir(parents=True)
         pq.write_table(pa.table(COLUMNS).slice(number), folder / "part-0.parquet")
-    pq.write_table(pa.table({"number": pa.array([7, 7], pa.int32())}), tmp_path / "raw/date=2026-11-02/part-1.parquet")
+    pq.write_table(
+        pa.table({"number": pa.array([7, 7], pa.int32())}),
+        tmp_path / "raw/date=2026-11-02/part-1.parquet",
+    )
     return tmp_path
 
 
@@ -41,13 +49,18 @@ def declare(keys, *, cache=None, pii=()):
     asked = Service(name="s", url="http://127.0.0.1:9", max_concurrency=10)
     request = "GET /" + "/".join(f"{{{name}}}" for name in keys)
     lookup = HttpLookup(
-        name="l", service=asked, request=request, keys=keys, returns="x INT", timeout=5.0, cache=cache
+        name="l", service=asked, request=request, keys=keys, returns="x INT", timeout=5.0,
+        cache=cache
     )  # fmt: skip
-    return Enrichment(name="e", input=Input(path="raw"), lookups=[lookup], output=Output(path="out"), pii=pii)
+    return Enrichment(
+        name="e", input=Input(path="raw"), lookups=[lookup], output=Output(path="out"), pii=pii
+    )
 
 
 def counted(enrichment, spark, *, has_ledger):
-    found = PlannedKeys(enrichment, [find_input(enrichment, day) for day in DAYS], spark).of(0, has_ledger=has_ledger)
+    found = PlannedKeys(enrichment, [find_input(enrichment, day) for day in DAYS], spark).of(
+        0, has_ledger=has_ledger
+    )
     return sorted(tuple(row.values()) for row in found.to_pylist())
 
 
@@ -57,8 +70,14 @@ def no_spark():
 
 @pytest.mark.spark
 @pytest.mark.parametrize("keys", KEYS, ids=lambda keys: ",".join(keys.values()))
-def test_plain_columns_are_counted_without_spark_as_spark_counts_them(days, spark, keys, monkeypatch):
-    for cache, has_ledger, pii in ((None, True, ()), (None, False, tuple(keys.values())[:1]), (Cache(), True, ())):
+def test_plain_columns_are_counted_without_spark_as_spark_counts_them(
+    days, spark, keys, monkeypatch
+):
+    for cache, has_ledger, pii in (
+        (None, True, ()),
+        (None, False, tuple(keys.values())[:1]),
+        (Cache(), True, ()),
+    ):
         enrichment = declare(keys, cache=cache, pii=[name.strip("`").lower() for name in pii])
         by_arrow = counted(enrichment, no_spark, has_ledger=has_ledger)
         with monkeypatch.context() as patch:

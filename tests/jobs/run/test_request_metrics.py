@@ -1,4 +1,6 @@
-"""The requests of a day, told by its tasks: what the record says is what the service saw, and what is paid."""
+"""The requests of a day, told by its tasks: what the record says is what the service saw, and what
+is paid.
+"""
 
 import asyncio
 import datetime as dt
@@ -28,12 +30,17 @@ KEYS = 130  # in each of two files: no whole number of batches
 def declare(url):
     geo = Service(name="geo", url=url, max_concurrency=3, prices=[Price("0.50 USD", per="request")])
     location = HttpLookup(
-        name="location", service=geo, request="POST /batch", keys={"k": "k"}, returns="lat DOUBLE", timeout=30.0,
-        batch=Batch(max_items=20, max_wait=0.05, item={"id": "{id}", "k": "{k}"}, match="$.id"),
-        retry=Retry(retries=10, initial_delay=0.01),  # whichever requests of a key are those that fail
+        name="location", service=geo, request="POST /batch", keys={"k": "k"}, returns="lat DOUBLE",
+        timeout=30.0,
+        batch=Batch(max_items=20, max_wait=0.05, item={"id": "{id}", "k": "{k}"}, match="$.id"), # whichever requests of a key are those that fail
+        retry=Retry(retries=10, initial_delay=0.01),
     )  # fmt: skip
     return Enrichment(
-        name="placed", input=Input(path="raw"), lookups=[location], output=Output(path="published"), ledger=None
+        name="placed",
+        input=Input(path="raw"),
+        lookups=[location],
+        output=Output(path="published"),
+        ledger=None,
     )
 
 
@@ -43,7 +50,12 @@ def two_tasks(spark, tmp_path, monkeypatch):
     raw = Path(f"raw/date={DAY}")
     raw.mkdir(parents=True)
     for file in range(2):
-        table = pa.table({"k": pa.array(range(file * KEYS, (file + 1) * KEYS), pa.int64()), "pad": ["x" * 40] * KEYS})
+        table = pa.table(
+            {
+                "k": pa.array(range(file * KEYS, (file + 1) * KEYS), pa.int64()),
+                "pad": ["x" * 40] * KEYS,
+            }
+        )
         pq.write_table(table, raw / f"part-{file}.parquet", compression="none")
     spark.conf.set("spark.sql.files.openCostInBytes", "1k")
     spark.conf.set("spark.sql.files.maxPartitionBytes", "3k")
@@ -76,15 +88,20 @@ def test_batches_are_counted_and_paid_as_they_were_sent(two_tasks, service):
     assert requests.answered + len(batches) // 5 + requests.throttled == requests.sent
     assert requests.retried > 0
     asked = Counter(key for batch in batches for key in batch)
-    assert requests.retried == sum(1 for number, batch in enumerate(batches) if asks_again(batches, number, batch))
+    assert requests.retried == sum(
+        1 for number, batch in enumerate(batches) if asks_again(batches, number, batch)
+    )
     assert max(asked.values()) > 1
 
     lost = requests.sent - requests.answered
-    assert location.billed == Billed(requests.sent, lost, "request", f"{requests.sent * 0.5:.2f}", "USD")
+    assert location.billed == Billed(
+        requests.sent, lost, "request", f"{requests.sent * 0.5:.2f}", "USD"
+    )
     assert location.limit_s <= location.wall_s
 
     assert len(requests.most_at_once) == len(record.facts.shares[0]) == 2
-    assert max(requests.most_at_once) <= 3  # what one that ended leaves goes to the other: not their sum
+    # what one that ended leaves goes to the other: not their sum
+    assert max(requests.most_at_once) <= 3
     assert service.highest_in_flight <= min(3, sum(requests.most_at_once))
     assert run_records.load("placed", DAY) == [record]
 
@@ -103,12 +120,15 @@ def asks_again(batches, number, batch):
 
 
 @pytest.mark.parametrize(
-    ("per", "billed"), [("request", (5, 1, "3.00")), ("item", (30, 4, "20.00")), ("token", (900, 200, "500.00"))]
+    ("per", "billed"),
+    [("request", (5, 1, "3.00")), ("item", (30, 4, "20.00")), ("token", (900, 200, "500.00"))],
 )
 def test_what_was_sent_is_paid_by_the_price_of_its_day(per, billed):
     facts = declare("http://127.0.0.1:1").facts()
     prices = Price("0.50 USD", per=per), Price("1 USD", per=per, since="2026-12-01")
-    facts = replace(facts, lookups=(replace(facts.lookups[0], prices=tuple(one.facts for one in prices)),))
+    facts = replace(
+        facts, lookups=(replace(facts.lookups[0], prices=tuple(one.facts for one in prices)),)
+    )
     november = int(dt.datetime(2026, 11, 30, tzinfo=dt.UTC).timestamp()) // SECONDS
     counts = RequestCounts(
         sent=Counter({november: 4, november + 1: 1}), items=Counter({november: 20}), answered=4,
@@ -118,7 +138,16 @@ def test_what_was_sent_is_paid_by_the_price_of_its_day(per, billed):
     more = RequestCounts(items=Counter({november + 1: 10}))
     sent.add([TaskResult("", 0, {"location": counts}), TaskResult("", 1, {"location": more})])
     before = LookupMetrics(
-        "location", {}, 0, 0, 0.0, 0.0, None, None, answered=26, billed=Billed(0, 0, per, "0", "USD")
+        "location",
+        {},
+        0,
+        0,
+        0.0,
+        0.0,
+        None,
+        None,
+        answered=26,
+        billed=Billed(0, 0, per, "0", "USD"),
     )
     figures = sent.in_figures(DayMetrics(0, 0, 0, (before,)), facts)
     units, lost, cost = billed

@@ -1,4 +1,6 @@
-"""The keys and rows of a small day go through the driver itself, calls included, as through a task of Spark's."""
+"""The keys and rows of a small day go through the driver itself, calls included, as through a task
+of Spark's.
+"""
 
 import asyncio
 import dataclasses
@@ -51,15 +53,18 @@ MISSED, REFUSED, BROKEN, SLOW = 3, 4, 5, 6  # keys
 
 @pytest.fixture
 def project(tmp_path, monkeypatch, service):
-    """A day of one file: 300 rows over 40 keys, of which one is missed, one refused, one fails each time, and those of
-    `service.hung` are never answered; some rows have none.
+    """A day of one file: 300 rows over 40 keys, of which one is missed, one refused, one fails each
+    time, and those of `service.hung` are never answered; some rows have none.
     """
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "raw" / f"date={DAY}"
     folder.mkdir(parents=True)
     keys = [None if n % 50 == 7 else n % 40 for n in range(300)]
     times = [NOON + dt.timedelta(seconds=n * 37 % 300) for n in range(300)]
-    pq.write_table(pa.table({"n": range(300), "k": pa.array(keys, pa.int64()), "at": times}), folder / "part-0.parquet")
+    pq.write_table(
+        pa.table({"n": range(300), "k": pa.array(keys, pa.int64()), "at": times}),
+        folder / "part-0.parquet",
+    )
 
     async def answer(request):
         key = int(request.path.rpartition("/")[2])
@@ -74,13 +79,14 @@ def project(tmp_path, monkeypatch, service):
 
 def declare(service, *, mode="ordered", ledger="data/ledger", rate=(), **fields):
     score = HttpLookup(
-        name="score", service=Service(name="s", url=service.url, max_concurrency=5, rate=rate), keys={"k": "k"},
-        request="GET /score/{k}", timeout=0.6, on_null_key="skip", returns="t DOUBLE",
+        name="score", service=Service(name="s", url=service.url, max_concurrency=5, rate=rate),
+        keys={"k": "k"}, request="GET /score/{k}", timeout=0.6, on_null_key="skip",
+        returns="t DOUBLE",
         **{"retry": Retry(retries=1, initial_delay=0.01), "ttl": Ttl(error=dt.timedelta(days=1))} | fields,
     )  # fmt: skip
     return Enrichment(
-        name="scored", input=Input(path="raw"), lookups=[score], output=Output(path="published"), mode=mode,
-        key=["n"] if mode == "key_ordered" else (), ledger=Ledger(ledger),
+        name="scored", input=Input(path="raw"), lookups=[score], output=Output(path="published"),
+        mode=mode, key=["n"] if mode == "key_ordered" else (), ledger=Ledger(ledger),
         event_time=EventTime("at", max_out_of_orderness=dt.timedelta(seconds=5)),
         tolerance=Tolerance(timeout=1.0, error=1.0),
     )  # fmt: skip
@@ -103,9 +109,15 @@ OF_CALLS = (schema.source, schema.attempts)
 
 
 def outcomes(record):
-    """The written rows without what time decides, and without what only one row of a key has that is asked first."""
+    """The written rows without what time decides, and without what only one row of a key has that
+    is asked first.
+    """
     rows = written(record).drop_columns([column("score") for column in (*OF_TIME, *OF_CALLS)])
-    return rows if record.facts.declared.mode == "ordered" else rows.drop_columns([schema.OUTPUT_SEQ]).sort_by("n")
+    return (
+        rows
+        if record.facts.declared.mode == "ordered"
+        else rows.drop_columns([schema.OUTPUT_SEQ]).sort_by("n")
+    )
 
 
 def calls(record):
@@ -161,28 +173,46 @@ def test_calls_misses_errors_timeouts_and_retries_are_those_of_a_run_by_spark(
     assert outcomes(here).equals(outcomes(there))
     assert calls(here) == calls(there)
     figures = [record.figures.lookups[0] for record in (here, there)]
-    assert [figures[0].outcomes[status] > 0 for status in ("ok", "miss", "error", "timeout", "skipped")] == [True] * 5
+    assert [
+        figures[0].outcomes[status] > 0 for status in ("ok", "miss", "error", "timeout", "skipped")
+    ] == [True] * 5
     assert figures[0].requests.sent == figures[1].requests.sent == asked.total()
     assert (figures[0].retried, figures[0].stored) == (figures[1].retried, figures[1].stored)
     assert here.facts.asked_by == there.facts.asked_by
 
 
-def test_a_first_night_whose_keys_are_asked_first_has_all_outcomes_and_passes_its_checks(project, service):
+def test_a_first_night_whose_keys_are_asked_first_has_all_outcomes_and_passes_its_checks(
+    project, service
+):
     record = run_day(project(), DAY, "first", checks="data_quality.day:check")
     assert {one.rpartition("/")[2] for one in service.log} == {str(key) for key in range(40)}
     found = record.figures.lookups[0].outcomes
-    assert [found[status] for status in ("ok", "miss", "error", "timeout", "skipped")] == [262, 8, 16, 8, 6]
+    assert [found[status] for status in ("ok", "miss", "error", "timeout", "skipped")] == [
+        262,
+        8,
+        16,
+        8,
+        6,
+    ]
     assert record.verdicts
     assert [verdict.check for verdict in record.verdicts if verdict.holds_back] == []
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_policy_that_fails_the_run_names_the_row_and_leaves_no_file(project, service, tmp_path, known):
+def test_a_policy_that_fails_the_run_names_the_row_and_leaves_no_file(
+    project, service, tmp_path, known
+):
     service.hung.clear()
     if known:
         run_day(project(), DAY, "first")
         service.log.clear()
-    with pytest.raises(RowFailed, match=r"a row ended as miss .*on_miss is 'fail'.*row \d+ of .*part-0.parquet"):
+    with pytest.raises(
+        RowFailed,
+        match=(
+            r"a row ended as miss .*on_miss is 'fail'.*row \d+ of "
+            r".*part-0.parquet"
+        ),
+    ):
         run_day(project(on_miss="fail"), DAY, "second")
     assert service.log.count(f"/score/{MISSED}") <= (0 if known else 1)
     assert list(tmp_path.glob("published/runs/second/*")) == []
@@ -238,7 +268,11 @@ def test_a_driver_of_many_days_keeps_no_thread_and_no_connection_of_a_day(projec
     for number in range(3):
         run_day(project(ledger=f"ledger-{number}"), DAY, f"run-{number}")
     assert {thread.name for thread in threading.enumerate()} <= threads
-    assert [name for name in threads if name in ("tidegate-loop", "tidegate-reader", "tidegate-driver-link")] == []
+    assert [
+        name
+        for name in threads
+        if name in ("tidegate-loop", "tidegate-reader", "tidegate-driver-link")
+    ] == []
     assert service.open_connections == 0
 
 
@@ -283,7 +317,9 @@ def test_a_task_that_would_fail_again_is_not_tried_again(project, service, monke
     assert "tried again" not in caplog.text
 
 
-def test_the_log_has_the_traceback_of_an_unexpected_error_in_the_task(project, spark, monkeypatch, caplog, capsys):
+def test_the_log_has_the_traceback_of_an_unexpected_error_in_the_task(
+    project, spark, monkeypatch, caplog, capsys
+):
     def wrong(*_):
         raise ValueError("a bug of ours")
 

@@ -1,4 +1,5 @@
-"""A day run in Spark on a ledger that fails at one operation, at each in turn: the driver's, a task's, of either phase.
+"""A day run in Spark on a ledger that fails at one operation, at each in turn: the driver's, a
+task's, of either phase.
 
 No answer is lost, and no call is made that the error does not explain.
 """
@@ -43,10 +44,16 @@ KINDS = ("EIO", False), ("503", True), ("ETIMEDOUT", True), ("ESTALE", False)
 
 
 class Project:
-    """A day of input, a ledger that knows some of its keys, and a function that notes each call in a file."""
+    """A day of input, a ledger that knows some of its keys, and a function that notes each call in
+    a file.
+    """
 
     def __init__(self, folder):
-        self.ledger, self.calls, self.counter = folder / "ledger", folder / "calls", CounterOfAll(folder / "counter")
+        self.ledger, self.calls, self.counter = (
+            folder / "ledger",
+            folder / "calls",
+            CounterOfAll(folder / "counter"),
+        )
         self.calls.touch()
         self._runs = itertools.count()
 
@@ -65,12 +72,12 @@ class Project:
                 return [] if value["k"] in MISSES else [{"x": value["k"]}]
 
         lookup = AsyncFunctionLookup(
-            name="score", function=Noting, keys={"k": "k"}, returns="x BIGINT", timeout=20.0, max_concurrency=4,
-            retry=Retry(retries=0), on_miss="dead_letter",
+            name="score", function=Noting, keys={"k": "k"}, returns="x BIGINT", timeout=20.0,
+            max_concurrency=4, retry=Retry(retries=0), on_miss="dead_letter",
         )  # fmt: skip
         self.enrichment = Enrichment(
-            name="things", input=Input(path="raw", row_id=["id"]), output=Output(path="published"), lookups=[lookup],
-            ledger=Ledger(str(self.ledger), flush_rows=4, flush_seconds=0.02),
+            name="things", input=Input(path="raw", row_id=["id"]), output=Output(path="published"),
+            lookups=[lookup], ledger=Ledger(str(self.ledger), flush_rows=4, flush_seconds=0.02),
         )  # fmt: skip
         self.folder = LedgerFolder(str(self.ledger), "score", request_fingerprint(lookup))
 
@@ -83,7 +90,8 @@ class Project:
 
     def run(self, rules=None):
         run_id = f"r{next(self._runs)}"
-        run_records.replace(run_records.spark_log("things", DAY, run_id), "")  # whoever starts Spark keeps one
+        # whoever starts Spark keeps one
+        run_records.replace(run_records.spark_log("things", DAY, run_id), "")
         return run_day(self.enrichment, DAY, run_id, rules=rules)
 
     def known(self):
@@ -108,7 +116,9 @@ def project(request, tmp_path, monkeypatch):
 
 
 def at_each_step(project, steps, job):
-    """Whatever operation fails of a job that starts from what there is now: gives what failed, and what was raised."""
+    """Whatever operation fails of a job that starts from what there is now: gives what failed, and
+    what was raised.
+    """
     before = Path("../before")
     shutil.copytree(".", before)
     for step in steps:
@@ -146,7 +156,9 @@ STEPS = pytest.mark.parametrize(
 
 
 @STEPS
-def test_a_run_loses_no_answer_and_asks_no_stored_key_whatever_operation_fails(spark, project, steps):
+def test_a_run_loses_no_answer_and_asks_no_stored_key_whatever_operation_fails(
+    spark, project, steps
+):
     project.given(STORED)
     project.run()
     compact(project.folder)

@@ -25,7 +25,9 @@ GEO = HttpLookup(
         budget=Budget("50 USD", per="day"),
     ),
 )  # fmt: skip
-PRICED = Enrichment(name="e", input=Input(path="i", row_id=["k"]), lookups=[GEO], output=Output(path="o"))
+PRICED = Enrichment(
+    name="e", input=Input(path="i", row_id=["k"]), lookups=[GEO], output=Output(path="o")
+)
 REQUEST = 2_300_000  # billionths
 
 
@@ -35,20 +37,26 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(LIMITS_URL, f"file://{tmp_path}/limits.sqlite")
     machine = SimpleNamespace(now=0.0)
-    machine.store = lambda _url="": FileStore(str(tmp_path / "l.sqlite"), patience=5.0, clock=lambda: machine.now)
+    machine.store = lambda _url="": FileStore(
+        str(tmp_path / "l.sqlite"), patience=5.0, clock=lambda: machine.now
+    )
     machine.leases = lambda name: RunLeases(machine.store(), name)
     return machine
 
 
 def began(run_id, leases, wait_for, reserved=50_000_000_000):
-    """A run that has reserved so much of its budget; its meter, its bill, and the keeper of its lease."""
+    """A run that has reserved so much of its budget; its meter, its bill, and the keeper of its
+    lease.
+    """
     facts = DayFacts(PRICED.facts(), "2026-11-24", run_id, (), (), "", (), (), NOW.isoformat(), "")
     meters = run_bills.begin(facts, PRICED.lookups)
     (limits,) = leased_limits(PRICED.lookups, now=meters.run_began)
     (keeper,) = leases.keepers([limits], meters.run_id).values()
 
     def reserves():
-        keeper.heartbeat("task", {BUDGET: Claim(Limit(50_000_000_000, math.inf), 0, 50_000_000_000)})
+        keeper.heartbeat(
+            "task", {BUDGET: Claim(Limit(50_000_000_000, math.inf), 0, 50_000_000_000)}
+        )
         return BUDGET in keeper.holder.shares and keeper.holder.shares[BUDGET].has == reserved
 
     wait_for(reserves)
@@ -89,7 +97,9 @@ def test_a_killed_run_is_settled_once_its_calls_have_ended_and_not_before(machin
     assert run_records.bill_of("killed") is not None, "it is the bill of a run without a record"
 
 
-def test_costs_settle_too_and_without_the_bill_all_that_was_held_counts(machine, wait_for, monkeypatch):
+def test_costs_settle_too_and_without_the_bill_all_that_was_held_counts(
+    machine, wait_for, monkeypatch
+):
     leases = machine.leases("killed")
     meter, bill, _ = began("killed", leases, wait_for)
     meter.add("geo", "request", 20_000, 3)

@@ -1,4 +1,6 @@
-"""Spark on this machine tries a task again whose worker was killed, and none that would fail again: real programs."""
+"""Spark on this machine tries a task again whose worker was killed, and none that would fail again:
+real programs.
+"""
 
 import asyncio
 import contextlib
@@ -60,26 +62,36 @@ def test_a_local_master_tries_tasks_again_unless_it_says_how_often(given, starte
 
 @pytest.fixture
 def day(tmp_path, monkeypatch, service, request):
-    """Starts the day of an enrichment, its ledger in a folder or a bucket; gives the thread, and the exit status in a
-    list once it has ended.
+    """Starts the day of an enrichment, its ledger in a folder or a bucket; gives the thread, and
+    the exit status in a list once it has ended.
     """
     monkeypatch.chdir(tmp_path)
-    text = DECLARATION.format(url=service.url, in_flight=IN_FLIGHT, flush=FLUSH, place=place_of(request, "data"))
+    text = DECLARATION.format(
+        url=service.url, in_flight=IN_FLIGHT, flush=FLUSH, place=place_of(request, "data")
+    )
     Path("scoring.py").write_text(text)
     folder = Path(f"raw/date={DAY}")
     folder.mkdir(parents=True)
     for file in range(2):
-        pq.write_table(pa.table({"k": pa.array(range(file, KEYS, 2), pa.int64())}), folder / f"part-{file}.parquet")
+        pq.write_table(
+            pa.table({"k": pa.array(range(file, KEYS, 2), pa.int64())}),
+            folder / f"part-{file}.parquet",
+        )
     begun = []
 
     def start(enrichment, mark):
-        environment = {"TIDEGATE_TEST": mark, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), *sys.path])}
+        environment = {
+            "TIDEGATE_TEST": mark,
+            "PYTHONPATH": os.pathsep.join([str(Path.cwd()), *sys.path]),
+        }
         codes = []
 
         def run():
             log = Path("spark.log")
             codes.append(
-                SparkSubmit(environment=environment).run(f"scoring:{enrichment}", days=[DAY], run_id="r", log=log)
+                SparkSubmit(environment=environment).run(
+                    f"scoring:{enrichment}", days=[DAY], run_id="r", log=log
+                )
             )
 
         begun.append(threading.Thread(target=run))
@@ -99,7 +111,10 @@ def workers_of(mark):
     """Those that run tasks: children of Spark's Python daemon."""
     for process in processes_of(mark):
         with contextlib.suppress(psutil.Error):
-            if local_master.DAEMON in process.cmdline() and local_master.DAEMON in process.parent().cmdline():
+            if (
+                local_master.DAEMON in process.cmdline()
+                and local_master.DAEMON in process.parent().cmdline()
+            ):
                 yield process
 
 
@@ -123,9 +138,12 @@ def test_a_worker_killed_with_9_costs_no_row_and_no_more_calls_than_were_in_flig
     assert codes == [0], Path("spark.log").read_text()[-3000:]
     (record,) = run_records.load("scored", DAY)
     rows = [row for file in record.facts.files for row in pq.ParquetFile(file).read().to_pylist()]
-    assert Counter((row["k"], row["twice"]) for row in rows) == {(key, 2 * key): 1 for key in range(KEYS)}
+    assert Counter((row["k"], row["twice"]) for row in rows) == {
+        (key, 2 * key): 1 for key in range(KEYS)
+    }
     repeated = len(service.log) - KEYS
-    flushed_late = 2 * FLUSH / LATENCY * IN_FLIGHT  # an interval, and a write of as long on a busy machine
+    # an interval, and a write of as long on a busy machine
+    flushed_late = 2 * FLUSH / LATENCY * IN_FLIGHT
     print(f"{repeated} calls repeated")
     assert 0 < repeated <= IN_FLIGHT + flushed_late
 

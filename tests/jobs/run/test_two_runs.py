@@ -1,4 +1,6 @@
-"""Days that have keys in common, two at once, each a process of its own: counted at a real HTTP service."""
+"""Days that have keys in common, two at once, each a process of its own: counted at a real HTTP
+service.
+"""
 
 import asyncio
 import os
@@ -36,7 +38,9 @@ scored = Enrichment(
 
 @pytest.fixture
 def backfill(tmp_path, monkeypatch, service, request):
-    """Runs so many days, two at once; each has a part of its keys in common with all others, every key in `rows`."""
+    """Runs so many days, two at once; each has a part of its keys in common with all others, every
+    key in `rows`.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "scoring.py").write_text(
         DECLARATION.format(url=service.url, in_flight=IN_FLIGHT, place=place_of(request, "data"))
@@ -49,9 +53,23 @@ def backfill(tmp_path, monkeypatch, service, request):
     service.answer = answer
 
     def run(day):
-        command = [sys.executable, str(ROOT / "jobs/run/enrich_day.py"), "--enrichment", "scoring:scored", "--day", day]
+        command = [
+            sys.executable,
+            str(ROOT / "jobs/run/enrich_day.py"),
+            "--enrichment",
+            "scoring:scored",
+            "--day",
+            day,
+        ]
         paths = {"PYTHONPATH": f"{ROOT}:{tmp_path}", "PYSPARK_PYTHON": sys.executable}
-        return subprocess.run(command, env=os.environ | paths, capture_output=True, text=True, timeout=550, check=False)
+        return subprocess.run(
+            command,
+            env=os.environ | paths,
+            capture_output=True,
+            text=True,
+            timeout=550,
+            check=False,
+        )
 
     def days(count, keys, *, common, rows):
         named = [f"2026-11-{number + 1:02d}" for number in range(count)]
@@ -61,7 +79,10 @@ def backfill(tmp_path, monkeypatch, service, request):
             folder = tmp_path / "raw" / f"date={day}"
             folder.mkdir(parents=True)
             for file in range(2):  # a task each
-                pq.write_table(pa.table({"k": pa.array(own[file::2], pa.int64())}), folder / f"part-{file}.parquet")
+                pq.write_table(
+                    pa.table({"k": pa.array(own[file::2], pa.int64())}),
+                    folder / f"part-{file}.parquet",
+                )
         with ThreadPoolExecutor(2) as pool:
             ended = list(pool.map(run, named))
         assert [one.returncode for one in ended] == [0] * count, ended[0].stderr
@@ -70,7 +91,9 @@ def backfill(tmp_path, monkeypatch, service, request):
     return days
 
 
-def test_ten_days_two_at_once_ask_each_key_once_but_for_those_in_flight_at_the_same_moment(backfill, service):
+def test_ten_days_two_at_once_ask_each_key_once_but_for_those_in_flight_at_the_same_moment(
+    backfill, service
+):
     days, keys = 10, 5000
     common = keys * 6 // 10
     found = backfill(days, keys, common=common, rows=3)
@@ -82,7 +105,8 @@ def test_ten_days_two_at_once_ask_each_key_once_but_for_those_in_flight_at_the_s
     for record in found:
         (figures,) = record.figures.lookups
         assert figures.outcomes["ok"] == record.figures.rows_in == 3 * keys
-        (message,) = record.facts.asked_by  # of the keys that the ledger did not know when the day began
+        # of the keys that the ledger did not know when the day began
+        (message,) = record.facts.asked_by
         asked_first, rows = map(int, re.findall(r"\d+", message.replace(",", "")))
         assert keys - common <= asked_first <= keys
         assert rows == 3 * asked_first
@@ -91,7 +115,9 @@ def test_ten_days_two_at_once_ask_each_key_once_but_for_those_in_flight_at_the_s
 
 @everywhere("backfill")
 @pytest.mark.parametrize("own", [0, 500])
-def test_two_days_at_once_whose_keys_stand_in_one_row_each_ask_common_keys_once(backfill, service, own):
+def test_two_days_at_once_whose_keys_stand_in_one_row_each_ask_common_keys_once(
+    backfill, service, own
+):
     found = backfill(2, 1000 + own, common=1000, rows=1)
     asked = Counter(service.log)
     assert len(asked) == 1000 + 2 * own

@@ -16,7 +16,9 @@ from tests.support.moods import MOOD
 from tidegate import Enrichment, Input, Output
 
 FIRST, SECOND, THIRD = "2026-11-01", "2026-11-02", "2026-11-03"
-THINGS = Enrichment(name="things", input=Input(path="raw", row_id=["id"]), lookups=[MOOD], output=Output(path="out"))
+THINGS = Enrichment(
+    name="things", input=Input(path="raw", row_id=["id"]), lookups=[MOOD], output=Output(path="out")
+)
 PLACE = pa.struct([("zip", pa.string()), ("n", pa.int64())])
 
 
@@ -28,11 +30,15 @@ def folder(tmp_path, monkeypatch):
 def write(day, *files):
     Path("raw", f"date={day}").mkdir(parents=True)
     for number, columns in enumerate(files):
-        pq.write_table(pa.table({"k": ["a"], **columns}), Path("raw", f"date={day}", f"{number}.parquet"))
+        pq.write_table(
+            pa.table({"k": ["a"], **columns}), Path("raw", f"date={day}", f"{number}.parquet")
+        )
 
 
 def table(**columns):
-    write_deltalake("out", pa.table({**columns, "date": pa.array([None], pa.date32())}), partition_by=["date"])
+    write_deltalake(
+        "out", pa.table({**columns, "date": pa.array([None], pa.date32())}), partition_by=["date"]
+    )
 
 
 def read(day):
@@ -70,7 +76,10 @@ def test_a_column_without_a_type_gets_that_of_another_file_of_its_day():
     assert day.schema.field("c").type == pa.string()
     copy, other = day.files
     assert pq.read_table(copy, partitioning=None).to_pylist() == [{"k": "a", "c": None}]
-    assert (Path(copy).name.partition("-")[0], other) == ("0.parquet", f"raw/date={FIRST}/1.parquet")
+    assert (Path(copy).name.partition("-")[0], other) == (
+        "0.parquet",
+        f"raw/date={FIRST}/1.parquet",
+    )
     assert read(FIRST).files == day.files
 
 
@@ -94,12 +103,18 @@ def test_a_wider_type_than_the_tables_is_refused():
 def test_days_whose_types_fit_in_the_tables_are_published_and_checked(spark):
     write(
         FIRST,
-        {"id": [1], "note": ["x"], "tags": [["t"]], "place": pa.array([{"zip": "1", "n": 5}], PLACE)},
+        {
+            "id": [1],
+            "note": ["x"],
+            "tags": [["t"]],
+            "place": pa.array([{"zip": "1", "n": 5}], PLACE),
+        },
     )
     write(
         SECOND,
         {
-            "id": pa.array([2], pa.int32()), "note": pa.nulls(1), "tags": pa.array([[]], pa.list_(pa.null())),
+            "id": pa.array([2], pa.int32()), "note": pa.nulls(1),
+            "tags": pa.array([[]], pa.list_(pa.null())),
             "place": pa.array([{"n": 6, "Zip": "2", "more": True}]),
         },
         {"id": pa.array([3], pa.int16()), "place": pa.array([{"zip": "3"}])},

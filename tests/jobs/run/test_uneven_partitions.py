@@ -1,4 +1,6 @@
-"""Partitions of very different sizes, in a real local Spark: what may be in flight is used to the end, never more."""
+"""Partitions of very different sizes, in a real local Spark: what may be in flight is used to the
+end, never more.
+"""
 
 import asyncio
 import contextlib
@@ -19,7 +21,9 @@ ROWS = 60  # of the large partition
 
 
 def patient(service):
-    """Answers to one key, and to many; those for the large partition wait until all that is allowed was in flight."""
+    """Answers to one key, and to many; those for the large partition wait until all that is allowed
+    was in flight.
+    """
 
     async def waited(key):
         loop = asyncio.get_running_loop()
@@ -42,13 +46,21 @@ def patient(service):
 @pytest.mark.parametrize("rows_in_second", [0, 10])
 @pytest.mark.parametrize(
     "asked",
-    [{}, {"cache": None}, {"request": "POST /many", "batch": Batch(max_items=5, max_wait=0.01, item="{k}")}],
+    [
+        {},
+        {"cache": None},
+        {"request": "POST /many", "batch": Batch(max_items=5, max_wait=0.01, item="{k}")},
+    ],
     ids=["shared", "not shared", "many keys in one request"],
 )
-def test_what_a_small_partition_leaves_the_large_one_has(spark, service, tmp_path, asked, rows_in_second):
+def test_what_a_small_partition_leaves_the_large_one_has(
+    spark, service, tmp_path, asked, rows_in_second
+):
     service.answer = patient(service)
     frame = spark.range(0, 2 * ROWS, 1, 2).where(f"id < {ROWS + rows_in_second}")
-    declared = enrichment(lookup(service=Service(name="w", url=service.url, max_concurrency=ALLOWED), **asked))
+    declared = enrichment(
+        lookup(service=Service(name="w", url=service.url, max_concurrency=ALLOWED), **asked)
+    )
     written = write_out(*plan_tasks(frame, declared), str(tmp_path / "out"))
     found = [row for file in written.files for row in pq.read_table(file).to_pylist()]
     assert sorted(row["id"] for row in found) == list(range(ROWS + rows_in_second))
@@ -80,7 +92,9 @@ def test_a_last_row_that_takes_long_keeps_one_call_of_its_task_and_the_large_par
 
     service.answer = answer
     frame = spark.range(0, 2 * ROWS, 1, 2).where(f"id < {ROWS + 10}")
-    declared = enrichment(lookup(service=Service(name="w", url=service.url, max_concurrency=ALLOWED)), mode=mode)
+    declared = enrichment(
+        lookup(service=Service(name="w", url=service.url, max_concurrency=ALLOWED)), mode=mode
+    )
     written = write_out(*plan_tasks(frame, declared), str(tmp_path / "out"))
     assert many_in_flight.is_set()
     assert service.highest_in_flight == ALLOWED

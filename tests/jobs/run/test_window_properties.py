@@ -1,4 +1,6 @@
-"""Random arrivals, bounds and lateness, split over files and tasks at random: windows equal the plainest model."""
+"""Random arrivals, bounds and lateness, split over files and tasks at random: windows equal the
+plainest model.
+"""
 
 import tempfile
 from collections import Counter
@@ -17,7 +19,15 @@ from jobs.schema.records import WindowFacts
 from jobs.task.windows.arrival import arrivals, find_runs, read_arrived
 from jobs.task.windows.session_windows import SessionWindows
 from jobs.task.windows.windowless_rows import write_windowless
-from tests.jobs.run.windows.test_window_rows import EPOCH, MS, day_of, made, reasons_of, table_of, written
+from tests.jobs.run.windows.test_window_rows import (
+    EPOCH,
+    MS,
+    day_of,
+    made,
+    reasons_of,
+    table_of,
+    written,
+)
 from tests.support.examples import examples
 from tests.support.window_model import Model, watermarks_of
 
@@ -55,9 +65,20 @@ def test_the_check_makes_the_windows_of_the_plainest_model(window, files, bound)
     keys = np.array(["ab".index(key) for key, _ in arriving], np.int64)
     arrived = Arrived.of(moments, bound, keys)
     found = find_windows(arrived, window)
-    extents = list(zip((arriving[row][0] for row in found.first), found.start, found.end, found.rows, strict=True))
+    extents = list(
+        zip(
+            (arriving[row][0] for row in found.first),
+            found.start,
+            found.end,
+            found.rows,
+            strict=True,
+        )
+    )
     if window.panes == "all":
-        extents = [(*one, *more) for one, more in zip(extents, zip(found.fired, found.pane, strict=True), strict=True)]
+        extents = [
+            (*one, *more)
+            for one, more in zip(extents, zip(found.fired, found.pane, strict=True), strict=True)
+        ]
     assert sorted(extents, key=str) == model.table()
     assert np.flatnonzero(dropped_rows(arrived, window)).tolist() == model.dropped
 
@@ -70,14 +91,19 @@ def test_the_sessions_of_a_task_are_those_of_the_plainest_model(window, files, b
     found, dropped = [], []
     for key in "ab":
         each = []
-        sessions = SessionWindows(window.size_ms, window.lateness_ms, each.append, all_panes=window.panes == "all")
+        sessions = SessionWindows(
+            window.size_ms, window.lateness_ms, each.append, all_panes=window.panes == "all"
+        )
         for number, (of, time) in enumerate(arriving):
             if of == key and time is not None:
                 kept = sessions.add(number, time, max(NO_WATERMARK, watermarks[number]))
                 dropped += [] if kept else [number]
         sessions.end()
         found += [(key, one.start, one.end, len(one.rows), one.fired, one.pane) for one in each]
-    assert sorted((one if window.panes == "all" else one[:4] for one in found), key=str) == model.table()
+    assert (
+        sorted((one if window.panes == "all" else one[:4] for one in found), key=str)
+        == model.table()
+    )
     assert sorted(dropped) == model.dropped
 
 
@@ -96,7 +122,9 @@ def test_the_watermark_of_a_row_is_that_of_its_arrival_whatever_tasks_wrote_it(f
 
 
 @given(windows(kinds=["tumbling", "sliding"]), days, bounds, st.integers(0, 9))
-def test_the_rows_listed_as_in_no_window_are_those_of_the_plainest_model(window, files, bound, seed):
+def test_the_rows_listed_as_in_no_window_are_those_of_the_plainest_model(
+    window, files, bound, seed
+):
     model = Model(window, bound, in_order(files))
     with tempfile.TemporaryDirectory() as folder:
         listed = [
@@ -104,7 +132,9 @@ def test_the_rows_listed_as_in_no_window_are_those_of_the_plainest_model(window,
             for number, one in enumerate(arrivals_of(Path(folder), files, seed, bound))
         ]
         found = [row for file in listed if file for row in pq.read_table(file[0]).to_pylist()]
-        assert [file[1] for file in listed if file] == [pq.read_metadata(file[0]).num_rows for file in listed if file]
+        assert [file[1] for file in listed if file] == [
+            pq.read_metadata(file[0]).num_rows for file in listed if file
+        ]
     before = np.cumsum([0, *(len(file) for file in files)])
     first_of = {f"file:{folder}/in-{at}.parquet": int(before[at]) for at in range(len(files))}
     numbers = {reason: [] for reason in (schema.TOO_LATE, schema.NO_EVENT_TIME)}
@@ -125,5 +155,9 @@ def test_spark_makes_the_windows_of_the_plainest_model(spark, window, files, bou
     with tempfile.TemporaryDirectory() as folder:
         rows, dropped = made(day_of(spark, Path(folder), files, bound, EPOCH), window)
         assert table_of(rows, window.panes, EPOCH) == model.table()
-        reasons = Counter({schema.TOO_LATE: len(model.dropped), schema.NO_EVENT_TIME: len(model.untimed)})
-        assert reasons_of(dropped) == {name: reasons[name] for name in (schema.TOO_LATE, schema.NO_EVENT_TIME)}
+        reasons = Counter(
+            {schema.TOO_LATE: len(model.dropped), schema.NO_EVENT_TIME: len(model.untimed)}
+        )
+        assert reasons_of(dropped) == {
+            name: reasons[name] for name in (schema.TOO_LATE, schema.NO_EVENT_TIME)
+        }

@@ -10,7 +10,9 @@ import pytest
 from jobs.storage import durable
 
 
-def test_whichever_sync_fails_readers_see_the_old_bytes_or_the_new_ones_and_no_draft_stays(tmp_path, monkeypatch):
+def test_whichever_sync_fails_readers_see_the_old_bytes_or_the_new_ones_and_no_draft_stays(
+    tmp_path, monkeypatch
+):
     sync = os.fsync
     for step in itertools.count():
         path = tmp_path / str(step) / "deep" / "record.json"

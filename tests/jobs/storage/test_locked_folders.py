@@ -1,4 +1,6 @@
-"""Temporary folders are removed by their process, and after a kill by the next process that makes one."""
+"""Temporary folders are removed by their process, and after a kill by the next process that makes
+one.
+"""
 
 import subprocess
 import sys
@@ -28,12 +30,16 @@ def system_folder(tmp_path, monkeypatch):
 
 
 def hold() -> tuple[subprocess.Popen[str], Path]:
-    process = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     return process, Path(process.stdout.readline().strip())
 
 
 @pytest.mark.process
-def test_the_folder_of_a_killed_process_goes_with_the_next_and_that_of_a_living_one_stays(system_folder):
+def test_the_folder_of_a_killed_process_goes_with_the_next_and_that_of_a_living_one_stays(
+    system_folder,
+):
     killed, of_killed = hold()
     living, of_living = hold()
     killed.kill()

@@ -1,4 +1,6 @@
-"""A new file is at its place whole or not at all, and what was written on this machine is gone, even after a kill."""
+"""A new file is at its place whole or not at all, and what was written on this machine is gone,
+even after a kill.
+"""
 
 import signal
 import subprocess
@@ -28,7 +30,11 @@ with new_file(sys.argv[1]) as file:
 @pytest.fixture(params=["disk", "store"])
 def folder(request, tmp_path):
     """A folder for the file: on this disk, or on a store."""
-    return str(tmp_path / "run") if request.param == "disk" else f"{request.getfixturevalue('s3').bucket}/run"
+    return (
+        str(tmp_path / "run")
+        if request.param == "disk"
+        else f"{request.getfixturevalue('s3').bucket}/run"
+    )
 
 
 def names_in(folder):
@@ -52,7 +58,10 @@ def test_an_error_leaves_no_file(folder):
         pq.write_table(ROWS, file)
         raise ValueError("in the middle")
 
-    with pytest.raises(ValueError, match="in the middle"), new_file(below(folder, "a.parquet")) as file:
+    with (
+        pytest.raises(ValueError, match="in the middle"),
+        new_file(below(folder, "a.parquet")) as file,
+    ):
         fail(file)
     assert names_in(folder) == []
 

@@ -1,4 +1,6 @@
-"""A lock that is an object of a store has one holder, whatever is killed, paused or answers too late."""
+"""A lock that is an object of a store has one holder, whatever is killed, paused or answers too
+late.
+"""
 
 import json
 import threading

@@ -1,4 +1,6 @@
-"""Objects of a store are read and written with the credentials that its tools use, and its refusals are sentences."""
+"""Objects of a store are read and written with the credentials that its tools use, and its refusals
+are sentences.
+"""
 
 import os
 import random
@@ -20,10 +22,13 @@ from tests.support.s3_server import S3Server
 
 
 def test_the_credentials_of_a_profile_are_used(s3, tmp_path, monkeypatch):
-    (tmp_path / "credentials").write_text("[team]\naws_access_key_id = of-the-team\naws_secret_access_key = secret\n")
+    (tmp_path / "credentials").write_text(
+        "[team]\naws_access_key_id = of-the-team\naws_secret_access_key = secret\n"
+    )
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_PROFILE", "team")
-    monkeypatch.setenv("AWS_FORCE_CREDENTIAL_LOAD", "true")  # deltalake reads no profile for an endpoint of one's own
+    # deltalake reads no profile for an endpoint of one's own
+    monkeypatch.setenv("AWS_FORCE_CREDENTIAL_LOAD", "true")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     objects._store.cache_clear()
@@ -34,8 +39,12 @@ def test_the_credentials_of_a_profile_are_used(s3, tmp_path, monkeypatch):
     assert table_at(f"{s3.bucket}/table").version() == 0
 
 
-def test_a_ledger_is_read_with_the_credentials_of_a_file_though_obstore_reads_none(s3, tmp_path, monkeypatch):
-    (tmp_path / "credentials").write_text("[default]\naws_access_key_id = key\naws_secret_access_key = secret\n")
+def test_a_ledger_is_read_with_the_credentials_of_a_file_though_obstore_reads_none(
+    s3, tmp_path, monkeypatch
+):
+    (tmp_path / "credentials").write_text(
+        "[default]\naws_access_key_id = key\naws_secret_access_key = secret\n"
+    )
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
@@ -58,14 +67,18 @@ def test_of_objects_to_delete_one_that_is_gone_keeps_no_other(tmp_path, monkeypa
 
 @pytest.mark.process
 @pytest.mark.parametrize("code", ["AccessDenied", "InvalidAccessKeyId", "ExpiredToken"])
-def test_a_store_that_refuses_the_credentials_is_named_in_one_sentence_before_anything_is_asked(monkeypatch, code):
+def test_a_store_that_refuses_the_credentials_is_named_in_one_sentence_before_anything_is_asked(
+    monkeypatch, code
+):
     with S3Server.refusing(403, code, "not you") as server:
         for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
         objects._store.cache_clear()
         with pytest.raises(DeclarationError) as refused:
             leased("s3://bucket/orders", "2026-01-01", "r1").__enter__()
-    assert str(refused.value) == (f"output: s3://bucket/orders cannot be written: {code}: not you. Nothing was called.")
+    assert str(refused.value) == (
+        f"output: s3://bucket/orders cannot be written: {code}: not you. Nothing was called."
+    )
 
 
 PIECES = (
@@ -107,6 +120,8 @@ def test_objects_of_any_name_hide_no_other_from_a_listing(s3, folders):
             put(f"{folder}/{name}")
         found = objects.listed(folder)
         assert ours <= {one.name for one in found}, odd
-        assert all(objects.read(f"{folder}/{one.name}") for one in found if f"{one.name}/" not in odd), odd
+        assert all(
+            objects.read(f"{folder}/{one.name}") for one in found if f"{one.name}/" not in odd
+        ), odd
         later = {one.name for one in objects.listed(folder, after="2013-01-01/run.json")}
         assert ours - later == {"2013-01-01/run.json"}

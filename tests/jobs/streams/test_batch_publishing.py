@@ -40,9 +40,14 @@ def keyed(flights):
 
 def test_a_key_is_removed_from_a_day_of_batches_before_and_after_a_new_column():
     old = {"temp_c": pa.array([1.0, 2.0], pa.float64())} | keyed([1, 2])
-    new = {"answers": wind([7]) | keyed([7]), "returns": (("temp_c", "DOUBLE"), ("wind_ms", "DOUBLE"))}
+    new = {
+        "answers": wind([7]) | keyed([7]),
+        "returns": (("temp_c", "DOUBLE"), ("wind_ms", "DOUBLE")),
+    }
     with leased(TABLE, FIRST, "stream") as lease:
-        publish_batch([run("query-0-a", FIRST, [1, 2], answers=old)], MicroBatch("query", 0), [lease])
+        publish_batch(
+            [run("query-0-a", FIRST, [1, 2], answers=old)], MicroBatch("query", 0), [lease]
+        )
         publish_batch([run("query-1-a", FIRST, [7], **new)], MicroBatch("query", 1), [lease])
     record = run_records.of_run("flights", FIRST, "query-1-a")
     files = [uri.removeprefix("file://") for uri in DeltaTable(TABLE).file_uris()]

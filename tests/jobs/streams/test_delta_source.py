@@ -1,4 +1,6 @@
-"""What is new of a Delta table for a stream: the files of each commit once, whatever is done to them since."""
+"""What is new of a Delta table for a stream: the files of each commit once, whatever is done to
+them since.
+"""
 
 import datetime as dt
 import itertools
@@ -22,7 +24,10 @@ from tidegate import Enrichment, Input, Output
 
 DAY, NEXT = "2026-01-01", "2026-01-02"
 MOODS = Enrichment(
-    name="moods", input=Input(path="lake", format="delta"), lookups=[MOOD], output=Output(path="data/published/moods")
+    name="moods",
+    input=Input(path="lake", format="delta"),
+    lookups=[MOOD],
+    output=Output(path="data/published/moods"),
 )
 SKIPPING = replace(MOODS, input=replace(MOODS.input, skip_change_commits=True))
 
@@ -46,11 +51,15 @@ class Lake:
         self.batches.append(versions)
         log = Path("lake/_delta_log").absolute()
         entries = [
-            json.dumps({"path": f"file://{log}/{version:020d}.json", "timestamp": 0, "batchId": number})
+            json.dumps(
+                {"path": f"file://{log}/{version:020d}.json", "timestamp": 0, "batchId": number}
+            )
             for version in versions
         ]
         Path(f"checkpoint/sources/0/{number}").write_text("\n".join(["v1", *entries]))
-        Path(f"checkpoint/offsets/{number}").write_text("\n".join(["v1", "{}", json.dumps({"logOffset": number})]))
+        Path(f"checkpoint/offsets/{number}").write_text(
+            "\n".join(["v1", "{}", json.dumps({"logOffset": number})])
+        )
         return number
 
 
@@ -63,8 +72,8 @@ def lake(tmp_path, monkeypatch):
 def published(day, version):
     """A record says that readers of the day see this version of the table."""
     facts = DayFacts(
-        MOODS.facts(), day, f"run-{day}", (), (), "", (), ((2,),), "2026-01-03T00:00:00Z", "2026-01-03T00:00:01Z",
-        input_version=version, input_table=DeltaInput.at("lake", "date").id,
+        MOODS.facts(), day, f"run-{day}", (), (), "", (), ((2,),), "2026-01-03T00:00:00Z",
+        "2026-01-03T00:00:01Z", input_version=version, input_table=DeltaInput.at("lake", "date").id,
     )  # fmt: skip
     run_records.save(DayRecord(facts, DayMetrics(1, 1, 0, ()), state="published"))
 
@@ -74,7 +83,10 @@ def new(number, enrichment=MOODS, source=None):
     batch = (source or DeltaSource(enrichment, Path("checkpoint"))).batch(number)
     found = {}
     for day in batch.days:
-        ids = [pq.read_table(file, partitioning=None)["id"].to_pylist() for file in batch.new_files(day)]
+        ids = [
+            pq.read_table(file, partitioning=None)["id"].to_pylist()
+            for file in batch.new_files(day)
+        ]
         if ids:
             found[day] = sorted(itertools.chain(*ids))
     return found
@@ -111,7 +123,9 @@ def test_a_compaction_and_metadata_add_no_rows(lake):
     assert new(lake.batch(2, 3)) == {}
 
 
-def test_rows_that_were_compacted_before_the_stream_came_to_them_are_read_from_their_own_files(lake):
+def test_rows_that_were_compacted_before_the_stream_came_to_them_are_read_from_their_own_files(
+    lake,
+):
     lake.put(1)
     assert new(lake.batch(0)) == {DAY: [1]}
     lake.put(2)
@@ -119,7 +133,9 @@ def test_rows_that_were_compacted_before_the_stream_came_to_them_are_read_from_t
     assert new(lake.batch(1, 2)) == {DAY: [2]}
 
 
-def test_a_commit_that_removes_rows_is_refused_with_its_version_and_day_or_skipped_where_that_is_declared(lake):
+def test_a_commit_that_removes_rows_is_refused_with_its_version_and_day_or_skipped_where_that_is_declared(
+    lake,
+):
     lake.put(1, 2)
     lake.batch(0)
     table = DeltaTable("lake")
@@ -127,7 +143,13 @@ def test_a_commit_that_removes_rows_is_refused_with_its_version_and_day_or_skipp
     lake.put(3, day=NEXT)
     lake.put(4)
     number = lake.batch(1, 2, 3)
-    with pytest.raises(DeclarationError, match=rf"version 1 of lake deletes or changes rows of {DAY}.*--day {DAY}"):
+    with pytest.raises(
+        DeclarationError,
+        match=(
+            r"version 1 of lake deletes or changes rows of "
+            rf"{DAY}.*--day {DAY}"
+        ),
+    ):
         new(number)
     assert new(number, SKIPPING) == {DAY: [4], NEXT: [3]}
 
@@ -170,7 +192,13 @@ def test_a_file_that_was_vacuumed_before_the_stream_read_it_is_named(lake):
     lake.put(2)
     DeltaTable("lake").optimize.compact()
     DeltaTable("lake").vacuum(0, dry_run=False, enforce_retention_duration=False)
-    with pytest.raises(DeclarationError, match=r"was deleted before the stream read it.*--day 2026-01-01"):
+    with pytest.raises(
+        DeclarationError,
+        match=(
+            r"was deleted before the stream read it.*--day "
+            r"2026-01-01"
+        ),
+    ):
         new(lake.batch(1, 2))
 
 
@@ -179,7 +207,9 @@ def test_another_table_at_the_place_is_refused(lake):
     new(lake.batch(0))
     Path("lake").rename("old")
     lake.put(1)
-    with pytest.raises(DeclarationError, match="is another table than the one that this stream has followed"):
+    with pytest.raises(
+        DeclarationError, match=("is another table than the one that this stream has followed")
+    ):
         DeltaSource(MOODS, Path("checkpoint")).watched()
 
 
@@ -188,7 +218,9 @@ def test_merged_entries_of_the_log_of_spark_are_read_too(lake):
         lake.put(number)
         lake.batch(number)
     log = Path("checkpoint/sources/0")
-    lines = [line for number in range(10) for line in (log / str(number)).read_text().splitlines()[1:]]
+    lines = [
+        line for number in range(10) for line in (log / str(number)).read_text().splitlines()[1:]
+    ]
     (log / "9.compact").write_text("\n".join(["v1", *lines]))
     for number in range(10):
         (log / str(number)).unlink()
@@ -199,10 +231,16 @@ def test_skipping_changes_is_for_delta_and_a_stream_for_parquet_and_delta_on_a_d
     with pytest.raises(DeclarationError, match="skip_change_commits is for a Delta table"):
         Input(path="in", skip_change_commits=True)
     check_streamable(MOODS)
-    for wrong in (Input(path="in", format="json", schema="id BIGINT"), Input(path="s3://in/lake", format="delta")):
+    for wrong in (
+        Input(path="in", format="json", schema="id BIGINT"),
+        Input(path="s3://in/lake", format="delta"),
+    ):
         with pytest.raises(
-            DeclarationError, match="a stream reads folders of Parquet files or a Delta table, on a disk"
+            DeclarationError,
+            match=("a stream reads folders of Parquet files or a Delta table, on a disk"),
         ):
             check_streamable(replace(MOODS, input=wrong))
-    with pytest.raises(DeclarationError, match="each batch of a stream would write the whole day to plain anew"):
+    with pytest.raises(
+        DeclarationError, match=("each batch of a stream would write the whole day to plain anew")
+    ):
         check_streamable(replace(MOODS, output=Output(path="out", parquet="plain")))

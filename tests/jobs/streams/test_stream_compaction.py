@@ -29,7 +29,12 @@ class Clock:
 @pytest.fixture
 def stream(tmp_path):
     twice = AsyncFunctionLookup(
-        name="twice", function=Twice, keys={"k": "k"}, returns="twice BIGINT", timeout=1.0, max_concurrency=1
+        name="twice",
+        function=Twice,
+        keys={"k": "k"},
+        returns="twice BIGINT",
+        timeout=1.0,
+        max_concurrency=1,
     )
     return Enrichment(
         name="doubled",
@@ -60,7 +65,9 @@ def test_a_stream_compacts_its_ledger_after_a_hundred_batches_and_again(stream):
 
 
 @pytest.mark.slow
-def test_a_stream_whose_ledger_takes_long_to_compact_does_so_for_at_most_a_twentieth_of_the_time(stream):
+def test_a_stream_whose_ledger_takes_long_to_compact_does_so_for_at_most_a_twentieth_of_the_time(
+    stream,
+):
     compaction = StreamCompaction(stream, clock=(clock := Clock(10.0)))  # between two batches
 
     def last_is_slow(number):

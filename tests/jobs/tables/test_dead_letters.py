@@ -1,4 +1,6 @@
-"""Dead letters: rows that ended as their policy says stay in the day, and stand with their reason beside it."""
+"""Dead letters: rows that ended as their policy says stay in the day, and stand with their reason
+beside it.
+"""
 
 import datetime as dt
 import subprocess
@@ -13,7 +15,15 @@ from deltalake import DeltaTable
 from jobs.errors import PublishConflict
 from jobs.ledger.keys import key_text
 from jobs.schema import columns as schema
-from jobs.schema.records import DayFacts, DayMetrics, DayRecord, DeclaredFacts, LookupFacts, LookupMetrics, Verdict
+from jobs.schema.records import (
+    DayFacts,
+    DayMetrics,
+    DayRecord,
+    DeclaredFacts,
+    LookupFacts,
+    LookupMetrics,
+    Verdict,
+)
 from jobs.storage.work_folders import work_folder
 from jobs.tables import dead_letters, publishing
 from jobs.tables.delivery import with_rows
@@ -35,11 +45,17 @@ def project(tmp_path, monkeypatch, request):
     monkeypatch.setitem(globals(), "LETTERS", f"{table}__dead_letters")
 
 
-def written(run_id, *rows, day=FIRST, wanted=("timeout", "error"), keys=True, hidden_key=False, verdicts=()):
-    """A record of a run whose files hold these rows: (flight, status, error, ends of its attempts)."""
+def written(
+    run_id, *rows, day=FIRST, wanted=("timeout", "error"), keys=True, hidden_key=False, verdicts=()
+):
+    """A record of a run whose files hold these rows: (flight, status, error, ends of its
+    attempts).
+    """
     flights, statuses, errors, ends = zip(*rows, strict=True) if rows else ((), (), (), ())
     count = len(rows)
-    attempts = [[{"start": end - 5, "end": end, "throttled": False} for end in made] for made in ends]
+    attempts = [
+        [{"start": end - 5, "end": end, "throttled": False} for end in made] for made in ends
+    ]
     columns = {
         "Flight": pa.array(flights, pa.int32()),
         "temp_c": pa.array([3.0 if status == "ok" else None for status in statuses], pa.float64()),
@@ -77,16 +93,18 @@ def written(run_id, *rows, day=FIRST, wanted=("timeout", "error"), keys=True, hi
         hidden_key=hidden_key,
     )
     declared = DeclaredFacts(
-        enrichment="flights", table=TABLE, input_path="data/raw/flights", partition="date", mode="ordered",
-        lookups=(lookup,), row_id=("flight",), fingerprint="f" * 16,
+        enrichment="flights", table=TABLE, input_path="data/raw/flights", partition="date",
+        mode="ordered", lookups=(lookup,), row_id=("flight",), fingerprint="f" * 16,
     )  # fmt: skip
     facts = DayFacts(
-        declared=declared, day=day, run_id=run_id, input_files=(), input_columns=("Flight",), folder=str(folder),
-        files=(str(folder / "part-0.parquet"),), shares=((10,),), started_at=f"{day}T02:15:00+00:00",
-        finished_at=f"{day}T02:16:00+00:00",
+        declared=declared, day=day, run_id=run_id, input_files=(), input_columns=("Flight",),
+        folder=str(folder), files=(str(folder / "part-0.parquet"),), shares=((10,),),
+        started_at=f"{day}T02:15:00+00:00", finished_at=f"{day}T02:16:00+00:00",
     )  # fmt: skip
     outcomes = {outcome: statuses.count(outcome) for outcome in schema.OUTCOMES}
-    figures = DayMetrics(count, count, 0, (LookupMetrics("weather", outcomes, count, 0, 1.0, 1.0, None, None),))
+    figures = DayMetrics(
+        count, count, 0, (LookupMetrics("weather", outcomes, count, 0, 1.0, 1.0, None, None),)
+    )
     return DayRecord(facts, figures, verdicts)
 
 
@@ -115,10 +133,12 @@ def test_rows_that_ended_so_stay_in_the_day_and_stand_with_their_reason_beside_i
     assert by_flight[3] == {
         "_lookup": "weather", "_key": '[3,"2013-01-10"]',
         "_status": "error", "_error": "the service answered 500", "_attempts": 2,
-        "_at": dt.datetime(1970, 1, 1, 0, 0, 0, 45, tzinfo=dt.UTC), "run_id": "a", "date": dt.date(2013, 1, 10),
+        "_at": dt.datetime(1970, 1, 1, 0, 0, 0, 45, tzinfo=dt.UTC), "run_id": "a",
+        "date": dt.date(2013, 1, 10),
     }  # fmt: skip
     assert by_flight[5]["_attempts"] == 0
-    assert by_flight[5]["_at"] == dt.datetime(2013, 1, 10, 2, 16, tzinfo=dt.UTC)  # the end of the run
+    # the end of the run
+    assert by_flight[5]["_at"] == dt.datetime(2013, 1, 10, 2, 16, tzinfo=dt.UTC)
     assert DeltaTable(LETTERS).metadata().partition_columns == ["date", "run_id"]
     assert record.dead_letters == 3
 
@@ -196,7 +216,9 @@ def test_a_crash_before_the_commit_leaves_letters_that_the_next_run_takes_out(mo
 def test_files_written_before_keys_were_kept_have_letters_without_a_key():
     publishing.publish(written("a", OK, LATE, keys=False))
     publishing.publish(written("b", OK, LATE, day=SECOND))
-    keys = {str(row["date"]): row["_key"] for row in DeltaTable(LETTERS).to_pyarrow_table().to_pylist()}
+    keys = {
+        str(row["date"]): row["_key"] for row in DeltaTable(LETTERS).to_pyarrow_table().to_pylist()
+    }
     assert keys == {FIRST: None, SECOND: '[2,"2013-01-11"]'}
 
 
@@ -214,9 +236,13 @@ print(len(dead_letters.of_day({TABLE!r}, "date", {FIRST!r}).to_pylist()))
 
 @everywhere("project")
 def test_dead_letters_are_read_without_a_filesystem_of_python(project, monkeypatch):
-    """Arrow's threads free its buffers after the interpreter has ended, which aborts the process."""
+    """Arrow's threads free its buffers after the interpreter has ended, which aborts the
+    process.
+    """
     publishing.publish(written("a", OK, LATE, BROKEN))
-    monkeypatch.setattr("deltalake.fs.DeltaStorageHandler.from_table", lambda *_: pytest.fail("of Python"))
+    monkeypatch.setattr(
+        "deltalake.fs.DeltaStorageHandler.from_table", lambda *_: pytest.fail("of Python")
+    )
     assert dead_letters.of_day(TABLE, "date", FIRST).num_rows == 2
 
 
@@ -225,5 +251,7 @@ def test_dead_letters_are_read_without_a_filesystem_of_python(project, monkeypat
 def test_a_program_that_ends_after_it_read_dead_letters_ends_well(project):
     publishing.publish(written("a", *[LATE] * 2000))
     for _ in range(40):
-        ended = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, check=False)
+        ended = subprocess.run(
+            [sys.executable, "-c", ENDS], capture_output=True, text=True, check=False
+        )
         assert (ended.returncode, ended.stdout) == (0, "2000\n"), ended.stderr

@@ -1,4 +1,6 @@
-"""A process that holds a day is killed, paused for 90 s, and has a clock that is 60 s off: one publishes, each time."""
+"""A process that holds a day is killed, paused for 90 s, and has a clock that is 60 s off: one
+publishes, each time.
+"""
 
 import contextlib
 import datetime as dt
@@ -21,7 +23,8 @@ from tests.support.places import everywhere, place_of
 
 DAY = days.FIRST
 ROOT = Path(__file__).parents[3]
-TAKEN_OVER = object_lock.EXPIRES + object_lock.LOOK_EVERY  # s after the kill, as docs/deploying.md has it
+# s after the kill, as docs/deploying.md has it
+TAKEN_OVER = object_lock.EXPIRES + object_lock.LOOK_EVERY
 SLOW = 5.0  # s that a busy machine may add
 PAUSE = 90.0
 
@@ -29,7 +32,9 @@ pytestmark = [pytest.mark.proof, pytest.mark.process]
 
 
 def hold(table, folder, off):
-    """Take the day, wait to be told, publish. off: s by which the clock of this process is ahead of the others."""
+    """Take the day, wait to be told, publish. off: s by which the clock of this process is ahead of
+    the others.
+    """
     os.chdir(folder)
     days.TABLE = table
     leases.datetime = clock(off)
@@ -89,14 +94,23 @@ def publish_next(table, wait):
 
 def publishers():
     """The runs that published the day, as the table's log has them."""
-    return [one["tidegate.run_id"] for one in DeltaTable(days.TABLE).history() if "tidegate.run_id" in one]
+    return [
+        one["tidegate.run_id"]
+        for one in DeltaTable(days.TABLE).history()
+        if "tidegate.run_id" in one
+    ]
 
 
 @everywhere("table")
 @pytest.mark.parametrize("off", [0.0, 60.0, -60.0])
-def test_a_holder_that_is_killed_is_replaced_within_the_stated_time_whatever_its_clock(table, holder, off):
+def test_a_holder_that_is_killed_is_replaced_within_the_stated_time_whatever_its_clock(
+    table, holder, off
+):
     process = holder(off)
-    with pytest.raises(DayTaken, match="is being run by run held"), leased(table, DAY, "early", wait=1):
+    with (
+        pytest.raises(DayTaken, match="is being run by run held"),
+        leased(table, DAY, "early", wait=1),
+    ):
         pass
     assert leases.at_work(table) == {"held": DAY}
     process.kill()
@@ -108,7 +122,9 @@ def test_a_holder_that_is_killed_is_replaced_within_the_stated_time_whatever_its
 
 
 @everywhere("table")
-def test_a_holder_that_is_paused_and_goes_on_is_one_of_two_that_do_not_both_publish(table, holder, wait_for):
+def test_a_holder_that_is_paused_and_goes_on_is_one_of_two_that_do_not_both_publish(
+    table, holder, wait_for
+):
     """On a store another takes the day meanwhile; in a folder the day stays the holder's."""
     process = holder()
     os.kill(process.pid, signal.SIGSTOP)
@@ -118,7 +134,10 @@ def test_a_holder_that_is_paused_and_goes_on_is_one_of_two_that_do_not_both_publ
         publish_next(table, wait=60)
         assert time.monotonic() - began <= TAKEN_OVER + SLOW
     else:
-        with pytest.raises(DayTaken, match="is being run by run held"), leased(table, DAY, "next", wait=25):
+        with (
+            pytest.raises(DayTaken, match="is being run by run held"),
+            leased(table, DAY, "next", wait=25),
+        ):
             pass
     time.sleep(max(0.0, began + PAUSE - time.monotonic()))
     Path("go").touch()
@@ -126,15 +145,24 @@ def test_a_holder_that_is_paused_and_goes_on_is_one_of_two_that_do_not_both_publ
     wait_for(lambda: Path("end").exists() and Path("end").read_text(), seconds=60)
     process.join(60)
     end = Path("end").read_text()
-    assert end == (f"the lease of {DAY} is now of run next; this run, held, lost it." if is_stored else "published")
+    assert end == (
+        (f"the lease of {DAY} is now of run next; this run, held, lost it.")
+        if is_stored
+        else "published"
+    )
     assert publishers() == (["next"] if is_stored else ["held"])
 
 
 @everywhere("table")
 @pytest.mark.parametrize("off", [60.0, -60.0])
-def test_a_holder_whose_clock_is_off_keeps_the_day_while_it_works_and_publishes_it(table, holder, off, wait_for):
+def test_a_holder_whose_clock_is_off_keeps_the_day_while_it_works_and_publishes_it(
+    table, holder, off, wait_for
+):
     process = holder(off)
-    with pytest.raises(DayTaken, match="is being run by run held"), leased(table, DAY, "next", wait=30):
+    with (
+        pytest.raises(DayTaken, match="is being run by run held"),
+        leased(table, DAY, "next", wait=30),
+    ):
         pass  # longer than the lease of a dead holder
     assert leases.at_work(table) == {"held": DAY}
     Path("go").touch()

@@ -1,4 +1,6 @@
-"""A run killed at any request to its object store leaves the old day or the new one, and the next run ends it."""
+"""A run killed at any request to its object store leaves the old day or the new one, and the next
+run ends it.
+"""
 
 import dataclasses
 import itertools
@@ -44,8 +46,8 @@ def of(table):
 
 @pytest.fixture
 def killed(s3, tmp_path, monkeypatch):
-    """Runs `run_of` in a process that is killed at a request, or whose answer is lost. Returns whether it sent so
-    many.
+    """Runs `run_of` in a process that is killed at a request, or whose answer is lost. Returns
+    whether it sent so many.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -62,7 +64,9 @@ def flights_of(table):
 
 
 @pytest.mark.parametrize("served", [False, True])
-@pytest.mark.parametrize(("old", "entries"), [([], delta_log.ENTRIES), ([1, 2, 3], delta_log.ENTRIES), ([1, 2, 3], 1)])
+@pytest.mark.parametrize(
+    ("old", "entries"), [([], delta_log.ENTRIES), ([1, 2, 3], delta_log.ENTRIES), ([1, 2, 3], 1)]
+)
 def test_a_publication_killed_at_any_request_is_whole_or_not_there_and_the_next_run_ends_it(
     killed, s3, old, entries, served
 ):
@@ -77,7 +81,10 @@ def test_a_publication_killed_at_any_request_is_whole_or_not_there_and_the_next_
         run_of(table, f"next-{at}", [4, 5], entries=entries)
         assert flights_of(table) == [4, 5]
         rows = DeltaTable(audit.table_of(table)).to_pyarrow_table().to_pylist()
-        assert sorted((row["run_id"], row["flight"]) for row in rows) == [(f"next-{at}", 4), (f"next-{at}", 5)]
+        assert sorted((row["run_id"], row["flight"]) for row in rows) == [
+            (f"next-{at}", 4),
+            (f"next-{at}", 5),
+        ]
         summary = DeltaTable(f"{s3.bucket}/{at}/by_parity").to_pyarrow_table().to_pylist()
         assert sorted((row["odd"], row["flights"]) for row in summary) == [(0, 1), (1, 1)]
     print(f"killed at {len(range(1, at, every))} of {at - 1} requests")
@@ -85,7 +92,9 @@ def test_a_publication_killed_at_any_request_is_whole_or_not_there_and_the_next_
 
 
 @pytest.mark.parametrize(("old", "returns"), [([], ()), ([1, 2, 3], ()), ([1, 2, 3], WITH_WIND)])
-def test_a_publication_that_any_answer_of_the_store_does_not_reach_publishes_once(killed, s3, old, returns):
+def test_a_publication_that_any_answer_of_the_store_does_not_reach_publishes_once(
+    killed, s3, old, returns
+):
     every = int(os.environ.get("EVERY_REQUEST", "1"))
     for at in itertools.count(1, every):
         table = f"{s3.bucket}/{at}/flights"
@@ -96,5 +105,8 @@ def test_a_publication_that_any_answer_of_the_store_does_not_reach_publishes_onc
         assert flights_of(table) == [4, 5]
         assert run_records.of_run("flights", DAY, f"run-{at}").state == "published"
         rows = DeltaTable(audit.table_of(table)).to_pyarrow_table().to_pylist()
-        assert sorted((row["run_id"], row["flight"]) for row in rows) == [(f"run-{at}", 4), (f"run-{at}", 5)]
+        assert sorted((row["run_id"], row["flight"]) for row in rows) == [
+            (f"run-{at}", 4),
+            (f"run-{at}", 5),
+        ]
     assert at > 30

@@ -24,7 +24,9 @@ AT_ONCE = timedelta(0)
 
 @pytest.fixture
 def table(tmp_path):
-    """A table of one day that was published twice; the first version's file stays for who reads it."""
+    """A table of one day that was published twice; the first version's file stays for who
+    reads it.
+    """
     table = tmp_path / "table"
     for value in (1, 2):
         rows = pa.table({"value": [value], "date": ["2013-01-10"]})
@@ -51,9 +53,13 @@ def runs_only(tmp_path):
 
 def publish(table, file):
     """The file in place of all that the table holds."""
-    action = AddAction(str(file.relative_to(table)), file.stat().st_size, {}, 0, True, '{"numRecords": 1}')
+    action = AddAction(
+        str(file.relative_to(table)), file.stat().st_size, {}, 0, True, '{"numRecords": 1}'
+    )
     opened = DeltaTable(table)
-    opened.create_write_transaction([action], mode="overwrite", schema=opened.schema(), partition_by=[])
+    opened.create_write_transaction(
+        [action], mode="overwrite", schema=opened.schema(), partition_by=[]
+    )
 
 
 def values(table, version=None):
@@ -76,7 +82,9 @@ def test_old_runs_that_were_never_published_go_and_young_ones_stay(table):
 
 
 def test_the_folders_of_a_run_at_work_stay_however_old_they_are(table):
-    folders = [run_folder(table, name, age=timedelta(days=30)) for name in ("working", "working-keys")]
+    folders = [
+        run_folder(table, name, age=timedelta(days=30)) for name in ("working", "working-keys")
+    ]
     with leased(table, "2013-01-11", "working", wait=0):
         assert vacuum(table, older_than=AT_ONCE).runs == 0
     assert all(folder.exists() for folder in folders)
@@ -85,7 +93,9 @@ def test_the_folders_of_a_run_at_work_stay_however_old_they_are(table):
 
 @pytest.mark.parametrize("looks", ["for who is at work", "at the table"])
 @pytest.mark.parametrize("ends", ["before", "after"])
-def test_a_run_that_publishes_and_ends_while_vacuum_looks_keeps_its_rows(runs_only, monkeypatch, looks, ends):
+def test_a_run_that_publishes_and_ends_while_vacuum_looks_keeps_its_rows(
+    runs_only, monkeypatch, looks, ends
+):
     file = run_folder(runs_only, "first") / "part-0.parquet"
     with ExitStack() as held:
         held.enter_context(leased(runs_only, "2013-01-10", "first", wait=0))
@@ -138,21 +148,31 @@ def test_where_nothing_was_ever_published_runs_go_too(tmp_path):
 def test_the_files_of_a_published_day_stay_where_a_look_at_them_fails(runs_only, monkeypatch):
     file = run_folder(runs_only, "first", age=WEEK * 9) / "part-0.parquet"
     publish(runs_only, file)
-    monkeypatch.setattr(Path, "is_file", lambda _path: False)  # as newer Pythons say of a file whose disk fails
+    # as newer Pythons say of a file whose disk fails
+    monkeypatch.setattr(Path, "is_file", lambda _path: False)
     assert vacuum(runs_only, older_than=AT_ONCE).runs == 0
     assert values(runs_only) == [9]
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("goes", [True, False])
-def test_entries_of_a_log_on_a_store_that_are_summed_up_go_when_old_enough_unless_the_table_keeps_them(s3, goes):
-    table, hooks = f"{s3.bucket}/table", PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+def test_entries_of_a_log_on_a_store_that_are_summed_up_go_when_old_enough_unless_the_table_keeps_them(
+    s3, goes
+):
+    table, hooks = (
+        f"{s3.bucket}/table",
+        PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
+    )
     log = {"delta.checkpointInterval": "3", "delta.logRetentionDuration": "interval 0 days"}
     log |= {} if goes else {"delta.enableExpiredLogCleanup": "false"}
     for value in range(4):
         rows = pa.table({"value": [value]})
         write_deltalake(
-            table, rows, mode="append", configuration=log if not value else None, post_commithook_properties=hooks
+            table,
+            rows,
+            mode="append",
+            configuration=log if not value else None,
+            post_commithook_properties=hooks,
         )
     assert {f"{version:020}.json" for version in range(4)} <= names_in_log(table)
     vacuum(table, older_than=WEEK)

@@ -1,4 +1,6 @@
-"""Publishing a day: readers see the old day or the new one, and the audit says how its rows came about."""
+"""Publishing a day: readers see the old day or the new one, and the audit says how its rows came
+about.
+"""
 
 import contextlib
 import dataclasses
@@ -44,14 +46,16 @@ def project(tmp_path, monkeypatch, request):
 
 def declared(*returns):
     return DeclaredFacts(
-        enrichment="flights", table=TABLE, input_path="data/raw/flights", partition="date", mode="ordered",
-        lookups=(LookupFacts("weather", "http", "weather_api", returns or (("temp_c", "DOUBLE"),), 2.0, 10),),
-        row_id=("flight",), fingerprint="f" * 16,
+        enrichment="flights", table=TABLE, input_path="data/raw/flights", partition="date",
+        mode="ordered",
+        lookups=(LookupFacts("weather", "http", "weather_api", returns or (("temp_c", "DOUBLE"),), 2.0, 10),), row_id=("flight",), fingerprint="f" * 16,
     )  # fmt: skip
 
 
 def files_of(run, day, flights, answers, parts=1):
-    """The files of a run as the job writes them: input columns, answers, audit columns; never the day itself."""
+    """The files of a run as the job writes them: input columns, answers, audit columns; never the
+    day itself.
+    """
     columns = {"flight": pa.array(flights, pa.int32())}
     columns |= answers
     rows = len(flights)
@@ -70,7 +74,9 @@ def files_of(run, day, flights, answers, parts=1):
         schema.source("weather"): pa.array(["call"] * rows, pa.string()),
         schema.attempts("weather"): pa.array(
             [[{"start": 1, "end": 2, "throttled": False}]] * rows,
-            pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("throttled", pa.bool_())])),
+            pa.list_(
+                pa.struct([("start", pa.int64()), ("end", pa.int64()), ("throttled", pa.bool_())])
+            ),
         ),
         schema.latency_ms("weather"): pa.array([1.5] * rows, pa.float64()),
         schema.paused_ms("weather"): pa.array([0.0] * rows, pa.float64()),
@@ -85,13 +91,18 @@ def files_of(run, day, flights, answers, parts=1):
     return folder, tuple(sorted(map(str, folder.glob("*.parquet"))))
 
 
-def run(run_id, day=FIRST, flights=(1, 2, 3), *, answers=None, returns=(), verdicts=(), parts=1, **facts):
+def run(
+    run_id, day=FIRST, flights=(1, 2, 3), *, answers=None, returns=(), verdicts=(), parts=1, **facts
+):
     """A record of a run, with its files written."""
     temperatures = {"temp_c": pa.array([float(flight) for flight in flights], pa.float64())}
-    folder, files = files_of(run_id, day, flights, temperatures if answers is None else answers, parts)
+    folder, files = files_of(
+        run_id, day, flights, temperatures if answers is None else answers, parts
+    )
     day_facts = DayFacts(
-        declared=declared(*returns), day=day, run_id=run_id, input_files=(), input_columns=("flight",),
-        folder=str(folder), files=files, shares=((10,),), started_at=f"{day}T02:15:00", finished_at=f"{day}T02:16:00",
+        declared=declared(*returns), day=day, run_id=run_id, input_files=(),
+        input_columns=("flight",), folder=str(folder), files=files, shares=((10,),),
+        started_at=f"{day}T02:15:00", finished_at=f"{day}T02:16:00",
     )  # fmt: skip
     figures = DayMetrics(rows_in=len(flights), rows_out=len(flights), rows_late=0, lookups=())
     return DayRecord(dataclasses.replace(day_facts, **facts), figures, tuple(verdicts))
@@ -138,7 +149,9 @@ def test_the_column_of_the_day_may_have_the_name_of_a_word_of_sql(partition):
     for run_id in ("a", "b"):
         record = run(run_id)
         named = dataclasses.replace(record.facts.declared, partition=partition)
-        publishing.publish(dataclasses.replace(record, facts=dataclasses.replace(record.facts, declared=named)))
+        publishing.publish(
+            dataclasses.replace(record, facts=dataclasses.replace(record.facts, declared=named))
+        )
     rows = DeltaTable(audit.table_of(TABLE)).to_pyarrow_table().to_pylist()
     assert [row["run_id"] for row in rows] == ["b"] * 3
 
@@ -148,10 +161,15 @@ def test_a_table_of_a_newer_format_is_refused_and_stays_as_it_is():
     publishing.publish(run("r1"))
     newer = CommitProperties(app_transactions=[Transaction("tidegate.format", 2)])
     deltalake.write_deltalake(
-        TABLE, DeltaTable(TABLE).to_pyarrow_table().slice(0, 0), mode="append", commit_properties=newer
+        TABLE,
+        DeltaTable(TABLE).to_pyarrow_table().slice(0, 0),
+        mode="append",
+        commit_properties=newer,
     )
     version = DeltaTable(TABLE).version()
-    with pytest.raises(TidegateError, match="has format 2, and this Tidegate knows up to 1: upgrade it"):
+    with pytest.raises(
+        TidegateError, match=("has format 2, and this Tidegate knows up to 1: upgrade it")
+    ):
         publishing.publish(run("r2", SECOND))
     assert DeltaTable(TABLE).version() == version
 
@@ -206,13 +224,16 @@ def test_a_red_verdict_holds_the_day_back_and_readers_keep_what_they_have():
     red = Verdict("every_row_once", "failed", "error", "1 row doubled; first: flight 2")
     with pytest.raises(PublishConflict) as refused:
         publishing.publish(run("b", FIRST, [7], verdicts=[red]))
-    assert str(refused.value) == "2013-01-10 is held back: every_row_once: 1 row doubled; first: flight 2"
+    assert str(refused.value) == (
+        "2013-01-10 is held back: every_row_once: 1 row doubled; first: flight 2"
+    )
     assert published() == [1, 2, 3]
     assert audited() == [("a", 1), ("a", 2), ("a", 3)]
 
 
 @pytest.mark.parametrize(
-    ("status", "severity", "holds"), [("not_run", "error", True), ("failed", "warn", False), ("passed", "error", False)]
+    ("status", "severity", "holds"),
+    [("not_run", "error", True), ("failed", "warn", False), ("passed", "error", False)],
 )
 def test_a_check_that_could_not_run_holds_back_too_and_a_warning_does_not(status, severity, holds):
     record = run("a", verdicts=[Verdict("order_held", status, severity, "said")])
@@ -232,8 +253,18 @@ def wind(flights):
 @EVERYWHERE
 def test_a_new_column_joins_the_table_and_is_null_before():
     publishing.publish(run("a"))
-    publishing.publish(run("b", SECOND, [4], answers=wind([4]), returns=(("temp_c", "DOUBLE"), ("wind_ms", "DOUBLE"))))
-    rows = {row["flight"]: row["wind_ms"] for row in DeltaTable(TABLE).to_pyarrow_table().to_pylist()}
+    publishing.publish(
+        run(
+            "b",
+            SECOND,
+            [4],
+            answers=wind([4]),
+            returns=(("temp_c", "DOUBLE"), ("wind_ms", "DOUBLE")),
+        )
+    )
+    rows = {
+        row["flight"]: row["wind_ms"] for row in DeltaTable(TABLE).to_pyarrow_table().to_pylist()
+    }
     assert rows == {1: None, 2: None, 3: None, 4: 5.0}
 
 
@@ -256,7 +287,13 @@ def test_a_column_whose_commit_a_store_took_though_its_answer_was_lost_is_added_
 def test_a_column_that_changed_its_type_is_refused_by_name_and_nothing_changes():
     publishing.publish(run("a"))
     text = {"temp_c": pa.array(["cold"], pa.string())}
-    with pytest.raises(PublishConflict, match=r"column 'temp_c' is .*string.* in this run and .*double.* in the table"):
+    with pytest.raises(
+        PublishConflict,
+        match=(
+            r"column 'temp_c' is .*string.* in this run and "
+            r".*double.* in the table"
+        ),
+    ):
         publishing.publish(run("b", FIRST, [7], answers=text))
     assert published() == [1, 2, 3]
     assert audited() == [("a", 1), ("a", 2), ("a", 3)]
@@ -267,7 +304,9 @@ def test_a_column_that_is_no_longer_written_stays_and_is_null():
     returns = (("temp_c", "DOUBLE"), ("wind_ms", "DOUBLE"))
     publishing.publish(run("a", FIRST, [1], answers=wind([1]), returns=returns))
     publishing.publish(run("b", SECOND, [4]))
-    rows = {row["flight"]: row["wind_ms"] for row in DeltaTable(TABLE).to_pyarrow_table().to_pylist()}
+    rows = {
+        row["flight"]: row["wind_ms"] for row in DeltaTable(TABLE).to_pyarrow_table().to_pylist()
+    }
     assert rows == {1: 5.0, 4: None}
 
 
@@ -276,7 +315,13 @@ def test_a_run_that_loaded_the_table_before_another_published_the_same_day_is_re
     publishing.publish(run("z", SECOND, [4]))
     loaded = DeltaTable(TABLE)
     publishing.publish(run("a", FIRST, [1, 2]))
-    with pytest.raises(PublishConflict, match=r"another run published 2013-01-10 of flights meanwhile"):
+    with pytest.raises(
+        PublishConflict,
+        match=(
+            r"another run published 2013-01-10 of flights "
+            r"meanwhile"
+        ),
+    ):
         replace_day(loaded, run("b", FIRST, [1, 2]))
     assert published(FIRST) == [1, 2]
 
@@ -286,7 +331,13 @@ def test_a_run_that_loaded_the_table_when_it_had_its_day_only_is_refused_once_an
     publishing.publish(run("a", FIRST, [1]))
     loaded = DeltaTable(TABLE)
     publishing.publish(run("b", FIRST, [2]))
-    with pytest.raises(PublishConflict, match=r"another run published 2013-01-10 of flights meanwhile"):
+    with pytest.raises(
+        PublishConflict,
+        match=(
+            r"another run published 2013-01-10 of flights "
+            r"meanwhile"
+        ),
+    ):
         replace_day(loaded, run("c", FIRST, [3]))
     assert published(FIRST) == [2]
 
@@ -337,7 +388,9 @@ def test_runs_that_publish_the_first_day_at_once_leave_it_once_and_each_is_repor
     assert published() == [1, 2]
     assert set(found) == {"a", "b"}
     assert "published" in found.values()
-    assert all(state == "published" or isinstance(state, PublishConflict) for state in found.values())
+    assert all(
+        state == "published" or isinstance(state, PublishConflict) for state in found.values()
+    )
     (uri,) = DeltaTable(TABLE).file_uris()
     winner = uri.split("/runs/")[1].split("/")[0]
     assert found[winner] == "published"
@@ -402,7 +455,10 @@ def no_file_of_more_than(size):
 def test_what_the_disk_refuses_is_reported_in_one_sentence_and_the_same_again_publishes(size):
     publishing.publish(run("a", FIRST, [1, 2]))
     second = run("b", FIRST, [1, 9])
-    with no_file_of_more_than(size), pytest.raises(TidegateError, match="flights or a table beside it") as reported:
+    with (
+        no_file_of_more_than(size),
+        pytest.raises(TidegateError, match="flights or a table beside it") as reported,
+    ):
         publishing.publish(second)
     assert str(reported.value).isprintable()
     assert published() == [1, 2]
@@ -427,13 +483,18 @@ def test_the_audit_has_the_row_identity_and_every_audit_column_of_the_published_
     wanted = {"flight", "run_id", "date", *schema.ROW_COLUMNS, *schema.audit_columns("weather")}
     assert set(table.column_names) == wanted
     assert table.num_rows == 2
-    assert table.column("_weather_attempts").to_pylist() == [[{"start": 1, "end": 2, "throttled": False}]] * 2
+    assert (
+        table.column("_weather_attempts").to_pylist()
+        == [[{"start": 1, "end": 2, "throttled": False}]] * 2
+    )
 
 
 def test_the_audit_finds_a_row_id_whatever_its_case():
     record = run("a")
     by_lower_name = dataclasses.replace(record.facts.declared, row_id=("FLIGHT",))
-    publishing.publish(dataclasses.replace(record, facts=dataclasses.replace(record.facts, declared=by_lower_name)))
+    publishing.publish(
+        dataclasses.replace(record, facts=dataclasses.replace(record.facts, declared=by_lower_name))
+    )
     assert audited() == [("a", 1), ("a", 2), ("a", 3)]
 
 
@@ -458,7 +519,9 @@ def test_vacuum_finds_what_was_never_published_and_nothing_else():
     publishing.publish(run("a", FIRST, [1]))
     run("b", FIRST, [2])
     table = DeltaTable(TABLE)
-    found = table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True, full=True)
+    found = table.vacuum(
+        retention_hours=0, enforce_retention_duration=False, dry_run=True, full=True
+    )
     assert [name.split("/")[1] for name in found] == ["b"]
     assert deltalake.__version__
 
@@ -476,12 +539,14 @@ def test_a_vacuum_that_the_disk_refuses_is_reported_in_one_sentence_and_the_same
     assert published() == [2]
 
 
-SUMMARY = Summary(name="by_parity", sql="SELECT flight % 2 AS odd, count(*) AS flights FROM flights GROUP BY 1")
+SUMMARY = Summary(
+    name="by_parity", sql=("SELECT flight % 2 AS odd, count(*) AS flights FROM flights GROUP BY 1")
+)
 FLIGHTS = Enrichment(
-    name="flights", input=Input(path="data/raw/flights"), output=Output(path=TABLE), summaries=[SUMMARY],
-    lookups=[HttpLookup(
-        name="weather", service=Service(name="w", url="http://w", max_concurrency=1), request="GET /{k}",
-        keys={"k": "k"}, returns="temp_c DOUBLE", timeout=1.0,
+    name="flights", input=Input(path="data/raw/flights"), output=Output(path=TABLE),
+    summaries=[SUMMARY], lookups=[HttpLookup(
+        name="weather", service=Service(name="w", url="http://w", max_concurrency=1),
+        request="GET /{k}", keys={"k": "k"}, returns="temp_c DOUBLE", timeout=1.0,
     )],
 )  # fmt: skip
 
@@ -496,7 +561,10 @@ def test_a_summary_holds_its_days_and_replaces_the_one_that_is_made_again():
         summarize(FLIGHTS, SUMMARY, FIRST)
     assert summarize(FLIGHTS, SUMMARY, FIRST) == 1
     rows = DeltaTable("data/published/by_parity").to_pyarrow_table().to_pylist()
-    assert sorted((str(row["date"]), row["odd"], row["flights"]) for row in rows) == [(FIRST, 1, 2), (SECOND, 0, 1)]
+    assert sorted((str(row["date"]), row["odd"], row["flights"]) for row in rows) == [
+        (FIRST, 1, 2),
+        (SECOND, 0, 1),
+    ]
 
 
 class LeaseOf:
@@ -508,11 +576,14 @@ class LeaseOf:
 
 @everywhere("project")
 @pytest.mark.parametrize("first", [True, False])
-def test_a_run_that_is_paused_after_it_confirmed_its_lease_publishes_nothing_once_another_has(first, monkeypatch):
+def test_a_run_that_is_paused_after_it_confirmed_its_lease_publishes_nothing_once_another_has(
+    first, monkeypatch
+):
     if not first:
         publishing.publish(run("z", SECOND, [4]))
     other, paused = run("b", FIRST, [1, 2]), run("a", FIRST, [1, 9])
-    monkeypatch.setattr(publishing, "alone_with", lambda _table: contextlib.nullcontext())  # it expired too
+    # it expired too
+    monkeypatch.setattr(publishing, "alone_with", lambda _table: contextlib.nullcontext())
     with pytest.raises(TidegateError):
         publishing.publish(paused, LeaseOf(lambda: publishing.publish(other)))
     assert published(FIRST) == [1, 2]

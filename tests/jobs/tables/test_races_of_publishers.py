@@ -1,4 +1,6 @@
-"""Two processes that publish one day at the same moment: one of them does, each time. RACES=1000 for more races."""
+"""Two processes that publish one day at the same moment: one of them does, each time. RACES=1000
+for more races.
+"""
 
 import multiprocessing
 import os
@@ -24,7 +26,9 @@ pytestmark = [pytest.mark.proof, pytest.mark.process]
 
 
 def contend(folder, publishes, wire):
-    """In a process of its own: publish as often as the test says, each time together with the other."""
+    """In a process of its own: publish as often as the test says, each time together with the
+    other.
+    """
     os.chdir(folder)
     while (message := wire.recv()) is not None:
         days.TABLE, run_id = message
@@ -81,7 +85,9 @@ def both(place, tmp_path):
     def race(publishes, table, runs):
         for _ in runs if not wires else ():
             ours, theirs = processes.Pipe()
-            processes.Process(target=contend, args=(str(tmp_path), publishes, theirs), daemon=True).start()
+            processes.Process(
+                target=contend, args=(str(tmp_path), publishes, theirs), daemon=True
+            ).start()
             wires.append(ours)
         for wire, run in zip(wires, runs, strict=True):
             wire.send((table, run))

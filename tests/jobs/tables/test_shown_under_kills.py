@@ -1,4 +1,6 @@
-"""A publisher killed at any moment: every reader of each format sees a whole day, and the next day makes them equal."""
+"""A publisher killed at any moment: every reader of each format sees a whole day, and the next day
+makes them equal.
+"""
 
 import dataclasses
 import datetime as dt
@@ -32,7 +34,9 @@ publishing.publish(record)
 
 def run(*args):
     record = test_publishing.run(*args)
-    declared = dataclasses.replace(record.facts.declared, iceberg="lake.shop.flights", parquet="plain")
+    declared = dataclasses.replace(
+        record.facts.declared, iceberg="lake.shop.flights", parquet="plain"
+    )
     return dataclasses.replace(record, facts=dataclasses.replace(record.facts, declared=declared))
 
 
@@ -52,7 +56,9 @@ def shown(lake):
     """The numbers of the first day, by each format's own reader."""
     date = dt.date.fromisoformat(FIRST)
     found = (
-        DeltaTable(test_publishing.TABLE).to_pyarrow_dataset().to_table(filter=ds.field("date") == date),
+        DeltaTable(test_publishing.TABLE)
+        .to_pyarrow_dataset()
+        .to_table(filter=ds.field("date") == date),
         lake.load_table("shop.flights").scan(f"date = '{FIRST}'").to_arrow(),
         ds.dataset("plain", partitioning="hive").to_table(filter=ds.field("date") == FIRST),
     )
@@ -60,7 +66,11 @@ def shown(lake):
 
 
 @pytest.mark.proof
-def test_a_publisher_that_is_killed_leaves_whole_days_and_the_next_day_shows_all(project, tmp_path, monkeypatch):  # noqa: F811
+def test_a_publisher_that_is_killed_leaves_whole_days_and_the_next_day_shows_all(
+    project,  # noqa: F811
+    tmp_path,
+    monkeypatch,
+):
     drawn = random.Random(22)
     with lake_in(tmp_path, tmp_path / "warehouse", monkeypatch) as lake:
         began = time.monotonic()

@@ -1,4 +1,6 @@
-"""Rows whose keys are asked for together, through the operator: outcomes, clocks, gate and outages. Virtual time."""
+"""Rows whose keys are asked for together, through the operator: outcomes, clocks, gate and outages.
+Virtual time.
+"""
 
 import asyncio
 from collections import Counter
@@ -19,7 +21,9 @@ ITEMS = 5
 
 
 class Together:
-    """The caller of a service that answers many keys at once, by a script: per request seconds and what comes back."""
+    """The caller of a service that answers many keys at once, by a script: per request seconds and
+    what comes back.
+    """
 
     def __init__(self, steps, share):
         self._steps = steps
@@ -56,7 +60,9 @@ class Together:
 
 
 def ask(steps, keys, *, share=1, every=0.0, **fields):
-    """Rows with these keys through the operator; their LookupState as they left, in input order, and the caller."""
+    """Rows with these keys through the operator; their LookupState as they left, in input order,
+    and the caller.
+    """
     standard = {
         "name": "place",
         "service": Service(name="geo", url="http://geo", max_concurrency=share),
@@ -84,17 +90,20 @@ def ask(steps, keys, *, share=1, every=0.0, **fields):
         )  # fmt: skip
         left = []
         operator = AsyncWaitOperator(
-            asking, left.append, mode=OutputMode.ORDERED, timeout=declared.timeout, capacity=16 * share * ITEMS,
-            concurrency=share * ITEMS, gate=gate,
+            asking, left.append, mode=OutputMode.ORDERED, timeout=declared.timeout,
+            capacity=16 * share * ITEMS, concurrency=share * ITEMS, gate=gate,
             retry_strategy=exponential_backoff(
-                max_retries=10**9, initial_delay=0.1, max_delay=5.0, multiplier=2.0, on_exception=needs_retry
+                max_retries=10**9, initial_delay=0.1, max_delay=5.0, multiplier=2.0,
+                on_exception=needs_retry
             ),
         )  # fmt: skip
         asking.yield_slot = operator.yield_slot
         await operator.open()
         try:
             for index, key in enumerate(keys):
-                await operator.process_element(StreamRecord(Row(None, index, (LookupState((key,)),))))
+                await operator.process_element(
+                    StreamRecord(Row(None, index, (LookupState((key,)),)))
+                )
                 if every:
                     await asyncio.sleep(every)
             await operator.end_input()
@@ -149,18 +158,28 @@ def test_not_now_for_a_batch_closes_the_gate_for_its_rows_and_clocks_stand_still
 
 
 @pytest.mark.parametrize("finishes", [True, False])
-def test_a_request_whose_rows_timed_out_is_cancelled_unless_it_is_to_finish_for_the_rows_after_them(finishes):
-    rows, caller = ask([(3.0, 4.5), (0.1, 4.5)], [*range(10), *range(5)], finish_after_timeout=finishes)
+def test_a_request_whose_rows_timed_out_is_cancelled_unless_it_is_to_finish_for_the_rows_after_them(
+    finishes,
+):
+    rows, caller = ask(
+        [(3.0, 4.5), (0.1, 4.5)], [*range(10), *range(5)], finish_after_timeout=finishes
+    )
     assert [row.status for row in rows] == ["timeout"] * 5 + ["ok"] * 10
     assert caller.ended[0] == ("answered" if finishes else "cancelled")
     assert {row.source for row in rows[10:]} == {"shared" if finishes else "call"}
-    assert [start for start, _ in caller.requests] == pytest.approx([0.0, 3.0] if finishes else [0.0, 2.0, 2.1])
+    assert [start for start, _ in caller.requests] == pytest.approx(
+        [0.0, 3.0] if finishes else [0.0, 2.0, 2.1]
+    )
 
 
 @pytest.mark.parametrize("finishes", [True, False])
 def test_a_row_that_left_before_its_request_is_asked_for_by_nobody(finishes):
-    """The one request allowed hangs with one key; those that wait for it leave at their time limit."""
-    rows, caller = ask([(3.0, 4.5), (0.1, 4.5)], ["slow", "a", "b"], every=0.25, finish_after_timeout=finishes)
+    """The one request allowed hangs with one key; those that wait for it leave at their
+    time limit.
+    """
+    rows, caller = ask(
+        [(3.0, 4.5), (0.1, 4.5)], ["slow", "a", "b"], every=0.25, finish_after_timeout=finishes
+    )
     assert statuses(rows) == ({"timeout": 3} if finishes else {"timeout": 1, "ok": 2})
     expected = [["slow"]] if finishes else [["slow"], ["a", "b"]]
     assert [keys for _, keys in caller.requests] == expected

@@ -47,7 +47,9 @@ def leaving(monkeypatch):
 
     def begin(finished, window):
         left = []
-        threads.append(threading.Thread(target=lambda: left.extend(durable_batches(finished, window))))
+        threads.append(
+            threading.Thread(target=lambda: left.extend(durable_batches(finished, window)))
+        )
         threads[-1].start()
         return left
 
@@ -56,7 +58,9 @@ def leaving(monkeypatch):
         thread.join()
 
 
-def test_batches_that_come_slowly_leave_the_ledger_its_pace_though_the_window_is_full(leaving, full_window):
+def test_batches_that_come_slowly_leave_the_ledger_its_pace_though_the_window_is_full(
+    leaving, full_window
+):
     finished, window, point = queue.SimpleQueue(), full_window(40), Point()
     finished.put((TEN_ROWS, [point]))
     left = leaving(finished, window)

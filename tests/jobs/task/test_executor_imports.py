@@ -48,21 +48,34 @@ def test_what_tasks_run_loads_nothing_that_only_the_driver_has():
 
 
 @pytest.mark.spark
-def test_a_task_that_reads_the_days_files_loads_nothing_that_only_the_driver_has(spark, tmp_path, monkeypatch):
+def test_a_task_that_reads_the_days_files_loads_nothing_that_only_the_driver_has(
+    spark, tmp_path, monkeypatch
+):
     pq.write_table(pa.table({"k": [1]}), tmp_path / "day.parquet")
     day = of_files([tmp_path / "day.parquet"])
     lookup = AsyncFunctionLookup(
-        name="f", function=AsyncFunction, keys={"k": "k"}, returns="x INT", timeout=1.0, max_concurrency=1
+        name="f",
+        function=AsyncFunction,
+        keys={"k": "k"},
+        returns="x INT",
+        timeout=1.0,
+        max_concurrency=1,
     )
-    declared = Enrichment(name="e", input=Input(path="in"), lookups=[lookup], output=Output(path="out"), ledger=None)
+    declared = Enrichment(
+        name="e", input=Input(path="in"), lookups=[lookup], output=Output(path="out"), ledger=None
+    )
     prepared, plan = plan_tasks(day.read(spark), declared, day=day)
     assert plan.reads is not None
     sent = []
-    monkeypatch.setattr(SparkStage, "run", lambda _stage, task, parts: sent.append(over_parts(task, parts)) or [])
+    monkeypatch.setattr(
+        SparkStage, "run", lambda _stage, task, parts: sent.append(over_parts(task, parts)) or []
+    )
     enrich.write_out(prepared, plan, str(tmp_path / "out"))
     require_light(cloudpickle.dumps(sent))
 
 
 def require_light(sent):
-    loaded = subprocess.run([sys.executable, "-c", PROGRAM], input=sent, capture_output=True, check=True)
+    loaded = subprocess.run(
+        [sys.executable, "-c", PROGRAM], input=sent, capture_output=True, check=True
+    )
     assert loaded.stdout.decode().strip() == "[]"

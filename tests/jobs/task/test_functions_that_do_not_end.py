@@ -1,4 +1,6 @@
-"""Functions that do not end, or block the event loop: the run ends, and says whose function it was."""
+"""Functions that do not end, or block the event loop: the run ends, and says whose function
+it was.
+"""
 
 import asyncio
 import contextlib
@@ -91,11 +93,23 @@ def warned(caplog):
 @pytest.mark.parametrize(
     ("way", "status", "named"),
     [
-        ("blocks_a_thread", "timeout", ["lookup first: its function in a thread (asyncio.to_thread)"]),
-        ("blocks_a_thread_of_its_own_task", "timeout", ["a function in a thread (asyncio.to_thread)"]),
+        (
+            "blocks_a_thread",
+            "timeout",
+            [("lookup first: its function in a thread (asyncio.to_thread)")],
+        ),
+        (
+            "blocks_a_thread_of_its_own_task",
+            "timeout",
+            [("a function in a thread (asyncio.to_thread)")],
+        ),
         ("waits", "timeout", []),
         ("swallows_its_cancellation", "timeout", ["lookup first: its function"]),
-        ("leaves_a_task", "ok", ["the task Hanging.swallows_its_cancellation that a function began"]),
+        (
+            "leaves_a_task",
+            "ok",
+            [("the task Hanging.swallows_its_cancellation that a function began")],
+        ),
         ("leaves_a_task_that_ends", "ok", []),
     ],
 )
@@ -106,10 +120,13 @@ def test_a_function_that_does_not_end_holds_no_task_and_is_named(way, status, na
             rows = ran(function)
     finally:
         function.released.set()
-    assert {row["k"]: row["first_status"] for row in rows} == dict.fromkeys(range(20), "ok") | {HANGS: status}
+    assert {row["k"]: row["first_status"] for row in rows} == dict.fromkeys(range(20), "ok") | {
+        HANGS: status
+    }
     assert len(rows) == 20
     expected = [
-        f"{name} did not end within {ENDS:.0f} s after the last row; the task ends without it. A blocking client needs "
+        f"{name} did not end within {ENDS:.0f} s after the last row; the task ends without it. A "
+        "blocking client needs "
         "a time limit of its own."
         for name in named
     ]
@@ -147,7 +164,9 @@ def test_a_function_that_blocks_the_loop_for_ever_fails_its_task_and_is_named():
     function.released.set()
     assert "threading.py" not in str(caught.value)
     assert "test_functions_that_do_not_end.py:" in str(caught.value)
-    assert "in Blocking.async_invoke: no call, answer or time limit goes on meanwhile; await it" in str(caught.value)
+    assert (
+        "in Blocking.async_invoke: no call, answer or time limit goes on meanwhile; await it"
+    ) in str(caught.value)
     assert time.monotonic() - began < FOR_EVER
 
 

@@ -1,4 +1,6 @@
-"""A service that recognizes repeated calls charges each key once, whenever the task that asks it is killed."""
+"""A service that recognizes repeated calls charges each key once, whenever the task that asks it is
+killed.
+"""
 
 import asyncio
 import dataclasses
@@ -28,22 +30,32 @@ BATCH = Batch(item="{k}", body={"c": "{items}"}, answers="$.a", max_items=5, max
 
 def charged(url, **fields):
     standard = {
-        "name": "first", "service": Service(name="shop", url=url, max_concurrency=8), "request": "POST /charge/{k}",
-        "keys": {"k": "k"}, "returns": "first_x BIGINT", "timeout": 20.0, "idempotent": False,
-        "idempotency_header": HEADER, "retry": Retry(retries=4, initial_delay=0.001),
+        "name": "first", "service": Service(name="shop", url=url, max_concurrency=8),
+        "request": "POST /charge/{k}", "keys": {"k": "k"}, "returns": "first_x BIGINT",
+        "timeout": 20.0, "idempotent": False, "idempotency_header": HEADER,
+        "retry": Retry(retries=4, initial_delay=0.001),
     }  # fmt: skip
     return HttpLookup(**standard | fields)
 
 
 def planned(lookup, folder, run_id):
     ledger = LedgerPlan(
-        folder, "first", request_fingerprint(lookup), run_id, Ttl(), 200, 0.05, idempotent=lookup.repeatable
+        folder,
+        "first",
+        request_fingerprint(lookup),
+        run_id,
+        Ttl(),
+        200,
+        0.05,
+        idempotent=lookup.repeatable,
     )
     return dataclasses.replace(plan(lookup, share=8), ledgers=(ledger,))
 
 
 def attempt(url, run, number, *, ledger, rows_file, environment):
-    """One attempt of one task, in a process of its own; its rows are in a file once it has ended."""
+    """One attempt of one task, in a process of its own; its rows are in a file once it has
+    ended.
+    """
     os.environ.update(environment)
     given = iter([batch(run * ROWS + start, 50) for start in range(0, ROWS, 50)])
     task = PartitionRun(planned(charged(url), ledger, f"r{run}"), 0, number)
@@ -72,8 +84,8 @@ class Shop:
 
 
 def charge_through(kills, service, ledger, folder):
-    """Let task after task run and be killed while it calls, until so many were and the last one has ended. folder: for
-    their rows.
+    """Let task after task run and be killed while it calls, until so many were and the last one has
+    ended. folder: for their rows.
     """
     draw = random.Random(kills)
     service.answer = shop = Shop(draw)
@@ -83,7 +95,11 @@ def charge_through(kills, service, ledger, folder):
     while killed < kills or run == 0:
         for number in range(1000):
             # the server of forks keeps the environment that it began with
-            more = {"ledger": ledger, "rows_file": folder / f"rows-{run}.parquet", "environment": dict(os.environ)}
+            more = {
+                "ledger": ledger,
+                "rows_file": folder / f"rows-{run}.parquet",
+                "environment": dict(os.environ),
+            }
             process = context.Process(target=attempt, args=(service.url, run, number), kwargs=more)
             before = len(service.log)
             process.start()
@@ -101,7 +117,10 @@ def charge_through(kills, service, ledger, folder):
     for number in range(run):
         for row in pq.read_table(folder / f"rows-{number}.parquet").to_pylist():
             statuses[row["first_status"], row["first_x"] == row["k"]] += 1
-    print(f"{killed} kills, {run} runs, {sum(shop.heard.values())} requests, {sum(shop.charges.values())} charges")
+    print(
+        f"{killed} kills, {run} runs, {sum(shop.heard.values())} requests, "
+        f"{sum(shop.charges.values())} charges"
+    )
     assert statuses == {("ok", True): run * ROWS}
     assert shop.charges == Counter(range(run * ROWS))
     assert sum(shop.heard.values()) > run * ROWS
@@ -126,7 +145,9 @@ def test_two_hundred_kills_are_charged_once_for_each_key(service, ledger, tmp_pa
 
 
 @pytest.mark.process
-def test_each_attempt_of_each_run_sends_the_same_value_for_a_key_and_another_one_for_another_request(service, tmp_path):
+def test_each_attempt_of_each_run_sends_the_same_value_for_a_key_and_another_one_for_another_request(
+    service, tmp_path
+):
     heard = []
 
     async def fails_first(request):
@@ -149,8 +170,9 @@ def test_the_header_changes_no_fingerprint_of_stored_answers_nor_of_a_declaratio
     assert request_fingerprint(without) == request_fingerprint(charged("http://a", idempotent=True))
     assert fingerprint(without) == fingerprint(
         HttpLookup(
-            name="first", service=Service(name="shop", url="http://a", max_concurrency=8), request="POST /charge/{k}",
-            keys={"k": "k"}, returns="first_x BIGINT", timeout=20.0, retry=Retry(retries=4, initial_delay=0.001),
+            name="first", service=Service(name="shop", url="http://a", max_concurrency=8),
+            request="POST /charge/{k}", keys={"k": "k"}, returns="first_x BIGINT", timeout=20.0,
+            retry=Retry(retries=4, initial_delay=0.001),
         )
     )  # fmt: skip
 

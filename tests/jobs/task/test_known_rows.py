@@ -1,4 +1,6 @@
-"""Rows whose outcomes are known before any call: completed as columns, they leave as rows that are asked one by one."""
+"""Rows whose outcomes are known before any call: completed as columns, they leave as rows that are
+asked one by one.
+"""
 
 import dataclasses
 import itertools
@@ -36,13 +38,18 @@ NAMES = ("first", "a")
 
 @st.composite
 def days(draw):
-    """Rows of a task in batches, what is known of their keys at each lookup, and how they are to leave."""
+    """Rows of a task in batches, what is known of their keys at each lookup, and how they are to
+    leave.
+    """
     rows = draw(st.lists(st.tuples(KEYS, st.integers(0, 9) | st.none()), min_size=1, max_size=40))
     cuts = sorted(draw(st.sets(st.integers(1, 40), max_size=4)))
     return {
         "rows": rows,
         "edges": [0, *(cut for cut in cuts if cut < len(rows)), len(rows)],
-        "stored": [draw(st.dictionaries(st.integers(0, 12), STORED)) for _ in range(draw(st.integers(1, 2)))],
+        "stored": [
+            draw(st.dictionaries(st.integers(0, 12), STORED))
+            for _ in range(draw(st.integers(1, 2)))
+        ],
         "asked": draw(st.dictionaries(st.integers(0, 12), ASKED, max_size=5)),
         "mode": draw(st.sampled_from(["ordered", "unordered", "key_ordered"])),
         "event_time": draw(st.sampled_from([None, "at"])),
@@ -55,26 +62,44 @@ def days(draw):
 
 
 def stored_answer(key, kind):
-    response = {"ok": {"first_x": -key, "a_x": -key}, "unfit": ["a list"], "error": f"no {key}"}.get(kind)
+    response = {
+        "ok": {"first_x": -key, "a_x": -key},
+        "unfit": ["a list"],
+        "error": f"no {key}",
+    }.get(kind)
     outcome = "ok" if kind == "unfit" else kind
-    return StoredAnswer(key_text((key,)), outcome, None if response is None else dump(response), 1_000 + key, "before")
+    return StoredAnswer(
+        key_text((key,)),
+        outcome,
+        None if response is None else dump(response),
+        1_000 + key,
+        "before",
+    )
 
 
 def asked_first(path, asked, source_of):
-    """The file of keys that were asked before the rows; the audit of a key's call is at `source_of[key]`."""
+    """The file of keys that were asked before the rows; the audit of a key's call is at
+    `source_of[key]`.
+    """
     keys = [key for key in asked if key in source_of]
     kinds = [asked[key] for key in keys]
     table = {
         "key": [key_text((key,)) for key in keys],
         "outcome": kinds,
-        "error": pa.array([None if kind in ("ok", "miss") else f"{kind}!" for kind in kinds], pa.string()),
+        "error": pa.array(
+            [None if kind in ("ok", "miss") else f"{kind}!" for kind in kinds], pa.string()
+        ),
         "attempts": pa.array([[(key, key + 7, False)] for key in keys], pa.list_(ATTEMPT)),
         "latency_ms": pa.array([0.007] * len(keys), pa.float64()),
         "paused_ms": pa.array([0.0] * len(keys), pa.float64()),
         "source_file": pa.array(["file:///a"] * len(keys), pa.string()),
         "source_row": pa.array([source_of[key] for key in keys], pa.int64()),
-        "answered_at": pa.array([2_000 + key if asked[key] in ("ok", "miss") else None for key in keys], pa.int64()),
-        "answer_0": pa.array([10 * key if asked[key] == "ok" else None for key in keys], pa.int64()),
+        "answered_at": pa.array(
+            [2_000 + key if asked[key] in ("ok", "miss") else None for key in keys], pa.int64()
+        ),
+        "answer_0": pa.array(
+            [10 * key if asked[key] == "ok" else None for key in keys], pa.int64()
+        ),
     }
     write_keyed(path, pa.table(table))
     return AskedFile(path, hidden=False)
@@ -94,9 +119,21 @@ def run(folder, day):
         index = f"{folder}/{place}.arrow"
         write_index(index, as_table([stored_answer(key, kind) for key, kind in stored.items()]))
         ledgers.append(
-            LedgerPlan(f"{folder}/ledger", name, "f" * 16, "r", Ttl(), 200, 0.01, False, day["idempotent"], index)
+            LedgerPlan(
+                f"{folder}/ledger",
+                name,
+                "f" * 16,
+                "r",
+                Ttl(),
+                200,
+                0.01,
+                False,
+                day["idempotent"],
+                index,
+            )
         )
-    source_of = {key: row for row, (key, _) in enumerate(day["rows"]) if key is not None}  # its last row
+    # its last row
+    source_of = {key: row for row, (key, _) in enumerate(day["rows"]) if key is not None}
     first = asked_first(f"{folder}/asked.arrow", day["asked"], source_of)
     options = {"event_time": day["event_time"], "bound_ms": day["bound_ms"]}
     planned = dataclasses.replace(
@@ -113,16 +150,26 @@ def run(folder, day):
 
 
 def expected(day, place, number):
-    """Of one row at one lookup: status, source, answer, µs of the answer, its attempts; None where a call decides."""
+    """Of one row at one lookup: status, source, answer, µs of the answer, its attempts; None where
+    a call decides.
+    """
     key, _ = day["rows"][number]
     if key is None:
         return "skipped", None, None, None, []
     last = max(row for row, (other, _) in enumerate(day["rows"]) if other == key)
     if place == 0 and (kind := day["asked"].get(key)) is not None:
         here, answered = number == last, kind in ("ok", "miss")
-        source = None if kind == "unknown" or (here and not answered) else "call" if here else "shared"
+        source = (
+            None if kind == "unknown" or (here and not answered) else "call" if here else "shared"
+        )
         attempts = [{"start": key, "end": key + 7, "throttled": False}] if here else []
-        return kind, source, 10 * key if kind == "ok" else None, 2_000 + key if answered else None, attempts
+        return (
+            kind,
+            source,
+            10 * key if kind == "ok" else None,
+            2_000 + key if answered else None,
+            attempts,
+        )
     kind = day["stored"][place].get(key)
     if kind == "asked" and day["idempotent"]:
         kind = None
@@ -136,12 +183,20 @@ def expected(day, place, number):
 def found(row, name):
     at = row[f"{name}_answered_at"]
     answered_at = None if at is None else round(at.timestamp() * 1e6)
-    return row[f"{name}_status"], row[schema.source(name)], row[f"{name}_x"], answered_at, row[schema.attempts(name)]
+    return (
+        row[f"{name}_status"],
+        row[schema.source(name)],
+        row[f"{name}_x"],
+        answered_at,
+        row[schema.attempts(name)],
+    )
 
 
 @examples(60)
 @given(day=days())
-def test_every_row_leaves_as_what_is_known_of_its_keys_says_and_the_others_are_called(tmp_path_factory, day):
+def test_every_row_leaves_as_what_is_known_of_its_keys_says_and_the_others_are_called(
+    tmp_path_factory, day
+):
     rows, functions = run(tmp_path_factory.mktemp("day"), day)
     assert sorted(row["id"] for row in rows) == list(range(len(day["rows"])))
     for place, (name, function) in enumerate(zip(NAMES, functions, strict=False)):
@@ -154,7 +209,9 @@ def test_every_row_leaves_as_what_is_known_of_its_keys_says_and_the_others_are_c
                 assert (row[schema.source(name)] == "shared") == (row[schema.attempts(name)] == [])
             else:
                 assert found(row, name) == wanted
-                assert (row[schema.error(name)] is None) == (wanted[0] not in ("error", "timeout", "unknown"))
+                assert (row[schema.error(name)] is None) == (
+                    wanted[0] not in ("error", "timeout", "unknown")
+                )
                 assert row[schema.latency_ms(name)] == (0.007 if wanted[4] else None)
                 assert row[schema.paused_ms(name)] == (0.0 if wanted[4] else None)
         assert function.calls >= len(to_call)
@@ -166,19 +223,25 @@ def check_order(day, rows):
     numbers = [row["id"] for row in rows]
     assert [row[schema.INPUT_SEQ] for row in rows] == numbers
     assert [row[schema.OUTPUT_SEQ] for row in rows] == list(range(len(rows)))
-    generator = WatermarkStrategy.for_bounded_out_of_orderness(day["bound_ms"] / 1000).create_watermark_generator()
+    generator = WatermarkStrategy.for_bounded_out_of_orderness(
+        day["bound_ms"] / 1000
+    ).create_watermark_generator()
     segment, by_row = 0, []
     for _, time in day["rows"]:
         time = time if day["event_time"] else None  # noqa: PLW2901
         by_row.append((segment, generator.is_late(time)))
         segment += generator.on_record(time) is not None
-    assert [(row[schema.SEGMENT], row[schema.LATE]) for row in rows] == [by_row[number] for number in numbers]
+    assert [(row[schema.SEGMENT], row[schema.LATE]) for row in rows] == [
+        by_row[number] for number in numbers
+    ]
     segments = [row[schema.SEGMENT] for row in rows]
     assert segments == sorted(segments)
     if day["mode"] == "ordered":
         assert numbers == sorted(numbers)
     elif day["mode"] == "key_ordered":
-        for _, of_key in itertools.groupby(sorted(rows, key=order_of), key=lambda row: order_of(row)[:2]):
+        for _, of_key in itertools.groupby(
+            sorted(rows, key=order_of), key=lambda row: order_of(row)[:2]
+        ):
             within = [row["id"] for row in of_key]
             assert within == sorted(within)
 
@@ -189,17 +252,22 @@ def order_of(row):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("mode", ["ordered", "unordered", "key_ordered"])
-def test_slices_of_known_rows_and_the_same_rows_one_by_one_leave_alike(tmp_path, monkeypatch, mode, seed):
+def test_slices_of_known_rows_and_the_same_rows_one_by_one_leave_alike(
+    tmp_path, monkeypatch, mode, seed
+):
     draw = random.Random(seed)
     day = {
         "rows": [(draw.choice([None, *range(60)]), draw.randrange(n, n + 40)) for n in range(600)],
-        "edges": [0, 70, 300, 301, 600], "event_time": "at", "bound_ms": 5, "mode": mode, "seed": seed, "shared": True,
-        "stored": [dict.fromkeys(range(58), "ok"), dict.fromkeys(range(3, 60), "miss")], "asked": {9: "ok"},
-        "may_call": True, "idempotent": True,
+        "edges": [0, 70, 300, 301, 600], "event_time": "at", "bound_ms": 5, "mode": mode,
+        "seed": seed, "shared": True,
+        "stored": [dict.fromkeys(range(58), "ok"), dict.fromkeys(range(3, 60), "miss")],
+        "asked": {9: "ok"}, "may_call": True, "idempotent": True,
     }  # fmt: skip
     (tmp_path / "slices").mkdir()
     slices, _ = run(tmp_path / "slices", day)
-    monkeypatch.setattr(RowElements, "_alone", lambda _, batch: np.ones(batch.carried.num_rows, np.bool_))
+    monkeypatch.setattr(
+        RowElements, "_alone", lambda _, batch: np.ones(batch.carried.num_rows, np.bool_)
+    )
     (tmp_path / "rows").mkdir()
     by_row, _ = run(tmp_path / "rows", day)
     check_order(day, slices)
@@ -217,10 +285,14 @@ def test_in_ordered_mode_known_rows_wait_for_the_slow_call_in_front_of_them_and_
     function = Function(lambda _: 0.2)
     ledger = with_known(tmp_path, range(1, 100))
     planned = dataclasses.replace(plan(lookup(function), mode="ordered"), ledgers=(ledger,))
-    rows = in_time(lambda: [b.to_pylist() for b in PartitionRun(planned, 0, 0).run(iter([batch(0, 100)]))])
+    rows = in_time(
+        lambda: [b.to_pylist() for b in PartitionRun(planned, 0, 0).run(iter([batch(0, 100)]))]
+    )
     assert [row["id"] for one in rows for row in one] == list(range(100))
     unordered = dataclasses.replace(plan(lookup(function)), ledgers=(ledger,))
-    rows = in_time(lambda: [b.to_pylist() for b in PartitionRun(unordered, 1, 0).run(iter([batch(0, 100)]))])
+    rows = in_time(
+        lambda: [b.to_pylist() for b in PartitionRun(unordered, 1, 0).run(iter([batch(0, 100)]))]
+    )
     assert [row["id"] for one in rows for row in one] == [*range(1, 100), 0]
 
 
@@ -238,22 +310,40 @@ def with_known(folder, keys, kind="ok"):
         ("on_null_key", None, "a key is null, and on_null_key is 'fail'"),
     ],
 )
-def test_a_known_row_fails_the_run_where_its_policy_says_so_and_is_named(tmp_path, policy, kind, message):
+def test_a_known_row_fails_the_run_where_its_policy_says_so_and_is_named(
+    tmp_path, policy, kind, message
+):
     keys = [1, 2, None, 4] if kind is None else [1, 5, 2]
-    stored = [stored_answer(key, "ok") for key in (1, 2, 4)] + ([stored_answer(5, kind)] if kind else [])
+    stored = [stored_answer(key, "ok") for key in (1, 2, 4)] + (
+        [stored_answer(5, kind)] if kind else []
+    )
     write_index(f"{tmp_path}/mixed.arrow", as_table(stored))
     ledger = dataclasses.replace(with_known(tmp_path, []), index=f"{tmp_path}/mixed.arrow")
     planned = dataclasses.replace(plan(lookup(Function(), **{policy: "fail"})), ledgers=(ledger,))
     number = keys.index(None if kind is None else 5)
     with pytest.raises(RowFailed) as failed:
-        in_time(lambda: list(PartitionRun(planned, 0, 0).run(iter([batch(0, len(keys), keys=keys)]))))
-    assert str(failed.value) == (f"lookup first: {message}. It is row {number} of file:///a (the first is 0).")
+        in_time(
+            lambda: list(PartitionRun(planned, 0, 0).run(iter([batch(0, len(keys), keys=keys)])))
+        )
+    assert str(failed.value) == (
+        f"lookup first: {message}. It is row {number} of file:///a (the first is 0)."
+    )
 
 
 def test_more_answers_than_a_task_keeps_mapped_are_mapped_anew(tmp_path, monkeypatch):
     monkeypatch.setattr("jobs.task.rows.ledger_hits.MAPPED_BYTES", 2_000)
-    planned = dataclasses.replace(plan(lookup(Function())), ledgers=(with_known(tmp_path, range(1000)),))
+    planned = dataclasses.replace(
+        plan(lookup(Function())), ledgers=(with_known(tmp_path, range(1000)),)
+    )
     keys = [random.Random(n).randrange(1000) for n in range(3000)]
     given_batches = [batch(n, 100, keys=keys[n : n + 100]) for n in range(0, 3000, 100)]
-    rows = in_time(lambda: [row for b in PartitionRun(planned, 0, 0).run(iter(given_batches)) for row in b.to_pylist()])
-    assert [row["first_x"] for row in sorted(rows, key=lambda row: row["id"])] == [-key for key in keys]
+    rows = in_time(
+        lambda: [
+            row
+            for b in PartitionRun(planned, 0, 0).run(iter(given_batches))
+            for row in b.to_pylist()
+        ]
+    )
+    assert [row["first_x"] for row in sorted(rows, key=lambda row: row["id"])] == [
+        -key for key in keys
+    ]

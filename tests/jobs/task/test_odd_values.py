@@ -1,4 +1,6 @@
-"""One odd row costs one row: what a function returns or raises, a stored answer, a key, that no other row has."""
+"""One odd row costs one row: what a function returns or raises, a stored answer, a key, that no
+other row has.
+"""
 
 import sys
 
@@ -28,7 +30,10 @@ def folder(tmp_path):
 def by_key(rows):
     """Status, answer and error of each row, by the number of its row."""
     columns = ("id", "first_status", "first_x", "_first_error")
-    return {place: answered for place, *answered in zip(*(rows[one].to_pylist() for one in columns), strict=True)}
+    return {
+        place: answered
+        for place, *answered in zip(*(rows[one].to_pylist() for one in columns), strict=True)
+    }
 
 
 @pytest.mark.parametrize(
@@ -45,9 +50,17 @@ def by_key(rows):
             "first_x BIGINT",
             "the answer does not fit: first_x: expected BIGINT, got a pandas._libs.missing",
         ),
-        (object(), "first_x STRING", "the answer does not fit: first_x: expected STRING, got a builtins.object, which"),
+        (
+            object(),
+            "first_x STRING",
+            ("the answer does not fit: first_x: expected STRING, got a builtins.object, which"),
+        ),
         (np.int64(7), "first_x BIGINT", None),
-        ([[[[]]]], "first_x BIGINT", "the answer does not fit: first_x: expected BIGINT, got [[[[]]]]"),
+        (
+            [[[[]]]],
+            "first_x BIGINT",
+            ("the answer does not fit: first_x: expected BIGINT, got [[[[]]]]"),
+        ),
     ],
 )
 def test_an_odd_value_costs_one_row_and_is_not_asked_again(folder, value, returns, error):
@@ -93,7 +106,12 @@ def test_a_stored_answer_that_cannot_be_read_costs_its_key(folder, caplog, idemp
         3: dump({"first_x": 6}),
     }
     index = f"{folder.root}-index.arrow"
-    write_index(index, as_table([StoredAnswer(key_text((key,)), "ok", text, 9, "r0") for key, text in texts.items()]))
+    write_index(
+        index,
+        as_table(
+            [StoredAnswer(key_text((key,)), "ok", text, 9, "r0") for key, text in texts.items()]
+        ),
+    )
     function = Function()
     declared = plan(lookup(function, idempotent=idempotent, retry=ONCE))
     rows = by_key(collected(with_ledger(declared, folder, index=index), batches(4)))
@@ -115,8 +133,16 @@ def test_a_function_that_ends_the_process_costs_its_row(folder):
             sys.exit("no more")
         return [{"first_x": key}]
 
-    rows = by_key(collected(with_ledger(plan(lookup(Function(answer=answer), retry=ONCE)), folder), batches(3)))
-    assert rows == {0: ["ok", 0, None], 1: ["error", None, "SystemExit: no more"], 2: ["ok", 2, None]}
+    rows = by_key(
+        collected(
+            with_ledger(plan(lookup(Function(answer=answer), retry=ONCE)), folder), batches(3)
+        )
+    )
+    assert rows == {
+        0: ["ok", 0, None],
+        1: ["error", None, "SystemExit: no more"],
+        2: ["ok", 2, None],
+    }
 
 
 @pytest.mark.parametrize("with_store", [True, False])

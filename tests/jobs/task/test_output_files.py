@@ -1,4 +1,6 @@
-"""The files that tasks write themselves: Spark reads them as its own, and no attempt that died leaves a row in them."""
+"""The files that tasks write themselves: Spark reads them as its own, and no attempt that died
+leaves a row in them.
+"""
 
 import subprocess
 import time
@@ -31,7 +33,8 @@ class Memory(bytearray):
     """Of one batch; unlike a bytearray it can be looked for."""
 
 
-# -- in a task ---------------------------------------------------------------------------------------------------------
+# -- in a task
+# --------------------------------------------------------------------------------------------------
 def test_a_file_holds_all_rows_in_their_order_and_has_the_number_of_its_task(tmp_path):
     written = TaskFiles(str(tmp_path), ROW).write(iter([batch(0, 7), batch(7, 0), batch(7, 3)]), 3)
     assert pq.read_table(written.file.place)["n"].to_pylist() == list(range(10))
@@ -67,7 +70,9 @@ def test_a_row_group_that_is_written_is_not_held_beside_the_next(tmp_path, monke
         for _ in range(100):
             memory = Memory(8 * 10)
             held.append(weakref.ref(memory))
-            yield pa.record_batch([pa.Array.from_buffers(pa.int64(), 10, [None, pa.py_buffer(memory)])], schema=ROW)
+            yield pa.record_batch(
+                [pa.Array.from_buffers(pa.int64(), 10, [None, pa.py_buffer(memory)])], schema=ROW
+            )
             del memory
             most = max(most, sum(one() is not None for one in held))
 
@@ -80,11 +85,14 @@ def test_columns_that_hardly_repeat_get_no_dictionary_nor_do_the_parts_of_one(tm
     table = pa.table({"n": [1, 1], "m": [1, 1], "p": pa.array([[{"a": 1}], []], pa.list_(pair))})
     files = TaskFiles(str(tmp_path), table.schema, distinct=frozenset({"m", "p"}))
     columns = pq.read_metadata(files.write(iter(table.to_batches()), 0).file.place).row_group(0)
-    has_dictionary = [columns.column(number).has_dictionary_page for number in range(columns.num_columns)]
+    has_dictionary = [
+        columns.column(number).has_dictionary_page for number in range(columns.num_columns)
+    ]
     assert has_dictionary == [True, False, False]
 
 
-@pytest.mark.parametrize("error", [ValueError, ConnectionResetError])  # the second is no fault of the disk
+# the second is no fault of the disk
+@pytest.mark.parametrize("error", [ValueError, ConnectionResetError])
 def test_an_attempt_that_fails_removes_what_it_wrote(tmp_path, monkeypatch, error):
     monkeypatch.setattr(output_files, "ROWS_PER_GROUP", 1)
 
@@ -120,11 +128,19 @@ def test_rows_that_cannot_be_written_end_the_calls_for_the_next_ones_at_once(tmp
 def test_a_full_disk_is_reported_in_one_sentence(tmp_path):
     mounted = tmp_path / "small"
     mounted.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", mounted], check=False).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", mounted], check=False
+    ).returncode:
         pytest.skip("this machine lets nobody mount a small disk")
     try:
         much = pa.RecordBatch.from_pydict({"n": [hash((n, n)) for n in range(50_000)]}, schema=ROW)
-        with pytest.raises(TidegateError, match=r"small: the rows cannot be written: .*No space left") as reported:
+        with pytest.raises(
+            TidegateError,
+            match=(
+                r"small: the rows cannot be written: .*No space "
+                r"left"
+            ),
+        ) as reported:
             TaskFiles(str(mounted), ROW).write(iter([much]), 0)
         assert "\n" not in str(reported.value)
         assert not list(mounted.iterdir())
@@ -132,7 +148,8 @@ def test_a_full_disk_is_reported_in_one_sentence(tmp_path):
         subprocess.run(["umount", mounted], check=True)
 
 
-# -- a job -------------------------------------------------------------------------------------------------------------
+# -- a job
+# --------------------------------------------------------------------------------------------------
 @pytest.mark.spark
 def test_spark_reads_the_files_as_those_that_it_writes_itself(spark, service, tmp_path):
     rows = [exotic(n) for n in range(30)] + [(99,) + (None,) * (len(exotic(0)) - 1)]
@@ -146,11 +163,15 @@ def test_spark_reads_the_files_as_those_that_it_writes_itself(spark, service, tm
     assert carried.schema == spark_field.schema
     own = [name for name in made.columns if name != "counts"]  # a map cannot be sorted by
     expected, found = (
-        sorted(frame.select(*(f"`{name}`" for name in [*own, "counts"])).collect(), key=lambda row: row["id"])
+        sorted(
+            frame.select(*(f"`{name}`" for name in [*own, "counts"])).collect(),
+            key=lambda row: row["id"],
+        )
         for frame in (spark_field, carried)
     )
     assert found == expected
-    assert pq.read_schema(files[0]).field("span").type == pa.int64()  # as in Spark's own: Delta knows no interval
+    # as in Spark's own: Delta knows no interval
+    assert pq.read_schema(files[0]).field("span").type == pa.int64()
 
 
 @pytest.mark.spark
@@ -164,6 +185,9 @@ def test_a_job_that_fails_leaves_no_file_behind(spark, tmp_path):
             raise ValueError("of the second task")
         return files.write(iter([batch(0, 5)]), number)
 
-    with pytest.raises(PythonException, match="of the second task"), files.only_of_results() as results:
+    with (
+        pytest.raises(PythonException, match="of the second task"),
+        files.only_of_results() as results,
+    ):
         results.extend(SparkStage(spark).run(task, range(2)))
     assert not list(tmp_path.iterdir())

@@ -24,7 +24,9 @@ def listed():
     """The files of the table in docs/design.md."""
     text = (ROOT / "docs/design.md").read_text().partition("crosses these")[2].partition("## ")[0]
     rows = re.findall(r"^\| `([a-z_/]+/)` \| (.+) \|$", text, re.MULTILINE)
-    return {f"{room}{name}" for room, names in rows for name in re.findall(r"`([a-z_/]+\.py)`", names)}
+    return {
+        f"{room}{name}" for room, names in rows for name in re.findall(r"`([a-z_/]+\.py)`", names)
+    }
 
 
 def crossed(plan, first, rows):
@@ -46,7 +48,11 @@ def crossed(plan, first, rows):
     sys.setprofile(note)
     threading.setprofile(note)
     try:
-        list(PartitionRun(plan, 0, 0).run(iter([pa.RecordBatch.from_pydict(columns | {"__key_0_0": keys})])))
+        list(
+            PartitionRun(plan, 0, 0).run(
+                iter([pa.RecordBatch.from_pydict(columns | {"__key_0_0": keys})])
+            )
+        )
     finally:
         sys.setprofile(before[0])
         threading.setprofile(before[1])
@@ -59,27 +65,41 @@ def test_a_row_and_its_call_cross_the_files_that_the_design_lists_and_no_more(se
 
     service.answer = answer
     lookup = HttpLookup(
-        name="f", service=Service(name="s", url=service.url, max_concurrency=4), request="GET /v/{k}",
-        keys={"k": "id"}, returns="x DOUBLE", timeout=20.0,
+        name="f", service=Service(name="s", url=service.url, max_concurrency=4),
+        request="GET /v/{k}", keys={"k": "id"}, returns="x DOUBLE", timeout=20.0,
     )  # fmt: skip
     declared = Enrichment(
-        name="b", input=Input(path="in"), lookups=[lookup], output=Output(path="out"), ledger=Ledger(str(tmp_path))
+        name="b",
+        input=Input(path="in"),
+        lookups=[lookup],
+        output=Output(path="out"),
+        ledger=Ledger(str(tmp_path)),
     )
     layout = BatchLayout(
-        carried=("id", "_source_file", "_source_row"), keys=(("__key_0_0",),), order_key=(), event_time=None,
-        max_out_of_orderness_ms=0, lookups=("f",), answers=(lookup.columns,), key_names=(("k",),),
+        carried=("id", "_source_file", "_source_row"), keys=(("__key_0_0",),), order_key=(),
+        event_time=None, max_out_of_orderness_ms=0, lookups=("f",), answers=(lookup.columns,),
+        key_names=(("k",),),
     )  # fmt: skip
 
     def plan(run):
         return PartitionPlan(
-            (lookup,), ((4,),), "ordered", layout, None, ledgers=(plan_ledger(declared, lookup, run, RunOptions()),)
+            (lookup,),
+            ((4,),),
+            "ordered",
+            layout,
+            None,
+            ledgers=(plan_ledger(declared, lookup, run, RunOptions()),),
         )
 
     def found(turn):
-        few, many = crossed(plan(f"few{turn}"), 2000 * turn, 20), crossed(plan(f"many{turn}"), 2000 * turn + 1000, 60)
+        few, many = (
+            crossed(plan(f"few{turn}"), 2000 * turn, 20),
+            crossed(plan(f"many{turn}"), 2000 * turn + 1000, 60),
+        )
         return {path for path in many if (many[path] - few[path]) / 40 >= IN_EACH_BATCH}
 
-    way = found(0) & found(1) & found(2)  # in a slow turn, threads that look again after a time count as well
+    # in a slow turn, threads that look again after a time count as well
+    way = found(0) & found(1) & found(2)
     assert {
         "jobs/task/lookup/lookup_function.py",
         "jobs/clients/http/http_client.py",

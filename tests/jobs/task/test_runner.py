@@ -1,4 +1,6 @@
-"""One partition without Spark: record batches in, every row out once, whatever happens in between."""
+"""One partition without Spark: record batches in, every row out once, whatever happens in
+between.
+"""
 
 import asyncio
 import dataclasses
@@ -37,7 +39,9 @@ def answered(key):
 
 
 class Function(AsyncFunction):
-    """A user's function that answers with its key, as slowly as it is told, and counts what runs."""
+    """A user's function that answers with its key, as slowly as it is told, and counts what
+    runs.
+    """
 
     def __init__(self, seconds=lambda key: 0.0, answer=answered):
         self.seconds, self.answer = seconds, answer
@@ -58,7 +62,9 @@ class Function(AsyncFunction):
             self.running -= 1
 
     def stands_after(self, count):
-        """The condition that `count` calls have ended and four run; four run at moments before that, too."""
+        """The condition that `count` calls have ended and four run; four run at moments before
+        that, too.
+        """
         return lambda: (self.calls, self.running) == (count + 4, 4)
 
     def close(self):
@@ -67,8 +73,9 @@ class Function(AsyncFunction):
 
 def lookup(function, name="first", **fields):
     standard = {
-        "name": name, "keys": {"k": "k"}, "returns": f"{name}_x BIGINT", "timeout": 30.0, "max_concurrency": 4,
-        "function": lambda: function, "retry": Retry(retries=1, initial_delay=0.001, jitter=0.0),
+        "name": name, "keys": {"k": "k"}, "returns": f"{name}_x BIGINT", "timeout": 30.0,
+        "max_concurrency": 4, "function": lambda: function,
+        "retry": Retry(retries=1, initial_delay=0.001, jitter=0.0),
     }  # fmt: skip
     return AsyncFunctionLookup(**standard | fields)
 
@@ -76,10 +83,13 @@ def lookup(function, name="first", **fields):
 def plan(*lookups, mode="unordered", share=4, event_time=None, bound_ms=0, key="k", order_key=()):
     layout = BatchLayout(
         carried=("id", "k", "at", "payload", schema.SOURCE_FILE, schema.SOURCE_ROW),
-        keys=((key,),) * len(lookups), order_key=order_key, event_time=event_time, max_out_of_orderness_ms=bound_ms,
-        lookups=tuple(one.name for one in lookups), answers=tuple(one.columns for one in lookups),
+        keys=((key,),) * len(lookups), order_key=order_key, event_time=event_time,
+        max_out_of_orderness_ms=bound_ms, lookups=tuple(one.name for one in lookups),
+        answers=tuple(one.columns for one in lookups),
     )  # fmt: skip
-    return PartitionPlan(lookups=lookups, shares=((share,),) * len(lookups), mode=mode, layout=layout, progress=None)
+    return PartitionPlan(
+        lookups=lookups, shares=((share,),) * len(lookups), mode=mode, layout=layout, progress=None
+    )
 
 
 def batch(start, count, *, keys=None, times=None, payload=b""):
@@ -123,14 +133,20 @@ def in_time(work):
 
 def collected(plan, given, number=0):
     """All rows that leave the partition, as one table."""
-    return in_time(lambda: pa.Table.from_batches(list(PartitionRun(plan, number, 0).run(iter(given)))))
+    return in_time(
+        lambda: pa.Table.from_batches(list(PartitionRun(plan, number, 0).run(iter(given))))
+    )
 
 
 EARLIER = set()  # threads that tests before left on purpose, as of functions that never end
 
 
 def ours():
-    return [one for one in threading.enumerate() if one.name.startswith("tidegate-") and one not in EARLIER]
+    return [
+        one
+        for one in threading.enumerate()
+        if one.name.startswith("tidegate-") and one not in EARLIER
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +156,8 @@ def no_thread_is_left(wait_for):
     wait_for(lambda: not ours())
 
 
-# -- every row once ----------------------------------------------------------------------------------------------------
+# -- every row once
+# --------------------------------------------------------------------------------------------------
 def uneven(key):
     return (key * 7919 % 13) / 4000
 
@@ -173,7 +190,10 @@ def test_unordered_rows_overtake_each_other_but_never_a_watermark():
 def test_rows_of_one_key_keep_their_order_and_others_may_overtake_them():
     keys = [n % 7 for n in range(210)]
     function = Function(lambda key: 0.004 if key == 0 else 0.0)
-    out = collected(plan(lookup(function), mode="key_ordered", order_key=("k",), share=10), [batch(0, 210, keys=keys)])
+    out = collected(
+        plan(lookup(function), mode="key_ordered", order_key=("k",), share=10),
+        [batch(0, 210, keys=keys)],
+    )
     left = list(zip(out.column("k").to_pylist(), out.column("id").to_pylist(), strict=True))
     for key in range(7):
         assert [n for k, n in left if k == key] == list(range(key, 210, 7))
@@ -192,7 +212,12 @@ def test_rows_of_one_key_keep_their_order_and_others_may_overtake_them():
 def test_every_row_leaves_once_however_the_input_is_cut(sizes, mode, share, chain, every):
     starts = itertools.accumulate(sizes, initial=0)
     given_batches = [batch(start, size) for start, size in zip(starts, sizes, strict=False)]
-    asked = plan(*(lookup(Function(), f"l{n}") for n in range(chain)), mode=mode, share=share, event_time="at")
+    asked = plan(
+        *(lookup(Function(), f"l{n}") for n in range(chain)),
+        mode=mode,
+        share=share,
+        event_time="at",
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_flow, "ROWS_PER_BATCH", every)
         found = in_time(lambda: list(PartitionRun(asked, 0, 0).run(iter(given_batches))))
@@ -206,12 +231,17 @@ def test_every_row_leaves_once_however_the_input_is_cut(sizes, mode, share, chai
 def test_an_empty_partition_gives_nothing():
     function = Function()
     assert in_time(lambda: list(PartitionRun(plan(lookup(function)), 0, 0).run(iter([])))) == []
-    assert in_time(lambda: list(PartitionRun(plan(lookup(function)), 0, 0).run(iter([batch(0, 0)])))) == []
+    assert (
+        in_time(lambda: list(PartitionRun(plan(lookup(function)), 0, 0).run(iter([batch(0, 0)]))))
+        == []
+    )
     assert function.closed == 2
 
 
 def test_a_null_key_is_skipped_and_a_null_time_is_in_time():
-    given = [batch(0, 6, keys=[0, None, 2, None, 4, 5], times=[10_000, None, 5_000, 1_000, None, 20_000])]
+    given = [
+        batch(0, 6, keys=[0, None, 2, None, 4, 5], times=[10_000, None, 5_000, 1_000, None, 20_000])
+    ]
     out = collected(plan(lookup(Function()), mode="ordered", event_time="at"), given)
     assert out.column("first_status").to_pylist() == ["ok", "skipped", "ok", "skipped", "ok", "ok"]
     assert out.column("first_x").to_pylist() == [0, None, 2, None, 4, 5]
@@ -228,7 +258,8 @@ def test_no_more_calls_run_at_once_than_the_share_of_the_partition():
     assert function.highest == 3
 
 
-# -- several lookups ---------------------------------------------------------------------------------------------------
+# -- several lookups
+# --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("mode", ["ordered", "unordered"])
 def test_chained_lookups_work_side_by_side_and_each_answers_every_row(mode):
     functions = [Function(lambda key: 0.002) for _ in range(3)]
@@ -257,15 +288,17 @@ def test_a_slow_last_lookup_holds_back_the_first_one():
 def test_an_http_lookup_and_a_database_in_one_pass(service, tmp_path):
     with sqlite3.connect(tmp_path / "p.db") as planes:
         planes.executescript("CREATE TABLE planes (tail INTEGER, seats INTEGER)")
-        planes.executemany("INSERT INTO planes VALUES (?, ?)", [(n, n * 2) for n in range(0, 100, 2)])
+        planes.executemany(
+            ("INSERT INTO planes VALUES (?, ?)"), [(n, n * 2) for n in range(0, 100, 2)]
+        )
     planes.close()
     weather = HttpLookup(
-        name="weather", service=Service(name="w", url=service.url, max_concurrency=4), request="GET /{k}",
-        keys={"k": "k"}, returns="temp_c DOUBLE", timeout=30.0,
+        name="weather", service=Service(name="w", url=service.url, max_concurrency=4),
+        request="GET /{k}", keys={"k": "k"}, returns="temp_c DOUBLE", timeout=30.0,
     )  # fmt: skip
     plane = SqlLookup(
-        name="plane", url=f"sqlite+aiosqlite:///{tmp_path}/p.db", table="planes", keys={"tail": "k"},
-        returns="seats INT", timeout=30.0, max_concurrency=4,
+        name="plane", url=f"sqlite+aiosqlite:///{tmp_path}/p.db", table="planes",
+        keys={"tail": "k"}, returns="seats INT", timeout=30.0, max_concurrency=4,
     )  # fmt: skip
     out = collected(plan(weather, plane, mode="ordered"), batches(100))
     assert out.column("temp_c").to_pylist() == [3.9] * 100
@@ -275,7 +308,8 @@ def test_an_http_lookup_and_a_database_in_one_pass(service, tmp_path):
     assert service.highest_in_flight <= 4
 
 
-# -- the window --------------------------------------------------------------------------------------------------------
+# -- the window
+# --------------------------------------------------------------------------------------------------
 class Source:
     """An input iterator that knows how far it was pulled."""
 
@@ -291,7 +325,9 @@ class Source:
 
 
 @pytest.mark.parametrize(("rows", "share"), [(1, 1), (10, 2), (200, 4)])
-def test_the_input_is_pulled_no_further_ahead_than_the_window_and_one_batch(monkeypatch, wait_for, rows, share):
+def test_the_input_is_pulled_no_further_ahead_than_the_window_and_one_batch(
+    monkeypatch, wait_for, rows, share
+):
     monkeypatch.setattr(runner, "PREFETCH_ROWS", rows)
     monkeypatch.setattr(row_flow, "ROWS_PER_BATCH", 10)
     source = Source(batches(2000, 20))
@@ -301,7 +337,8 @@ def test_the_input_is_pulled_no_further_ahead_than_the_window_and_one_batch(monk
     def consume():
         nonlocal taken
         for one in PartitionRun(plan(lookup(Function()), share=share), 0, 0).run(iter(source)):
-            assert source.pulled - taken <= window + 20 + 20  # one batch in the window's door, one behind it
+            # one batch in the window's door, one behind it
+            assert source.pulled - taken <= window + 20 + 20
             taken += one.num_rows
         return taken
 
@@ -317,7 +354,9 @@ def test_rows_of_a_megabyte_are_bounded_in_bytes_and_do_not_stop_the_run(monkeyp
 
     def consume():
         nonlocal taken, highest
-        for one in PartitionRun(plan(lookup(Function(lambda key: 0.001)), mode="ordered"), 0, 0).run(iter(source)):
+        for one in PartitionRun(
+            plan(lookup(Function(lambda key: 0.001)), mode="ordered"), 0, 0
+        ).run(iter(source)):
             highest = max(highest, source.pulled - taken)
             taken += one.num_rows
         return taken
@@ -344,7 +383,8 @@ def test_a_reader_that_waits_for_room_is_released_when_the_run_ends():
     assert found == [False]
 
 
-# -- ends --------------------------------------------------------------------------------------------------------------
+# -- ends
+# --------------------------------------------------------------------------------------------------
 class OwnError(Exception):
     pass
 
@@ -404,9 +444,16 @@ def test_a_source_that_is_slow_does_not_hold_back_what_is_finished():
 
 def test_a_policy_that_fails_a_row_reaches_the_caller_in_its_own_words():
     with pytest.raises(
-        RowFailed, match=r"^lookup first: a row .* on_miss is 'fail'\. It is row 7 of file:///a \(the first is 0\)\.$"
+        RowFailed,
+        match=(
+            r"^lookup first: a row .* on_miss is 'fail'\. It is row 7 of file:///a "
+            r"\(the first is 0\)\.$"
+        ),
     ):
-        collected(plan(lookup(Function(answer=lambda key: [] if key == 7 else None), on_miss="fail")), batches(60))
+        collected(
+            plan(lookup(Function(answer=lambda key: [] if key == 7 else None), on_miss="fail")),
+            batches(60),
+        )
 
 
 def stops(key):
@@ -443,7 +490,13 @@ def test_an_outage_stops_the_run_with_the_services_name(service):
             outage=Outage(after=3, probe_every=timedelta(seconds=0.05), wait_at_most=timedelta(seconds=0.2)),
         ),
     )  # fmt: skip
-    with pytest.raises(RunStopped, match=r"^weather_api at 127.0.0.1:1 stopped answering at \d\d:.* gave up\.$"):
+    with pytest.raises(
+        RunStopped,
+        match=(
+            r"^weather_api at 127.0.0.1:1 stopped answering at "
+            r"\d\d:.* gave up\.$"
+        ),
+    ):
         collected(plan(weather), batches(60))
 
 
@@ -460,8 +513,8 @@ def test_lookups_of_one_service_share_its_gate(service):
     both = Service(name="geo", url=service.url, max_concurrency=2)
     asked = [
         HttpLookup(
-            name=name, service=both, request=f"GET /{name}/{{k}}", keys={"k": "k"}, returns=f"{name}_x INT",
-            paths={f"{name}_x": "$.x"}, timeout=30.0,
+            name=name, service=both, request=f"GET /{name}/{{k}}", keys={"k": "k"},
+            returns=f"{name}_x INT", paths={f"{name}_x": "$.x"}, timeout=30.0,
         )
         for name in "ab"
     ]  # fmt: skip
@@ -469,7 +522,8 @@ def test_lookups_of_one_service_share_its_gate(service):
     assert out.column("a_x").to_pylist() == out.column("b_x").to_pylist() == [1] * 30
     limited = next(time for time, path in calls if path == "/b/5")
     during = [path for time, path in calls if limited < time < limited + 0.95]
-    assert len(during) <= 2  # on their way when the first of the two heard of it; the other had two dozen rows left
+    # on their way when the first of the two heard of it; the other had two dozen rows left
+    assert len(during) <= 2
 
 
 def test_a_function_that_breaks_at_construction_or_opening_ends_the_run_by_its_lookups_name():
@@ -480,10 +534,22 @@ def test_a_function_that_breaks_at_construction_or_opening_ends_the_run_by_its_l
         def open(self, runtime_context):
             raise OwnError("no licence")
 
-    with pytest.raises(TidegateError, match=r"^lookup first: its function cannot be made: OwnError: no model file$"):
+    with pytest.raises(
+        TidegateError,
+        match=(
+            r"^lookup first: its function cannot be made: "
+            r"OwnError: no model file$"
+        ),
+    ):
         collected(plan(dataclasses.replace(lookup(None), function=broken)), batches(5))
     function = Unopened()
-    with pytest.raises(TidegateError, match=r"^lookup first: its function cannot be opened: OwnError: no licence$"):
+    with pytest.raises(
+        TidegateError,
+        match=(
+            r"^lookup first: its function cannot be opened: "
+            r"OwnError: no licence$"
+        ),
+    ):
         collected(plan(lookup(function)), batches(5))
     assert function.closed == 1
 
@@ -495,7 +561,10 @@ def test_rows_that_always_fail_are_no_outage_although_at_the_end_nothing_else_is
         return answered(key)
 
     function = Function(answer=odd)
-    out = collected(plan(lookup(function, retry=Retry(retries=5, initial_delay=0.001, max_delay=0.001))), batches(200))
+    out = collected(
+        plan(lookup(function, retry=Retry(retries=5, initial_delay=0.001, max_delay=0.001))),
+        batches(200),
+    )
     assert sorted(out.column("first_status").to_pylist()) == ["error"] * 10 + ["ok"] * 190
     assert function.calls == 190 + 10 * 6
 
@@ -533,6 +602,8 @@ def test_a_bug_in_what_a_function_gives_is_reported_by_itself_and_without_the_ro
     with pytest.raises(KeyError, match="no first_x today"):
         in_time(
             lambda: list(
-                PartitionRun(plan(lookup(Function(answer=lambda _: [Unreadable()]))), 0, 0).run(iter(batches(3)))
+                PartitionRun(plan(lookup(Function(answer=lambda _: [Unreadable()]))), 0, 0).run(
+                    iter(batches(3))
+                )
             )
         )

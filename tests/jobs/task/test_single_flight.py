@@ -1,4 +1,6 @@
-"""Single-flight and cache: equal requests make one call, and every row still leaves with its outcome. Virtual time."""
+"""Single-flight and cache: equal requests make one call, and every row still leaves with its
+outcome. Virtual time.
+"""
 
 import asyncio
 import random
@@ -7,7 +9,14 @@ from datetime import timedelta
 
 import pytest
 
-from asyncio_core import AsyncInvokeError, AsyncWaitOperator, Gate, OutputMode, StreamRecord, exponential_backoff
+from asyncio_core import (
+    AsyncInvokeError,
+    AsyncWaitOperator,
+    Gate,
+    OutputMode,
+    StreamRecord,
+    exponential_backoff,
+)
 from asyncio_core.testing import run_virtual
 from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.registry import client_for
@@ -22,7 +31,9 @@ LIMIT_US = 1_000_000
 
 
 class Service:
-    """Answers each key by its script, call by call, the last step for ever: (seconds, answer or exception)."""
+    """Answers each key by its script, call by call, the last step for ever: (seconds, answer or
+    exception).
+    """
 
     def __init__(self, script=None, default=(0.1, {"score": 1.0})):
         self.script = script or {}
@@ -64,7 +75,9 @@ class Throttling:
         try:
             return await self._caller.call(key)
         except CallFailed as failure:
-            raise (failure.__cause__ if isinstance(failure.__cause__, Throttled) else failure) from None
+            raise (
+                failure.__cause__ if isinstance(failure.__cause__, Throttled) else failure
+            ) from None
 
 
 def settled():
@@ -72,8 +85,20 @@ def settled():
     return LookupState(None, "skipped", is_settled=True)
 
 
-def ask(service, keys, *, share=4, mode=OutputMode.ORDERED, capacity=None, every=0.0, distinct=False, **fields):
-    """Rows with these keys, one `every` so many seconds, through the sharing operator; their states as they left."""
+def ask(
+    service,
+    keys,
+    *,
+    share=4,
+    mode=OutputMode.ORDERED,
+    capacity=None,
+    every=0.0,
+    distinct=False,
+    **fields,
+):
+    """Rows with these keys, one `every` so many seconds, through the sharing operator; their states
+    as they left.
+    """
     standard = {
         "name": "mood",
         "keys": {"k": "k"},
@@ -99,10 +124,11 @@ def ask(service, keys, *, share=4, mode=OutputMode.ORDERED, capacity=None, every
         )  # fmt: skip
         left = []
         operator = AsyncWaitOperator(
-            asking, left.append, mode=mode, timeout=declared.timeout, capacity=capacity or 16 * share,
-            concurrency=min(share, capacity or share), gate=gate,
+            asking, left.append, mode=mode, timeout=declared.timeout,
+            capacity=capacity or 16 * share, concurrency=min(share, capacity or share), gate=gate,
             retry_strategy=exponential_backoff(
-                max_retries=10**9, initial_delay=0.1, max_delay=5.0, multiplier=2.0, on_exception=needs_retry
+                max_retries=10**9, initial_delay=0.1, max_delay=5.0, multiplier=2.0,
+                on_exception=needs_retry
             ),
         )  # fmt: skip
         asking.yield_slot = operator.yield_slot
@@ -205,7 +231,11 @@ def test_a_call_lives_on_when_its_row_timed_out_and_another_waits():
 def test_a_call_that_lives_on_keeps_its_slot():
     service = Service({"b": [(60.0, None)]}, default=(1.2, {"score": 1.0}))
     ask(service, ["a", "a", "b", "c"], every=0.3, share=2)
-    assert [(key, start) for key, start, _ in service.calls] == [("a", 0.0), ("b", 0.6), ("c", pytest.approx(1.2))]
+    assert [(key, start) for key, start, _ in service.calls] == [
+        ("a", 0.0),
+        ("b", 0.6),
+        ("c", pytest.approx(1.2)),
+    ]
     assert service.highest_in_flight == 2
 
 
@@ -266,7 +296,13 @@ def chance_of(seed):
 
     def step():
         seconds = draw.choice([0.01, 0.1, 0.3, 0.7, 1.1])
-        outcomes = [{"score": 1.0}] * 4 + [None, OSError("x"), OSError("x"), Throttled("429", 0.2), {"score": "bad"}]
+        outcomes = [{"score": 1.0}] * 4 + [
+            None,
+            OSError("x"),
+            OSError("x"),
+            Throttled("429", 0.2),
+            {"score": "bad"},
+        ]
         return seconds, draw.choice(outcomes)
 
     return Service({str(key): [step() for _ in range(6)] for key in range(12)}), draw
@@ -279,15 +315,18 @@ def test_whatever_the_service_does_every_row_leaves_once_and_the_promises_hold(s
     keys = [str(draw.randrange(12)) for _ in range(120)]
     mode = draw.choice([OutputMode.ORDERED, OutputMode.UNORDERED])
     rows = ask(
-        service, keys, share=share, mode=mode, capacity=draw.choice([4, 16]), every=draw.choice([0.0, 0.05]),
-        outage=Outage(after=1_000_000),
+        service, keys, share=share, mode=mode, capacity=draw.choice([4, 16]),
+        every=draw.choice([0.0, 0.05]), outage=Outage(after=1_000_000),
     )  # fmt: skip
     rows = list(enumerate(rows)) if mode is OutputMode.ORDERED else rows
     assert sorted(index for index, _ in rows) == list(range(120))
     assert service.highest_in_flight <= share
     assert sum(len(row.attempts) for _, row in rows) == len(service.calls)
     edges = sorted(
-        (at, change) for _, row in rows for start, end, _ in row.attempts for at, change in ((start, 1), (end, -1))
+        (at, change)
+        for _, row in rows
+        for start, end, _ in row.attempts
+        for at, change in ((start, 1), (end, -1))
     )
     in_flight = 0
     for _, change in edges:
@@ -301,9 +340,13 @@ def test_whatever_the_service_does_every_row_leaves_once_and_the_promises_hold(s
             assert row.finished - row.attempts[0][0] - row.paused * 1e6 >= LIMIT_US - 1000
 
 
-@pytest.mark.parametrize("wrong", [{"max_entries": 0}, {"max_entries": True}, {"ttl": timedelta(0)}])
+@pytest.mark.parametrize(
+    "wrong", [{"max_entries": 0}, {"max_entries": True}, {"ttl": timedelta(0)}]
+)
 def test_a_cache_that_cannot_be_is_refused_in_one_sentence(wrong):
-    with pytest.raises(DeclarationError, match="max_entries must be a whole number, at least 1, and ttl over 0"):
+    with pytest.raises(
+        DeclarationError, match=("max_entries must be a whole number, at least 1, and ttl over 0")
+    ):
         Cache(**wrong)
 
 

@@ -1,4 +1,6 @@
-"""A run that is wanted no more, in a real Spark: its calls stop within a second, as the service counts them."""
+"""A run that is wanted no more, in a real Spark: its calls stop within a second, as the service
+counts them.
+"""
 
 import asyncio
 import contextlib
@@ -28,11 +30,15 @@ ROOT = Path(__file__).parents[3]
 
 def declared(url, **fields):
     weather = HttpLookup(
-        name="weather", service=Service(name="weather", url=url, max_concurrency=IN_FLIGHT), request="GET /{k}",
-        keys={"k": "id"}, returns="temp_c DOUBLE", timeout=60.0, **fields,
+        name="weather", service=Service(name="weather", url=url, max_concurrency=IN_FLIGHT),
+        request="GET /{k}", keys={"k": "id"}, returns="temp_c DOUBLE", timeout=60.0, **fields,
     )  # fmt: skip
     return Enrichment(
-        name="things", input=Input(path="in", row_id=["id"]), lookups=[weather], output=Output(path="out"), ledger=None
+        name="things",
+        input=Input(path="in", row_id=["id"]),
+        lookups=[weather],
+        output=Output(path="out"),
+        ledger=None,
     )
 
 
@@ -72,12 +78,16 @@ def processes_of(mark):
 
 def jvm_of(mark):
     (found,) = (
-        number for number in processes_of(mark) if b"SparkSubmit" in Path(f"/proc/{number}/cmdline").read_bytes()
+        number
+        for number in processes_of(mark)
+        if b"SparkSubmit" in Path(f"/proc/{number}/cmdline").read_bytes()
     )
     return found
 
 
-def test_a_cancelled_job_stops_calling_long_before_spark_kills_its_workers(spark, slow, wait_for, enrich):
+def test_a_cancelled_job_stops_calling_long_before_spark_kills_its_workers(
+    spark, slow, wait_for, enrich
+):
     raised = []
 
     def count():
@@ -124,21 +134,29 @@ write_out(*plan_tasks(spark.range(0, ROWS, 1, 2), declared({url!r})), "out")
 @pytest.mark.proof
 @pytest.mark.parametrize(
     ("number", "whom"),
-    [(signal.SIGTERM, "driver"), (signal.SIGKILL, "driver"), (signal.SIGINT, "driver"), (signal.SIGKILL, "JVM")],
+    [
+        (signal.SIGTERM, "driver"),
+        (signal.SIGKILL, "driver"),
+        (signal.SIGINT, "driver"),
+        (signal.SIGKILL, "JVM"),
+    ],
 )
-def test_a_driver_or_an_executor_that_is_ended_leaves_no_call_and_no_process(slow, wait_for, number, whom, tmp_path):
+def test_a_driver_or_an_executor_that_is_ended_leaves_no_call_and_no_process(
+    slow, wait_for, number, whom, tmp_path
+):
     mark = f"{os.getpid()}-{number}-{whom}"
     program = tmp_path / "driver.py"
     program.write_text(DRIVER.format(tests=str(Path(__file__).parent), url=slow.url))
     with (tmp_path / "log").open("wb") as log:
         driver = subprocess.Popen(
             [sys.executable, str(program)],
-            env=os.environ | {"PYTHONPATH": str(ROOT), "TIDEGATE_TEST": mark}, stdout=log, stderr=log,
-            start_new_session=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "TIDEGATE_TEST": mark}, stdout=log,
+            stderr=log, start_new_session=True,
         )  # fmt: skip
     try:
         wait_for(lambda: len(slow.log) > 500, 120)
-        os.kill(driver.pid if whom == "driver" else jvm_of(mark), number)  # in local mode it is the executor too
+        # in local mode it is the executor too
+        os.kill(driver.pid if whom == "driver" else jvm_of(mark), number)
         more = calls_from_now_on(slow)
         driver.wait(60)
         wait_for(lambda: not processes_of(mark), 60)
@@ -169,10 +187,14 @@ def test_a_small_day_in_the_driver_that_is_ended_stops_calling_and_keeps_what_wa
     rows, kept = 2_000, 500
     (tmp_path / "in/date=2026-11-01").mkdir(parents=True)
     pq.write_table(pa.table({"id": range(rows)}), tmp_path / "in/date=2026-11-01/part-0.parquet")
-    (tmp_path / "day.py").write_text(SMALL_DAY.format(tests=str(Path(__file__).parent), url=slow.url))
+    (tmp_path / "day.py").write_text(
+        SMALL_DAY.format(tests=str(Path(__file__).parent), url=slow.url)
+    )
     program = [sys.executable, "day.py"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    first = subprocess.Popen([*program, "first"], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
+    first = subprocess.Popen(
+        [*program, "first"], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL
+    )
     wait_for(lambda: len(slow.log) > kept, 120)
     first.send_signal(number)
     stopped = time.monotonic()
@@ -182,4 +204,5 @@ def test_a_small_day_in_the_driver_that_is_ended_stops_calling_and_keeps_what_wa
     assert calls_from_now_on(slow) == 0
     subprocess.run([*program, "second"], cwd=tmp_path, env=environment, check=True, timeout=120)
     assert len(set(slow.log)) == rows
-    assert len(slow.log) - rows <= 2 * IN_FLIGHT  # in flight, and answered within a write of the journal
+    # in flight, and answered within a write of the journal
+    assert len(slow.log) - rows <= 2 * IN_FLIGHT

@@ -1,4 +1,6 @@
-"""Answers, connections and functions that do not end: the run does, within its limits, with each row once."""
+"""Answers, connections and functions that do not end: the run does, within its limits, with each
+row once.
+"""
 
 import random
 import socket
@@ -25,8 +27,8 @@ def asked(url, *, ca=None, **fields):
         "name": "first",
         "service": Service(name="shop", url=url, max_concurrency=16, ca=ca, outage=Outage(after=1_000_000)),
         "request": "GET /v/{k}", "keys": {"k": "k"}, "returns": "first_x BIGINT",
-        "timeout": 4 * ATTEMPT, "attempt_timeout": ATTEMPT, "retry": Retry(retries=1, initial_delay=0.001),
-        "max_answer_bytes": 100_000,
+        "timeout": 4 * ATTEMPT, "attempt_timeout": ATTEMPT,
+        "retry": Retry(retries=1, initial_delay=0.001), "max_answer_bytes": 100_000,
     }  # fmt: skip
     return HttpLookup(**standard | fields)
 
@@ -48,7 +50,9 @@ def ended(lookup, rows, *, share=16):
     thread.start()
     limit = lookup.timeout * (1 + rows / share)
     thread.join(limit + AFTER + UNDER_LOAD)
-    assert not thread.is_alive(), f"after {time.monotonic() - began:.1f} s: {len(out)} of {rows} rows"
+    assert not thread.is_alive(), (
+        f"after {time.monotonic() - began:.1f} s: {len(out)} of {rows} rows"
+    )
     for error in failed:
         raise error
     return out
@@ -65,7 +69,9 @@ def judge(out, rows, service):
 
 
 def mixed(seed, count):
-    """So many rows: every second has an ending, the others a whole answer, often on its connection."""
+    """So many rows: every second has an ending, the others a whole answer, often on its
+    connection.
+    """
     draw = random.Random(seed)
     endings = draw.sample(ENDINGS, count)
     return lambda key: None if key % 2 else endings[key // 2]
@@ -74,7 +80,10 @@ def mixed(seed, count):
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("seed", "count"),
-    [(0, 150), *(pytest.param(seed, len(ENDINGS), marks=pytest.mark.proof) for seed in range(1, 11))],
+    [
+        (0, 150),
+        *(pytest.param(seed, len(ENDINGS), marks=pytest.mark.proof) for seed in range(1, 11)),
+    ],
 )
 def test_a_run_ends_however_an_answer_fails_to_end(seed, count):
     with UnfinishedService(mixed(seed, count), seed=seed) as service:
@@ -97,8 +106,9 @@ def test_a_run_ends_however_an_answer_over_tls_fails_to_end(tmp_path, seed, coun
 
 
 SILENT = (
-    ("length", "nothing", "silence"), ("length", "in the head", "silence"), ("length", "in the body", "silence"),
-    ("chunks", "in the body", "silence"), ("gzip", "in the body", "silence"), ("close", "whole", "silence"),
+    ("length", "nothing", "silence"), ("length", "in the head", "silence"),
+    ("length", "in the body", "silence"), ("chunks", "in the body", "silence"),
+    ("gzip", "in the body", "silence"), ("close", "whole", "silence"),
     ("length", "whole", "empty lines for ever"), ("chunks", "in the body", "a chunk of no size"),
     ("interim", "nothing", "interim for ever"), ("length", "in the body", "drip for ever"),
 )  # fmt: skip
@@ -115,7 +125,9 @@ def test_one_answer_that_does_not_end_holds_no_run(ending):
 
 @pytest.mark.process
 def test_a_service_that_takes_no_connection_holds_no_run():
-    """The system completes some connections that nobody accepts, and then answers no further one."""
+    """The system completes some connections that nobody accepts, and then answers no
+    further one.
+    """
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(0)

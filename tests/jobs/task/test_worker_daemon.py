@@ -31,9 +31,13 @@ print(json.dumps(session("workers").sparkContext.parallelize(range(2), 2).barrie
 @pytest.mark.process
 @pytest.mark.spark
 def test_workers_of_one_machine_share_what_their_daemon_loaded_and_draw_different_random_numbers():
-    done = subprocess.run([sys.executable, "-c", TWO_TASKS], check=False, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_TASKS], check=False, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
-    processes, has_loaded, are_frozen, spark_files, drawn = zip(*json.loads(done.stdout), strict=True)
+    processes, has_loaded, are_frozen, spark_files, drawn = zip(
+        *json.loads(done.stdout), strict=True
+    )
     assert len({*processes}) == 2
     assert all(has_loaded)
     assert all(are_frozen)  # else a worker's garbage collections would copy what it shares
@@ -51,7 +55,8 @@ print(session("workers").conf.get("{SETTING}"))
 
 @pytest.mark.proof
 @pytest.mark.parametrize(
-    ("submitted", "used"), [([], DAEMON), (["--conf", f"{SETTING}=pyspark.daemon"], "pyspark.daemon")]
+    ("submitted", "used"),
+    [([], DAEMON), (["--conf", f"{SETTING}=pyspark.daemon"], "pyspark.daemon")],
 )
 def test_a_daemon_of_workers_that_somebody_chose_is_kept(tmp_path, submitted, used):
     program = tmp_path / "shows.py"

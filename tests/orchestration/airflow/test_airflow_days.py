@@ -1,4 +1,6 @@
-"""What Airflow makes of a day, by what the command said of it: its own code runs the task, a script is the command."""
+"""What Airflow makes of a day, by what the command said of it: its own code runs the task, a script
+is the command.
+"""
 
 import datetime as dt
 import json
@@ -13,7 +15,8 @@ from tidegate.__main__ import main
 
 pytestmark = pytest.mark.process
 
-# stands for the Python that the manifest names: what it is to say is in a file per day, a line for each time
+# stands for the Python that the manifest names: what it is to say is in a file per day, a line for
+# each time
 COMMAND = """#!{python}
 import os, signal, sys
 from pathlib import Path
@@ -30,7 +33,14 @@ if lines[0] == "killed":
 print(lines[0])
 sys.exit(0 if '"published"' in lines[0] or '"unchanged"' in lines[0] else 1)
 """
-FIGURES = {"rows": 10, "calls": 8, "answers_from_ledger": 2, "dead_letters": 1, "cost": {"USD": 0.5}, "version": 7}
+FIGURES = {
+    "rows": 10,
+    "calls": 8,
+    "answers_from_ledger": 2,
+    "dead_letters": 1,
+    "cost": {"USD": 0.5},
+    "version": 7,
+}
 DAYS = {  # what the command says each time; the task's state, and how often it is tried
     "published": (["published"], "success", 1),
     "no input": (["no input"], "skipped", 1),
@@ -54,8 +64,17 @@ def said(state, day):
     if state == "killed":
         return state
     figures = FIGURES if state == "published" else None
-    result = {"format": 1, "enrichment": "towns", "day": day, "state": state, "reason": "It is so.", "figures": figures}
-    return json.dumps(result | {"report": "http://report", "summaries": {"by_town": 4}, "warnings": []})
+    result = {
+        "format": 1,
+        "enrichment": "towns",
+        "day": day,
+        "state": state,
+        "reason": "It is so.",
+        "figures": figures,
+    }
+    return json.dumps(
+        result | {"report": "http://report", "summaries": {"by_town": 4}, "warnings": []}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +87,8 @@ def ended(tmp_path_factory):
         towns.declare_too(
             f'towns = replace(towns, schedule="15 2 * * *", publish_by="{long_before}")',
             "from tidegate import Output",
-            'unhurried = replace(towns, name="unhurried", publish_by=None, output=Output(path="data/unhurried"))',
+            'unhurried = replace(towns, name="unhurried", publish_by=None, '
+            'output=Output(path="data/unhurried"))',
             "unhurried = replace(unhurried, summaries=[], schedule=None)",
         )
         manifest_file = root / "manifest.json"
@@ -82,9 +102,14 @@ def ended(tmp_path_factory):
     (says / "2026-02-01").write_text(said("stopped: service", "2026-02-01"))
     (says / "2026-02-02").write_text(said("published", "2026-02-02"))
     command = root / "command"
-    command.write_text(COMMAND.format(python=sys.executable, asked=str(root / "asked"), folder=str(says)))
+    command.write_text(
+        COMMAND.format(python=sys.executable, asked=str(root / "asked"), folder=str(says))
+    )
     command.chmod(0o755)
-    manifest = json.loads(manifest_file.read_text()) | {"python": str(command), "again_after_s": 1.0}
+    manifest = json.loads(manifest_file.read_text()) | {
+        "python": str(command),
+        "again_after_s": 1.0,
+    }
     home = AirflowHome(root / "airflow", manifest, {})
     home.airflow("pools", "set", "spark", "1", "Sparks at once")
     modes = {"without letters": {"mode": "replay"}}
@@ -100,9 +125,20 @@ def ended(tmp_path_factory):
     deadlines = [day_of("published"), str(dt.datetime.now(dt.UTC).date())]
     dag_file = str(home.folder / "dags" / "enrichments.py")
     printed = home.python(script, dag_file, json.dumps(runs), json.dumps(deadlines))
-    results = [json.loads(line.removeprefix("RESULT ")) for line in printed.splitlines() if line.startswith("RESULT ")]
-    others = ["a refresh without its condition", "a refresh", "down, and nothing to publish by", "deadlines"]
-    return dict(zip(["no day named", *DAYS, *others], results, strict=True)), (root / "asked").read_text().splitlines()
+    results = [
+        json.loads(line.removeprefix("RESULT "))
+        for line in printed.splitlines()
+        if line.startswith("RESULT ")
+    ]
+    others = [
+        ("a refresh without its condition"),
+        "a refresh",
+        "down, and nothing to publish by",
+        "deadlines",
+    ]
+    return dict(zip(["no day named", *DAYS, *others], results, strict=True)), (
+        root / "asked"
+    ).read_text().splitlines()
 
 
 @pytest.mark.parametrize("name", DAYS)
@@ -122,7 +158,9 @@ def test_a_published_day_and_no_other_has_events_with_its_figures(ended):
     assert {name for name in DAYS if ended[0][name]["events"]} == published
 
 
-def test_a_service_that_is_down_fails_the_day_at_once_where_nothing_says_by_when_it_is_wanted(ended):
+def test_a_service_that_is_down_fails_the_day_at_once_where_nothing_says_by_when_it_is_wanted(
+    ended,
+):
     assert ended[0]["down, and nothing to publish by"]["state"] == "failed"
     assert ended[0]["down, and nothing to publish by"]["tries"] == 1
 
@@ -131,7 +169,8 @@ def test_the_deadline_is_publish_by_on_the_day_after_and_a_run_that_is_made_late
     today = dt.datetime.now(dt.UTC).date()
     assert ended[0]["deadlines"] == {
         day_of("published"): None,
-        str(today): f"{today + dt.timedelta(days=1)}T11:30:00+00:00",  # 06:30 in its zone, five hours behind
+        # 06:30 in its zone, five hours behind
+        str(today): f"{today + dt.timedelta(days=1)}T11:30:00+00:00",
     }
 
 
@@ -139,8 +178,15 @@ def test_the_conf_chooses_the_command_and_what_it_lacks_fails_the_task_before_an
     results, asked = ended
     assert f"run declared.towns:towns --day {day_of('published')} --json" in asked
     assert f"replay declared.towns:towns --day {day_of('without letters')} --json" in asked
-    words = "refresh weather --where answer.temp_c = 0 --run --package declared --answered-from 2026-02-02 --json"
+    words = (
+        "refresh weather --where answer.temp_c = 0 --run --package declared --answered-from "
+        "2026-02-02 --json"
+    )
     assert words in asked
     assert results["a refresh"]["state"] == "success"
-    assert results["no day named"]["state"] == results["a refresh without its condition"]["state"] == "failed"
+    assert (
+        results["no day named"]["state"]
+        == results[("a refresh without its condition")]["state"]
+        == "failed"
+    )
     assert len(asked) == sum(tries for _, _, tries in DAYS.values()) + 2

@@ -11,7 +11,8 @@ from tests.support.airflow_home import AirflowHome, manifest_of
 
 pytestmark = [pytest.mark.process, pytest.mark.proof]
 
-AHEAD = dt.timedelta(minutes=3)  # for Airflow to start and to make the run; publish_by is a whole minute
+# for Airflow to start and to make the run; publish_by is a whole minute
+AHEAD = dt.timedelta(minutes=3)
 OLD = "2026-01-10"
 LATE_DAYS = """
 import json
@@ -22,7 +23,9 @@ async def note(file, context):
 """
 
 
-def test_a_day_that_is_not_published_by_its_deadline_is_reported_once_and_a_backfill_of_an_old_day_is_not(tmp_path):
+def test_a_day_that_is_not_published_by_its_deadline_is_reported_once_and_a_backfill_of_an_old_day_is_not(
+    tmp_path,
+):
     folder = project(tmp_path / "project", "06:30")
     noted = tmp_path / "late.jsonl"
     on_late = f"AsyncCallback('late_days.note', {{'file': {str(noted)!r}}})"
@@ -33,12 +36,20 @@ def test_a_day_that_is_not_published_by_its_deadline_is_reported_once_and_a_back
     dag_file = home.folder / "dags" / "enrichments.py"
     dag_file.write_text(f"from airflow.sdk import AsyncCallback\n{dag_file.read_text()}")
     (home.folder / "plugins" / "late_days.py").write_text(LATE_DAYS)
-    publish_by = (dt.datetime.now(dt.UTC) + AHEAD + dt.timedelta(minutes=1)).replace(second=0, microsecond=0)
+    publish_by = (dt.datetime.now(dt.UTC) + AHEAD + dt.timedelta(minutes=1)).replace(
+        second=0, microsecond=0
+    )
     yesterday = publish_by.date() - dt.timedelta(days=1)
-    manifest["enrichments"][0] |= {"end": None, "publish_by": f"{publish_by:%H:%M}", "schedule": "0 0 * * *"}
+    manifest["enrichments"][0] |= {
+        "end": None,
+        "publish_by": f"{publish_by:%H:%M}",
+        "schedule": "0 0 * * *",
+    }
     (home.folder / "manifest.json").write_text(json.dumps(manifest))
     home.airflow("dags", "reserialize")
-    home.airflow("backfill", "create", "--dag-id", "towns", "--from-date", OLD, "--to-date", f"{OLD}T23:59")
+    home.airflow(
+        "backfill", "create", "--dag-id", "towns", "--from-date", OLD, "--to-date", f"{OLD}T23:59"
+    )
     with home.standalone() as server:
         until = time.monotonic() + 600
         wait(until, server, noted.exists)
@@ -46,7 +57,10 @@ def test_a_day_that_is_not_published_by_its_deadline_is_reported_once_and_a_back
     runs = "select r.partition_key, r.state from dag_run r"
     assert {day for day, _ in home.rows(runs)} == {str(yesterday), OLD}
     with_deadline = (
-        "select r.partition_key, d.missed, d.deadline_time from deadline d join dag_run r on r.id = d.dagrun_id"
+        "select r.partition_key, d.missed, d.deadline_time from deadline d join dag_run r on r.id "
+        "= d.dagrun_id"
     )
     assert home.rows(with_deadline) == [(str(yesterday), 1, f"{publish_by:%Y-%m-%d %H:%M:%S.%f}")]
-    assert [json.loads(line) for line in noted.read_text().splitlines()] == [["towns", str(yesterday)]]
+    assert [json.loads(line) for line in noted.read_text().splitlines()] == [
+        ["towns", str(yesterday)]
+    ]

@@ -33,11 +33,14 @@ except ValueError as error:
 def printed_by(script, home, beginnings):
     """The lines with these beginnings that the script prints in Airflow's environment."""
     if not (BIN / "airflow").exists():
-        pytest.skip("there is no .venv-airflow here: make airflow, make test and make proof set it up")
+        pytest.skip(
+            "there is no .venv-airflow here: make airflow, make test and make proof set it up"
+        )
     path = str(ROOT / "orchestration" / "airflow")
     done = subprocess.run(
-        [BIN / "python", "-c", script], env={**os.environ, "AIRFLOW_HOME": str(home), "PYTHONPATH": path},
-        capture_output=True, text=True, check=True,
+        [BIN / "python", "-c", script],
+        env={**os.environ, "AIRFLOW_HOME": str(home), "PYTHONPATH": path}, capture_output=True,
+        text=True, check=True,
     )  # fmt: skip
     return [line for line in done.stdout.splitlines() if line.startswith(beginnings)]
 
@@ -74,4 +77,7 @@ for every, cron in (("hour", "5 * * * *"), ("hour", "0 * * * *"), ("day", "15 2 
 @pytest.mark.proof
 def test_airflow_asks_for_the_declared_days_and_hours_and_no_others(tmp_path):
     runs = printed_by(RUNS, tmp_path, "runs")
-    assert runs == ["runs 48 2026-01-09T23Z 2026-01-11T22Z"] * 2 + ["runs 2 2026-01-10 2026-01-11"] * 2
+    assert (
+        runs
+        == [("runs 48 2026-01-09T23Z 2026-01-11T22Z")] * 2 + ["runs 2 2026-01-10 2026-01-11"] * 2
+    )

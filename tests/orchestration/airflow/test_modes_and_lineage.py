@@ -42,16 +42,29 @@ def test_a_replay_asks_for_the_dead_letters_only_a_remap_calls_nobody_and_openli
     def ran(*modes: str) -> list[dict]:
         runs = [("towns", {"day": DAY, "mode": mode}) for mode in modes]
         script = ROOT / "tests" / "support" / "airflow_days.py"
-        printed = home.python(script, str(home.folder / "dags" / "enrichments.py"), json.dumps(runs), "[]")
-        lines = [line.removeprefix("RESULT ") for line in printed.splitlines() if line.startswith("RESULT ")]
+        printed = home.python(
+            script, str(home.folder / "dags" / "enrichments.py"), json.dumps(runs), "[]"
+        )
+        lines = [
+            line.removeprefix("RESULT ")
+            for line in printed.splitlines()
+            if line.startswith("RESULT ")
+        ]
         return [json.loads(line) for line in lines[: len(modes)]]
 
     (nightly,) = ran("nightly")
-    assert (nightly["state"], nightly["events"]["towns__dead_letters"]) == ("success", [DAY, {"rows": 1}])
+    assert (nightly["state"], nightly["events"]["towns__dead_letters"]) == (
+        "success",
+        [DAY, {"rows": 1}],
+    )
     weather.status = lambda _town: 200
     calls = sum(weather.requests.values())
     replayed, again, remapped = ran("replay", "replay", "remap")
-    assert [one["state"] for one in (replayed, again, remapped)] == ["success", "skipped", "success"]
+    assert [one["state"] for one in (replayed, again, remapped)] == [
+        "success",
+        "skipped",
+        "success",
+    ]
     assert replayed["events"]["towns"][1]["calls"] == 1
     assert remapped["events"]["towns"][1]["calls"] == 0
     assert sum(weather.requests.values()) == calls + 1
@@ -59,7 +72,11 @@ def test_a_replay_asks_for_the_dead_letters_only_a_remap_calls_nobody_and_openli
     assert len(rows_of(folder, "towns")) == 10
 
     events = [json.loads(line) for line in lineage.read_text().splitlines()]
-    (complete, *_) = [one for one in events if one["eventType"] == "COMPLETE" and one["job"]["name"] == "towns.day"]
+    (complete, *_) = [
+        one
+        for one in events
+        if one["eventType"] == "COMPLETE" and one["job"]["name"] == "towns.day"
+    ]
     assert [one["name"] for one in complete["inputs"]] == [str(folder / "data/raw/towns")]
     published = folder / "data/published"
     assert {one["name"] for one in complete["outputs"]} == {

@@ -1,4 +1,6 @@
-"""Airflow's own scheduler over a month: the state of each day, its events, the calls at the service, and the rows."""
+"""Airflow's own scheduler over a month: the state of each day, its events, the calls at the
+service, and the rows.
+"""
 
 import contextlib
 import datetime as dt
@@ -52,14 +54,17 @@ with DAG("after_towns", schedule=PartitionedAssetTimetable(assets=Asset.ref(name
 
 
 class Weather(ThreadingHTTPServer):
-    """Counts its requests by town: `/v1/town-1203` is of day 12. slow: s, of an answer, where the task is ended."""
+    """Counts its requests by town: `/v1/town-1203` is of day 12. slow: s, of an answer, where the
+    task is ended.
+    """
 
     daemon_threads = True
     request_queue_size = 100
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), WeatherHandler)
-        self.requests: Counter[tuple[str, int]] = Counter()  # of a town, and the status of the answer
+        # of a town, and the status of the answer
+        self.requests: Counter[tuple[str, int]] = Counter()
         self.down, self.slow = True, dict.fromkeys(ENDED, 1.0)
 
     def status(self, town: str) -> int:
@@ -69,7 +74,9 @@ class Weather(ThreadingHTTPServer):
 
     def calls(self, day: str, status: int = 200) -> Counter[str]:
         found = self.requests.copy().items()
-        return Counter({town: count for (town, was), count in found if day_of(town) == day and was == status})
+        return Counter(
+            {town: count for (town, was), count in found if day_of(town) == day and was == status}
+        )
 
 
 def day_of(town: str) -> str:
@@ -108,7 +115,9 @@ def rows_in(day: str) -> int:
 
 
 def project(folder: Path, publish_by: str) -> Path:
-    """The month's input: ten rows a day, of ten towns of its own; forty where the task is ended half way."""
+    """The month's input: ten rows a day, of ten towns of its own; forty where the task is ended
+    half way.
+    """
     folder.mkdir()
     with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
@@ -125,7 +134,8 @@ def project(folder: Path, publish_by: str) -> Path:
 def month(tmp_path_factory, weather):
     """The month as Airflow's scheduler has run it, from one backfill."""
     root = tmp_path_factory.mktemp("month")
-    long_before = f"{dt.datetime.now(dt.UTC) - dt.timedelta(hours=2):%H:%M}"  # so that tries go on for 22 hours
+    # so that tries go on for 22 hours
+    long_before = f"{dt.datetime.now(dt.UTC) - dt.timedelta(hours=2):%H:%M}"
     folder = project(root / "project", long_before)
     manifest = manifest_of(folder) | {"again_after_s": 5.0}
     environment = {"WEATHER_URL": f"http://127.0.0.1:{weather.server_port}"}
@@ -136,11 +146,22 @@ def month(tmp_path_factory, weather):
         wait(until, server, lambda: len(home.rows("select 1 from dag where not is_stale")) == 2)
         home.airflow("dags", "unpause", "towns")
         home.airflow("dags", "unpause", "after_towns")
-        command = ["backfill", "create", "--dag-id", "towns", "--from-date", DAYS[0], "--to-date", f"{DAYS[-1]}T23:59"]
+        command = [
+            "backfill",
+            "create",
+            "--dag-id",
+            "towns",
+            "--from-date",
+            DAYS[0],
+            "--to-date",
+            f"{DAYS[-1]}T23:59",
+        ]
         home.airflow(*command, "--max-active-runs", "4")
         trees = {}
         for day in ENDED:
-            threading.Thread(target=end_task, args=(day, folder, weather, until, trees), daemon=True).start()
+            threading.Thread(
+                target=end_task, args=(day, folder, weather, until, trees), daemon=True
+            ).start()
 
         def over() -> bool:
             if tries(home).get(DOWN, 0) >= 3:
@@ -149,7 +170,9 @@ def month(tmp_path_factory, weather):
             return len(states) == COUNT and not {"queued", "running"} & set(states)
 
         wait(until, server, over)
-        consumed = "select partition_key from dag_run where dag_id = 'after_towns' and state = 'success'"
+        consumed = (
+            "select partition_key from dag_run where dag_id = 'after_towns' and state = 'success'"
+        )
         wait(time.monotonic() + 120, server, lambda: len(home.rows(consumed)) >= COUNT - 2)
     return folder, home, trees
 
@@ -162,7 +185,9 @@ def wait(until, server, condition):
 
 
 def end_task(day, folder, weather, until, trees):
-    """A signal to the task of the day, once its Spark has calls in flight. Its whole tree is kept for the test."""
+    """A signal to the task of the day, once its Spark has calls in flight. Its whole tree is kept
+    for the test.
+    """
     while time.monotonic() < until:
         if weather.calls(day).total() >= 8:
             for process in psutil.process_iter(["cmdline"]):
@@ -180,7 +205,10 @@ def runs(home):
 
 
 def tries(home):
-    query = "select r.partition_key, t.try_number from task_instance t join dag_run r using (dag_id, run_id)"
+    query = (
+        "select r.partition_key, t.try_number from task_instance t join dag_run r using "
+        "(dag_id, run_id)"
+    )
     return dict(home.rows(f"{query} where t.dag_id = 'towns'"))
 
 
@@ -190,7 +218,9 @@ PUBLISHED = [day for day in DAYS if day not in (RED, WITHOUT_INPUT)]
 def test_each_day_ends_as_it_should_and_is_tried_as_often_as_it_should_be(month):
     home = month[1]
     assert dict(runs(home)) == {day: "failed" if day == RED else "success" for day in DAYS}
-    query = "select r.partition_key, t.state from task_instance t join dag_run r using (dag_id, run_id)"
+    query = (
+        "select r.partition_key, t.state from task_instance t join dag_run r using (dag_id, run_id)"
+    )
     states = dict(home.rows(f"{query} where t.dag_id = 'towns'"))
     assert {day: state for day, state in states.items() if state != "success"} == {
         RED: "failed",
@@ -199,27 +229,39 @@ def test_each_day_ends_as_it_should_and_is_tried_as_often_as_it_should_be(month)
     assert tries(home) == {day: 3 if day == DOWN else 2 if day in ENDED else 1 for day in DAYS}
 
 
-def test_published_days_and_no_others_have_events_with_their_figures_and_start_what_waits_for_them(month):
+def test_published_days_and_no_others_have_events_with_their_figures_and_start_what_waits_for_them(
+    month,
+):
     home = month[1]
-    query = "select e.partition_key, e.extra from asset_event e join asset a on a.id = e.asset_id where a.name = ?"
+    query = (
+        "select e.partition_key, e.extra from asset_event e join asset a on a.id = e.asset_id "
+        "where a.name = ?"
+    )
     events = dict(home.rows(query, "towns"))
     assert sorted(events) == PUBLISHED
     figures = {day: json.loads(extra) for day, extra in events.items()}
-    assert {day: one["rows"] for day, one in figures.items()} == {day: rows_in(day) for day in PUBLISHED}
+    assert {day: one["rows"] for day, one in figures.items()} == {
+        day: rows_in(day) for day in PUBLISHED
+    }
     undisturbed = set(PUBLISHED) - {DOWN, *ENDED}
     assert {day: figures[day]["calls"] for day in undisturbed} == dict.fromkeys(undisturbed, 10)
     assert len({one["version"] for one in figures.values()}) == len(PUBLISHED)
     assert sorted(day for day, _ in home.rows(query, "by_town")) == PUBLISHED
-    consumed = home.rows("select partition_key from dag_run where dag_id = 'after_towns' and state = 'success'")
+    consumed = home.rows(
+        "select partition_key from dag_run where dag_id = 'after_towns' and state = 'success'"
+    )
     assert sorted(day for (day,) in consumed) == PUBLISHED
 
 
-def test_the_service_was_asked_once_for_each_key_but_for_those_in_flight_at_the_kill(month, weather):
+def test_the_service_was_asked_once_for_each_key_but_for_those_in_flight_at_the_kill(
+    month, weather
+):
     for day in PUBLISHED:
         calls = weather.calls(day)
         assert len(calls) == rows_in(day)
         again = calls.total() - len(calls)
-        assert again <= (4 + 8 if day in ENDED else 0)  # in flight, and one flush interval of half a second
+        # in flight, and one flush interval of half a second
+        assert again <= (4 + 8 if day in ENDED else 0)
     assert weather.calls(RED, 500).total() == 5
     assert weather.calls(RED).total() == 5
 
@@ -234,7 +276,8 @@ def test_a_task_that_is_ended_takes_its_spark_with_it(month, day):
 def test_the_page_of_a_task_links_its_report(month):
     home = month[1]
     links = dict(home.rows(
-        "select r.partition_key, x.value from xcom x join dag_run r using (dag_id, run_id) where x.key = ?",
+        "select r.partition_key, x.value from xcom x join dag_run r using (dag_id, run_id) where "
+        "x.key = ?",
         "_link_ReportLink",
     ))  # fmt: skip
     assert json.loads(links[RED]) == f"http://127.0.0.1:3070/reports/towns/{RED}/index.html"
@@ -284,7 +327,11 @@ def run_month(folder, name, weather):
     """The month in a project of its own. Returns its folder."""
     root = project(folder / name, "06:30")
     paths = os.pathsep.join([str(root), str(ROOT)])
-    environment = {**os.environ, "WEATHER_URL": f"http://127.0.0.1:{weather.server_port}", "PYTHONPATH": paths}
+    environment = {
+        **os.environ,
+        "WEATHER_URL": f"http://127.0.0.1:{weather.server_port}",
+        "PYTHONPATH": paths,
+    }
     subprocess.run([sys.executable, "-c", BY[name], *DAYS], cwd=root, env=environment, check=True)
     return root
 
@@ -292,4 +339,7 @@ def run_month(folder, name, weather):
 def rows_of(folder, table):
     """All rows of a table, but for when they were answered."""
     rows = DeltaTable(str(folder / "data" / "published" / table)).to_pyarrow_table().to_pylist()
-    return sorted(str({key: value for key, value in row.items() if not key.endswith("_answered_at")}) for row in rows)
+    return sorted(
+        str({key: value for key, value in row.items() if not key.endswith("_answered_at")})
+        for row in rows
+    )

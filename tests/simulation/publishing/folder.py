@@ -1,8 +1,9 @@
-"""The real folder of a night: a step, and maybe a kill or an error, before each file operation of Python and around
-each call of deltalake.
+"""The real folder of a night: a step, and maybe a kill or an error, before each file operation of
+Python and around each call of deltalake.
 
-Python tells an audit hook of each file that is opened, renamed, removed or listed, before it is done. deltalake works
-outside of Python, so that each of its calls is one step: what it commits is there, or not.
+Python tells an audit hook of each file that is opened, renamed, removed or listed, before it is
+done. deltalake works outside of Python, so that each of its calls is one step: what it commits is
+there, or not.
 """
 
 import contextlib
@@ -24,7 +25,17 @@ from tests.simulation.scheduler import SimulatedThread, current
 
 READS = frozenset({"os.scandir", "os.listdir", "read"})
 CHANGES = frozenset(
-    {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.utime", "write"}
+    {
+        "os.rename",
+        "os.remove",
+        "os.mkdir",
+        "os.rmdir",
+        "os.link",
+        "os.symlink",
+        "os.truncate",
+        "os.utime",
+        "write",
+    }
 )
 REMOVES = frozenset({"os.remove", "os.rmdir"})
 KILL_WEIGHT_OF_READS = 0.2
@@ -66,7 +77,9 @@ class Folder:
             self.is_unseen = before
 
     def operation(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """A file operation is about to happen. Raises Killed and the errors that strike; it then does not."""
+        """A file operation is about to happen. Raises Killed and the errors that strike; it then
+        does not.
+        """
         path = _path_of(event, arguments)
         if self.is_unseen or not self._is_here(path):
             return
@@ -99,7 +112,10 @@ class Folder:
             night.kill(process)
         night.me()
         if commits and self._fails():
-            raise DeltaError(f"Generic LocalFileSystem error: {os.strerror(errno.ENOSPC)} (os error {errno.ENOSPC})")
+            raise DeltaError(
+                f"Generic LocalFileSystem error: {os.strerror(errno.ENOSPC)} (os "
+                f"error {errno.ENOSPC})"
+            )
         try:
             with self.unseen():
                 done = work()
@@ -127,7 +143,9 @@ class Folder:
 
     def _fails(self) -> bool:
         begin, end = self.fails_between
-        return begin <= scheduler().now < end and self._faults.strikes("error before a file operation")
+        return begin <= scheduler().now < end and self._faults.strikes(
+            "error before a file operation"
+        )
 
     def _is_here(self, path: str) -> bool:
         return not path.startswith("/") or path.startswith(self.path)
@@ -145,13 +163,21 @@ def _name_of(event: str, arguments: tuple[Any, ...]) -> str:
     if event != "open":
         return event
     mode, flags = arguments[1], arguments[2]
-    writes = set(mode) & set("wxa+") if isinstance(mode, str) else flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+    writes = (
+        set(mode) & set("wxa+")
+        if isinstance(mode, str)
+        else flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+    )
     return "write" if writes else "read"
 
 
 def _absolute(path: str, arguments: tuple[Any, ...]) -> str:
     """As shutil.rmtree removes by a name in an open folder."""
-    folder = arguments[1] if len(arguments) > 1 and isinstance(arguments[1], int) and arguments[1] >= 0 else None
+    folder = (
+        arguments[1]
+        if len(arguments) > 1 and isinstance(arguments[1], int) and arguments[1] >= 0
+        else None
+    )
     if folder is not None:
         path = os.path.join(os.readlink(f"/proc/self/fd/{folder}"), path)  # noqa: PTH115, PTH118
     return os.path.abspath(path)  # noqa: PTH100
@@ -164,13 +190,17 @@ def _worker() -> SimulatedThread | None:
 
 
 def _heard(event: str, arguments: tuple[Any, ...]) -> None:
-    if (event == "open" or event in READS or event in CHANGES or event == "fcntl.flock") and _worker() is not None:
+    if (
+        event == "open" or event in READS or event in CHANGES or event == "fcntl.flock"
+    ) and _worker() is not None:
         scheduler().folder.operation(event, arguments)
 
 
 @functools.cache
 def listen() -> None:
-    """Have each file operation of this process as a step, for ever: Python forgets no audit hook."""
+    """Have each file operation of this process as a step, for ever: Python forgets no audit
+    hook.
+    """
     sys.addaudithook(_heard)
 
 
@@ -187,7 +217,9 @@ def flock(file: int, operation: int) -> None:
             return
 
 
-def stepped(function: Callable[..., Any], name: str, *, commits: bool = False) -> Callable[..., Any]:
+def stepped(
+    function: Callable[..., Any], name: str, *, commits: bool = False
+) -> Callable[..., Any]:
     """A function of deltalake with steps around it."""
 
     @functools.wraps(function)
@@ -220,7 +252,8 @@ def fsync(file: int) -> None:
 
 
 def age(folder: Path, days: int) -> None:
-    """Let so many days pass: whatever is in the folder becomes so much older, and the logs of its tables say so.
+    """Let so many days pass: whatever is in the folder becomes so much older, and the logs of its
+    tables say so.
 
     Their checkpoints, which are no text, go: the logs still have all entries.
     """
@@ -232,12 +265,19 @@ def age(folder: Path, days: int) -> None:
     for inner, _, names in os.walk(folder):
         for path in (Path(inner, name) for name in (*names, "")):
             times = path.stat()
-            if path.parent.name == "_delta_log" and (path.suffix == ".parquet" or path.name == "_last_checkpoint"):
+            if path.parent.name == "_delta_log" and (
+                path.suffix == ".parquet" or path.name == "_last_checkpoint"
+            ):
                 path.unlink()
                 continue
             if path.parent.name == "_delta_log" and path.suffix == ".json":
                 path.write_text(TIMES.sub(older, path.read_text()))
-            os.utime(path, ns=tuple(at - milliseconds * 1_000_000 for at in (times.st_atime_ns, times.st_mtime_ns)))
+            os.utime(
+                path,
+                ns=tuple(
+                    at - milliseconds * 1_000_000 for at in (times.st_atime_ns, times.st_mtime_ns)
+                ),
+            )
 
 
 TIMES = re.compile(r'("(?:deletionTimestamp|modificationTime|timestamp)":)(\d+)')

@@ -1,4 +1,6 @@
-"""A Delta table as its log says, read without deltalake: an independent judge of what was committed."""
+"""A Delta table as its log says, read without deltalake: an independent judge of what was
+committed.
+"""
 
 import json
 from collections.abc import Iterator
@@ -37,7 +39,9 @@ class Log:
         self.files: dict[str, Added] = {}
 
     def new_entries(self) -> Iterator[Entry]:
-        """The entries since the last time, one after the other; `files` are those before the entry."""
+        """The entries since the last time, one after the other; `files` are those before
+        the entry.
+        """
         while (path := self.table / "_delta_log" / f"{self.version + 1:020d}.json").exists():
             entry = _read(self.version + 1, path.read_text())
             yield entry
@@ -54,9 +58,17 @@ def _read(version: int, text: str) -> Entry:
             if kind == "commitInfo":
                 entry.info = action
             elif kind == "add":
-                values, rows = action["partitionValues"], json.loads(action["stats"] or "{}").get("numRecords", -1)
+                values, rows = (
+                    action["partitionValues"],
+                    json.loads(action["stats"] or "{}").get("numRecords", -1),
+                )
                 entry.added.append(
-                    Added(unquote(action["path"]), values.get("date", ""), values.get("run_id", ""), rows)
+                    Added(
+                        unquote(action["path"]),
+                        values.get("date", ""),
+                        values.get("run_id", ""),
+                        rows,
+                    )
                 )
             elif kind == "remove":
                 entry.removed.append(unquote(action["path"]))

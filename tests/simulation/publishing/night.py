@@ -1,4 +1,6 @@
-"""A night of publishing as data: who works on which day, and what can fail. Drawn from a seed, or read from a file."""
+"""A night of publishing as data: who works on which day, and what can fail. Drawn from a seed, or
+read from a file.
+"""
 
 import dataclasses
 import json
@@ -15,7 +17,8 @@ class Act:
     """Something that happens in a round, so many seconds after its begin.
 
     Attributes:
-        does: "run", "changed run", "stream", "vacuum", "erase", "read", "status", "arrive", "kill", "power cut".
+        does: "run", "changed run", "stream", "vacuum", "erase", "read", "status", "arrive", "kill",
+            "power cut".
         day: Its number.
         share: Of the runs so far: which is killed. Of the rows: how many are erased or changed.
         days: That a vacuum keeps.
@@ -41,7 +44,8 @@ class PublishingNight:
         shows_folders: The table is shown as folders of Parquet too.
         makes_summaries: A run makes a summary of its day.
         sums_up: Commits between two checkpoints of a new table; 0: as Delta does.
-        new_column_from: The number of the first run that is declared with another column; 0: none is.
+        new_column_from: The number of the first run that is declared with another column; 0: none
+            is.
         chances: Per kind of fault, the probability that it strikes where it can.
         left_out: Numbers of faults that do not strike, since the night fails without them too.
     """
@@ -77,7 +81,10 @@ class PublishingNight:
             fewer, ages = _without(self.rounds, number), _without(self.ages, number)
             yield change(self, rounds=fewer, ages=ages)
         for kind in self.chances:
-            yield change(self, chances={name: chance for name, chance in self.chances.items() if name != kind})
+            yield change(
+                self,
+                chances={name: chance for name, chance in self.chances.items() if name != kind},
+            )
         for number, acts in enumerate(self.rounds):
             for place in range(len(acts)):
                 rounds = (*self.rounds[:number], _without(acts, place), *self.rounds[number + 1 :])
@@ -99,7 +106,9 @@ def draw_night(seed: int) -> PublishingNight:
     draws = random.Random(f"publishing:{seed}")
     days = draws.choice((1, 2, 3))
     streams = draws.random() < 0.4
-    rounds = tuple(_draw_round(draws, days, streams=streams) for _ in range(draws.choice((1, 2, 3, 4))))
+    rounds = tuple(
+        _draw_round(draws, days, streams=streams) for _ in range(draws.choice((1, 2, 3, 4)))
+    )
     fails_from = 2 * draws.random()
     return PublishingNight(
         seed=seed,
@@ -126,19 +135,35 @@ def _draw_round(draws: random.Random, days: int, *, streams: bool) -> tuple[Act,
     for _ in range(draws.choice((0, 1, 2, 3) if streams else (1, 2, 3))):
         kind = draws.choice(("run", "run", "run", "changed run"))
         acts.append(
-            Act(kind, somewhen(), day=draws.randrange(days), share=draws.random(), is_red=draws.random() < 0.15)
+            Act(
+                kind,
+                somewhen(),
+                day=draws.randrange(days),
+                share=draws.random(),
+                is_red=draws.random() < 0.15,
+            )
         )
     if streams:
-        acts += [Act("stream", somewhen(), is_red=draws.random() < 0.1) for _ in range(draws.choice((1, 1, 2)))]
-        acts += [Act("arrive", somewhen(), day=draws.randrange(days)) for _ in range(draws.choice((0, 1, 3)))]
+        acts += [
+            Act("stream", somewhen(), is_red=draws.random() < 0.1)
+            for _ in range(draws.choice((1, 1, 2)))
+        ]
+        acts += [
+            Act("arrive", somewhen(), day=draws.randrange(days))
+            for _ in range(draws.choice((0, 1, 3)))
+        ]
     acts += [Act("read", somewhen()) for _ in range(draws.choice((1, 2)))]
     if draws.random() < 0.3:
         acts.append(Act("status", somewhen()))
     for _ in range(draws.choice((0, 0, 1, 2))):
         acts.append(Act("vacuum", somewhen(), days=draws.choice(RETENTIONS)))
     if draws.random() < 0.12:
-        acts.append(Act("erase", somewhen(), day=draws.randrange(days), share=draws.choice((0.1, 0.5, 1.0))))
-    acts += [Act("kill", somewhen(), share=draws.random()) for _ in range(draws.choice((0, 0, 0, 1, 2)))]
+        acts.append(
+            Act("erase", somewhen(), day=draws.randrange(days), share=draws.choice((0.1, 0.5, 1.0)))
+        )
+    acts += [
+        Act("kill", somewhen(), share=draws.random()) for _ in range(draws.choice((0, 0, 0, 1, 2)))
+    ]
     if draws.random() < 0.08:
         acts.append(Act("power cut", somewhen()))
     return tuple(sorted(acts, key=lambda act: act.at))

@@ -35,7 +35,9 @@ class Synced:
                 self._contents[path.stat().st_ino] = path.read_bytes()
 
     def cut(self, folder: Path, draws: random.Random, *, spare: Collection[str]) -> None:
-        """Names that were not synced may be gone, or back; contents may be empty. spare: folders that are of others."""
+        """Names that were not synced may be gone, or back; contents may be empty. spare: folders
+        that are of others.
+        """
         if not folder.exists():
             return
         self._cut(folder, draws, spare)
@@ -65,8 +67,8 @@ class Synced:
                 (folder / name).write_bytes(self._contents[inode])
 
     def _cut_log(self, folder: Path, draws: random.Random) -> None:
-        """Of entries that were made one after the other the last ones are gone. The first of all is whole, since no
-        program opens a log with an empty one.
+        """Of entries that were made one after the other the last ones are gone. The first of all is
+        whole, since no program opens a log with an empty one.
         """
         lasting = self._names.get(folder.stat().st_ino, {})
         new = sorted(name for name, inode in _names(folder).items() if lasting.get(name) != inode)
@@ -75,7 +77,12 @@ class Synced:
             _remove(folder / name)
         for name in new[:stay]:
             inode = (folder / name).stat().st_ino
-            if inode not in self._contents and name.endswith(".json") and int(name[:20]) and draws.random() < 0.3:
+            if (
+                inode not in self._contents
+                and name.endswith(".json")
+                and int(name[:20])
+                and draws.random() < 0.3
+            ):
                 (folder / name).write_bytes(b"")
 
 

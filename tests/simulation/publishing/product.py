@@ -1,4 +1,6 @@
-"""Loads the product's modules that nights of publishing drive, and puts the simulation below them."""
+"""Loads the product's modules that nights of publishing drive, and puts the simulation
+below them.
+"""
 
 import contextlib
 import datetime as dt
@@ -54,7 +56,9 @@ def install() -> None:
             fcntl: installation.stand_in(fcntl, flock=flock),
             deltalake.write_deltalake: stepped(deltalake.write_deltalake, "write", commits=True),
             deltalake.transaction.create_table_with_add_actions: stepped(
-                deltalake.transaction.create_table_with_add_actions, "create with files", commits=True
+                deltalake.transaction.create_table_with_add_actions,
+                "create with files",
+                commits=True,
             ),
             jobs.tables.delta.delta_log.checkpoint_settings: _checkpoints,
             jobs.tables.leases.day_leases.leased: _watched(jobs.tables.leases.day_leases.leased),
@@ -62,13 +66,18 @@ def install() -> None:
             jobs.run.plan.preflight.check_input: lambda *_: None,
         }
     )
-    jobs.commands.vacuum.LONGEST_WRITE += stage.AHEAD  # the times of files are real, and behind the night's
+    # the times of files are real, and behind the night's
+    jobs.commands.vacuum.LONGEST_WRITE += stage.AHEAD
     listen()
 
 
 def _step_deltalake() -> None:
     for name in (*READS, *COMMITS):
-        setattr(DeltaTable, name, stepped(getattr(DeltaTable, name), name.strip("_"), commits=name in COMMITS))
+        setattr(
+            DeltaTable,
+            name,
+            stepped(getattr(DeltaTable, name), name.strip("_"), commits=name in COMMITS),
+        )
     create, partitions = DeltaTable.create.__func__, DeltaTable.partitions  # type: ignore[attr-defined]
     DeltaTable.create = classmethod(stepped(create, "create", commits=True))  # type: ignore[method-assign, assignment]
     TableAlterer.add_columns = stepped(TableAlterer.add_columns, "add columns", commits=True)  # type: ignore[method-assign]
@@ -89,7 +98,9 @@ def _watched(leased: Any) -> Any:
     """Tell the night's rules who holds which day."""
 
     @contextlib.contextmanager
-    def watched(table: str, day: str, run_id: str, **wait: float) -> Iterator[jobs.tables.leases.day_leases.Lease]:
+    def watched(
+        table: str, day: str, run_id: str, **wait: float
+    ) -> Iterator[jobs.tables.leases.day_leases.Lease]:
         rules = scheduler().rules
         with leased(table, day, run_id, **wait) as lease:
             rules.lease_taken(day, run_id)
@@ -101,5 +112,7 @@ def _watched(leased: Any) -> Any:
     return watched
 
 
-def _written_by_the_stage(_enrichment: object, rows: Any, day: str, run_id: str, **_: object) -> Any:
+def _written_by_the_stage(
+    _enrichment: object, rows: Any, day: str, run_id: str, **_: object
+) -> Any:
     return scheduler().stage.write_batch(rows, day, run_id)

@@ -1,4 +1,6 @@
-"""The project of a night of publishing: its enrichment, the input as it arrives, and the files that runs write."""
+"""The project of a night of publishing: its enrichment, the input as it arrives, and the files that
+runs write.
+"""
 
 import datetime as dt
 import json
@@ -25,22 +27,29 @@ FIRST_DAY = dt.date(2024, 5, 1)
 LOOKUP = "price"
 RED = Verdict("every_row_once", "failed", "error", "A row is missing.", 1, 1)
 GREEN = Verdict("every_row_once", "passed", "error", "Each row is there once.")
-BY_MARK = Summary(name="by_mark", sql=f"SELECT price AS mark, count(*) AS orders FROM {NAME} GROUP BY 1")
-ATTEMPT = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("throttled", pa.bool_())]))
+BY_MARK = Summary(
+    name="by_mark", sql=(f"SELECT price AS mark, count(*) AS orders FROM {NAME} GROUP BY 1")
+)
+ATTEMPT = pa.list_(
+    pa.struct([("start", pa.int64()), ("end", pa.int64()), ("throttled", pa.bool_())])
+)
 
 
 def day_of(number: int) -> str:
     return str(FIRST_DAY + dt.timedelta(days=number))
 
 
-def declared(*, shows_folders: bool, makes_summaries: bool, has_new_column: bool = False) -> Enrichment:
+def declared(
+    *, shows_folders: bool, makes_summaries: bool, has_new_column: bool = False
+) -> Enrichment:
     return Enrichment(
         name=NAME,
         input=Input(path=INPUT, partition="date", row_id=["id"]),
         output=Output(path=TABLE, parquet=PLAIN) if shows_folders else Output(path=TABLE),
         lookups=[
             HttpLookup(
-                name=LOOKUP, service=Service(name="pricer", url="http://192.0.2.1", max_concurrency=4),
+                name=LOOKUP,
+                service=Service(name="pricer", url="http://192.0.2.1", max_concurrency=4),
                 request="GET /price/{id}", keys={"id": "id"}, timeout=5.0,
                 returns="price DOUBLE, tax DOUBLE" if has_new_column else "price DOUBLE",
             )
@@ -51,7 +60,9 @@ def declared(*, shows_folders: bool, makes_summaries: bool, has_new_column: bool
 
 
 class Row(NamedTuple):
-    """A row of a run's files. mark: the number of the run that enriched it. source: the file of the input."""
+    """A row of a run's files. mark: the number of the run that enriched it. source: the file of the
+    input.
+    """
 
     id: int
     mark: int
@@ -61,7 +72,9 @@ class Row(NamedTuple):
 
 @dataclass
 class Written:
-    """A run as it was written. files: by path below the table, its rows. over: of a run of changed rows."""
+    """A run as it was written. files: by path below the table, its rows. over: of a run of changed
+    rows.
+    """
 
     run_id: str
     day: str
@@ -80,7 +93,9 @@ class Written:
 
 
 class Inputs:
-    """The files of the input, day by day, which arrive during the night. Each has rows that no other has."""
+    """The files of the input, day by day, which arrive during the night. Each has rows that no
+    other has.
+    """
 
     def __init__(self) -> None:
         self.files: dict[str, list[int]] = {}  # by absolute path, ids
@@ -104,7 +119,9 @@ class Inputs:
 def rows_of(files: Mapping[str, Sequence[int]], number: int) -> list[Row]:
     """What a run of this number makes of these files of the input."""
     return [
-        Row(one, number, (one * 7 + number) % 5 == 0, f"file://{path}") for path, ids in files.items() for one in ids
+        Row(one, number, (one * 7 + number) % 5 == 0, f"file://{path}")
+        for path, ids in files.items()
+        for one in ids
     ]
 
 
@@ -139,25 +156,36 @@ def _columns(rows: Sequence[Row], *, has_new_column: bool) -> pa.Table:
         schema.SOURCE_ROW: pa.array(range(count), pa.int64()),
         schema.status(LOOKUP): outcomes,
         schema.source(LOOKUP): pa.array(["call"] * count, pa.string()),
-        schema.attempts(LOOKUP): pa.array([[{"start": 1, "end": 2, "throttled": False}]] * count, ATTEMPT),
+        schema.attempts(LOOKUP): pa.array(
+            [[{"start": 1, "end": 2, "throttled": False}]] * count, ATTEMPT
+        ),
         schema.latency_ms(LOOKUP): pa.array([1.5] * count, pa.float64()),
         schema.paused_ms(LOOKUP): pa.array([0.0] * count, pa.float64()),
-        schema.error(LOOKUP): pa.array(["refused" if row.is_letter else None for row in rows], pa.string()),
-        schema.key(LOOKUP): pa.array([{"id": str(row.id)} for row in rows], pa.struct([("id", pa.string())])),
+        schema.error(LOOKUP): pa.array(
+            ["refused" if row.is_letter else None for row in rows], pa.string()
+        ),
+        schema.key(LOOKUP): pa.array(
+            [{"id": str(row.id)} for row in rows], pa.struct([("id", pa.string())])
+        ),
     }
     return pa.table(columns)
 
 
-def find_record(enrichment: Enrichment, written: Written, sources: Collection[str], now: dt.datetime) -> DayRecord:
+def find_record(
+    enrichment: Enrichment, written: Written, sources: Collection[str], now: dt.datetime
+) -> DayRecord:
     """The record of a run whose files are written, judged."""
     at = now.isoformat(timespec="milliseconds")
     files = tuple(str(Path(TABLE, file).resolve()) for file in written.files)
     facts = DayFacts(
-        declared=enrichment.facts(), day=written.day, run_id=written.run_id, input_files=tuple(sources),
-        input_columns=("id",), folder=str(Path(TABLE, "runs", written.run_id).resolve()), files=files,
-        shares=((4,),), started_at=at, finished_at=at,
+        declared=enrichment.facts(), day=written.day, run_id=written.run_id,
+        input_files=tuple(sources), input_columns=("id",),
+        folder=str(Path(TABLE, "runs", written.run_id).resolve()), files=files, shares=((4,),),
+        started_at=at, finished_at=at,
     )  # fmt: skip
-    return with_figures(DayRecord(facts, DayMetrics(0, 0, 0, ()), (RED if written.is_red else GREEN,)), written.rows)
+    return with_figures(
+        DayRecord(facts, DayMetrics(0, 0, 0, ()), (RED if written.is_red else GREEN,)), written.rows
+    )
 
 
 def with_figures(record: DayRecord, rows: Sequence[Row]) -> DayRecord:
@@ -175,8 +203,8 @@ def note_query() -> None:
 
 
 def next_batch(files: Collection[str]) -> int | None:
-    """The number of the batch that Spark does next, of what is new; None if nothing is. A batch that did not end comes
-    again, with the same files.
+    """The number of the batch that Spark does next, of what is new; None if nothing is. A batch
+    that did not end comes again, with the same files.
     """
     begun, ended = _last_noted("offsets"), _last_noted("commits")
     if begun > ended:
@@ -185,7 +213,9 @@ def next_batch(files: Collection[str]) -> int | None:
     new = [file for file in files if file not in known]
     if not new:
         return None
-    entries = [json.dumps({"path": f"file://{path}", "timestamp": 1, "batchId": begun + 1}) for path in new]
+    entries = [
+        json.dumps({"path": f"file://{path}", "timestamp": 1, "batchId": begun + 1}) for path in new
+    ]
     _note(f"sources/0/{begun + 1}", ["v1", *entries])
     _note(f"offsets/{begun + 1}", ["v1", "{}", json.dumps({"logOffset": begun + 1})])
     return begun + 1

@@ -1,4 +1,5 @@
-"""What must hold in a night of publishing, checked after each commit, before each removal, and by readers.
+"""What must hold in a night of publishing, checked after each commit, before each removal, and by
+readers.
 
 The rules know what each run wrote, and read the logs of the tables by themselves.
 """
@@ -33,7 +34,8 @@ class Rules:
     def __init__(self) -> None:
         self.runs: dict[str, Written] = {}
         self.holders: dict[str, tuple[Process, str]] = {}  # of leases, by day, with their runs
-        self.children: dict[str, tuple[Process, str]] = {}  # the last process that a run of the day has started
+        # the last process that a run of the day has started
+        self.children: dict[str, tuple[Process, str]] = {}
         self.versions: dict[int, Days] = {}  # of the published table
         self.batches: set[int] = set()
         self.said: dict[str, int] = {}  # runs that were said to be published, and their version
@@ -44,9 +46,12 @@ class Rules:
         self.erased: set[int] = set()
         self.emptied_at = -1.0  # when a vacuum that keeps nothing removed files last
         self.days_passed = 0
-        self.power_was_off = False  # rows of runs that were not said to be published may be lost beside the table
+        # rows of runs that were not said to be published may be lost beside the table
+        self.power_was_off = False
         self._log = Log(TABLE)
-        self._beside = {name: Log(name) for name in (audit.table_of(TABLE), dead_letters.table_of(TABLE))}
+        self._beside = {
+            name: Log(name) for name in (audit.table_of(TABLE), dead_letters.table_of(TABLE))
+        }
         self._summary = Log(str(Path(TABLE).with_name(BY_MARK.name)))
 
     @property
@@ -69,7 +74,8 @@ class Rules:
     def fail(self, *words: object) -> None:
         scheduler().fail(" ".join(map(str, words)))
 
-    # -- leases --------------------------------------------------------------------------------------------------------
+    # -- leases
+    # ----------------------------------------------------------------------------------------------
     def lease_taken(self, day: str, run_id: str) -> None:
         me = scheduler().me().process
         for other in self._at_work(day):
@@ -85,7 +91,8 @@ class Rules:
         child, run_id = self.children.get(day, (None, ""))
         return found if child is None or child.has_ended else [*found, run_id]
 
-    # -- commits -------------------------------------------------------------------------------------------------------
+    # -- commits
+    # ----------------------------------------------------------------------------------------------
     def look(self) -> None:
         """Look at what was committed since the last look."""
         before = self.version
@@ -99,14 +106,19 @@ class Rules:
             self._check_beside()
 
     def _judge(self, entry: Entry) -> None:
-        """An entry of the published table: a run in place of a day, a batch in addition to its days, or no files."""
+        """An entry of the published table: a run in place of a day, a batch in addition to its
+        days, or no files.
+        """
         days, run_id = dict(self.shown), entry.info.get("tidegate.run_id")
         if run_id is not None:
             self._judge_run(entry, run_id, days)
         elif "tidegate.batch" in entry.info:
             self._judge_batch(entry, days)
         elif entry.added or entry.removed:
-            self.fail(f"a commit of nobody: version {entry.version} of the published table has {entry.info}")
+            self.fail(
+                f"a commit of nobody: version {entry.version} of the published table has "
+                f"{entry.info}"
+            )
         for path in entry.removed:
             self.replaced_at[path] = self.now
         self.versions[entry.version] = days
@@ -116,7 +128,10 @@ class Rules:
         if run.is_red:
             self.fail(f"a red run was published: {run_id}")
         if run_id in self.committed:
-            self.fail(f"published twice: {run_id} in versions {self.committed[run_id]} and {entry.version}")
+            self.fail(
+                f"published twice: {run_id} in versions {self.committed[run_id]} and "
+                f"{entry.version}"
+            )
         self._require_holder(run.day, run_id)
         of_day = [file.path for file in self._log.files.values() if file.day == run.day]
         self._require_equal(f"files of {run_id}", _paths(entry.added, run.day), _with_rows(run))
@@ -150,11 +165,16 @@ class Rules:
     def _require_holder(self, day: str, run_id: str) -> None:
         me = scheduler().me().process
         if self.holders.get(day) != (me, run_id):
-            self.fail(f"published without the lease: {run_id} by {me}; {day} is held by {self.holders.get(day)}")
+            self.fail(
+                f"published without the lease: {run_id} by {me}; {day} is held by "
+                f"{self.holders.get(day)}"
+            )
 
     def _require_equal(self, what: str, found: Iterable[object], wanted: Iterable[object]) -> None:
         if sorted(map(str, found)) != sorted(map(str, wanted)):
-            self.fail(f"wrong {what}: {sorted(map(str, found))} instead of {sorted(map(str, wanted))}")
+            self.fail(
+                f"wrong {what}: {sorted(map(str, found))} instead of {sorted(map(str, wanted))}"
+            )
 
     def _check_beside(self) -> None:
         """The audit and the dead letters have all rows of each run that readers see, each once."""
@@ -167,36 +187,53 @@ class Rules:
                     run = self.runs[run_id]
                     wanted = run.letters if place else len(run.rows)
                     if found[day, run_id] != wanted and not self._may_be_lost(run_id):
-                        self.fail(f"wrong {name}: {found[day, run_id]} rows of {run_id}, shown on {day}, not {wanted}")
+                        self.fail(
+                            f"wrong {name}: {found[day, run_id]} rows of {run_id}, shown on "
+                            f"{day}, not {wanted}"
+                        )
 
-    # -- what a run was told -------------------------------------------------------------------------------------------
+    # -- what a run was told
+    # -------------------------------------------------------------------------------------------
     def said_published(self, record: DayRecord, *, alone: bool = True) -> None:
-        """A publication returned this record, and its run still holds the day. alone: not of a stream's batch."""
+        """A publication returned this record, and its run still holds the day. alone: not of a
+        stream's batch.
+        """
         run_id, day = record.facts.run_id, record.facts.day
         version = self.committed.get(run_id)
         if record.state != "published" or version is None:
             self.fail(f"not published: {run_id} is {record.state}, in version {version}")
         elif record.published_version != version:
-            self.fail(f"wrong version: {run_id} says {record.published_version}, and it is {version}")
+            self.fail(
+                f"wrong version: {run_id} says {record.published_version}, and it is {version}"
+            )
         else:
             self.said[run_id] = version
         kept = run_records.of_run(NAME, day, run_id)
-        if kept is None or (kept.state, kept.published_version) != ("published", record.published_version):
+        if kept is None or (kept.state, kept.published_version) != (
+            "published",
+            record.published_version,
+        ):
             self.fail(f"wrong record: of {run_id}: {kept and (kept.state, kept.published_version)}")
         if alone:
             for name, log in self._beside.items():
                 others = {file.run_id for file in log.files.values() if file.day == day} - {run_id}
                 if others:
-                    self.fail(f"wrong {name}: {day} has rows of {sorted(others)} after {run_id} was published")
+                    self.fail(
+                        f"wrong {name}: {day} has rows of {sorted(others)} after {run_id} "
+                        "was published"
+                    )
 
     def _may_be_lost(self, run_id: str) -> bool:
-        """Whether a power cut may have taken rows of a run beside the table: it was not said to be published."""
+        """Whether a power cut may have taken rows of a run beside the table: it was not said to be
+        published.
+        """
         return self.power_was_off and run_id not in self.said
 
-    # -- a power cut ---------------------------------------------------------------------------------------------------
+    # -- a power cut
+    # ----------------------------------------------------------------------------------------------
     def power_was_cut(self) -> None:
-        """What was said to be published is shown, unless a later commit replaced it; a commit of nobody's word may be
-        gone.
+        """What was said to be published is shown, unless a later commit replaced it; a commit of
+        nobody's word may be gone.
         """
         self.power_was_off = True
         self._log, self.versions, self.committed = Log(TABLE), {}, {}
@@ -217,7 +254,10 @@ class Rules:
             self.versions[entry.version] = days
         for run_id, version in self.said.items():
             if self.committed.get(run_id) != version:
-                self.fail(f"lost by a power cut: {run_id}, said to be version {version}: {self.committed.get(run_id)}")
+                self.fail(
+                    f"lost by a power cut: {run_id}, said to be version {version}: "
+                    f"{self.committed.get(run_id)}"
+                )
         for log in self._beside.values():
             for _ in log.new_entries():
                 pass
@@ -231,30 +271,44 @@ class Rules:
                 if run_id in self.said and _rows_in(log.table / name) != file.rows:
                     self.fail(f"lost by a power cut: rows of {log.table / name}")
 
-    # -- readers -------------------------------------------------------------------------------------------------------
+    # -- readers
+    # ----------------------------------------------------------------------------------------------
     def check_read(self, version: int, found: Collection[tuple[str, int, float]]) -> None:
         """Rows that a reader of this version got: day, id, mark."""
-        wanted = {(day, row.id, float(row.mark)) for day in self.versions[version] for row in self._rows(version, day)}
+        wanted = {
+            (day, row.id, float(row.mark))
+            for day in self.versions[version]
+            for row in self._rows(version, day)
+        }
         count = sum(len(self._rows(version, day)) for day in self.versions[version])
         if {*found} != wanted or len(found) != count:
             self.fail(
-                f"wrong rows: readers of version {version} see {len(found)}, not {count}: {self.versions[version]}"
+                f"wrong rows: readers of version {version} see {len(found)}, not {count}: "
+                f"{self.versions[version]}"
             )
 
     def day_of_file(self, uri: str) -> str:
         return self.runs[Path(unquote(uri)).parent.name].day
 
     def check_folders(self, *, only_last: bool = False) -> None:
-        """What readers of the folders of Parquet see at this moment: each day whole, as some version has it."""
+        """What readers of the folders of Parquet see at this moment: each day whole, as some
+        version has it.
+        """
         shown: dict[str, list[tuple[int, float]]] = {}
         for path in sorted(Path(PLAIN).glob("date=*/*.parquet")):
             rows = pq.read_table(path, columns=["id", "price"], partitioning=None)
             pairs = zip(rows["id"].to_pylist(), rows["price"].to_pylist(), strict=True)
             shown.setdefault(path.parent.name.removeprefix("date="), []).extend(pairs)
-        versions = [self.version] if only_last else [at for at in self.versions if at >= self._version_in_folders()]
+        versions = (
+            [self.version]
+            if only_last
+            else [at for at in self.versions if at >= self._version_in_folders()]
+        )
         for day in {*shown} | {day for at in versions for day in self.versions[at]}:
             rows = shown.get(day, [])
-            wholes = [sorted((row.id, float(row.mark)) for row in self._rows(at, day)) for at in versions]
+            wholes = [
+                sorted((row.id, float(row.mark)) for row in self._rows(at, day)) for at in versions
+            ]
             if sorted(rows) not in wholes and (rows or self._version_in_folders() >= 0):
                 self.fail(f"a torn day: folder of {day} has {len(rows)} rows, which no version has")
 
@@ -267,13 +321,15 @@ class Rules:
         return self.rows_shown(day, self.versions[version])
 
     def may_be_gone(self, opened_at: float) -> bool:
-        """Whether a reader who opened the table then may miss a file: a vacuum that keeps no old file removed some.
+        """Whether a reader who opened the table then may miss a file: a vacuum that keeps no old
+        file removed some.
 
         It may have begun before, since it removes what is replaced while it works.
         """
         return self.emptied_at >= opened_at
 
-    # -- removals ------------------------------------------------------------------------------------------------------
+    # -- removals
+    # ----------------------------------------------------------------------------------------------
     def vacuum_begins(self, days: int) -> None:
         self.retentions[scheduler().me().process] = days * DAY
 
@@ -304,7 +360,9 @@ class Rules:
             self.fail(f"removed too early: {name}, replaced {self.now - at:.0f} s before")
 
     def check_files(self) -> None:
-        """deltalake has removed files: none that is shown, and none that is needed by readers of versions lately."""
+        """deltalake has removed files: none that is shown, and none that is needed by readers of
+        versions lately.
+        """
         self._note_removal()
         for name in self._log.files:
             if not Path(TABLE, name).exists():
@@ -320,23 +378,37 @@ class Rules:
                 if not (log.table / name).exists() and not self._may_be_lost(file.run_id):
                     self.fail(f"a shown file is gone: {log.table}/{name}")
 
-    # -- the end -------------------------------------------------------------------------------------------------------
+    # -- the end
+    # ----------------------------------------------------------------------------------------------
     def check_end(self) -> None:
         """After a quiet vacuum: what is on the disk is what is shown, and the records say so."""
         shown = {f"{TABLE}/{name}" for name in self._log.files}
-        there = {str(path) for path in Path(TABLE).rglob("*.parquet") if "_delta_log" not in path.parts}
+        there = {
+            str(path) for path in Path(TABLE).rglob("*.parquet") if "_delta_log" not in path.parts
+        }
         self._require_equal("files after a vacuum", there, shown)
         folders = {path.name for path in Path(TABLE, "runs").glob("*")}
-        self._require_equal("folders after a vacuum", folders, {Path(name).parent.name for name in self._log.files})
+        self._require_equal(
+            "folders after a vacuum", folders, {Path(name).parent.name for name in self._log.files}
+        )
         for day, runs in self.shown.items():
             for run_id in runs[-1:]:
                 kept = run_records.of_run(NAME, day, run_id)
                 if kept is None or kept.state != "published":
-                    self.fail(f"wrong record: {run_id} is shown on {day}, and its record is {kept and kept.state}")
+                    self.fail(
+                        f"wrong record: {run_id} is shown on {day}, and its record is "
+                        f"{kept and kept.state}"
+                    )
                 elif kept.published_version != self.committed[run_id]:
-                    self.fail(f"wrong record: {run_id} says {kept.published_version}: {self.committed[run_id]}")
+                    self.fail(
+                        f"wrong record: {run_id} says {kept.published_version}: "
+                        f"{self.committed[run_id]}"
+                    )
                 elif kept.rows_published != len(self.rows_shown(day)):
-                    self.fail(f"wrong record: of {day} says {kept.rows_published} rows: {len(self.rows_shown(day))}")
+                    self.fail(
+                        f"wrong record: of {day} says {kept.rows_published} rows: "
+                        f"{len(self.rows_shown(day))}"
+                    )
         for path in Path("data").rglob(".*"):
             self.fail(f"left behind: {path}")
 

@@ -1,4 +1,6 @@
-"""Plays one night of publishing: runs, streams, readers and people on one table, and at last a quiet night."""
+"""Plays one night of publishing: runs, streams, readers and people on one table, and at last a
+quiet night.
+"""
 
 import contextlib
 import datetime as dt
@@ -54,7 +56,8 @@ from tests.simulation.scheduler import EPOCH, Killed, Process, Scheduler
 
 LONGEST = 3600.0  # s; of whatever is done in a round
 ORPHANS_LIVE = 5.0  # s at most
-AHEAD = 600.0  # s by which the night's clock is ahead of that of the real files, so that none is of the future
+# s by which the night's clock is ahead of that of the real files, so that none is of the future
+AHEAD = 600.0
 WAITS = (0.0, 0.3, 30.0)  # s; of a run for another of its day
 ONE_BY_ONE = ProcessStage(1, lambda: False)
 
@@ -81,12 +84,16 @@ class Quality:
 class Stage:
     """One night's world. The root thread plays the acts."""
 
-    def __init__(self, night: PublishingNight, path: pathlib.Path, *, real_time: float, trace: bool) -> None:
+    def __init__(
+        self, night: PublishingNight, path: pathlib.Path, *, real_time: float, trace: bool
+    ) -> None:
         self.night = night
         self.scheduler = Scheduler(f"publishing:{night.seed}", preempts=night.preempts, trace=trace)
         night_at_work.begin(self.scheduler)
         self.scheduler.clock_offset = real_time + AHEAD - EPOCH
-        self.faults = Faults(night.chances, night.left_out, self.scheduler.stream, self.scheduler.say)
+        self.faults = Faults(
+            night.chances, night.left_out, self.scheduler.stream, self.scheduler.say
+        )
         self.folder = self.scheduler.folder = Folder(path, self.faults, night.latency)
         self.folder.fails_between = night.fails_between
         self.rules = self.scheduler.rules = Rules()
@@ -97,9 +104,12 @@ class Stage:
         self.synced = Synced()
         self.folder.synced = self.synced.note
         self.inputs = Inputs()
-        self.enrichment = project.declared(shows_folders=night.shows_folders, makes_summaries=night.makes_summaries)
+        self.enrichment = project.declared(
+            shows_folders=night.shows_folders, makes_summaries=night.makes_summaries
+        )
         self.runs: dict[str, str] = {}
-        self._erasing: dict[int, set[int]] = {}  # ids by day, until they are erased: who was killed does it again
+        # ids by day, until they are erased: who was killed does it again
+        self._erasing: dict[int, set[int]] = {}
         self._working: list[Process] = []
         self._looking: list[Process] = []
         self._is_over = False  # the round
@@ -109,7 +119,8 @@ class Stage:
         if call == "vacuum":
             self.rules.check_files()
 
-    # -- runs ----------------------------------------------------------------------------------------------------------
+    # -- runs
+    # ----------------------------------------------------------------------------------------------
     def _run(self, act: Act) -> None:
         """A run of a day, from its lease to its summaries."""
         number = len(self.runs) + 1
@@ -118,8 +129,12 @@ class Stage:
         with self._told(run_id), self._leased(day, run_id) as lease:
             if self.night.shows_folders:
                 refuse_foreign(self.enrichment)
-            written = Written(run_id, day, number, is_red=act.is_red, has_new_column=self._has_new_column(number))
-            work = partial(self._changed if act.does == "changed run" else self._write, written, act)
+            written = Written(
+                run_id, day, number, is_red=act.is_red, has_new_column=self._has_new_column(number)
+            )
+            work = partial(
+                self._changed if act.does == "changed run" else self._write, written, act
+            )
             record = self._in_a_child(written, lease.file, work)
             record = publish_or_hold_back(record, Quality().keep, lease)
             self.runs[run_id] = record.state
@@ -139,7 +154,9 @@ class Stage:
             return self.enrichment
         night = self.night
         return project.declared(
-            shows_folders=night.shows_folders, makes_summaries=night.makes_summaries, has_new_column=True
+            shows_folders=night.shows_folders,
+            makes_summaries=night.makes_summaries,
+            has_new_column=True,
         )
 
     def _leased(self, day: str, run_id: str) -> contextlib.AbstractContextManager[leases.Lease]:
@@ -161,8 +178,12 @@ class Stage:
         except Exception as error:  # noqa: BLE001  # nobody may end by any other
             self.scheduler.fail(f"{name} broke: {error!r}\n{traceback.format_exc()}")
 
-    def _in_a_child(self, written: Written, lease: int | None, work: Callable[[], DayRecord]) -> DayRecord:
-        """The Spark program of a run, which inherits its lease, writes the files and saves the record."""
+    def _in_a_child(
+        self, written: Written, lease: int | None, work: Callable[[], DayRecord]
+    ) -> DayRecord:
+        """The Spark program of a run, which inherits its lease, writes the files and saves the
+        record.
+        """
         assert lease is not None
         inherited = os.dup(lease)
         done: list[DayRecord] = []
@@ -188,14 +209,20 @@ class Stage:
 
     def _orphaned(self, child: Process) -> None:
         """Its run was killed: the guard ends it a little later."""
-        self.scheduler.after(ORPHANS_LIVE * self.draws.random() ** 2, lambda: self.scheduler.kill(child))
+        self.scheduler.after(
+            ORPHANS_LIVE * self.draws.random() ** 2, lambda: self.scheduler.kill(child)
+        )
 
     def _write(self, written: Written, act: Act) -> DayRecord:
         files = self.inputs.of_day(written.day)
         return self._saved(written, project.rows_of(files, written.number), files)
 
     def _saved(
-        self, written: Written, rows: Sequence[Row], sources: Any, changed: ChangedRows | None = None
+        self,
+        written: Written,
+        rows: Sequence[Row],
+        sources: Any,
+        changed: ChangedRows | None = None,
     ) -> DayRecord:
         self.rules.runs[written.run_id] = written
         self.scheduler.sleep(self.draws.choice((0.0, 0.1, 2.0)) * self.draws.random())
@@ -212,13 +239,20 @@ class Stage:
         return dt.datetime.fromtimestamp(EPOCH + self.scheduler.now, dt.UTC)
 
     def _changed(self, written: Written, act: Act) -> DayRecord:
-        """A run that keeps some of the rows that readers see, and enriches the rest of the input."""
+        """A run that keeps some of the rows that readers see, and enriches the rest of the
+        input.
+        """
         day = written.day
         table = table_at(TABLE)
         over = 0 if table is None else table.transaction_version(f"date={day}") or 0
-        files = {file: self._rows_in(file) for of, file in files_of_days(self.enrichment) if of == day}
+        files = {
+            file: self._rows_in(file) for of, file in files_of_days(self.enrichment) if of == day
+        }
         keeps = {
-            row.id for rows in files.values() for row in rows if (row.id * 31 + written.number) % 10 >= 10 * act.share
+            row.id
+            for rows in files.values()
+            for row in rows
+            if (row.id * 31 + written.number) % 10 >= 10 * act.share
         }
         stay, kept = [], []
         for file, rows in sorted(files.items()):
@@ -248,9 +282,15 @@ class Stage:
             files = sorted(file for of, file in files_of_days(self.enrichment) if of == day)
             if record is None or not files:
                 if files:
-                    self.scheduler.fail(f"no record: of the run that published {day}: {self.rules.shown}")
+                    self.scheduler.fail(
+                        f"no record: of the run that published {day}: {self.rules.shown}"
+                    )
                 return
-            gone = {row.id for row in self.rules.rows_shown(day) if (row.id * 17 + number) % 10 < 10 * act.share}
+            gone = {
+                row.id
+                for row in self.rules.rows_shown(day)
+                if (row.id * 17 + number) % 10 < 10 * act.share
+            }
             gone |= self._erasing.get(act.day, set())
             self._erasing[act.day] = gone
             self.rules.erased |= gone
@@ -266,11 +306,16 @@ class Stage:
             self.runs[run_id] = "published"
             del self._erasing[act.day]
             if removed != rows_gone:
-                self.scheduler.fail(f"wrong count: {run_id} removed {removed} rows, not {rows_gone}")
+                self.scheduler.fail(
+                    f"wrong count: {run_id} removed {removed} rows, not {rows_gone}"
+                )
 
-    # -- streams -------------------------------------------------------------------------------------------------------
+    # -- streams
+    # ----------------------------------------------------------------------------------------------
     def _stream(self, act: Act) -> None:
-        """A stream until nothing is new: Spark's side of `foreachBatch`, which does a batch again after a kill."""
+        """A stream until nothing is new: Spark's side of `foreachBatch`, which does a batch again
+        after a kill.
+        """
         name = f"stream{self.scheduler.next_number()}"
         self.runs[name] = "at work"
         self.scheduler.me().process.state["is red"] = act.is_red
@@ -279,7 +324,12 @@ class Stage:
             with self.folder.unseen():
                 project.note_query()
             batches = MicroBatches(
-                None, self.enrichment, Path(project.CHECKPOINT), Quality(), wait=30.0, published=self._batch_published
+                None,
+                self.enrichment,
+                Path(project.CHECKPOINT),
+                Quality(),
+                wait=30.0,
+                published=self._batch_published,
             )  # type: ignore[arg-type]  # nothing asks the session
             try:
                 while (number := self._next_batch()) is not None:
@@ -310,7 +360,8 @@ class Stage:
             with self.folder.unseen():
                 self.rules.said_published(record, alone=False)
 
-    # -- who looks on --------------------------------------------------------------------------------------------------
+    # -- who looks on
+    # ----------------------------------------------------------------------------------------------
     def _vacuum(self, days: int) -> None:
         with self._told("vacuum"):
             self.rules.vacuum_begins(days)
@@ -336,7 +387,10 @@ class Stage:
             for uri in sorted(files):
                 rows = pq.read_table(unquote(uri), columns=["id", "price"], partitioning=None)
                 day = self.rules.day_of_file(uri)
-                found += ((day, *row) for row in zip(*(column.to_pylist() for column in rows.columns), strict=True))
+                found += (
+                    (day, *row)
+                    for row in zip(*(column.to_pylist() for column in rows.columns), strict=True)
+                )
         except FileNotFoundError as error:
             if not self.rules.may_be_gone(opened_at):
                 self.scheduler.fail(f"a missing file: of version {version}: {error}")
@@ -354,7 +408,8 @@ class Stage:
                     self.scheduler.fail(f"lost: {sentence}")
             self.scheduler.sleep(0.2 * self.draws.random())
 
-    # -- acts ----------------------------------------------------------------------------------------------------------
+    # -- acts
+    # ----------------------------------------------------------------------------------------------
     def play_round(self, acts: Sequence[Act]) -> None:
         began, self._is_over = self.scheduler.now, False
         for act in acts:
@@ -401,7 +456,9 @@ class Stage:
     def _finish(self, processes: list[Process]) -> None:
         for process in processes:
             if not self.scheduler.wait_for(process, LONGEST):
-                self.scheduler.fail(f"{process} has not ended in an hour\n{self.scheduler.describe()}")
+                self.scheduler.fail(
+                    f"{process} has not ended in an hour\n{self.scheduler.describe()}"
+                )
                 raise Over
         processes.clear()
 
@@ -413,7 +470,8 @@ class Stage:
             self.rules.days_passed += days
             self.synced.note_all(Path("data"))
 
-    # -- the end of the night ------------------------------------------------------------------------------------------
+    # -- the end of the night
+    # ------------------------------------------------------------------------------------------
     def play_quiet_end(self) -> None:
         """What was left undone is done now; then what is on the disk is what is shown."""
         self.faults.is_quiet = True
@@ -430,7 +488,10 @@ class Stage:
             self.pass_days(9)
             self._quietly(Act("vacuum", 0.0, days=7))
         self.rules.check_end()
-        for sentence in (*shown_days.lost_days(self.enrichment), *shown_elsewhere.lagging(self.enrichment.facts())):
+        for sentence in (
+            *shown_days.lost_days(self.enrichment),
+            *shown_elsewhere.lagging(self.enrichment.facts()),
+        ):
             self.scheduler.fail(f"at the end: {sentence}")
         if self.night.shows_folders:
             self.rules.check_folders(only_last=True)
@@ -445,7 +506,10 @@ class Stage:
         self._play(act)
         self._finish(self._working)
         self._finish(self._looking)
-        if act.does in ("run", "stream") and (state := [*self.runs.values()][before]) != "published":
+        if (
+            act.does in ("run", "stream")
+            and (state := [*self.runs.values()][before]) != "published"
+        ):
             self.scheduler.fail(f"a quiet {act.does}: {state}")
 
 

@@ -13,7 +13,9 @@ rating = HttpLookup(
 )
 orders = Enrichment(
     name="orders_rated",
-    input=Input(path="data/raw/orders", row_id=["order_id"]),  # a folder per day: date=2026-11-19/*.parquet
+    input=Input(
+        path="data/raw/orders", row_id=["order_id"]
+    ),  # a folder per day: date=2026-11-19/*.parquet
     lookups=[rating],
     output=Output(path="data/published/orders_rated"),
     start="2026-11-01",

@@ -19,7 +19,9 @@ def tidegate(folder: Path, *arguments: str, url: str) -> str:
     """Return what a command prints."""
     variables = os.environ | {"CREDIT_URL": url, "PYTHONPATH": str(PROJECT)}
     command = [sys.executable, "-m", "tidegate", *arguments]
-    return subprocess.run(command, cwd=folder, env=variables, check=False, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run(
+        command, cwd=folder, env=variables, check=False, stdout=subprocess.PIPE, text=True
+    ).stdout
 
 
 class OrdersTest(unittest.TestCase):
@@ -32,7 +34,9 @@ class OrdersTest(unittest.TestCase):
             table = DeltaTable(folder / "data" / "published" / "orders_rated")
             # not by to_pyarrow_table, after which a program that ends at once may abort
             # (apache/arrow#34314)
-            rows = pa.table(QueryBuilder().register("o", table).execute("SELECT * FROM o").read_all()).to_pylist()
+            rows = pa.table(
+                QueryBuilder().register("o", table).execute("SELECT * FROM o").read_all()
+            ).to_pylist()
         self.assertEqual(len(rows), 200)
         for row in rows:
             number = int(row["customer_id"].removeprefix("c"))

@@ -1,4 +1,6 @@
-"""Authentication against real servers: what goes over the wire, when a token is renewed, and where no secret is."""
+"""Authentication against real servers: what goes over the wire, when a token is renewed, and where
+no secret is.
+"""
 
 import asyncio
 import base64
@@ -62,12 +64,16 @@ class Api:
         self.token_answer = None
 
     async def token(self, request):
-        self.token_requests.append((request.headers.get("Authorization"), dict(await request.post())))
+        self.token_requests.append(
+            (request.headers.get("Authorization"), dict(await request.post()))
+        )
         await asyncio.sleep(0.02)
         if self.token_answer is not None:
             return self.token_answer()
         number = len(self.token_requests)
-        return web.json_response({"access_token": f"token-{number}", "token_type": "Bearer", "expires_in": self.life})
+        return web.json_response(
+            {"access_token": f"token-{number}", "token_type": "Bearer", "expires_in": self.life}
+        )
 
     async def value(self, request):
         message = request.headers.get("Authorization")
@@ -105,7 +111,11 @@ def lookup(url, auth):
 
 
 def oauth2(url, **fields):
-    standard = {"token_url": f"{url}/token", "client_id": Env("THE_ID"), "client_secret": Env("THE_SECRET")}
+    standard = {
+        "token_url": f"{url}/token",
+        "client_id": Env("THE_ID"),
+        "client_secret": Env("THE_SECRET"),
+    }
     return OAuth2ClientCredentials(**standard | fields)
 
 
@@ -166,7 +176,9 @@ def some_times(times):
 
 def test_an_api_key_goes_in_its_own_header():
     api = Api()
-    assert asking(api, lambda _: ApiKey(Env("THE_SECRET"), header="X-Geo-Key"), once) == {"score": 1.0}
+    assert asking(api, lambda _: ApiKey(Env("THE_SECRET"), header="X-Geo-Key"), once) == {
+        "score": 1.0
+    }
     assert api.headers[0]["X-Geo-Key"] == SECRET
     assert api.seen == [None]
 
@@ -190,11 +202,17 @@ def test_one_token_is_fetched_for_all_requests_of_a_task(where):
         return await asyncio.gather(*(call() for _ in range(20)))
 
     api = Api()
-    assert asking(api, lambda url: oauth2(url, scope="geo", client_auth=where), many) == [{"score": 1.0}] * 20
+    assert (
+        asking(api, lambda url: oauth2(url, scope="geo", client_auth=where), many)
+        == [{"score": 1.0}] * 20
+    )
     assert set(api.seen) == {"Bearer token-1"}
     ((header, form),) = api.token_requests
     if where == "header":
-        assert base64.b64decode(header.partition(" ")[2]).decode() == "me+%26+co:s3cr3t-Zq9%3A%2Fx%2520%2B"
+        assert (
+            base64.b64decode(header.partition(" ")[2]).decode()
+            == "me+%26+co:s3cr3t-Zq9%3A%2Fx%2520%2B"
+        )
         assert form == {"grant_type": "client_credentials", "scope": "geo"}
     else:
         assert header is None
@@ -203,7 +221,9 @@ def test_one_token_is_fetched_for_all_requests_of_a_task(where):
 
 
 def in_turn(api, *scripts):
-    """Tasks of one process, one after the other: the callers of each on a loop of its own, its script run in it."""
+    """Tasks of one process, one after the other: the callers of each on a loop of its own, its
+    script run in it.
+    """
 
     async def task(script):
         callers = [HttpClient(lookup(api.url, oauth2(api.url)), 4) for _ in range(2)]
@@ -333,17 +353,27 @@ def test_after_a_token_was_taken_a_401_is_worth_another_one():
 
 def test_a_refused_client_stops_the_run_with_the_servers_code_and_no_secret():
     api = Api()
-    api.token_answer = lambda: web.json_response({"error": "invalid_client", "hint": SECRET}, status=401)
+    api.token_answer = lambda: web.json_response(
+        {"error": "invalid_client", "hint": SECRET}, status=401
+    )
     with pytest.raises(RunStopped) as caught:
         asking(api, oauth2, once)
     assert str(caught.value) == f"moods: {api.url}/token refuses a token: 401 invalid_client."
 
 
 @pytest.mark.parametrize(
-    "body", ["", "[]", "[" * 30_000, '{"token_type": "bearer"}', '{"access_token": 3, "token_type": "bearer"}',
-             '{"access_token": "x", "token_type": "mac"}', '{"access_token": "x\\n", "token_type": "bearer"}',
-             '{"access_token": "", "token_type": "bearer"}'],
-)  # fmt: skip
+    "body",
+    [
+        "",
+        "[]",
+        "[" * 30_000,
+        '{"token_type": "bearer"}',
+        '{"access_token": 3, "token_type": "bearer"}',
+        '{"access_token": "x", "token_type": "mac"}',
+        '{"access_token": "x\\n", "token_type": "bearer"}',
+        '{"access_token": "", "token_type": "bearer"}',
+    ],
+)
 def test_what_is_no_bearer_token_stops_the_run(body):
     api = Api()
     api.token_answer = lambda: web.Response(text=body)
@@ -352,8 +382,12 @@ def test_what_is_no_bearer_token_stops_the_run(body):
 
 
 async def in_pieces(request, *, cut_off=False):
-    """A token as a server writes it that answers in chunks; cut_off: the connection goes before the last one."""
-    body = json.dumps({"access_token": "token-in-pieces", "token_type": "Bearer", "expires_in": 3600}).encode()
+    """A token as a server writes it that answers in chunks; cut_off: the connection goes before the
+    last one.
+    """
+    body = json.dumps(
+        {"access_token": "token-in-pieces", "token_type": "Bearer", "expires_in": 3600}
+    ).encode()
     response = web.StreamResponse()
     await response.prepare(request)
     for piece in (body[:20], body[20:]):
@@ -379,10 +413,12 @@ def test_a_token_whose_life_is_null_is_used_as_one_that_says_none():
 @pytest.mark.parametrize(
     "said",
     [
-        {}, {"token_type": None}, {"token_type": "bearer "}, {"token_type": "BearerToken", "expires_in": "3599"},
-        {"token_type": "Bearer", "expires_in": 0}, {"expires_in": "0"}, {"expires_in": -1}, {"expires_in": "3600s"},
-        {"expires_in": "an hour"}, {"expires_in": {"seconds": 3600}}, {"expires_in": True},
-        {"expires_in": float("nan")}, {"expires_in": 10**400}, {"expires_in": ""}, {"expires_in": 1e308},
+        {}, {"token_type": None}, {"token_type": "bearer "},
+        {"token_type": "BearerToken", "expires_in": "3599"},
+        {"token_type": "Bearer", "expires_in": 0}, {"expires_in": "0"}, {"expires_in": -1},
+        {"expires_in": "3600s"}, {"expires_in": "an hour"}, {"expires_in": {"seconds": 3600}},
+        {"expires_in": True}, {"expires_in": float("nan")}, {"expires_in": 10**400},
+        {"expires_in": ""}, {"expires_in": 1e308},
     ],
 )  # fmt: skip
 def test_a_token_is_used_whatever_is_said_of_its_kind_and_life_and_is_fetched_once(said):
@@ -438,7 +474,10 @@ def test_a_call_that_has_no_token_fails_in_a_way_that_may_pass():
         (lambda: Bearer(SECRET), 'token is a str; it must be Env("NAME")'),
         (lambda: Basic(Env("THE_ID"), SECRET), 'password is a str; it must be Env("NAME")'),
         (lambda: ApiKey(Env("A"), header="X Key"), "header is 'X Key'"),
-        (lambda: oauth2("http://h", client_secret=SECRET), 'client_secret is a str; it must be Env("NAME")'),
+        (
+            lambda: oauth2("http://h", client_secret=SECRET),
+            ('client_secret is a str; it must be Env("NAME")'),
+        ),
         (lambda: oauth2("ftp://h"), "token_url is not an http"),
         (lambda: oauth2("http://h", client_auth="query"), "client_auth is 'query'"),
         (lambda: oauth2("http://h", refresh_before=timedelta(seconds=-1)), "refresh_before is"),
@@ -466,16 +505,28 @@ def test_a_secret_that_the_service_repeats_is_masked():
     assert TokenHeaders(oauth2("http://h"), "moods").masked(f"a {SECRET} b") == "a *** b"
 
 
-LONG = "sk-live-" + "AbC9" * 20 + "\\\"'/é"  # longer than a value is shown, and with what texts of all kinds escape
+# longer than a value is shown, and with what texts of all kinds escape
+LONG = "sk-live-" + "AbC9" * 20 + "\\\"'/é"
 
 
 @pytest.mark.parametrize(
     "written",
-    [LONG, repr(f"'{LONG}'"), json.dumps(LONG), quote(LONG, safe=""), f"got '{LONG[:50]}...", f"got {LONG[:9]}..."],
+    [
+        LONG,
+        repr(f"'{LONG}'"),
+        json.dumps(LONG),
+        quote(LONG, safe=""),
+        f"got '{LONG[:50]}...",
+        f"got {LONG[:9]}...",
+    ],
 )
 def test_a_secret_is_masked_however_it_is_written_and_where_it_is_cut(monkeypatch, written):
     monkeypatch.setenv("THE_SECRET", LONG)
-    for auth in (Bearer(Env("THE_SECRET")), Basic(Env("THE_ID"), Env("THE_SECRET")), oauth2("http://h")):
+    for auth in (
+        Bearer(Env("THE_SECRET")),
+        Basic(Env("THE_ID"), Env("THE_SECRET")),
+        oauth2("http://h"),
+    ):
         message = authorizer(auth, "moods").masked(f"it said {written} and more")
         assert "***" in message
         assert "sk-" not in message
@@ -502,14 +553,18 @@ def test_a_long_secret_is_in_no_error_of_a_value_that_is_shown_to_its_beginning_
 
 
 @pytest.mark.spark
-def test_the_secret_is_in_no_plan_log_record_error_or_file(spark, service, tmp_path, monkeypatch, caplog):
+def test_the_secret_is_in_no_plan_log_record_error_or_file(
+    spark, service, tmp_path, monkeypatch, caplog
+):
     """Everything that a run makes is searched; the value itself goes over the wire."""
     seen = []
     secret_file = tmp_path / "secret"
 
     async def value(request):
         seen.append(request.headers["Authorization"])
-        return web.json_response({"score": SECRET}, status=200 if request.path.endswith("1") else 500, reason=SECRET)
+        return web.json_response(
+            {"score": SECRET}, status=200 if request.path.endswith("1") else 500, reason=SECRET
+        )
 
     service.answer = value
     declared = lookup(service.url, Bearer(Env("THE_SECRET")))
@@ -520,7 +575,9 @@ def test_the_secret_is_in_no_plan_log_record_error_or_file(spark, service, tmp_p
         output=Output(path="out"),
     )
     caplog.set_level(logging.INFO)
-    prepared, plan = plan_tasks(spark.createDataFrame([("1",), ("2",)], "k STRING").coalesce(1), enrichment)
+    prepared, plan = plan_tasks(
+        spark.createDataFrame([("1",), ("2",)], "k STRING").coalesce(1), enrichment
+    )
     monkeypatch.delenv("THE_SECRET")  # it is on the executors only, as on a cluster
     secret_file.write_text(SECRET)
 
@@ -531,15 +588,25 @@ def test_the_secret_is_in_no_plan_log_record_error_or_file(spark, service, tmp_p
     rows = prepared.mapInArrow(task, written_schema(prepared.schema, plan.layout))
     text = rows._jdf.queryExecution().toString()
     rows.write.json(str(tmp_path / "written"))
-    made = [text, repr(enrichment), enrichment.facts().to_json(), json.dumps(plain(enrichment)), caplog.text]
+    made = [
+        text,
+        repr(enrichment),
+        enrichment.facts().to_json(),
+        json.dumps(plain(enrichment)),
+        caplog.text,
+    ]
     made += [cloudpickle.dumps(task).decode("latin-1")]
-    made += [path.read_text("latin-1") for path in (tmp_path / "written").rglob("*") if path.is_file()]
+    made += [
+        path.read_text("latin-1") for path in (tmp_path / "written").rglob("*") if path.is_file()
+    ]
     assert any("***" in one for one in made)
     assert [one for one in made if SECRET in one] == []
     assert set(seen) == {f"Bearer {SECRET}"}
 
 
-@pytest.mark.parametrize("fault", ["two at once", "a second one", "more than Content-Length, later", GREETING])
+@pytest.mark.parametrize(
+    "fault", ["two at once", "a second one", ("more than Content-Length, later"), GREETING]
+)
 def test_a_token_is_not_believed_when_another_answer_comes_behind_it(monkeypatch, fault):
     monkeypatch.setenv("ID", "me")
     monkeypatch.setenv("SECRET", SECRET)
@@ -553,7 +620,9 @@ def test_a_token_is_not_believed_when_another_answer_comes_behind_it(monkeypatch
     def some(number):
         if number == 0:
             connections.append(number)
-        return fault if len(connections) == 1 and number == (0 if fault == GREETING else 1) else None
+        return (
+            fault if len(connections) == 1 and number == (0 if fault == GREETING else 1) else None
+        )
 
     with DisorderlyService(token, fault=some) as service:
         auth = OAuth2ClientCredentials(

@@ -31,7 +31,9 @@ def lookup(url, **fields):
 
 
 def ask(declared, *keys, share=4):
-    """What a caller says to each key, asked one after another: an answer's columns, None, or the exception."""
+    """What a caller says to each key, asked one after another: an answer's columns, None, or the
+    exception.
+    """
 
     async def main():
         caller = HttpClient(declared, share)
@@ -53,7 +55,9 @@ async def message(caller, key):
 
 
 def replies(service, *responses):
-    """Let the service give these responses in turn, the last one for ever; each is a function without arguments."""
+    """Let the service give these responses in turn, the last one for ever; each is a function
+    without arguments.
+    """
     waiting = list(responses)
 
     async def answer(request):
@@ -83,7 +87,8 @@ def test_an_array_is_an_answer_and_a_path_picks_from_it(service):
 
 
 KEYS = [
-    "a/b", "...", "ü €", "100%", "%2F", "a b+c", "x?y=1&z#f", "é́", "\U0001f6eb", "a\nb", "'\"<>", "~-._", "{origin}",
+    "a/b", "...", "ü €", "100%", "%2F", "a b+c", "x?y=1&z#f", "é́", "\U0001f6eb", "a\nb", "'\"<>",
+    "~-._", "{origin}",
 ]  # fmt: skip
 
 
@@ -101,19 +106,27 @@ def test_a_key_that_would_lead_to_another_address_is_an_error_and_nothing_is_ask
     (message,) = ask(lookup(service.url), (value,))
     assert isinstance(message, CallFailed)
     assert not message.passing
-    assert str(message).startswith(f"a part of the path that a key makes is {value!r}, which leads to another address")
+    assert str(message).startswith(
+        f"a part of the path that a key makes is {value!r}, which leads to another address"
+    )
     assert service.log == []
 
 
-@pytest.mark.parametrize("value", ["../admin", "%2e%2e", "%2E%2E%2fadmin", "a/../b", "..\\admin", "..;x", "./"])
-def test_a_key_that_any_server_could_read_as_a_step_up_is_an_error_and_nothing_is_asked(service, value):
+@pytest.mark.parametrize(
+    "value", ["../admin", "%2e%2e", "%2E%2E%2fadmin", "a/../b", "..\\admin", "..;x", "./"]
+)
+def test_a_key_that_any_server_could_read_as_a_step_up_is_an_error_and_nothing_is_asked(
+    service, value
+):
     (message,) = ask(lookup(service.url), (value,))
     assert isinstance(message, CallFailed)
     assert "which leads to another address; nothing was asked" in str(message)
     assert service.log == []
 
 
-@pytest.mark.parametrize("request_", ["GET /v1/a{origin}/", "GET /v1//x?q={origin}", "GET /v1/{origin}-{origin}"])
+@pytest.mark.parametrize(
+    "request_", ["GET /v1/a{origin}/", "GET /v1//x?q={origin}", "GET /v1/{origin}-{origin}"]
+)
 def test_where_it_leads_nowhere_else_it_is_asked(service, request_):
     ask(lookup(service.url, request=request_), ("",))
     assert len(service.log) == 1
@@ -126,7 +139,10 @@ def test_a_key_in_the_query_is_escaped_too(service):
 
 @pytest.mark.parametrize("name", ["a.b", "a[0]", "0", "", "a b"])
 def test_a_key_may_have_any_name(service, name):
-    ask(lookup(service.url, keys={name: "origin"}, request=f"GET /v1/{{{name}}}/x{{{{y}}}}"), ("JFK",))
+    ask(
+        lookup(service.url, keys={name: "origin"}, request=f"GET /v1/{{{name}}}/x{{{{y}}}}"),
+        ("JFK",),
+    )
     assert service.log == ["/v1/JFK/x{y}"]
 
 
@@ -155,7 +171,10 @@ def test_a_base_url_with_a_path_and_a_slash_stays_in_front(service):
     ("value", "written"),
     [
         (dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC), "2013-01-10T05%3A00%3A00Z"),
-        (dt.datetime(2013, 1, 10, 5, tzinfo=dt.timezone(dt.timedelta(hours=-5))), "2013-01-10T10%3A00%3A00Z"),
+        (
+            dt.datetime(2013, 1, 10, 5, tzinfo=dt.timezone(dt.timedelta(hours=-5))),
+            "2013-01-10T10%3A00%3A00Z",
+        ),
         (dt.datetime(2013, 1, 10, 5), "2013-01-10T05%3A00%3A00Z"),  # noqa: DTZ001 - a timestamp without a zone
         (dt.datetime(2013, 1, 10, 5, 0, 0, 1, tzinfo=dt.UTC), "2013-01-10T05%3A00%3A00.000001Z"),
         (dt.date(2013, 1, 10), "2013-01-10"),
@@ -173,7 +192,9 @@ def test_every_kind_of_key_has_one_way_to_be_written(value, written):
 @pytest.mark.parametrize("condition", ["error_when", "miss_when"])
 def test_an_error_or_a_miss_that_names_another_key_is_refused(service, condition):
     replies(service, lambda: web.json_response({"origin": "LAX", "refused": True}))
-    declared = lookup(service.url, echo={"origin": "$.origin"}, **{condition: ["$.refused == true"]})
+    declared = lookup(
+        service.url, echo={"origin": "$.origin"}, **{condition: ["$.refused == true"]}
+    )
     (message,) = ask(declared, ("JFK",))
     assert str(message) == "the answer names another origin (echo)"
 
@@ -208,7 +229,8 @@ def test_a_throttled_answer_says_how_long_nobody_is_to_ask(service, code, header
 
 
 @pytest.mark.parametrize(
-    ("code", "passing"), [(500, True), (502, True), (504, True), (400, False), (422, False), (302, False)]
+    ("code", "passing"),
+    [(500, True), (502, True), (504, True), (400, False), (422, False), (302, False)],
 )
 def test_a_fault_of_the_service_may_pass_and_one_of_the_request_does_not(service, code, passing):
     replies(service, status(code, headers={"Location": "/elsewhere"}))
@@ -252,7 +274,9 @@ def test_a_dropped_connection_is_one_attempt_and_not_a_hidden_second_one(service
     assert len(service.log) == 1 + kept_alive
 
 
-def test_a_connection_that_the_service_closed_while_idle_costs_at_most_the_attempts_that_were_made(service, wait_for):
+def test_a_connection_that_the_service_closed_while_idle_costs_at_most_the_attempts_that_were_made(
+    service, wait_for
+):
     async def main():
         caller = HttpClient(lookup(service.url), 1)
         await caller.open()
@@ -299,7 +323,14 @@ def test_an_attempt_that_hangs_ends_at_its_time_limit_and_says_so(service):
 
 @pytest.mark.parametrize(
     "body",
-    [b"<html>", b'{"temp_c": NaN}', b'{"temp_c": Infinity}', b'{"temp_c": -1e999}', b"\xff\xfe{", b"[" * 200_000],
+    [
+        b"<html>",
+        b'{"temp_c": NaN}',
+        b'{"temp_c": Infinity}',
+        b'{"temp_c": -1e999}',
+        b"\xff\xfe{",
+        b"[" * 200_000,
+    ],
 )
 def test_an_answer_that_is_not_json_is_an_error_that_does_not_pass(service, body):
     replies(service, lambda: web.Response(body=body))
@@ -324,7 +355,12 @@ def test_a_value_that_does_not_fit_is_named_with_its_column(service):
 
 
 def test_an_answer_that_is_no_http_may_pass_and_its_error_holds_no_key(service):
-    replies(service, lambda: web.Response(body=b"{}", headers={"Content-Encoding": "gzip", "X-Long": "x" * 9000}))
+    replies(
+        service,
+        lambda: web.Response(
+            body=b"{}", headers={"Content-Encoding": "gzip", "X-Long": "x" * 9000}
+        ),
+    )
     (failed,) = ask(lookup(service.url), ("personal",))
     assert failed.passing
     assert str(failed).startswith("the answer cannot be read: Got more than")
@@ -342,7 +378,10 @@ def test_a_service_that_nobody_runs_cannot_be_reached_and_may_come(service):
 @pytest.fixture
 def untrusted_url(tmp_path):
     """A server with a certificate that nobody has signed but itself."""
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
+    command = (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj "
+        "/CN=localhost"
+    )
     files = ["-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "certificate.pem")]
     subprocess.run([*command.split(), *files], check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -369,7 +408,9 @@ def test_a_certificate_that_nobody_trusts_is_a_failed_call_and_not_a_crash(untru
     assert "certificate" in str(failure).lower()
 
 
-def test_calls_share_as_many_connections_as_may_be_in_flight_and_close_gives_them_back(service, wait_for):
+def test_calls_share_as_many_connections_as_may_be_in_flight_and_close_gives_them_back(
+    service, wait_for
+):
     async def answer(request):
         await asyncio.sleep(0.01)
         return web.json_response({"temp_c": 1.0})
@@ -425,5 +466,6 @@ def test_our_requests_say_nothing_that_was_not_declared(service):
         return web.json_response({}, headers={"Set-Cookie": "units=F"})
 
     service.answer = answer
-    ask(lookup(service.url.replace("127.0.0.1", "localhost")), ("JFK",), ("EWR",))  # cookies are for named hosts
+    # cookies are for named hosts
+    ask(lookup(service.url.replace("127.0.0.1", "localhost")), ("JFK",), ("EWR",))
     assert set(headers) <= {"Host", "Accept", "Accept-Encoding", "User-Agent", "Connection"}

@@ -12,7 +12,8 @@ from tests.support.unfinished_service import FRAMINGS, HEAD
 KEPT_ALIVE = tuple(name for name in FRAMINGS if name != "close")
 BODYLESS = (
     b"HTTP/1.1 204 No Content\r\n\r\n", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 10\r\n\r\n",
-    b"HTTP/1.1 404 Not Found\nContent-Length: 2\n\nno", b"HTTP/1.1 200 OK\r\ncontent-length:0\r\n\r\n",
+    b"HTTP/1.1 404 Not Found\nContent-Length: 2\n\nno",
+    b"HTTP/1.1 200 OK\r\ncontent-length:0\r\n\r\n",
 )  # fmt: skip
 
 
@@ -61,7 +62,9 @@ def ends_in(data, draw):
     return ends
 
 
-@pytest.mark.parametrize("seeds", [range(300), pytest.param(range(300, 20_000), marks=pytest.mark.proof)])
+@pytest.mark.parametrize(
+    "seeds", [range(300), pytest.param(range(300, 20_000), marks=pytest.mark.proof)]
+)
 def test_responses_end_where_another_reader_finds_their_ends(seeds):
     for seed in seeds:
         draw = random.Random(seed)
@@ -77,7 +80,13 @@ def test_responses_end_where_another_reader_finds_their_ends(seeds):
 
 @pytest.mark.parametrize(
     "data",
-    [b"SSH-2.0-OpenSSH\r\n", b"more of what was said", b"{}\r\n\r\n", b"HTTP/1.1 OK\r\n\r\n", b"HTTPS\r\n\r\n"],
+    [
+        b"SSH-2.0-OpenSSH\r\n",
+        b"more of what was said",
+        b"{}\r\n\r\n",
+        b"HTTP/1.1 OK\r\n\r\n",
+        b"HTTPS\r\n\r\n",
+    ],
 )
 def test_bytes_that_begin_no_response_are_out_of_step(data):
     for size in (1, 100):
@@ -91,8 +100,9 @@ def test_bytes_that_begin_no_response_are_out_of_step(data):
 @pytest.mark.parametrize(
     "data",
     [
-        HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", HEAD + b"Transfer-Encoding: chunked\r\n\r\n-5\r\n",
-        HEAD + b"Content-Length: many\r\n\r\n", HEAD + b"\r\n", b"HTTP/1.1 200 OK\r\nA: " + b"x" * 3_000_000,
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n-5\r\n", HEAD + b"Content-Length: many\r\n\r\n",
+        HEAD + b"\r\n", b"HTTP/1.1 200 OK\r\nA: " + b"x" * 3_000_000,
     ],
 )  # fmt: skip
 def test_a_response_of_unknown_length_never_ends_and_is_not_held(data):

@@ -18,11 +18,15 @@ NOW = dt.datetime(2026, 11, 26, 12, tzinfo=dt.UTC)
 
 
 def drawn(draw):
-    """Headers of an answer, and by the documents of their vendors: whether it is throttled, and for how long (s)."""
+    """Headers of an answer, and by the documents of their vendors: whether it is throttled, and for
+    how long (s).
+    """
     headers, throttled, seconds = {}, False, 1.0
     if draw.random() < 0.6:
         left = draw.choice(("0", " 0 ", "000", "1", "57", "-", "10"))
-        headers[draw.choice(("X-RateLimit-Remaining", "x-ratelimit-remaining", "RateLimit-Remaining"))] = left
+        headers[
+            draw.choice(("X-RateLimit-Remaining", "x-ratelimit-remaining", "RateLimit-Remaining"))
+        ] = left
         throttled = left.strip("0 ") == ""
         if draw.random() < 0.6:
             reset = draw.randrange(0, 4000)
@@ -59,10 +63,19 @@ def test_a_denial_that_says_when_to_come_again_is_throttling():
 
 @pytest.mark.parametrize(
     ("headers", "seconds"),
-    [({"Retry-After": "7"}, 7), ({"X-RateLimit-Remaining": "0"}, 1), ({"RateLimit": '"a";r=0;t=30'}, 30)],
+    [
+        ({"Retry-After": "7"}, 7),
+        ({"X-RateLimit-Remaining": "0"}, 1),
+        ({"RateLimit": '"a";r=0;t=30'}, 30),
+    ],
 )
 def test_a_403_of_a_used_up_rate_does_not_stop_the_run(service, headers, seconds):
-    replies(service, lambda: web.json_response({"message": "API rate limit exceeded"}, status=403, headers=headers))
+    replies(
+        service,
+        lambda: web.json_response(
+            {"message": "API rate limit exceeded"}, status=403, headers=headers
+        ),
+    )
     (limit,) = ask(lookup(service.url), ("JFK",))
     assert isinstance(limit, Throttled)
     assert str(limit) == '403 Forbidden: {"message": "API rate limit exceeded"}'

@@ -1,4 +1,6 @@
-"""Proxies, authorities and client certificates, at a real TLS server and a real forward proxy on loopback."""
+"""Proxies, authorities and client certificates, at a real TLS server and a real forward proxy on
+loopback.
+"""
 
 import asyncio
 import base64
@@ -52,7 +54,9 @@ class TlsService:
 
 
 class ForwardProxy:
-    """Tunnels CONNECT, and forwards requests for whole addresses, always to the port that it was given."""
+    """Tunnels CONNECT, and forwards requests for whole addresses, always to the port that it was
+    given.
+    """
 
     def __init__(self, loop, port, *, password=None):
         self.log = []  # the first line of each request
@@ -117,7 +121,9 @@ def start():
         started.append(kind(*arguments, **options))
         return started[-1]
 
-    yield lambda kind, *arguments, **options: start(kind, *_with_loop(kind, loop, arguments), **options)
+    yield lambda kind, *arguments, **options: start(
+        kind, *_with_loop(kind, loop, arguments), **options
+    )
     for one in reversed(started):
         one.stop()
     loop.stop()
@@ -134,7 +140,9 @@ def of(url, **fields):
 ANSWER = [(3.9, 5.1)]
 
 
-def test_a_service_is_trusted_by_an_authority_of_ones_own_and_else_not(authority, start, monkeypatch):
+def test_a_service_is_trusted_by_an_authority_of_ones_own_and_else_not(
+    authority, start, monkeypatch
+):
     service = start(TlsService, authority)
     (failure,) = ask(of(service.url), ("JFK",))
     assert isinstance(failure, CallFailed)
@@ -149,7 +157,10 @@ def test_a_service_that_wants_a_client_certificate_gets_it(authority, start):
     assert isinstance(failure, CallFailed)
     ours = authority.certificate("us")
     assert ask(of(service.url, ca=authority.ca, client_certificate=ours), ("JFK",)) == ANSWER
-    assert ask(of(service.url, ca=authority.ca, client_certificate=ours, client_key=ours), ("JFK",)) == ANSWER
+    assert (
+        ask(of(service.url, ca=authority.ca, client_certificate=ours, client_key=ours), ("JFK",))
+        == ANSWER
+    )
 
 
 def test_a_token_is_fetched_the_same_way(authority, start, monkeypatch):
@@ -160,7 +171,9 @@ def test_a_token_is_fetched_the_same_way(authority, start, monkeypatch):
         token_url=f"https://{HOST}/token", client_id=Env("SECRET"), client_secret=Env("SECRET")
     )
     ours = authority.certificate("us")
-    declared = of(f"https://{HOST}", auth=auth, ca=authority.ca, client_certificate=ours, proxy=proxy.url)
+    declared = of(
+        f"https://{HOST}", auth=auth, ca=authority.ca, client_certificate=ours, proxy=proxy.url
+    )
     assert ask(declared, ("JFK",)) == ANSWER
     assert service.log == ["/token", "/v1/JFK"]
     assert proxy.log == [f"CONNECT {HOST}:443 HTTP/1.1"] * 2
@@ -180,7 +193,9 @@ def test_a_declared_proxy_is_used_and_its_password_is_shown_nowhere(authority, s
     assert "wrong55" not in str(refused)
 
 
-def test_the_proxies_of_the_environment_are_used_as_other_programs_use_them(authority, start, service, monkeypatch):
+def test_the_proxies_of_the_environment_are_used_as_other_programs_use_them(
+    authority, start, service, monkeypatch
+):
     tls = start(TlsService, authority)
     proxy = start(ForwardProxy, tls.port)
     plain_proxy = start(ForwardProxy, int(service.url.rpartition(":")[2]))
@@ -212,17 +227,23 @@ def closed():
     return f"http://127.0.0.1:{port}"
 
 
-def test_files_and_addresses_that_cannot_be_used_are_refused_before_any_call(authority, tmp_path, monkeypatch):
+def test_files_and_addresses_that_cannot_be_used_are_refused_before_any_call(
+    authority, tmp_path, monkeypatch
+):
     def sentence(**fields):
         declared = of("http://127.0.0.1:1", **fields)
-        enrichment = Enrichment(name="e", input=Input(path="raw"), lookups=[declared], output=Output(path="out"))
+        enrichment = Enrichment(
+            name="e", input=Input(path="raw"), lookups=[declared], output=Output(path="out")
+        )
         with pytest.raises(DeclarationError) as refused:
             asyncio.run(check_service(enrichment, enrichment.lookups[0]))
         return str(refused.value)
 
     (tmp_path / "empty.pem").touch()
     message = sentence(ca=str(tmp_path / "none.pem"))
-    assert f"service geo: ca: {tmp_path / 'none.pem'} cannot be used: No such file or directory." in message
+    assert (
+        f"service geo: ca: {tmp_path / 'none.pem'} cannot be used: No such file or directory."
+    ) in message
     assert "client_certificate: " in sentence(client_certificate=str(tmp_path / "empty.pem"))
     assert "OUR_CA is not set" in sentence(ca=Env("OUR_CA"))
     monkeypatch.setenv("OUR_PROXY", "socks5://us:pa55word@proxy")
@@ -232,12 +253,14 @@ def test_files_and_addresses_that_cannot_be_used_are_refused_before_any_call(aut
     with pytest.raises(DeclarationError, match="proxy holds a user; it must be Env") as refused:
         of("http://w", proxy="http://us:pa55word@proxy:3128")
     assert "pa55word" not in str(refused.value)
-    with pytest.raises(DeclarationError, match="client_key is declared without a client_certificate"):
+    with pytest.raises(
+        DeclarationError, match=("client_key is declared without a client_certificate")
+    ):
         of("http://w", client_key="key.pem")
 
 
 def test_how_a_service_is_reached_is_in_no_fingerprint():
     plain = of("http://w")
-    assert fingerprint(of("http://w", ca="ca.pem", proxy="http://p:1", client_certificate="us.pem")) == fingerprint(
-        plain
-    )
+    assert fingerprint(
+        of("http://w", ca="ca.pem", proxy="http://p:1", client_certificate="us.pem")
+    ) == fingerprint(plain)

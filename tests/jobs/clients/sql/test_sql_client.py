@@ -16,7 +16,9 @@ from jobs.clients.client import CallFailed
 from jobs.clients.sql.sql_client import SqlClient
 from tidegate import DeclarationError, Env, SqlLookup
 
-EVERY_COLUMN = "n BIGINT, x DOUBLE, t STRING, b BINARY, d DATE, at TIMESTAMP, flag BOOLEAN, price DECIMAL(8,2)"
+EVERY_COLUMN = (
+    "n BIGINT, x DOUBLE, t STRING, b BINARY, d DATE, at TIMESTAMP, flag BOOLEAN, price DECIMAL(8,2)"
+)
 
 
 @pytest.fixture
@@ -77,7 +79,9 @@ def ask(declared, *keys):
 
 def test_many_keys_go_in_one_query_and_each_has_its_own_outcome(database):
     keys = ("N1", "N9", "N4", "O'N;--", "N1", "N2")
-    boeing, miss, twice, cessna, needs_retry, nulls = ask(lookup(database, batch_size=10), *((key,) for key in keys))
+    boeing, miss, twice, cessna, needs_retry, nulls = ask(
+        lookup(database, batch_size=10), *((key,) for key in keys)
+    )
     assert (boeing, miss, cessna, needs_retry, nulls) == (
         ("BOEING", 149),
         None,
@@ -96,9 +100,18 @@ def test_many_keys_are_compared_as_one_key_is(tmp_path):
             INSERT INTO odd VALUES ('Abc', 7, 'one'), ('7', '8', 'two');
         """)
     odd.close()
-    for key, values in (("word", ["abc", "ABC", "Abc", "abd", "7"]), ("number", [7, 7.0, 8, 8.0, 9])):
+    for key, values in (
+        ("word", ["abc", "ABC", "Abc", "abd", "7"]),
+        ("number", [7, 7.0, 8, 8.0, 9]),
+    ):
         one, many = (
-            lookup(tmp_path / "odd.db", table="odd", keys={key: "k"}, returns="`a b` STRING", batch_size=size)
+            lookup(
+                tmp_path / "odd.db",
+                table="odd",
+                keys={key: "k"},
+                returns="`a b` STRING",
+                batch_size=size,
+            )
             for size in (1, 10)
         )
         answers = ask(one, *((value,) for value in values))
@@ -115,10 +128,14 @@ def test_a_value_that_the_driver_refuses_is_the_error_of_its_own_key(database):
 
 @pytest.mark.parametrize("batch_size", [1, 5])
 def test_sqlite_refuses_a_timestamp_as_key_rather_than_a_silent_miss(database, batch_size):
-    declared = lookup(database, table="every", keys={"at": "at"}, returns="n INT", batch_size=batch_size)
+    declared = lookup(
+        database, table="every", keys={"at": "at"}, returns="n INT", batch_size=batch_size
+    )
     (failure,) = ask(declared, (dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC),))
     assert "SQLite has no timestamps; give the key as the text that the table holds" in str(failure)
-    declared = lookup(database, table="every", keys={"d": "d", "k": "k"}, returns="n INT", batch_size=batch_size)
+    declared = lookup(
+        database, table="every", keys={"d": "d", "k": "k"}, returns="n INT", batch_size=batch_size
+    )
     assert ask(declared, (dt.date(2013, 1, 10), 1)) == [(7,)]
 
 
@@ -126,25 +143,37 @@ def test_a_select_of_the_users_own_is_asked_with_parameters(database):
     declared = lookup(
         database,
         table=None,
-        select="SELECT upper(maker) || ':x' AS maker, seats FROM planes WHERE tailnum = :tailnum -- done",
+        select=(
+            "SELECT upper(maker) || ':x' AS maker, seats FROM planes WHERE tailnum = :tailnum "
+            "-- done"
+        ),
     )
     assert ask(declared, ("N1",), ("N1' OR '1'='1",)) == [("BOEING:x", 149), None]
 
 
 def test_json_that_a_database_keeps_as_text_is_read_where_an_answer_has_that_type(tmp_path):
     with sqlite3.connect(tmp_path / "odd.db") as odd:
-        odd.executescript("""CREATE TABLE docs (k, doc); INSERT INTO docs VALUES (1, '{"a": [1, 2]}'), (2, 'no')""")
+        odd.executescript(
+            """CREATE TABLE docs (k, doc); INSERT INTO docs VALUES (1, '{"a": [1, 2]}'), (2, 'no')"""
+        )
     odd.close()
-    declared = lookup(tmp_path / "odd.db", table="docs", keys={"k": "k"}, returns="doc STRUCT<a: ARRAY<INT>>")
+    declared = lookup(
+        tmp_path / "odd.db", table="docs", keys={"k": "k"}, returns="doc STRUCT<a: ARRAY<INT>>"
+    )
     good, bad = ask(declared, (1,), (2,))
     assert good == ({"a": [1, 2]},)
     assert str(bad) == "doc: expected STRUCT, got 'no'"
 
 
 def slow(database, seconds):
-    """An SQL expression that keeps SQLite busy; how long it takes is not asserted, only that it is not at once."""
+    """An SQL expression that keeps SQLite busy; how long it takes is not asserted, only that it is
+    not at once.
+    """
     steps = int(seconds * 3_000_000)
-    return f"(WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < {steps}) SELECT count(*) FROM c)"
+    return (
+        f"(WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < {steps}) "
+        "SELECT count(*) FROM c)"
+    )
 
 
 def test_a_row_is_the_answer_and_no_row_is_a_miss(database):
@@ -190,10 +219,13 @@ def test_a_column_may_be_a_key_and_an_answer(database):
 def test_names_that_are_words_of_sql_are_names(tmp_path):
     with sqlite3.connect(tmp_path / "odd.db") as odd:
         odd.executescript(
-            'CREATE TABLE "order" ("select" TEXT, "group" INTEGER); INSERT INTO "order" VALUES (\'a\', 1)'
+            'CREATE TABLE "order" ("select" TEXT, "group" INTEGER); INSERT INTO "order" VALUES '
+            "('a', 1)"
         )
     odd.close()
-    declared = lookup(tmp_path / "odd.db", table="order", keys={"select": "s"}, returns="`group` INT")
+    declared = lookup(
+        tmp_path / "odd.db", table="order", keys={"select": "s"}, returns="`group` INT"
+    )
     assert ask(declared, ("a",)) == [(1,)]
 
 
@@ -219,13 +251,16 @@ def test_a_database_that_cannot_be_opened_may_come_back(tmp_path):
     assert str(failure) == "unable to open database file"
 
 
-def test_a_relative_file_that_is_not_where_the_queries_run_is_named_with_the_folder(database, monkeypatch, tmp_path):
+def test_a_relative_file_that_is_not_where_the_queries_run_is_named_with_the_folder(
+    database, monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)
     assert ask(lookup("planes.db"), ("N1",)) == [("BOEING", 149)]
     (tmp_path / "of_executor").mkdir()
     monkeypatch.chdir(tmp_path / "of_executor")
     with pytest.raises(
-        DeclarationError, match=f"no file planes.db where its queries run, in {Path.cwd()} on .* whole path"
+        DeclarationError,
+        match=(f"no file planes.db where its queries run, in {Path.cwd()} on .* whole path"),
     ):
         ask(lookup("planes.db"), ("N1",))
     assert list(Path.cwd().iterdir()) == []
@@ -242,9 +277,17 @@ def test_the_address_is_read_from_the_environment_when_the_pool_opens(database, 
 
 @pytest.mark.parametrize(
     "address",
-    ["me:Zq9@h/db", "me@h/db?password=Zq9", "me:p@Zq9@h/db", "me:p@x/Zq9@h/db", "me:Zq9@h:1/db?sslpassword=Zq9"],
+    [
+        "me:Zq9@h/db",
+        "me@h/db?password=Zq9",
+        "me:p@Zq9@h/db",
+        "me:p@x/Zq9@h/db",
+        "me:Zq9@h:1/db?sslpassword=Zq9",
+    ],
 )
-def test_a_password_is_not_in_the_address_that_people_see_wherever_it_stands(database, monkeypatch, address):
+def test_a_password_is_not_in_the_address_that_people_see_wherever_it_stands(
+    database, monkeypatch, address
+):
     monkeypatch.setenv("PLANES_URL", f"postgresql+asyncpg://{address}")
     seen = lookup(database, url=Env("PLANES_URL")).address
     assert "Zq9" not in seen
@@ -254,21 +297,32 @@ def test_a_password_is_not_in_the_address_that_people_see_wherever_it_stands(dat
 
 def test_a_port_that_is_not_a_number_is_refused(database, monkeypatch):
     monkeypatch.setenv("PLANES_URL", "postgresql+asyncpg://me:Zq9@h:port/db")
-    with pytest.raises(DeclarationError, match=r"url is not one that SQLAlchemy can use with asyncio \(ValueError\)"):
+    with pytest.raises(
+        DeclarationError,
+        match=(
+            r"url is not one that SQLAlchemy can use with "
+            r"asyncio \(ValueError\)"
+        ),
+    ):
         ask(lookup(database, url=Env("PLANES_URL")), ("N1",))
 
 
 @pytest.mark.parametrize("share", [1, 3])
 def test_there_are_never_more_connections_than_the_share(database, share):
     with sqlite3.connect(database) as planes:
-        planes.execute(f"CREATE VIEW busy AS SELECT tailnum, maker, {slow(database, 0.02)} AS seats FROM planes")
+        planes.execute(
+            f"CREATE VIEW busy AS SELECT tailnum, maker, {slow(database, 0.02)} AS "
+            "seats FROM planes"
+        )
     planes.close()
 
     async def main():
         caller = await opened(lookup(database, table="busy"), share)
         held = []
         sa.event.listen(
-            caller._engine.sync_engine, "checkout", lambda *_: held.append(caller._engine.pool.checkedout())
+            caller._engine.sync_engine,
+            "checkout",
+            lambda *_: held.append(caller._engine.pool.checkedout()),
         )
         try:
             await asyncio.gather(*(caller.call(("N1",)) for _ in range(12)))
@@ -284,7 +338,9 @@ def test_there_are_never_more_connections_than_the_share(database, share):
 
 def test_a_cancelled_call_leaves_the_pool_usable(database):
     with sqlite3.connect(database) as planes:
-        planes.execute(f"CREATE VIEW busy AS SELECT tailnum, maker, {slow(database, 0.2)} AS seats FROM planes")
+        planes.execute(
+            f"CREATE VIEW busy AS SELECT tailnum, maker, {slow(database, 0.2)} AS seats FROM planes"
+        )
     planes.close()
 
     async def main():
@@ -311,7 +367,9 @@ def test_a_cancelled_call_leaves_the_pool_usable(database):
     asyncio.run(main())
 
 
-def test_a_database_that_another_one_holds_locked_may_pass_and_closing_does_not_wait_for_it(database):
+def test_a_database_that_another_one_holds_locked_may_pass_and_closing_does_not_wait_for_it(
+    database,
+):
     holder = sqlite3.connect(database, isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
     started = time.monotonic()
@@ -332,8 +390,13 @@ ENDLESS = """
 def test_a_query_that_is_left_ends_in_the_database_and_its_connection_is_used_again(database):
     with contextlib.closing(sqlite3.connect(database)) as planes:
         planes.executescript(ENDLESS)
-    unless_n1 = "SELECT maker, seats FROM planes WHERE tailnum = :k AND (:k <> 'N1' OR (SELECT v FROM endless) > 0)"
-    declared = lookup(database, table=None, select=unless_n1, keys={"k": "tail_number"}, attempt_timeout=1.0)
+    unless_n1 = (
+        "SELECT maker, seats FROM planes WHERE tailnum = :k AND (:k <> 'N1' OR (SELECT v "
+        "FROM endless) > 0)"
+    )
+    declared = lookup(
+        database, table=None, select=unless_n1, keys={"k": "tail_number"}, attempt_timeout=1.0
+    )
 
     async def main():
         caller = await opened(declared, share=1)

@@ -44,11 +44,13 @@ GONE = "town-7654321"  # a word that stands nowhere by chance
 NUMBER = 7654321
 
 
-# all by which the command changes something outside the ledger, whose own crashes have a test of theirs
+# all by which the command changes something outside the ledger, whose own crashes have a test of
+# theirs
 STEPS = (
-    (Path, "unlink"), (durable, "write"), (verdict_store, "save"), (report, "render"), (by_run, "write"),
-    (by_run, "keep_only"), (by_run, "keep_published"), (publishing, "replace_day"), (forget, "summarize"),
-    (old_files, "vacuum"), (objects, "write"), (objects, "delete"),
+    (Path, "unlink"), (durable, "write"), (verdict_store, "save"), (report, "render"),
+    (by_run, "write"), (by_run, "keep_only"), (by_run, "keep_published"),
+    (publishing, "replace_day"), (forget, "summarize"), (old_files, "vacuum"), (objects, "write"),
+    (objects, "delete"),
 )  # fmt: skip
 
 
@@ -99,12 +101,16 @@ def a_file_for_each_row(record):
 
 
 def files_that_hold(word):
-    """Everything below data/ and in the bucket with these bytes in it, packed or not: Parquet is read, the rest as it
-    lies.
+    """Everything below data/ and in the bucket with these bytes in it, packed or not: Parquet is
+    read, the rest as it lies.
     """
     found = []
     for name, data in everything():
-        unpacked = pq.ParquetFile(pa.BufferReader(data)).read().to_pylist() if name.endswith(".parquet") else ""
+        unpacked = (
+            pq.ParquetFile(pa.BufferReader(data)).read().to_pylist()
+            if name.endswith(".parquet")
+            else ""
+        )
         if word.encode() in data or word in str(unpacked):
             found.append(name)
     return found
@@ -120,30 +126,44 @@ def everything():
 def objects_of(bucket):
     for one in objects.listed(bucket) if bucket else ():
         found = objects.read(f"{bucket}/{one.name}")
-        yield one.name, found.data if found else b""  # an empty folder, which Arrow marks by an object
+        # an empty folder, which Arrow marks by an object
+        yield one.name, found.data if found else b""
 
 
 @pytest.fixture(params=[False, True], ids=["open", "personal"])
 def stored(towns, request):
-    """A key in two days, in a dead letter, in evidence, in a held back run, in a log, in parts and compacted files."""
+    """A key in two days, in a dead letter, in evidence, in a held back run, in a log, in parts and
+    compacted files.
+    """
     hidden = request.param
     towns.declare(pii=["town"] if hidden else ())
     towns.store({NUMBER: {"temp_c": 1.0}, 1: {"temp_c": 2.0}}, hidden=hidden)
     compact(towns.folder)
-    towns.store({NUMBER: {"temp_c": 3.0}, 2: {"temp_c": 4.0}}, at="2013-01-11T03:00:00+00:00", hidden=hidden)
+    towns.store(
+        {NUMBER: {"temp_c": 3.0}, 2: {"temp_c": 4.0}}, at="2013-01-11T03:00:00+00:00", hidden=hidden
+    )
     evidence = Verdict(
-        "weather__answers_in_range", "failed", "warn", f"1 answer out of range; first: number {NUMBER}",
+        "weather__answers_in_range",
+        "failed",
+        "warn",
+        (f"1 answer out of range; first: number {NUMBER}"),
         evidence=({"number": NUMBER, "town": GONE},),
-    )  # fmt: skip
-    other = dataclasses.replace(evidence, check="late_rows_marked", sentence="1 row", evidence=({"number": 1},))
-    verdict_store.save(towns.publish(FIRST, [1, NUMBER], statuses={NUMBER: "error"}, verdicts=[evidence, other]))
+    )
+    other = dataclasses.replace(
+        evidence, check="late_rows_marked", sentence="1 row", evidence=({"number": 1},)
+    )
+    verdict_store.save(
+        towns.publish(FIRST, [1, NUMBER], statuses={NUMBER: "error"}, verdicts=[evidence, other])
+    )
     towns.publish(SECOND, [2, NUMBER, 3])
     towns.publish(SECOND, [2, NUMBER, 3], run_id="again")  # the run before is an old version now
     run_records.hold_back(towns.written(SECOND, [2, NUMBER], "held", {}), "held back")
     log = run_records.spark_log("towns", FIRST, f"run-{FIRST}")
     log.write_text(f"a row of {GONE}")
     ended = "2013-01-11T04:00:00+00:00"
-    died = UnwrittenRun("towns", SECOND, "died", "failed", f"lookup weather: {GONE} is refused.", "", ended, ended)
+    died = UnwrittenRun(
+        "towns", SECOND, "died", "failed", (f"lookup weather: {GONE} is refused."), "", ended, ended
+    )
     run_records.save_unwritten(died, TABLE)
     run_records.save_unwritten(dataclasses.replace(died, run_id="torn"), TABLE)
     torn = Path("data/runs/towns", SECOND, "torn.unwritten")
@@ -161,7 +181,9 @@ def test_no_byte_of_a_key_stays_and_nothing_else_goes(stored, capsys):
     assert tidegate("forget", "weather", "--key-file", "keys.csv") == 0
     assert files_that_hold(GONE) == []
     assert files_that_hold(key_text((GONE,), hidden=True)) == []
-    assert [name for name in files_that_hold(str(NUMBER)) if not name.endswith((".json.crc",))] == []
+    assert [
+        name for name in files_that_hold(str(NUMBER)) if not name.endswith((".json.crc",))
+    ] == []
     assert (numbers(FIRST), numbers(SECOND)) == ([1], [2, 3])
     wanted = [key_text((f"town-{number}",), hidden=stored.hidden) for number in (1, 2)]
     answers = select(stored.folder, pa.array(wanted), now_us=2**60, ttl=FOR_EVER).answers
@@ -169,9 +191,15 @@ def test_no_byte_of_a_key_stays_and_nothing_else_goes(stored, capsys):
     assert DeltaTable(f"{TABLE}__dead_letters").to_pyarrow_table().num_rows == 0
     message = capsys.readouterr().out
     assert message.startswith("Forgotten: 1 key of lookup weather\n  ledger: 1 of them stored; ")
-    assert f"  towns: 2 rows deleted ({FIRST}, {SECOND}), from audit and dead letters too\n" in message
+    assert (
+        f"  towns: 2 rows deleted ({FIRST}, {SECOND}), from audit and dead letters too\n"
+    ) in message
     assert GONE not in message
-    first = next(record for record in run_records.load("towns", FIRST) if record.facts.run_id == f"run-{FIRST}")
+    first = next(
+        record
+        for record in run_records.load("towns", FIRST)
+        if record.facts.run_id == f"run-{FIRST}"
+    )
     assert [(verdict.status, verdict.evidence, verdict.sentence) for verdict in first.verdicts] == [
         ("failed", (), "Removed: rows of this day were forgotten, and this may have named one.")
     ] * 2
@@ -184,7 +212,9 @@ def test_no_byte_of_a_key_stays_and_nothing_else_goes(stored, capsys):
 
 @everywhere("towns", on_store=pytest.mark.proof)
 @pytest.mark.parametrize("stored", [False], indirect=True, ids=["open"])
-def test_killed_after_any_step_the_same_again_finishes_and_the_key_is_nowhere_in_between(stored, monkeypatch):
+def test_killed_after_any_step_the_same_again_finishes_and_the_key_is_nowhere_in_between(
+    stored, monkeypatch
+):
     shutil.copytree("data", "before")
     in_bucket = dict(objects_of(BUCKET))
     held = set(files_that_hold(GONE))
@@ -213,11 +243,15 @@ def test_a_key_is_forgotten_wherever_else_the_table_is_shown(towns, tmp_path, mo
     with lake_in(tmp_path, tmp_path / "data/warehouse", monkeypatch) as lake:
         towns.publish(FIRST, [1, NUMBER])  # before it was declared
         shown = f'path="{TABLE}", iceberg="lake.shop.towns", parquet="data/plain/towns"'
-        towns.declare_too("from tidegate import Output", f"towns = replace(towns, output=Output({shown}))")
+        towns.declare_too(
+            "from tidegate import Output", (f"towns = replace(towns, output=Output({shown}))")
+        )
         towns.store({NUMBER: {"temp_c": 1.0}, 1: {"temp_c": 2.0}})
         towns.publish(SECOND, [2, NUMBER])
         towns.publish(SECOND, [2, NUMBER, 3], run_id="again")
-        assert lake.load_table("shop.towns").scan().to_arrow()["number"].to_pylist().count(NUMBER) == 2
+        assert (
+            lake.load_table("shop.towns").scan().to_arrow()["number"].to_pylist().count(NUMBER) == 2
+        )
         assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
         table = lake.load_table("shop.towns")
         assert sorted(table.scan().to_arrow()["number"].to_pylist()) == [1, 2, 3]
@@ -227,7 +261,9 @@ def test_a_key_is_forgotten_wherever_else_the_table_is_shown(towns, tmp_path, mo
 
 @everywhere("towns", on_store=pytest.mark.proof)
 @pytest.mark.parametrize("vacuumed", [False, True])
-def test_keys_are_forgotten_one_after_the_other_whichever_files_have_no_row_or_are_gone(towns, vacuumed):
+def test_keys_are_forgotten_one_after_the_other_whichever_files_have_no_row_or_are_gone(
+    towns, vacuumed
+):
     publishing.publish(a_file_for_each_row(towns.written(FIRST, [1, 2, 3], "run", {})))
     towns.publish(SECOND, [4])
     if vacuumed:
@@ -254,7 +290,13 @@ def test_a_log_that_the_days_of_one_run_share_goes_too(stored):
 def held_back(towns, day, number, *, run_id):
     """A run whose checks, reason and log name its first row."""
     name = f"town-{number}"
-    named = Verdict("every_row_once", "failed", "error", f"first: {name}", evidence=({"number": number, "town": name},))
+    named = Verdict(
+        "every_row_once",
+        "failed",
+        "error",
+        f"first: {name}",
+        evidence=({"number": number, "town": name},),
+    )
     record = towns.written(day, [number, 6], run_id, {}, verdicts=[named])
     verdict_store.save(record)
     run_records.hold_back(record, f"first: {name}")
@@ -265,15 +307,21 @@ def held_back(towns, day, number, *, run_id):
 @pytest.mark.parametrize("vacuumed", [False, True])
 def test_a_day_that_was_only_held_back_is_forgotten_too_and_what_others_say_stays(stored, vacuumed):
     held_back(stored, THIRD, NUMBER, run_id="red")
-    run_records.progress_file("towns", THIRD).write_text(f'{{"kind": "stopped", "reason": "a row of {GONE}"}}')
+    run_records.progress_file("towns", THIRD).write_text(
+        f'{{"kind": "stopped", "reason": "a row of {GONE}"}}'
+    )
     if vacuumed:
         old_files.vacuum(TABLE, older_than=forget.AT_ONCE)
     held_back(stored, FOURTH, 5, run_id="red too")
-    run_records.spark_log("towns", FOURTH, "killed").write_text(f"a row of {GONE}")  # it left no record
+    # it left no record
+    run_records.spark_log("towns", FOURTH, "killed").write_text(f"a row of {GONE}")
     assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
     assert files_that_hold(GONE) == files_that_hold(str(NUMBER)) == []
     (other,) = run_records.load("towns", FOURTH)
-    assert (other.reason, other.verdicts[0].evidence) == ("first: town-5", ({"number": 5, "town": "town-5"},))
+    assert (other.reason, other.verdicts[0].evidence) == (
+        "first: town-5",
+        ({"number": 5, "town": "town-5"},),
+    )
     assert run_records.spark_log("towns", FOURTH, "red too").exists()
 
 
@@ -281,7 +329,9 @@ def test_a_day_that_was_only_held_back_is_forgotten_too_and_what_others_say_stay
 @pytest.mark.parametrize("vacuumed", [False, True])
 def test_what_names_a_forgotten_row_by_neither_key_nor_row_id_goes_too(towns, vacuumed):
     towns.publish(FIRST, [1])
-    named = Verdict("user_check", "passed", "warn", "observed Jane Doe", evidence=({"owner": "Jane Doe"},))
+    named = Verdict(
+        "user_check", "passed", "warn", "observed Jane Doe", evidence=({"owner": "Jane Doe"},)
+    )
     red = towns.written(SECOND, [NUMBER], "red", {}, verdicts=[named])
     verdict_store.save(red)
     run_records.hold_back(red, "first: Jane Doe")
@@ -298,7 +348,11 @@ def test_a_run_held_back_whose_files_do_not_tell_what_they_asked_counts_as_one_t
         rows = pq.ParquetFile(file).read().drop_columns(["_weather_key"])
         pq.write_table(rows, file, row_group_size=1)
     assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
-    assert [verdict.evidence for record in run_records.load("towns", THIRD) for verdict in record.verdicts] == [()]
+    assert [
+        verdict.evidence
+        for record in run_records.load("towns", THIRD)
+        for verdict in record.verdicts
+    ] == [()]
     assert not run_records.spark_log("towns", THIRD, "old").exists()
 
 
@@ -343,7 +397,9 @@ def test_a_run_that_began_meanwhile_is_reported_and_the_same_again_forgets_what_
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(forget, "clean_records", a_run)
         assert tidegate("forget", "weather", "--key", f"town={GONE}") == 1
-    assert f"towns: {day} was run by run nightly meanwhile, which may have asked the keys" in capsys.readouterr().err
+    assert (
+        f"towns: {day} was run by run nightly meanwhile, which may have asked the keys"
+    ) in capsys.readouterr().err
     assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
     assert "Not covered: the input, the services asked, " in (message := capsys.readouterr().out)
     assert "the scratch folders of a Spark that was killed" in message
@@ -353,11 +409,20 @@ def test_a_run_that_began_meanwhile_is_reported_and_the_same_again_forgets_what_
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("place\nx\n", "its first line names place; it must name the parts of the key of lookup weather: town."),
+        (
+            "place\nx\n",
+            (
+                "its first line names place; it must name the parts of the key of lookup "
+                "weather: town."
+            ),
+        ),
         ("", "its first line names nothing"),
         ("town\n", "keys.csv contains no key."),
         ("town,town\nx,y\n", "its first line names town, town; it must name"),
-        ("town\nOslo\nSpringfield, Ohio\n", "keys.csv, line 3: it has 2 fields and the first line 1; write a value"),
+        (
+            ("town\nOslo\nSpringfield, Ohio\n"),
+            "keys.csv, line 3: it has 2 fields and the first line 1; write a value",
+        ),
     ],
 )
 def test_a_file_that_holds_no_keys_is_refused(towns, text, message, capsys):
@@ -369,7 +434,9 @@ def test_a_file_that_holds_no_keys_is_refused(towns, text, message, capsys):
 
 
 def test_a_key_with_commas_and_lines_in_it_stands_in_quotes(towns):
-    Path("keys.csv").write_text('\ufefftown\r\n"Springfield, ""Ohio""\n2"\r\n\r\n""\r\n', encoding="utf-8")
+    Path("keys.csv").write_text(
+        ('\ufefftown\r\n"Springfield, ""Ohio""\n2"\r\n\r\n""\r\n'), encoding="utf-8"
+    )
     (weather,) = towns.enrichment.lookups
     assert forgotten_keys.read(weather, "keys.csv") == [('Springfield, "Ohio"\n2',), ("",)]
 
@@ -391,22 +458,35 @@ def test_a_part_that_reads_as_a_number_is_looked_for_as_one_too():
 
 def test_a_part_that_is_an_array_or_a_struct_is_given_as_json():
     given = ('{"born": "1980-01-02", "age": null}', "[1, 2]")
-    assert key_text(({"age": None, "born": dt.date(1980, 1, 2)}, [1, 2])) in forgotten_keys.possible_texts([given])
+    assert key_text(
+        ({"age": None, "born": dt.date(1980, 1, 2)}, [1, 2])
+    ) in forgotten_keys.possible_texts([given])
 
 
-def test_a_key_whose_parts_had_another_order_once_is_forgotten_and_one_with_its_parts_swapped_is_not(towns):
-    """Asked were town-1 in town-2 and town-2 in town-1; the parts have been declared the other way round since."""
-    parts = "lookups=[replace(weather, request='GET /v1/{town}/{part}', keys={'%s': 'town', '%s': 'town'})]"
+def test_a_key_whose_parts_had_another_order_once_is_forgotten_and_one_with_its_parts_swapped_is_not(
+    towns,
+):
+    """Asked were town-1 in town-2 and town-2 in town-1; the parts have been declared the other way
+    round since.
+    """
+    parts = (
+        "lookups=[replace(weather, request='GET /v1/{town}/{part}', keys={'%s': 'town', '%s': "
+        "'town'})]"
+    )
     towns.declare_too("towns = replace(towns, " + parts % ("part", "town") + ")")
     before, given = towns.folder, [("town-1", "town-2"), ("town-2", "town-1")]
     towns.store({1: {"temp_c": 1.0}})
-    before.write_part("r", "0-0-0", [StoredAnswer(key_text(key), "ok", b"{}", 1, "r") for key in given])
+    before.write_part(
+        "r", "0-0-0", [StoredAnswer(key_text(key), "ok", b"{}", 1, "r") for key in given]
+    )
     write_request(before, towns.enrichment.lookups[0])
     record = towns.written(FIRST, [1, 2], "run", {})
     (file,) = record.facts.files
     asked = pa.array([{"part": part, "town": town} for part, town in given])
     rows = pq.ParquetFile(file).read()
-    pq.write_table(rows.set_column(rows.schema.get_field_index("_weather_key"), "_weather_key", asked), file)
+    pq.write_table(
+        rows.set_column(rows.schema.get_field_index("_weather_key"), "_weather_key", asked), file
+    )
     publishing.publish(record)
     towns.declare_too("towns = replace(towns, " + parts % ("town", "part") + ")")
     assert towns.folder != before
@@ -419,21 +499,30 @@ def test_a_key_whose_parts_had_another_order_once_is_forgotten_and_one_with_its_
 
 def test_the_table_of_an_enrichment_that_keeps_no_answers_loses_the_rows_too(towns, capsys):
     towns.declare_too(
-        "bare = replace(towns, name='bare', ledger=None, output=Output(path='data/published/bare'), summaries=[])"
+        "bare = replace(towns, name='bare', ledger=None, "
+        "output=Output(path='data/published/bare'), summaries=[])"
     )
     towns.publish(FIRST, [1, 2])
     bare = sys.modules["declared.towns"].bare.facts()
     record = towns.written(SECOND, [1, 2], "run", {})
     folder = Path("data/published/bare/runs/run").resolve()
     shutil.copytree(record.facts.folder, folder)
-    facts = dataclasses.replace(record.facts, declared=bare, files=(str(folder / "part-0.parquet"),))
+    facts = dataclasses.replace(
+        record.facts, declared=bare, files=(str(folder / "part-0.parquet"),)
+    )
     publishing.publish(dataclasses.replace(record, facts=facts))
     assert tidegate("forget", "weather", "--key", "town=town-1") == 0
-    assert DeltaTable("data/published/bare").to_pyarrow_table()["number"].to_pylist() == numbers() == [2]
+    assert (
+        DeltaTable("data/published/bare").to_pyarrow_table()["number"].to_pylist()
+        == numbers()
+        == [2]
+    )
     assert f"  bare: 1 row deleted ({SECOND})" in capsys.readouterr().out
 
 
-def test_rows_of_a_table_that_had_another_place_before_are_forgotten_where_it_is_now(towns, monkeypatch):
+def test_rows_of_a_table_that_had_another_place_before_are_forgotten_where_it_is_now(
+    towns, monkeypatch
+):
     towns.publish(FIRST, [1, 2, 3], run_id="before")
     towns.place = "data/moved"
     towns.declare()
@@ -456,6 +545,8 @@ def test_a_day_whose_files_tell_no_keys_is_not_half_forgotten(stored):
     for file in Path(TABLE, "runs", f"run-{FIRST}").glob("*.parquet"):
         table = pq.ParquetFile(file).read()
         pq.write_table(table.drop_columns(["_weather_key"]), file)
-    with pytest.raises(DeclarationError, match=f"the files of {FIRST} do not tell what their rows asked"):
+    with pytest.raises(
+        DeclarationError, match=(f"the files of {FIRST} do not tell what their rows asked")
+    ):
         forget.forget(kept_by([("declared.towns:towns", stored.enrichment)]), [(GONE,)], None)
     assert stored.folder.names() == before

@@ -1,4 +1,6 @@
-"""`tidegate try`: real calls for a few rows, against a real service and a real database, without a ledger."""
+"""`tidegate try`: real calls for a few rows, against a real service and a real database, without a
+ledger.
+"""
 
 import datetime as dt
 import re
@@ -104,7 +106,9 @@ def project(tmp_path, monkeypatch, service):
             }
             pq.write_table(pa.table(rows), folder / f"part-{number}.parquet")
     with sqlite3.connect("planes.db") as planes:
-        planes.executescript("CREATE TABLE planes (tailnum, seats); INSERT INTO planes VALUES ('N1', 149), ('N2', 4)")
+        planes.executescript(
+            "CREATE TABLE planes (tailnum, seats); INSERT INTO planes VALUES ('N1', 149), ('N2', 4)"
+        )
     planes.close()
     service.answer = answering
     return tmp_path
@@ -115,7 +119,9 @@ async def answering(request):
     if what == "count":
         return web.json_response({"words": len((await request.json())["text"].split())})
     if what == "batch":
-        return web.json_response([{"id": item["id"], "x": len(item["q"])} for item in await request.json()])
+        return web.json_response(
+            [{"id": item["id"], "x": len(item["q"])} for item in await request.json()]
+        )
     if what == "echo":
         return web.json_response({"lat": 1.5, "kind": request.headers["Authorization"]})
     status = {"nowhere": 404, "broken": 500}.get(what, 200)
@@ -126,7 +132,9 @@ def lines_of(printed):
     return [line.strip() for line in printed.splitlines() if line.strip()]
 
 
-def test_request_and_answer_stand_side_by_side_with_outcome_attempts_and_latency(project, service, capsys):
+def test_request_and_answer_stand_side_by_side_with_outcome_attempts_and_latency(
+    project, service, capsys
+):
     assert main(["try", "declared_for_trial:places"]) == 1  # one row ended as an error
     printed = capsys.readouterr().out
     lines = lines_of(printed)
@@ -134,12 +142,20 @@ def test_request_and_answer_stand_side_by_side_with_outcome_attempts_and_latency
     assert lines[1] == "1  q=main st"
     assert f"GET {service.url}/places/main%20st" in printed
     assert '| 200 {"lat": 40.6, "kind": "street"}' in printed
-    assert any(line.startswith("ok  1 attempt  ") and line.endswith("ms  lat=40.6  kind=street") for line in lines)
+    assert any(
+        line.startswith("ok  1 attempt  ") and line.endswith("ms  lat=40.6  kind=street")
+        for line in lines
+    )
     assert any(line.startswith("miss  1 attempt  ") for line in lines)
-    assert any(line.startswith("error  3 attempts  ") and "500 Internal Server Error: " in line for line in lines)
+    assert any(
+        line.startswith("error  3 attempts  ") and "500 Internal Server Error: " in line
+        for line in lines
+    )
     assert lines[lines.index("4  q=null") + 1] == "skipped"
     assert lines[lines.index("5  q=main st") + 1] == "the answer of an equal row"
-    assert lines[-1].startswith("6 rows: 3 ok, 1 miss, 1 error, 1 skipped; 1 had the answer of an equal row; an answer")
+    assert lines[-1].startswith(
+        "6 rows: 3 ok, 1 miss, 1 error, 1 skipped; 1 had the answer of an equal row; an answer"
+    )
     assert Counter(service.log)["/places/main%20st"] == 1
     assert Counter(service.log)["/places/broken"] == 3
     assert service.highest_in_flight <= 2
@@ -148,7 +164,9 @@ def test_request_and_answer_stand_side_by_side_with_outcome_attempts_and_latency
 @pytest.mark.parametrize("code", [200, 400])
 def test_control_characters_of_an_answer_do_not_reach_the_terminal(project, service, capsys, code):
     async def attacks(request):
-        return web.Response(body=b'{"kind": "\\u001b[2Jred", "why": "\\u202e", "x": "\x7f\xc2\x9b"}', status=code)
+        return web.Response(
+            body=b'{"kind": "\\u001b[2Jred", "why": "\\u202e", "x": "\x7f\xc2\x9b"}', status=code
+        )
 
     service.answer = attacks
     main(["try", "declared_for_trial:places"])
@@ -158,9 +176,13 @@ def test_control_characters_of_an_answer_do_not_reach_the_terminal(project, serv
 
 
 @pytest.mark.parametrize("code", [200, 400, 403])
-def test_a_token_in_the_path_of_an_address_in_the_environment_is_not_shown(project, service, capsys, monkeypatch, code):
+def test_a_token_in_the_path_of_an_address_in_the_environment_is_not_shown(
+    project, service, capsys, monkeypatch, code
+):
     async def repeats(request):
-        return web.json_response({"kind": request.path, "why": f"no t0k3n-of-ours at {request.url}"}, status=code)
+        return web.json_response(
+            {"kind": request.path, "why": (f"no t0k3n-of-ours at {request.url}")}, status=code
+        )
 
     service.answer = repeats
     monkeypatch.setenv("GEO_URL", service.url + "/v1/t0k3n-of-ours")
@@ -171,8 +193,11 @@ def test_a_token_in_the_path_of_an_address_in_the_environment_is_not_shown(proje
     assert "t0k3n" not in printed.out + printed.err
 
 
-@pytest.mark.parametrize("secret", [SECRET, 20 * SECRET])  # the second is longer than a value is shown
-def test_no_secret_is_shown_not_even_one_that_the_service_repeats(project, capsys, monkeypatch, secret):
+# the second is longer than a value is shown
+@pytest.mark.parametrize("secret", [SECRET, 20 * SECRET])
+def test_no_secret_is_shown_not_even_one_that_the_service_repeats(
+    project, capsys, monkeypatch, secret
+):
     monkeypatch.setenv("GEO_TOKEN", secret)
     main(["try", "declared_for_trial:places"])
     printed = capsys.readouterr()
@@ -180,13 +205,19 @@ def test_no_secret_is_shown_not_even_one_that_the_service_repeats(project, capsy
     assert SECRET not in printed.out + printed.err
 
 
-def test_nothing_is_written_and_with_plain_columns_as_keys_neither_spark_nor_dagster_is_loaded(project, service):
+def test_nothing_is_written_and_with_plain_columns_as_keys_neither_spark_nor_dagster_is_loaded(
+    project, service
+):
     before = {path: path.stat().st_mtime_ns for path in project.rglob("*")}
     code = (
-        "import sys; from tidegate.__main__ import main; status = main(['try', 'declared_for_trial:both']); "
-        "print([name for name in ('pyspark', 'py4j', 'dagster', 'great_expectations') if name in sys.modules])"
+        "import sys; from tidegate.__main__ import main; status = main(['try', "
+        "'declared_for_trial:both']); "
+        "print([name for name in ('pyspark', 'py4j', 'dagster', 'great_expectations') if name in "
+        "sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True, cwd=project)
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True, cwd=project
+    )
     assert lines_of(done.stdout)[-1] == "[]"
     assert {path: path.stat().st_mtime_ns for path in project.rglob("*")} == before
 
@@ -196,7 +227,9 @@ def test_rows_day_and_lookup_are_chosen(project, service, capsys):
     assert main(["try", "declared_for_trial:both", *wanted]) == 0
     printed = capsys.readouterr().out
     lines = lines_of(printed)
-    assert lines[0] == "plane  (plane database, sqlite+aiosqlite:///planes.db)   4 rows of 2013-01-09"
+    assert lines[0] == (
+        "plane  (plane database, sqlite+aiosqlite:///planes.db)   4 rows of 2013-01-09"
+    )
     assert "SELECT planes.seats FROM planes" in printed
     assert "['N1']" in printed
     assert "[{'seats': 149}]" in printed
@@ -246,7 +279,15 @@ def test_personal_keys_and_what_was_asked_with_them_are_shown_only_when_asked_fo
 
 @pytest.mark.spark
 def test_a_key_that_is_an_expression_starts_spark_and_one_line_on_stderr_says_so(project, service):
-    command = [sys.executable, "-m", "tidegate", "try", "declared_for_trial:expression", "--rows", "3"]
+    command = [
+        sys.executable,
+        "-m",
+        "tidegate",
+        "try",
+        "declared_for_trial:expression",
+        "--rows",
+        "3",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=project)
     assert done.stderr == "starting Spark to evaluate keys.q: regexp_replace(address, 'r.*', 'X')\n"
     assert done.returncode == 0
@@ -256,14 +297,18 @@ def test_a_key_that_is_an_expression_starts_spark_and_one_line_on_stderr_says_so
 
 
 @pytest.mark.parametrize("name", ["expression", "failing"])
-def test_without_java_an_expression_is_one_sentence_before_the_first_call(project, service, monkeypatch, capsys, name):
+def test_without_java_an_expression_is_one_sentence_before_the_first_call(
+    project, service, monkeypatch, capsys, name
+):
     monkeypatch.setenv("JAVA_HOME", "/no/java")
-    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)  # another test's may be there
+    # another test's may be there
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     assert main(["try", f"declared_for_trial:{name}"]) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == (
-        "Spark needs Java 17 or newer: JAVA_HOME is /no/java, which has no bin/java. Nothing was called.\n"
+        "Spark needs Java 17 or newer: JAVA_HOME is /no/java, which has no bin/java. Nothing was "
+        "called.\n"
     )
     assert service.log == []
 
@@ -280,13 +325,20 @@ def quiet(spark, monkeypatch):
     ("arguments", "error"),
     [
         ("failing", "Spark could not evaluate the keys: .*'main st'.*"),
-        ("personal_failing", "Spark could not evaluate the keys of these rows. .* --show-personal shows it."),
+        (
+            "personal_failing",
+            ("Spark could not evaluate the keys of these rows. .* --show-personal shows it."),
+        ),
         ("personal_failing --show-personal", "Spark could not evaluate the keys: .*'main st'.*"),
         ("refused", "refused: keys: Spark refuses them: .*`no_such_function`.*"),
     ],
 )
-def test_a_key_that_spark_cannot_evaluate_is_one_sentence_before_the_first_call(service, capsys, arguments, error):
-    assert main(["try", *f"declared_for_trial:{arguments}".split()]) == (2 if arguments == "refused" else 1)
+def test_a_key_that_spark_cannot_evaluate_is_one_sentence_before_the_first_call(
+    service, capsys, arguments, error
+):
+    assert main(["try", *f"declared_for_trial:{arguments}".split()]) == (
+        2 if arguments == "refused" else 1
+    )
     printed = capsys.readouterr()
     assert printed.out == ""
     assert re.fullmatch(error, printed.err.removesuffix("\n"))
@@ -311,7 +363,9 @@ def test_what_cannot_be_tried_is_one_sentence(project, arguments, message, capsy
 
 def test_calls_that_must_not_be_made_twice_are_not_made_here(project, service, capsys):
     assert main(["try", "declared_for_trial:acting"]) == 2
-    assert "idempotent=False: a run could not know of the calls that are made here" in capsys.readouterr().err
+    assert (
+        "idempotent=False: a run could not know of the calls that are made here"
+    ) in capsys.readouterr().err
     assert service.log == []
 
 
@@ -337,7 +391,9 @@ def test_the_first_rows_are_those_of_the_first_files(project):
 def test_files_of_a_day_may_have_other_columns_than_the_first_one(project, service, capsys):
     second = Path("raw/date=2013-01-10/part-1.parquet")
     rows = pq.read_table(second)
-    changed = rows.append_column("more", rows["number"]).set_column(0, "NUMBER", rows["number"].cast("int32"))
+    changed = rows.append_column("more", rows["number"]).set_column(
+        0, "NUMBER", rows["number"].cast("int32")
+    )
     pq.write_table(changed.drop_columns("at"), second)
     assert main(["try", "declared_for_trial:places", "--day", "2013-01-10"]) == 1
     assert "6 rows: 3 ok, 1 miss" in capsys.readouterr().out
@@ -345,14 +401,16 @@ def test_files_of_a_day_may_have_other_columns_than_the_first_one(project, servi
     assert main(["try", "declared_for_trial:places", "--day", "2013-01-10"]) == 2
     message = capsys.readouterr().err
     assert (
-        f"input: 'address' is string in {second.with_name('part-0.parquet')}, but list<item: int64> in {second}"
-        in message
+        f"input: 'address' is string in {second.with_name('part-0.parquet')}, but list<item: "
+        f"int64> in {second}" in message
     )
 
 
 def test_whoever_has_seen_enough_may_go(project):
     command = [sys.executable, "-m", "tidegate", "try", "declared_for_trial:places"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as trying:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as trying:
         trying.stdout.close()
         assert trying.stderr.read() == ""
     assert trying.returncode == 141

@@ -34,19 +34,24 @@ COLUMNS = {
 PLAIN = ["T", "`odd name`", "n", "x", "price", "at", "naive", "d", "raw", "tags"]
 EXPRESSIONS = [
     "regexp_replace(t, '[0-9]+', '#')", "t LIKE 'M%'", "sha2(t, 256)", "date_trunc('HOUR', at)",
-    "date_format(naive, 'EEE')", "date_trunc('HOUR', naive)", "cast(naive AS timestamp)", "place.street", "n / 2",
-    "price * 3", "concat(t, x)", "element_at(tags, 1)", "`odd name` || t", "named_struct('a', n, 'b', d)", "NULL", "5",
+    "date_format(naive, 'EEE')", "date_trunc('HOUR', naive)", "cast(naive AS timestamp)",
+    "place.street", "n / 2", "price * 3", "concat(t, x)", "element_at(tags, 1)", "`odd name` || t",
+    "named_struct('a', n, 'b', d)", "NULL", "5",
 ]  # fmt: skip
 
 
 def test_a_key_has_the_value_and_the_type_that_a_run_gives_it(spark, tmp_path):
     pq.write_table(pa.table(COLUMNS), tmp_path / "rows.parquet")
     lookup = AsyncFunctionLookup(
-        name="a", function=AsyncFunction, keys={f"k{number}": key for number, key in enumerate(PLAIN + EXPRESSIONS)},
+        name="a", function=AsyncFunction,
+        keys={f"k{number}": key for number, key in enumerate(PLAIN + EXPRESSIONS)},
         returns="y DOUBLE", timeout=1.0, max_concurrency=1,
     )  # fmt: skip
     enrichment = Enrichment(
-        name="e", input=Input(path=str(tmp_path), row_id=["n"]), lookups=[lookup], output=Output(path="out")
+        name="e",
+        input=Input(path=str(tmp_path), row_id=["n"]),
+        lookups=[lookup],
+        output=Output(path="out"),
     )
     day = of_files([tmp_path / "rows.parquet"])
     keyed, layout = with_keys(day.read(spark), enrichment)
@@ -54,6 +59,9 @@ def test_a_key_has_the_value_and_the_type_that_a_run_gives_it(spark, tmp_path):
     of_a_run = keyed.select(*names).toArrow().combine_chunks().to_batches()[0]
     (previewed,) = evaluate_keys(enrichment, [lookup], first_rows(day, 10), pytest.fail)
     previewed_rows = pa.RecordBatch.from_arrays(previewed, names=list(names))
-    found, wanted = (arrow_batches.read_key_tuples(batch, names, nulls=True) for batch in (previewed_rows, of_a_run))
+    found, wanted = (
+        arrow_batches.read_key_tuples(batch, names, nulls=True)
+        for batch in (previewed_rows, of_a_run)
+    )
     assert repr(found) == repr(wanted)
     assert [array.type for array in previewed] == [of_a_run.column(name).type for name in names]

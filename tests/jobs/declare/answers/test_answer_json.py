@@ -36,7 +36,9 @@ SIMPLE = (
 )
 NAMES = st.text(max_size=5) | st.sampled_from(["$date", "$object", "$", "$int", "$json"])
 ANSWERS = st.recursive(
-    SIMPLE, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4), max_leaves=12
+    SIMPLE,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=12,
 )
 
 
@@ -56,8 +58,11 @@ def same(back, answer):
         return type(back) is list and len(back) == len(answer) and all(map(same, back, answer))
     if isinstance(answer, uuid.UUID):
         return back == str(answer)
-    if isinstance(answer, dt.datetime) and answer.tzinfo:  # a zone's hour that comes twice equals no other (PEP 495)
-        return back.utcoffset() == answer.utcoffset() and back.replace(tzinfo=None) == answer.replace(tzinfo=None)
+    # a zone's hour that comes twice equals no other (PEP 495)
+    if isinstance(answer, dt.datetime) and answer.tzinfo:
+        return back.utcoffset() == answer.utcoffset() and back.replace(
+            tzinfo=None
+        ) == answer.replace(tzinfo=None)
     return type(back) is type(answer) and back == answer
 
 
@@ -82,7 +87,8 @@ class Grade(enum.Enum):
 def test_a_uuid_is_kept_as_its_text_and_an_enum_as_its_value_whatever_stands_beside_them(beside):
     answer = {"id": uuid.UUID(int=1), "grade": Grade.GOOD, "since": [Grade.SINCE], "n": beside}
     assert load(dump(answer)) == {
-        "id": "00000000-0000-0000-0000-000000000001", "grade": "good", "since": [dt.date(2013, 1, 10)], "n": beside,
+        "id": "00000000-0000-0000-0000-000000000001", "grade": "good",
+        "since": [dt.date(2013, 1, 10)], "n": beside,
     }  # fmt: skip
 
 
@@ -125,7 +131,9 @@ class Huge(int):
     __str__ = __repr__
 
 
-@pytest.mark.parametrize("value", [object(), Mapped(), lambda: None, np.datetime64("2013-01-10"), Huge(10**5000)])
+@pytest.mark.parametrize(
+    "value", [object(), Mapped(), lambda: None, np.datetime64("2013-01-10"), Huge(10**5000)]
+)
 @pytest.mark.parametrize("beside", [1, None, 1 << 70, dt.date(2013, 1, 10)])
 def test_what_cannot_be_stored_is_named_in_the_stored_answer(value, beside):
     back = load(dump({"a": [value], "b": beside}))
@@ -136,11 +144,19 @@ def test_what_cannot_be_stored_is_named_in_the_stored_answer(value, beside):
 
 
 @pytest.mark.parametrize("levels", [255, 495])
-@pytest.mark.parametrize("value", ["deep", ExactNumber("0.12345678901234567890"), dt.date(2013, 1, 10), None])
+@pytest.mark.parametrize(
+    "value", ["deep", ExactNumber("0.12345678901234567890"), dt.date(2013, 1, 10), None]
+)
 def test_a_deeply_nested_answer_comes_back_on_a_deep_stack(levels, value):
     answer = value
     for number in range(levels - isinstance(value, dt.date)):
-        answer = {"inner": answer, "$": 1} if number == 200 else [answer] if number % 2 else {"inner": answer}
+        answer = (
+            {"inner": answer, "$": 1}
+            if number == 200
+            else [answer]
+            if number % 2
+            else {"inner": answer}
+        )
 
     def at_depth(frames):
         return at_depth(frames - 1) if frames else load(dump(answer))
@@ -162,7 +178,13 @@ def test_what_is_nested_without_end_is_cut_and_named():
 
 
 def test_the_digits_of_a_number_are_stored_as_they_came():
-    digits = ["12345678901234567.89", "3.141592653589793238", "9007199254740993.0", "1e-400", "-0.1234567890123456789"]
+    digits = [
+        "12345678901234567.89",
+        "3.141592653589793238",
+        "9007199254740993.0",
+        "1e-400",
+        "-0.1234567890123456789",
+    ]
     text = '{"n": [' + ", ".join(digits) + "]}"
     answer = read_json(text)
     assert dump(answer) == text.replace(" ", "").encode()
@@ -188,7 +210,11 @@ def _random_number(draw):
 
     whole = str(int(some(draw.choice((3, 16, 25)))))
     fraction = "." + some(draw.choice((2, 8, 25))) if draw.random() < 0.8 else ""
-    power = draw.choice("eE") + draw.choice(("", "+", "-")) + str(draw.randint(0, 280)) if draw.random() < 0.3 else ""
+    power = (
+        draw.choice("eE") + draw.choice(("", "+", "-")) + str(draw.randint(0, 280))
+        if draw.random() < 0.3
+        else ""
+    )
     return draw.choice(("", "-")) + whole + fraction + power
 
 
@@ -209,7 +235,10 @@ def test_a_stored_text_that_is_not_an_answer_is_a_value_error(text):
         (np.bool_(True), True),
         (np.str_("é"), "é"),
         (np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
-        (pd.Timestamp("2013-01-10T05:00:00.123456789Z"), dt.datetime(2013, 1, 10, 5, 0, 0, 123456, dt.UTC)),
+        (
+            pd.Timestamp("2013-01-10T05:00:00.123456789Z"),
+            dt.datetime(2013, 1, 10, 5, 0, 0, 123456, dt.UTC),
+        ),
         (pd.Timedelta("1h"), dt.timedelta(hours=1)),
         (memoryview(b"abcd")[::2], b"ac"),
         (frozenset({1}), [1]),

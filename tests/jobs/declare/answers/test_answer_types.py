@@ -19,8 +19,9 @@ from jobs.declare.answers.answer_types import read_ddl
 from jobs.errors import DeclarationError
 
 EVERY_TYPE = (
-    "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN", "DATE", "STRING", "BINARY", "TIMESTAMP",
-    "DECIMAL(10,2)", "DECIMAL(38,10)", "ARRAY<INT>", "STRUCT<a: INT, b: STRING>", "ARRAY<STRUCT<at: TIMESTAMP>>",
+    "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN", "DATE", "STRING",
+    "BINARY", "TIMESTAMP", "DECIMAL(10,2)", "DECIMAL(38,10)", "ARRAY<INT>",
+    "STRUCT<a: INT, b: STRING>", "ARRAY<STRUCT<at: TIMESTAMP>>",
 )  # fmt: skip
 
 json_values = st.recursive(
@@ -30,8 +31,19 @@ json_values = st.recursive(
     | st.integers(min_value=10**300, max_value=10**320)
     | st.floats()
     | st.text(st.characters(), max_size=8)
-    | st.sampled_from(["2013-01-10", "2013-01-10T05:00:00Z", "0001-01-01T00:00:00+14:00", "\ud800", "NaN", "1.005"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+    | st.sampled_from(
+        [
+            "2013-01-10",
+            "2013-01-10T05:00:00Z",
+            "0001-01-01T00:00:00+14:00",
+            "\ud800",
+            "NaN",
+            "1.005",
+        ]
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2)
+    ),
     max_leaves=4,
 )
 driver_values = (
@@ -53,7 +65,9 @@ class Grade(enum.Enum):
     NONE = None
 
 
-own_values = st.uuids() | st.sampled_from(Grade) | st.frozensets(st.sampled_from(Grade) | st.integers(0, 9))
+own_values = (
+    st.uuids() | st.sampled_from(Grade) | st.frozensets(st.sampled_from(Grade) | st.integers(0, 9))
+)
 function_values = (
     own_values
     | driver_values
@@ -68,12 +82,18 @@ def column(ddl):
 
 
 def test_columns_come_in_the_order_of_the_ddl_with_sparks_names_and_arrows_types():
-    columns = read_ddl("temp_c DOUBLE, n bigint, tags ARRAY<STRING>, place STRUCT<lat: DOUBLE, lon: DOUBLE>")
+    columns = read_ddl(
+        "temp_c DOUBLE, n bigint, tags ARRAY<STRING>, place STRUCT<lat: DOUBLE, lon: DOUBLE>"
+    )
     assert [(c.name, c.spark_type, c.arrow_type) for c in columns] == [
         ("temp_c", "DOUBLE", pa.float64()),
         ("n", "BIGINT", pa.int64()),
         ("tags", "ARRAY<STRING>", pa.list_(pa.string())),
-        ("place", "STRUCT<lat: DOUBLE, lon: DOUBLE>", pa.struct([("lat", pa.float64()), ("lon", pa.float64())])),
+        (
+            "place",
+            ("STRUCT<lat: DOUBLE, lon: DOUBLE>"),
+            pa.struct([("lat", pa.float64()), ("lon", pa.float64())]),
+        ),
     ]
 
 
@@ -195,7 +215,11 @@ def test_whatever_a_cast_gives_arrow_takes_unchanged(ddl, value):
         str(refused).encode()  # it is written into the error column
     else:
         stored = pa.array([given_back], found.arrow_type)[0].as_py()
-        expected = np.float32(given_back).item() if ddl == "FLOAT" and given_back is not None else given_back
+        expected = (
+            np.float32(given_back).item()
+            if ddl == "FLOAT" and given_back is not None
+            else given_back
+        )
         assert stored == expected or repr(stored) == repr(expected)  # NaN is not equal to itself
 
 
@@ -208,7 +232,8 @@ def taken(ddl, value):
     """The value as it is written, or that it is refused."""
     found = column(ddl)
     try:
-        return repr(pa.array(cast_all([found], [value]), found.arrow_type)[0].as_py())  # NaN is not equal to itself
+        # NaN is not equal to itself
+        return repr(pa.array(cast_all([found], [value]), found.arrow_type)[0].as_py())
     except ValueError:
         return "refused"
 

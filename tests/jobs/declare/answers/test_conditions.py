@@ -39,7 +39,19 @@ def test_statuses_are_no_conditions_on_an_answer():
 
 
 @pytest.mark.parametrize(
-    "wrong", ["status == 'ZERO'", "$.status = 'ZERO'", "$.a ==", "", "@.status == 'ZERO'", 99, 600, True, None, 4.5]
+    "wrong",
+    [
+        "status == 'ZERO'",
+        "$.status = 'ZERO'",
+        "$.a ==",
+        "",
+        "@.status == 'ZERO'",
+        99,
+        600,
+        True,
+        None,
+        4.5,
+    ],
 )
 def test_what_is_neither_a_status_nor_a_condition_is_refused_in_one_sentence(wrong):
     with pytest.raises(DeclarationError, match=r"^miss_when: .* write "):

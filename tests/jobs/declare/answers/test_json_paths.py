@@ -35,7 +35,12 @@ def test_a_path_that_names_one_place_gives_what_the_library_gives(steps, documen
 
 @pytest.mark.parametrize(
     ("text", "first", "all_of"),
-    [("$.a[*].b", 1, [1, 2]), ("$..b", 1, [1, 2]), ("$.a[0:1]", {"b": 1}, [{"b": 1}]), ("$.a[?@.b > 1].b", 2, [2])],
+    [
+        ("$.a[*].b", 1, [1, 2]),
+        ("$..b", 1, [1, 2]),
+        ("$.a[0:1]", {"b": 1}, [{"b": 1}]),
+        ("$.a[?@.b > 1].b", 2, [2]),
+    ],
 )
 def test_a_path_that_may_pick_several_gives_the_first_or_all(text, first, all_of):
     path = JsonPath("paths", text)

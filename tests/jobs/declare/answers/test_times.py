@@ -1,4 +1,6 @@
-"""Dates and times in text: the forms that are read, one text at a time and in bulk, against an independent model."""
+"""Dates and times in text: the forms that are read, one text at a time and in bulk, against an
+independent model.
+"""
 
 import datetime as dt
 import random
@@ -7,7 +9,13 @@ import re
 import pyarrow as pa
 import pytest
 
-from jobs.declare.answers.times import UnreadText, read_date, read_dates, read_timestamp, read_timestamps
+from jobs.declare.answers.times import (
+    UnreadText,
+    read_date,
+    read_dates,
+    read_timestamp,
+    read_timestamps,
+)
 
 UTC = dt.UTC
 NUMBERS = re.compile(r"[0-9]+")
@@ -18,7 +26,8 @@ def test_compact_times_without_t_are_refused_with_the_forms() -> None:
         with pytest.raises(UnreadText) as caught:
             read_timestamp(text)
         assert str(caught.value) == (
-            "expected TIMESTAMP (as 2013-01-10T05:00:00.123456+01:00, 2013-01-10 05:00:00 or 20130110T050000Z), "
+            "expected TIMESTAMP (as 2013-01-10T05:00:00.123456+01:00, 2013-01-10 05:00:00 or "
+            "20130110T050000Z), "
             f"got {text!r}"
         )
 
@@ -26,11 +35,46 @@ def test_compact_times_without_t_are_refused_with_the_forms() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", " ", "now", "2013-01-10x05:00:00", "2013-01-10T", "2013-01-10 05:00:00 ", " 2013-01-10", "2013-01-10Z"),
-        *("2013-W02-4", "2013W024", "2013-010", "2013-1-10", "13-01-10", "2013/01/10", "2013-02-30", "2013-13-01"),
-        *("0000-01-01", "10000-01-01", "2013-01-10T24:00:00", "2013-01-10T05:60", "2013-01-10T05:00:60"),
-        *("2013-01-10T0500", "20130110T05:00", "2013-01-10T05:00:00.", "2013-01-10T05:00.5", "2013-01-10T05:00:00 Z"),
-        *("2013-01-10T05:00:00+24:00", "2013-01-10T05:00:00+01:60", "2013-01-10T05:00:00+1", "2013-01-10T05:00:00+010"),
+        *(
+            "",
+            " ",
+            "now",
+            "2013-01-10x05:00:00",
+            "2013-01-10T",
+            "2013-01-10 05:00:00 ",
+            " 2013-01-10",
+            "2013-01-10Z",
+        ),
+        *(
+            "2013-W02-4",
+            "2013W024",
+            "2013-010",
+            "2013-1-10",
+            "13-01-10",
+            "2013/01/10",
+            "2013-02-30",
+            "2013-13-01",
+        ),
+        *(
+            "0000-01-01",
+            "10000-01-01",
+            "2013-01-10T24:00:00",
+            "2013-01-10T05:60",
+            "2013-01-10T05:00:60",
+        ),
+        *(
+            "2013-01-10T0500",
+            "20130110T05:00",
+            "2013-01-10T05:00:00.",
+            "2013-01-10T05:00.5",
+            "2013-01-10T05:00:00 Z",
+        ),
+        *(
+            "2013-01-10T05:00:00+24:00",
+            "2013-01-10T05:00:00+01:60",
+            "2013-01-10T05:00:00+1",
+            "2013-01-10T05:00:00+010",
+        ),
         *(
             "2013-01-10T05:00:00+01:00:30",
             "2013-01-10T05:00:00UTC",
@@ -38,7 +82,12 @@ def test_compact_times_without_t_are_refused_with_the_forms() -> None:
             "２０１３-01-10",
             "2013-01-10\n",
         ),
-        *("0001-01-01T00:00:00+00:01", "9999-12-31T23:59:59-00:01", "1357794000", "2013-01-10T05:00:00.1234567890"),
+        *(
+            "0001-01-01T00:00:00+00:01",
+            "9999-12-31T23:59:59-00:01",
+            "1357794000",
+            "2013-01-10T05:00:00.1234567890",
+        ),
     ],
 )
 def test_texts_of_another_form_are_refused(text: str) -> None:
@@ -57,8 +106,19 @@ def test_texts_of_another_form_are_refused(text: str) -> None:
 def test_every_form_is_read_in_utc() -> None:
     five = dt.datetime(2013, 1, 10, 5, tzinfo=UTC)
     for text in (
-        *("2013-01-10T05:00:00Z", "2013-01-10 05:00:00", "2013-01-10T05", "2013-01-10t05:00z", "20130110T050000Z"),
-        *("2013-01-10T06:00:00+01", "2013-01-10 06:00+0100", "20130109T2330-05:30", "2013-01-10T05:00:00,000"),
+        *(
+            "2013-01-10T05:00:00Z",
+            "2013-01-10 05:00:00",
+            "2013-01-10T05",
+            "2013-01-10t05:00z",
+            "20130110T050000Z",
+        ),
+        *(
+            "2013-01-10T06:00:00+01",
+            "2013-01-10 06:00+0100",
+            "20130109T2330-05:30",
+            "2013-01-10T05:00:00,000",
+        ),
     ):
         assert read_timestamp(text) == five, text
         assert read_timestamps(pa.array([text]))[0].as_py() == five, text
@@ -69,7 +129,9 @@ def test_every_form_is_read_in_utc() -> None:
 
 def test_empty_arrays_and_nulls_are_read() -> None:
     for texts in (pa.array([], pa.string()), pa.array([None, None], pa.string())):
-        assert read_timestamps(texts).to_pylist() == read_dates(texts).to_pylist() == texts.to_pylist()
+        assert (
+            read_timestamps(texts).to_pylist() == read_dates(texts).to_pylist() == texts.to_pylist()
+        )
 
 
 def test_random_times_agree_with_a_model_and_in_bulk() -> None:
@@ -77,7 +139,9 @@ def test_random_times_agree_with_a_model_and_in_bulk() -> None:
     texts, moments = zip(*(_random_time(draw) for _ in range(5_000)), strict=True)
     assert [read_timestamp(text) for text in texts] == list(moments)
     assert read_timestamps(pa.array(texts)).to_pylist() == list(moments)
-    days = [draw.choice(("%04d-%02d-%02d", "%04d%02d%02d")) % (m.year, m.month, m.day) for m in moments]
+    days = [
+        draw.choice(("%04d-%02d-%02d", "%04d%02d%02d")) % (m.year, m.month, m.day) for m in moments
+    ]
     assert [read_date(day) for day in days] == [m.date() for m in moments]
     assert read_dates(pa.array(days)).to_pylist() == [m.date() for m in moments]
 
@@ -89,7 +153,11 @@ def test_random_texts_are_read_alike_one_by_one_and_in_bulk() -> None:
         text = _random_time(draw)[0]
         for _ in range(draw.choice((0, 1, 1, 2))):  # spoiled
             place = draw.randrange(len(text))
-            text = text[:place] + draw.choice("0123456789TZz+-:., ") * draw.choice((0, 1)) + text[place + 1 :]
+            text = (
+                text[:place]
+                + draw.choice("0123456789TZz+-:., ") * draw.choice((0, 1))
+                + text[place + 1 :]
+            )
         for single, bulk in ((read_timestamp, read_timestamps), (read_date, read_dates)):
             try:
                 expected = single(text)
@@ -135,5 +203,7 @@ def _random_time(draw: random.Random) -> tuple[str, dt.datetime]:
         )
         text += zone
         behind = -behind if sign == "-" else behind
-    seconds = dt.timedelta(days=day.toordinal() - 1, hours=hour, minutes=minute, seconds=second, microseconds=micros)
+    seconds = dt.timedelta(
+        days=day.toordinal() - 1, hours=hour, minutes=minute, seconds=second, microseconds=micros
+    )
     return text, dt.datetime(1, 1, 1, tzinfo=UTC) + seconds - behind

@@ -132,7 +132,10 @@ def put(path, value):
         if not rest:
             return value
         if isinstance(plain, list):
-            return [copied(one, rest[1:]) if place == rest[0] else one for place, one in enumerate(plain)]
+            return [
+                copied(one, rest[1:]) if place == rest[0] else one
+                for place, one in enumerate(plain)
+            ]
         return plain | {rest[0]: copied(plain.get(rest[0]), rest[1:])}
 
     return copied(ADDRESSES, path)
@@ -145,10 +148,28 @@ HTTP = ("lookups", 0, "http")
     ("path", "value", "message"),
     [
         (("shedule",), "x", "shedule: Enrichment has no such field. Did you mean 'schedule'?"),
-        ((*HTTP, "timeout"), "30 parsecs", r"timeout is '30 parsecs'; write a duration, as 200ms, 30s, 5m, 2h or 180d"),
-        ((*HTTP, "service", "auth"), {"token": {}}, "auth: one of api_key, bearer, basic, oauth2_client_credentials"),
+        (
+            (*HTTP, "timeout"),
+            "30 parsecs",
+            (
+                r"timeout is '30 parsecs'; write a duration, as 200ms, "
+                r"30s, 5m, 2h or 180d"
+            ),
+        ),
+        (
+            (*HTTP, "service", "auth"),
+            {"token": {}},
+            ("auth: one of api_key, bearer, basic, oauth2_client_credentials"),
+        ),
         ((*HTTP, "batch"), {"max_items": 50}, "batch: max_wait, item must be given"),
-        (("lookups", 0), {"name": "x", "grpc": {}}, r"lookups\[0\]: one of http, sql must stand there"),
+        (
+            ("lookups", 0),
+            {"name": "x", "grpc": {}},
+            (
+                r"lookups\[0\]: one of http, sql must stand "
+                r"there"
+            ),
+        ),
     ],
 )
 def test_what_is_wrong_is_named_by_its_path(path, value, message):

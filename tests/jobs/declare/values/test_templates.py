@@ -17,7 +17,9 @@ UTC_HOUR = dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC)
 
 def sent(template, **values):
     """As it goes over the wire, read again."""
-    return json.loads(dumped(JsonTemplate("body", template).filled(values)), parse_float=decimal.Decimal)
+    return json.loads(
+        dumped(JsonTemplate("body", template).filled(values)), parse_float=decimal.Decimal
+    )
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,9 @@ def test_a_value_alone_keeps_its_type_and_one_inside_text_is_text(value, whole, 
 
 
 def test_arrays_and_structs_are_sent_as_json_has_them():
-    assert sent("{k}", k=[{"at": UTC_HOUR, "n": [1, None]}]) == [{"at": "2013-01-10T05:00:00Z", "n": [1, None]}]
+    assert sent("{k}", k=[{"at": UTC_HOUR, "n": [1, None]}]) == [
+        {"at": "2013-01-10T05:00:00Z", "n": [1, None]}
+    ]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), [float("nan")], "\ud800"])
@@ -68,8 +72,14 @@ def test_what_is_no_json_is_refused_with_its_place(template, message):
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(exclude_categories=["Cs"])),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5).filter(str.isascii), inner),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=5).filter(str.isascii), inner)
+    ),
     max_leaves=10,
 )
 

@@ -1,4 +1,6 @@
-"""Key expressions evaluated by Arrow give Spark's values. Spark itself is the judge of random expressions."""
+"""Key expressions evaluated by Arrow give Spark's values. Spark itself is the judge of random
+expressions.
+"""
 
 import datetime as dt
 import random
@@ -59,7 +61,9 @@ class Expressions:
         self._random = random.Random(seed)
 
     def draw(self, depth=3):
-        return self._of(self._random.choice(["string", "string", "string", "int", "boolean", "date"]), depth)
+        return self._of(
+            self._random.choice(["string", "string", "string", "int", "boolean", "date"]), depth
+        )
 
     def _of(self, kind, depth):
         choose = self._random.choice
@@ -67,24 +71,37 @@ class Expressions:
             return self._leaf(kind)
         deeper = depth - 1
         common = [
-            lambda: f"coalesce({self._of(kind, deeper)}, {self._of(kind, deeper)}, {self._leaf(kind)})",
+            lambda: (
+                f"coalesce({self._of(kind, deeper)}, {self._of(kind, deeper)}, {self._leaf(kind)})"
+            ),
             lambda: f"nullif({self._of(kind, deeper)}, {self._of(kind, deeper)})",
             lambda: (
                 f"CASE WHEN {self._of('boolean', deeper)} THEN {self._of(kind, deeper)} "
-                f"WHEN {self._of('boolean', deeper)} THEN {self._of(kind, deeper)} ELSE {self._of(kind, deeper)} END"
+                f"WHEN {self._of('boolean', deeper)} THEN {self._of(kind, deeper)} ELSE "
+                f"{self._of(kind, deeper)} END"
             ),
-            lambda: f"if({self._of('boolean', deeper)}, {self._of(kind, deeper)}, {self._of(kind, deeper)})",
-            lambda: f"CASE {self._of('string', deeper)} WHEN {self._leaf('string')} THEN {self._of(kind, deeper)} END",
+            lambda: (
+                f"if({self._of('boolean', deeper)}, {self._of(kind, deeper)}, "
+                f"{self._of(kind, deeper)})"
+            ),
+            lambda: (
+                f"CASE {self._of('string', deeper)} WHEN {self._leaf('string')} THEN "
+                f"{self._of(kind, deeper)} END"
+            ),
             lambda: f"({self._of(kind, deeper)})",
         ]
         of_kind = {
             "string": [
                 lambda: f"{choose(['trim', 'ltrim', 'rtrim'])}({self._of('string', deeper)})",
                 lambda: (
-                    f"concat({self._of('string', deeper)}, {self._of(choose(['string', 'int', 'boolean']), deeper)})"
+                    f"concat({self._of('string', deeper)}, "
+                    f"{self._of(choose(['string', 'int', 'boolean']), deeper)})"
                 ),
                 lambda: f"({self._of('string', deeper)} || {self._of('int', deeper)})",
-                lambda: f"substring({self._of('string', deeper)}, {choose([0, 1, 2, 5])}, {choose([0, 1, 3, 99])})",
+                lambda: (
+                    f"substring({self._of('string', deeper)}, {choose([0, 1, 2, 5])}, "
+                    f"{choose([0, 1, 3, 99])})"
+                ),
                 lambda: f"substr({self._of('string', deeper)}, {choose([0, 1, 2])})",
                 lambda: f"cast({self._of(choose(['int', 'boolean']), deeper)} as string)",
             ],
@@ -94,10 +111,18 @@ class Expressions:
                 lambda: f"({self._of('boolean', deeper)} AND {self._of('boolean', deeper)})",
                 lambda: f"({self._of('boolean', deeper)} OR {self._of('boolean', deeper)})",
                 lambda: f"(NOT {self._of('boolean', deeper)})",
-                lambda: f"({self._of(choose(list(BY_KIND)), deeper)} IS {choose(['', 'NOT '])}NULL)",
-                lambda: f"({self._of('string', deeper)} IN ({self._leaf('string')}, {self._leaf('string')}, NULL))",
+                lambda: (
+                    f"({self._of(choose(list(BY_KIND)), deeper)} IS {choose(['', 'NOT '])}NULL)"
+                ),
+                lambda: (
+                    f"({self._of('string', deeper)} IN ({self._leaf('string')}, "
+                    f"{self._leaf('string')}, NULL))"
+                ),
                 lambda: f"({self._of('int', deeper)} NOT IN ({self._leaf('int')}, 7))",
-                lambda: f"({self._of('int', deeper)} BETWEEN {self._leaf('int')} AND {self._leaf('int')})",
+                lambda: (
+                    f"({self._of('int', deeper)} BETWEEN {self._leaf('int')} AND "
+                    f"{self._leaf('int')})"
+                ),
             ],
         }
         return choose(common + 2 * of_kind.get(kind, []))()
@@ -113,14 +138,24 @@ class Expressions:
         if kind == "string":
             return self._random.choice(LITERALS)
         if kind == "int":
-            return str(self._random.choice([0, 1, -1, 7, 2147483647, -2147483648, 2147483648, 9223372036854775807]))
+            return str(
+                self._random.choice(
+                    [0, 1, -1, 7, 2147483647, -2147483648, 2147483648, 9223372036854775807]
+                )
+            )
         return self._random.choice(["true", "FALSE"])
 
 
 def rows(count, seed):
     """Rows of TYPES, of which many are null, empty or odd."""
     draw = random.Random(seed)
-    days = [None, dt.date(1970, 1, 1), dt.date(2026, 11, 26), dt.date(1600, 2, 29), dt.date(9999, 12, 31)]
+    days = [
+        None,
+        dt.date(1970, 1, 1),
+        dt.date(2026, 11, 26),
+        dt.date(1600, 2, 29),
+        dt.date(9999, 12, 31),
+    ]
     times = [
         None,
         dt.datetime(2026, 11, 26, tzinfo=dt.UTC),
@@ -128,10 +163,12 @@ def rows(count, seed):
     ]
     columns = {
         "Name": TEXTS, "city": TEXTS, "tiny": INTEGERS, "number": [*INTEGERS, 2**31 - 1, -(2**31)],
-        "large": [*INTEGERS, 2**63 - 1, -(2**63)], "flag": [None, True, False], "day": days, "at": times,
+        "large": [*INTEGERS, 2**63 - 1, -(2**63)], "flag": [None, True, False], "day": days,
+        "at": times,
     }  # fmt: skip
     return pa.table(
-        {name: [draw.choice(values) for _ in range(count)] for name, values in columns.items()}, schema=TYPES
+        {name: [draw.choice(values) for _ in range(count)] for name, values in columns.items()},
+        schema=TYPES,
     )
 
 
@@ -170,7 +207,9 @@ def test_every_letter_has_the_case_that_spark_gives_it(spark):
     words = ["".join(draw.choices(odd, k=draw.randint(2, 6))) for _ in range(100_000)]
     given = pa.table(
         {
-            name: letters + words if name == "Name" else pa.nulls(len(letters + words), TYPES.field(name).type)
+            name: letters + words
+            if name == "Name"
+            else pa.nulls(len(letters + words), TYPES.field(name).type)
             for name in TYPES.names
         },
         schema=TYPES,
@@ -181,10 +220,11 @@ def test_every_letter_has_the_case_that_spark_gives_it(spark):
 @pytest.mark.parametrize(
     "text",
     [
-        "lower(number)", "initcap(name)", "trim('x' FROM name)", "name = 1", "number = '1'", "substring(name, -2)",
-        "substring(name, number)", "concat(name, day)", "cast(name as int)", "cast(large as int)", "number + 1",
-        "day = '2026-11-26'", "day = `at`", "name LIKE 'a%'", "'a\\n'", "name < true", "NULL", "coalesce(NULL, NULL)",
-        "1.5", "rand()", "current_date", "no_column", "name.first", "flag < true", "coalesce(name, 1)",
+        "lower(number)", "initcap(name)", "trim('x' FROM name)", "name = 1", "number = '1'",
+        "substring(name, -2)", "substring(name, number)", "concat(name, day)", "cast(name as int)",
+        "cast(large as int)", "number + 1", "day = '2026-11-26'", "day = `at`", "name LIKE 'a%'",
+        "'a\\n'", "name < true", "NULL", "coalesce(NULL, NULL)", "1.5", "rand()", "current_date",
+        "no_column", "name.first", "flag < true", "coalesce(name, 1)",
     ],
 )  # fmt: skip
 def test_what_spark_may_convert_or_arrow_may_read_otherwise_needs_spark(text):

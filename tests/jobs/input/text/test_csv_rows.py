@@ -1,4 +1,6 @@
-"""CSV is read as Python's strict `csv` reads it, however its blocks fall, or refused with the line."""
+"""CSV is read as Python's strict `csv` reads it, however its blocks fall, or refused with
+the line.
+"""
 
 import csv
 import decimal
@@ -32,13 +34,16 @@ def fault(text, ddl="a STRING, b STRING", block=csv_rows.BLOCK):
     return refused.value.sentence(hidden=False)
 
 
-# -- random files ------------------------------------------------------------------------------------------------------
+# -- random files
+# --------------------------------------------------------------------------------------------------
 def some_text(draw):
     return "".join(draw.choices(LETTERS, k=draw.choice([0, 1, 2, 3, 5, 9])))
 
 
 def written(draw):
-    """A file by the rules, and its rows. A value is quoted where it must be, and at times elsewhere; null never is."""
+    """A file by the rules, and its rows. A value is quoted where it must be, and at times
+    elsewhere; null never is.
+    """
     width, end = draw.randint(1, 3), draw.choice(LINE_ENDS)
     lines, rows = [",".join("abc"[:width])], []
     for _ in range(draw.randint(0, 8)):
@@ -64,7 +69,9 @@ def as_field(draw, value):
 
 
 def by_python(text):
-    """The rows by Python's csv module, None for a file that it refuses or whose rows differ in width."""
+    """The rows by Python's csv module, None for a file that it refuses or whose rows differ in
+    width.
+    """
     try:
         lines = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
     except csv.Error:
@@ -101,7 +108,8 @@ def test_twenty_thousand_random_files_are_read_as_by_the_csv_module():
         compare(seed)
 
 
-# -- blocks, quotes, lines ---------------------------------------------------------------------------------------------
+# -- blocks, quotes, lines
+# ---------------------------------------------------------------------------------------------
 def test_a_line_end_in_a_quoted_value_stays_wherever_a_block_ends():
     text = 'a,b\n1,"Street\r\nTown"\r\n2,"x"\n'
     for block in range(1, len(text) + 1):
@@ -110,14 +118,20 @@ def test_a_line_end_in_a_quoted_value_stays_wherever_a_block_ends():
 
 def test_a_quote_that_is_not_closed_is_named_with_its_line():
     lines = "".join(f"{number},title\n" for number in range(50))
-    assert fault(f'a,b\n{lines}50,"cut off\n51,title\n') == "line 52: a quote that opens here is not closed."
+    assert fault(f'a,b\n{lines}50,"cut off\n51,title\n') == (
+        "line 52: a quote that opens here is not closed."
+    )
 
 
 def test_a_text_after_a_closing_quote_is_named_with_its_line():
     sentence = fault('a,b\n1,x\n2,"say \\"hi\\" now"\n', block=8)
-    assert sentence.startswith("line 3: a quote opens here and closes before the end of its value; a quote inside")
+    assert sentence.startswith(
+        "line 3: a quote opens here and closes before the end of its value; a quote inside"
+    )
     sentence = fault('a,b\n1,"cut off\n2,"title"\n')
-    assert sentence.startswith("line 2: a quote opens here and closes in line 3 before the end of its value")
+    assert sentence.startswith(
+        "line 2: a quote opens here and closes in line 3 before the end of its value"
+    )
 
 
 def test_a_quote_inside_a_value_without_quotes_means_itself():
@@ -127,7 +141,9 @@ def test_a_quote_inside_a_value_without_quotes_means_itself():
 def test_a_row_longer_than_the_limit_is_refused_with_its_line(monkeypatch):
     monkeypatch.setattr(csv_rows, "LONGEST_ROW", 20)
     assert fault(f"a,b\n1,x\n2,{'x' * 40}\n", block=8) == "line 3: the row is longer than 20 bytes."
-    assert fault(f'a,b\n1,"x\n{"x" * 40}', block=8) == "line 2: a quote that opens here is not closed in 20 bytes."
+    assert fault(f'a,b\n1,"x\n{"x" * 40}', block=8) == (
+        "line 2: a quote that opens here is not closed in 20 bytes."
+    )
 
 
 def test_columns_are_found_by_name_without_regard_to_case_and_order():
@@ -135,14 +151,17 @@ def test_columns_are_found_by_name_without_regard_to_case_and_order():
     assert fault("x,A\n1,2\n") == "the header has no column b, found 'x,A'."
     assert fault("a,b,B\n1,2,3\n") == "the header has 2 columns b."
     assert fault("") == "the file is empty, and needs a header."
-    assert fault("a\xff,b\n".encode("latin-1")).startswith("line 1: the header cannot be read as UTF-8: ")
+    assert fault("a\xff,b\n".encode("latin-1")).startswith(
+        "line 1: the header cannot be read as UTF-8: "
+    )
 
 
 def test_a_row_of_another_width_is_named_with_its_line():
     assert fault('a,b\n1,"x\ny"\n\n2,x,\n3,y\n') == "line 5: the row has 3 values, the header 2."
 
 
-# -- values ------------------------------------------------------------------------------------------------------------
+# -- values
+# --------------------------------------------------------------------------------------------------
 VALUES = {
     "BIGINT": (["5", "-5", "+5", "007", " 5\t"], ["0x10", "0xFF", "5.0", "1e3", "1_0", "٣", "", " ", str(2**63)]),
     "TINYINT": (["127", "-128"], ["128", "-129"]),
@@ -170,19 +189,29 @@ def by_hand(kind, text):
 @pytest.mark.parametrize("kind", VALUES)
 def test_a_value_is_read_as_its_type_or_named_with_line_column_and_value(kind):
     right, wrong = VALUES[kind]
-    found = [value for _, value in read("a,b\n" + "".join(f'x,"{value}"\n' for value in right), f"a STRING, b {kind}")]
+    found = [
+        value
+        for _, value in read(
+            "a,b\n" + "".join(f'x,"{value}"\n' for value in right), f"a STRING, b {kind}"
+        )
+    ]
     assert None not in found
     if kind not in ("DATE", "TIMESTAMP"):
         assert found == [by_hand(kind, value) for value in right]
     for value in wrong:
-        sentence = fault(f'a,b\nx,{right[0]}\n\nx,"{value}"\nx,{right[0]}\n', f"a STRING, b {kind}", 16)
+        sentence = fault(
+            f'a,b\nx,{right[0]}\n\nx,"{value}"\nx,{right[0]}\n', f"a STRING, b {kind}", 16
+        )
         cure = "Correct it, or declare another type in Input.schema."
         assert sentence.startswith(f"line 4, column b: expected {kind}")
         assert sentence.endswith(f", found {value!r}. {cure}")
 
 
 def test_a_number_that_says_so_is_infinite_or_not_a_number():
-    assert str([value for (value,) in read("a\ninf\n-Infinity\nNaN\n", "a DOUBLE")]) == "[inf, -inf, nan]"
+    assert (
+        str([value for (value,) in read("a\ninf\n-Infinity\nNaN\n", "a DOUBLE")])
+        == "[inf, -inf, nan]"
+    )
 
 
 def test_a_text_that_is_no_utf8_is_named_with_its_line():

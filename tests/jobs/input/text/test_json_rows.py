@@ -1,4 +1,6 @@
-"""JSON lines are read as Python's `json` reads them, however they come, or refused with line, column and value."""
+"""JSON lines are read as Python's `json` reads them, however they come, or refused with line,
+column and value.
+"""
 
 import datetime as dt
 import decimal
@@ -13,7 +15,10 @@ from jobs.input.text import json_rows
 from jobs.input.text.json_rows import read_json
 from jobs.input.text.text_faults import TextFault
 
-DDL = "a BIGINT, b STRING, c DOUBLE, d DECIMAL(20,3), e ARRAY<STRUCT<x: INT, y: STRING>>, f STRUCT<l: ARRAY<BOOLEAN>>"
+DDL = (
+    "a BIGINT, b STRING, c DOUBLE, d DECIMAL(20,3), e ARRAY<STRUCT<x: INT, y: STRING>>, f "
+    "STRUCT<l: ARRAY<BOOLEAN>>"
+)
 
 
 def read(text, ddl=DDL, at_once=json_rows.ROWS_AT_ONCE):
@@ -28,9 +33,12 @@ def fault(text, ddl=DDL):
     return refused.value.sentence(hidden=False)
 
 
-# -- random files ------------------------------------------------------------------------------------------------------
+# -- random files
+# --------------------------------------------------------------------------------------------------
 def some_text(draw):
-    return "".join(draw.choices(['"', "\\", "\n", "é", "\0", "😀", "a", "{", ","], k=draw.randint(0, 4)))
+    return "".join(
+        draw.choices(['"', "\\", "\n", "é", "\0", "😀", "a", "{", ","], k=draw.randint(0, 4))
+    )
 
 
 def some_object(draw):
@@ -40,16 +48,26 @@ def some_object(draw):
         "b": some_text(draw),
         "c": draw.choice([0.1, -1e300, 5, 1.5]),
         "d": draw.choice(["12345678901234567.891", "0.100", "-7"]),
-        "e": [draw.choice([None, {"x": draw.randint(-9, 9), "y": some_text(draw)}]) for _ in range(draw.randint(0, 3))],
+        "e": [
+            draw.choice([None, {"x": draw.randint(-9, 9), "y": some_text(draw)}])
+            for _ in range(draw.randint(0, 3))
+        ],
         "f": {"l": draw.choice([None, [], [True, None, False]])},
     }
     given = {name: draw.choice([value, value, value, None]) for name, value in values.items()}
     row = given | {"c": None if given["c"] is None else float(given["c"])}
     row |= {"d": None if given["d"] is None else decimal.Decimal(given["d"])}
     row |= {"e": given["e"] and [item and dict(item) for item in given["e"]]}
-    left = {name: value for name, value in given.items() if value is not None or draw.random() < 0.5}
-    more = {some_text(draw) + "z": draw.choice([1.5, "ten", [{"a": 1}], {"a": {"A": 2}}]) for _ in range(2)}
-    members = [(member(draw, name), text_of(draw, name, value)) for name, value in (left | more).items()]
+    left = {
+        name: value for name, value in given.items() if value is not None or draw.random() < 0.5
+    }
+    more = {
+        some_text(draw) + "z": draw.choice([1.5, "ten", [{"a": 1}], {"a": {"A": 2}}])
+        for _ in range(2)
+    }
+    members = [
+        (member(draw, name), text_of(draw, name, value)) for name, value in (left | more).items()
+    ]
     draw.shuffle(members)
     return "{" + ", ".join(f"{name}:{value}" for name, value in members) + "}", row
 
@@ -73,9 +91,17 @@ def compare(seed):
     text = "".join(line + draw.choice(["\n", "\r\n"]) for line in [every, *lines])
     found = read(text, at_once=draw.randint(1, 4))
     assert found == [dict.fromkeys("abcdef"), *(row for _, row in objects)], (seed, text)
-    line = "".join(draw.choices(["{", "}", '"a"', ":", "1", "[", "]", "null", " ", "NaN", ","], k=draw.randint(1, 9)))
+    line = "".join(
+        draw.choices(
+            ["{", "}", '"a"', ":", "1", "[", "]", "null", " ", "NaN", ","], k=draw.randint(1, 9)
+        )
+    )
     try:
-        wanted = json.loads(line, object_pairs_hook=tuple, parse_constant=refuse) if line.strip() else None
+        wanted = (
+            json.loads(line, object_pairs_hook=tuple, parse_constant=refuse)
+            if line.strip()
+            else None
+        )
         is_object = wanted is None or isinstance(wanted, tuple)
     except ValueError:
         is_object = False
@@ -86,7 +112,10 @@ def compare(seed):
         found = None if error.line == 2 and (of_value or not is_object) else [error]
     if found is not None:
         assert is_object, (seed, line)
-        assert found[1:] == ([] if wanted is None else [dict.fromkeys("abcdef") | dict(wanted)]), (seed, line)
+        assert found[1:] == ([] if wanted is None else [dict.fromkeys("abcdef") | dict(wanted)]), (
+            seed,
+            line,
+        )
 
 
 def refuse(name):
@@ -104,9 +133,13 @@ def test_twenty_thousand_random_files_are_read_as_by_the_json_module():
         compare(seed)
 
 
-# -- names -------------------------------------------------------------------------------------------------------------
+# -- names
+# --------------------------------------------------------------------------------------------------
 def test_names_match_without_regard_to_case_at_any_depth():
-    text = '{"Order_ID": 1, "Place": {"ZIP": "x", "more": 1}}\n{"order_id": 2, "place": {"zip": "y"}}\n'
+    text = (
+        '{"Order_ID": 1, "Place": {"ZIP": "x", "more": 1}}\n{"order_id": 2, "place": {"zip": '
+        '"y"}}\n'
+    )
     assert read(text, "order_id BIGINT, place STRUCT<zip: STRING>") == [
         {"order_id": 1, "place": {"zip": "x"}},
         {"order_id": 2, "place": {"zip": "y"}},
@@ -116,23 +149,35 @@ def test_names_match_without_regard_to_case_at_any_depth():
 def test_a_column_that_no_object_has_is_refused_and_named():
     sentence = fault('{"id": 1, "name": "x"}\n{"id": 2}\n', "id INT, customer STRING")
     assert sentence == (
-        "no object of the file has a column customer, found 'id, name'. Write it as null in an object, or leave it out "
+        "no object of the file has a column customer, found 'id, name'. Write it as null in an "
+        "object, or leave it out "
         "of Input.schema."
     )
-    assert read('{"id": 1}\n{"customer": null}\n', "id INT, customer STRING")[1] == {"id": None, "customer": None}
+    assert read(('{"id": 1}\n{"customer": null}\n'), "id INT, customer STRING")[1] == {
+        "id": None,
+        "customer": None,
+    }
     assert read("\nnull\n", "id INT") == []
 
 
 def test_a_name_that_stands_twice_is_refused_where_it_is_declared():
-    assert fault('{"a":1}\n{"a":1,"A":2}\n', "a INT").startswith("line 2, column a: a name stands twice in an object")
-    assert fault('{"f":{"x":1,"x":1}}\n', "f STRUCT<x: INT>").startswith("line 1, column f: a name stands twice")
+    assert fault('{"a":1}\n{"a":1,"A":2}\n', "a INT").startswith(
+        "line 2, column a: a name stands twice in an object"
+    )
+    assert fault('{"f":{"x":1,"x":1}}\n', "f STRUCT<x: INT>").startswith(
+        "line 1, column f: a name stands twice"
+    )
     assert read('{"a":1,"b":2,"b":3}\n', "a INT") == [{"a": 1}]
 
 
-# -- values ------------------------------------------------------------------------------------------------------------
+# -- values
+# --------------------------------------------------------------------------------------------------
 def test_a_time_without_an_offset_is_in_utc_at_any_depth():
     ten = dt.datetime(2026, 11, 19, 10, tzinfo=dt.UTC)
-    text = '{"at":"2026-11-19 10:00:00","seen":["2026-11-19 10:00:00"],"last":{"at":"2026-11-19T11:00:00+01:00"}}\n'
+    text = (
+        '{"at":"2026-11-19 10:00:00","seen":["2026-11-19 '
+        '10:00:00"],"last":{"at":"2026-11-19T11:00:00+01:00"}}\n'
+    )
     ddl = "at TIMESTAMP, seen ARRAY<TIMESTAMP>, last STRUCT<at: TIMESTAMP>"
     assert read(text, ddl) == [{"at": ten, "seen": [ten], "last": {"at": ten}}]
 
@@ -151,7 +196,12 @@ def test_a_time_without_an_offset_is_in_utc_at_any_depth():
         ("{}", "STRING", "x: expected STRING", "'{}'"),
         ('"20260110120000Z"', "TIMESTAMP", "x: expected TIMESTAMP (as 2013-", "'20260110120000Z'"),
         ('[1,"ten"]', "ARRAY<INT>", "x: expected INT", "'ten'"),
-        ('{"Y":[{"z":"ten"}]}', "STRUCT<y: ARRAY<STRUCT<z: DATE>>>", "x.y.z: expected DATE (as 2013-", "'ten'"),
+        (
+            '{"Y":[{"z":"ten"}]}',
+            ("STRUCT<y: ARRAY<STRUCT<z: DATE>>>"),
+            "x.y.z: expected DATE (as 2013-",
+            "'ten'",
+        ),
         ("[]", "STRUCT<y: INT>", "x: expected STRUCT", "'[]'"),
     ],
 )
@@ -163,10 +213,14 @@ def test_a_value_of_another_type_is_named_with_line_column_and_value(value, kind
 
 def test_a_line_that_is_no_json_is_named():
     assert fault('{"a":1}\n{"a":NaN}\n', "a DOUBLE") == "line 2: no JSON: JSON has no NaN."
-    assert fault(b'{"a":1}\n{"a":"caf\xe9"}\n', "a STRING") == "line 2: no UTF-8 at byte 9 of the line."
+    assert fault(b'{"a":1}\n{"a":"caf\xe9"}\n', "a STRING") == (
+        "line 2: no UTF-8 at byte 9 of the line."
+    )
     assert fault('{"a":1}{"a":2}\n', "a INT") == "line 1: no JSON at character 8: Extra data."
     assert fault("[" * 100_000, "a INT") == "line 1: the object is nested too deep."
-    assert fault('{"a":' + "1" * 5000 + "}", "a INT").startswith("line 1: no JSON: Exceeds the limit")
+    assert fault('{"a":' + "1" * 5000 + "}", "a INT").startswith(
+        "line 1: no JSON: Exceeds the limit"
+    )
 
 
 def test_a_line_longer_than_the_limit_is_refused(monkeypatch):

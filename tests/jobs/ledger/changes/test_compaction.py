@@ -1,4 +1,6 @@
-"""Many parts into few files: nothing lost, whatever crashes, and whoever reads, writes or compacts at the same time."""
+"""Many parts into few files: nothing lost, whatever crashes, and whoever reads, writes or compacts
+at the same time.
+"""
 
 import itertools
 import random
@@ -95,7 +97,10 @@ def test_compacted_files_are_sorted_and_do_not_overlap_and_hold_each_key_and_out
         monkeypatch.setattr(module, name, limit)
     choose = random.Random(1)
     for part in range(10):
-        records = [ledgers.stored(f"[{choose.randrange(6_000)}]", at=part * 2_000 + n) for n in range(2_000)]
+        records = [
+            ledgers.stored(f"[{choose.randrange(6_000)}]", at=part * 2_000 + n)
+            for n in range(2_000)
+        ]
         folder.write_part("run-1", str(part), records)
     compact(folder, grace=NOW)
     files = newest_generation(folder).files
@@ -136,7 +141,9 @@ def test_a_crash_at_any_step_loses_nothing_and_the_next_one_ends_the_work(remote
 
 
 @everywhere("folder")
-def test_a_generation_whose_last_object_is_torn_stops_in_a_sentence_and_nothing_is_deleted(folder, ledgers):
+def test_a_generation_whose_last_object_is_torn_stops_in_a_sentence_and_nothing_is_deleted(
+    folder, ledgers
+):
     fill(folder, ledgers)
     before = ledgers.known(folder, KEYS)
     compact(folder, grace=NOW)
@@ -149,7 +156,13 @@ def test_a_generation_whose_last_object_is_torn_stops_in_a_sentence_and_nothing_
             lambda: compact(folder, grace=NOW),
             lambda: forget(folder, KEYS),
         ):
-            with pytest.raises(LedgerError, match=r"complete.json is damaged: .* Restore it from a copy"):
+            with pytest.raises(
+                LedgerError,
+                match=(
+                    r"complete.json is damaged: .* Restore it from a "
+                    r"copy"
+                ),
+            ):
                 job()
     assert folder.names() == names
     ledgers.put(folder, complete, data)
@@ -182,19 +195,27 @@ def test_the_next_compaction_takes_away_what_a_crashed_one_left(remote, objects,
 
 
 @everywhere("folder")
-@pytest.mark.parametrize("name", ["backup", "99999999999999999x", "2026-11-26", "00000000000000009-copy"])
+@pytest.mark.parametrize(
+    "name", ["backup", "99999999999999999x", "2026-11-26", "00000000000000009-copy"]
+)
 def test_a_foreign_folder_beside_the_generations_changes_nothing(folder, ledgers, name):
     fill(folder, ledgers)
     compact(folder, grace=NOW)
     fill(folder, ledgers, seed=1)
     before, newest = ledgers.known(folder, KEYS), newest_generation(folder).name
-    foreign = [f"compacted/{name}/complete.json", f"compacted/{name}/{newest}/complete.json", f"compacted/{name}.txt"]
+    foreign = [
+        f"compacted/{name}/complete.json",
+        f"compacted/{name}/{newest}/complete.json",
+        f"compacted/{name}.txt",
+    ]
     for one in foreign:
         ledgers.put(folder, one, b"{}")
     assert ledgers.known(folder, KEYS) == before
     assert not compact(folder, grace=NOW).given_up
     forget(folder, KEYS[:1])
-    assert ledgers.known(folder, KEYS[1:]) == {key: one for key, one in before.items() if key != KEYS[0]}
+    assert ledgers.known(folder, KEYS[1:]) == {
+        key: one for key, one in before.items() if key != KEYS[0]
+    }
     assert set(foreign) <= set(folder.names())
 
 
@@ -233,7 +254,9 @@ def test_parts_written_while_a_compaction_reads_are_not_lost(remote, objects, le
 
 
 @pytest.mark.parametrize("first", ["put", "open"])
-def test_of_two_compactions_at_once_one_gives_up_and_nothing_is_lost(remote, objects, ledgers, first):
+def test_of_two_compactions_at_once_one_gives_up_and_nothing_is_lost(
+    remote, objects, ledgers, first
+):
     fill(remote, ledgers)
     before = ledgers.known(remote, KEYS)
     inner = []
@@ -254,7 +277,9 @@ def test_of_two_compactions_at_once_one_gives_up_and_nothing_is_lost(remote, obj
     assert ledgers.known(remote, KEYS) == before
 
 
-def test_of_two_changes_that_end_at_one_moment_the_first_counts_and_nothing_is_lost(remote, objects, ledgers):
+def test_of_two_changes_that_end_at_one_moment_the_first_counts_and_nothing_is_lost(
+    remote, objects, ledgers
+):
     fill(remote, ledgers)
     before = ledgers.known(remote, KEYS)
     original, inner = objects.create_file, []
@@ -273,7 +298,9 @@ def test_of_two_changes_that_end_at_one_moment_the_first_counts_and_nothing_is_l
     assert ledgers.known(remote, KEYS) == before
 
 
-def test_a_commit_whose_answer_is_lost_counts_though_the_next_try_finds_its_object(remote, objects, ledgers):
+def test_a_commit_whose_answer_is_lost_counts_though_the_next_try_finds_its_object(
+    remote, objects, ledgers
+):
     fill(remote, ledgers)
     before, original = ledgers.known(remote, KEYS), objects.create_file
 
@@ -286,7 +313,9 @@ def test_a_commit_whose_answer_is_lost_counts_though_the_next_try_finds_its_obje
     assert ledgers.known(remote, KEYS) == before
 
 
-def test_a_change_that_comes_after_several_others_gives_up_though_its_number_is_free_again(remote, objects, ledgers):
+def test_a_change_that_comes_after_several_others_gives_up_though_its_number_is_free_again(
+    remote, objects, ledgers
+):
     fill(remote, ledgers)
     original, others = objects.create_file, []
 
@@ -341,7 +370,13 @@ def test_a_disk_for_sorting_that_is_full_is_said(folder, ledgers, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(LedgerError, match=r"No space left on device\. Make room there, or set TMPDIR"):
+    with pytest.raises(
+        LedgerError,
+        match=(
+            r"No space left on device\. Make room there, or set "
+            r"TMPDIR"
+        ),
+    ):
         compact(folder)
 
 
@@ -359,7 +394,9 @@ def test_what_no_longer_affects_a_key_is_dropped_and_no_answer_changes(folder, l
 @everywhere("folder")
 def test_a_call_of_which_nobody_knows_what_came_is_kept(folder, ledgers):
     folder.write_part("r", "0", [ledgers.stored("k", "ok", 1), ledgers.stored("k", "expired", 2)])
-    folder.write_part("r", "1", [ledgers.stored("k", "asked", 3), ledgers.stored("k", "timeout", 4)])
+    folder.write_part(
+        "r", "1", [ledgers.stored("k", "asked", 3), ledgers.stored("k", "timeout", 4)]
+    )
     compact(folder, grace=NOW)
     assert ledgers.known(folder, ["k"]) == {"k": ledgers.stored("k", "asked", 3)}
 
@@ -375,7 +412,9 @@ def test_answers_beyond_their_time_to_live_stay_and_old_marks_of_refreshes_go(fo
     ]
     folder.write_part("r", "0", records)
     assert compact(folder, now_us=40 * day).rows == 2
-    assert sorted(ledgers.known(folder, [record.key for record in records], ttl=Ttl(miss=None))) == [
+    assert sorted(
+        ledgers.known(folder, [record.key for record in records], ttl=Ttl(miss=None))
+    ) == [
         "asked",
         "old miss",
     ]
@@ -392,7 +431,9 @@ def test_more_answers_than_memory_takes_are_sorted_in_turns(folder, ledgers, mon
     choose.shuffle(numbers)
     for part in range(40):
         some = numbers[part * 500 : part * 500 + 500]
-        folder.write_part("r", str(part), [ledgers.stored(f"[{n}]", response=b"%d" % n) for n in some])
+        folder.write_part(
+            "r", str(part), [ledgers.stored(f"[{n}]", response=b"%d" % n) for n in some]
+        )
     assert compact(folder, grace=NOW).rows == 20_000
     found = ledgers.known(folder, [f"[{n}]" for n in range(0, 20_000, 7)])
     assert len(found) == 2858

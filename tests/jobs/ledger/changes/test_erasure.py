@@ -28,16 +28,22 @@ GONE = KEYS[50:60]
 
 @pytest.fixture(autouse=True)
 def plain_bytes(monkeypatch):
-    """Without compression, so that a key or an answer that is in a file can be seen in its bytes."""
+    """Without compression, so that a key or an answer that is in a file can be seen in its
+    bytes.
+    """
     monkeypatch.setattr(store, "COMPRESSION", "none")
 
 
 def records(ledgers, keys, at=1):
-    return [ledgers.stored(key, at=at, response=f'"Secret of {key[2:-2]}"'.encode()) for key in keys]
+    return [
+        ledgers.stored(key, at=at, response=f'"Secret of {key[2:-2]}"'.encode()) for key in keys
+    ]
 
 
 def fill(folder, ledgers):
-    """KEYS in compacted files (small ones), in parts taken in and kept, in parts of later, and in an index."""
+    """KEYS in compacted files (small ones), in parts taken in and kept, in parts of later, and in
+    an index.
+    """
     folder.write_part("run-1", "0", records(ledgers, KEYS))
     compact(folder)
     folder.write_part("run-2", "0", records(ledgers, KEYS[:100], 2))
@@ -52,7 +58,9 @@ def names_in(data):
 
 
 @everywhere("folder")
-def test_no_byte_of_the_keys_and_their_answers_stays_and_every_other_answer_does(folder, ledgers, tmp_path):
+def test_no_byte_of_the_keys_and_their_answers_stays_and_every_other_answer_does(
+    folder, ledgers, tmp_path
+):
     fill(folder, ledgers)
     for name, keys in (("index", GONE[:1]), ("other", KEYS[:1])):
         local = str(tmp_path / f"{name}.arrow")
@@ -62,7 +70,9 @@ def test_no_byte_of_the_keys_and_their_answers_stays_and_every_other_answer_does
     assert forget(folder, [*GONE, "never stored"]).keys == 10
     for name in folder.names():
         assert not names_in(ledgers.data_of(folder, name)) & set(GONE), name
-    assert ledgers.known(folder, KEYS) == {key: record for key, record in before.items() if key not in GONE}
+    assert ledgers.known(folder, KEYS) == {
+        key: record for key, record in before.items() if key not in GONE
+    }
     assert folder.names("runs") == ["runs/run-9/other.arrow"]
     assert forget(folder, GONE) == Forgotten(0, 0)
 
@@ -75,7 +85,9 @@ def test_parts_that_somebody_copied_elsewhere_below_the_folder_lose_the_keys_too
         ledgers.put(folder, f"parts/{copy}", data)
     before = ledgers.known(folder, KEYS)
     assert forget(folder, GONE).keys == 10
-    assert ledgers.known(folder, KEYS) == {key: record for key, record in before.items() if key not in GONE}
+    assert ledgers.known(folder, KEYS) == {
+        key: record for key, record in before.items() if key not in GONE
+    }
 
 
 @everywhere("folder")
@@ -144,7 +156,9 @@ def test_what_a_crashed_compaction_of_an_earlier_version_left_loses_the_keys_too
     fill(folder, ledgers)
     left = f"compacted/{time.time_ns() // 1000:017d}-0a1b2c3d"
     of_others = as_table(records(ledgers, KEYS[:10]))
-    for number, data in enumerate([as_parquet(as_table(records(ledgers, KEYS))), as_parquet(of_others), b"PAR1 torn"]):
+    for number, data in enumerate(
+        [as_parquet(as_table(records(ledgers, KEYS))), as_parquet(of_others), b"PAR1 torn"]
+    ):
         ledgers.put(folder, f"{left}/0000{number}.parquet", bytes(data))
     forget(folder, GONE)
     assert [name for name in folder.names() if name.startswith(left)] == [f"{left}/00001.parquet"]
@@ -212,6 +226,8 @@ def test_only_files_that_hold_a_key_are_written_anew(folder, ledgers, monkeypatc
     folder.write_part("r", "0", [ledgers.stored(f"k{n:05d}") for n in range(10_240)])
     compact(folder, grace=NOW)
     files = set(folder.names("compacted"))
-    done = forget(folder, [f"k{choice:05d}" for choice in random.Random(1).sample(range(1_024), 20)])
+    done = forget(
+        folder, [f"k{choice:05d}" for choice in random.Random(1).sample(range(1_024), 20)]
+    )
     assert done.keys == 20
     assert len(set(folder.names("compacted")) & files) == 9

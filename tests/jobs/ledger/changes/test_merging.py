@@ -27,18 +27,24 @@ RECORDS = st.lists(
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(RECORDS, min_size=1, max_size=4), st.integers(1, 6), st.integers(1, 20))
-def test_many_files_become_tables_whose_keys_do_not_overlap_with_the_newest_of_each(runs, group, size):
+def test_many_files_become_tables_whose_keys_do_not_overlap_with_the_newest_of_each(
+    runs, group, size
+):
     rows_per_group, store.ROWS_PER_GROUP = store.ROWS_PER_GROUP, group
     try:
         files = [
-            SortedFile(pq.ParquetFile(pa.BufferReader(store.as_parquet(in_order(as_table(run), NOW)))))
+            SortedFile(
+                pq.ParquetFile(pa.BufferReader(store.as_parquet(in_order(as_table(run), NOW))))
+            )
             for run in runs
             if run
         ]
     finally:
         store.ROWS_PER_GROUP = rows_per_group
     tables = [as_answers(table) for table in merged(files, size, now_us=NOW)]
-    records = sorted((record for run in runs for record in run), key=lambda record: record.answered_at)
+    records = sorted(
+        (record for run in runs for record in run), key=lambda record: record.answered_at
+    )
     newest = {(record.key, record.outcome): record for record in records}
     last = {record.key: record.answered_at for record in records}
     assert [record for table in tables for record in table] == sorted(

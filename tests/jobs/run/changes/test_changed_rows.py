@@ -1,4 +1,6 @@
-"""A table without days: a run enriches the rows that are new, changed or past their ttl, and keeps the others."""
+"""A table without days: a run enriches the rows that are new, changed or past their ttl, and keeps
+the others.
+"""
 
 import dataclasses
 import datetime as dt
@@ -20,7 +22,13 @@ from jobs.input.day import find_input
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.changes.compaction import compact
 from jobs.process.day_pipeline import DayPipeline
-from jobs.run.changes.changed_rows import compare, find_changes, hand_over, taken_over, with_kept_rows
+from jobs.run.changes.changed_rows import (
+    compare,
+    find_changes,
+    hand_over,
+    taken_over,
+    with_kept_rows,
+)
 from jobs.run.day import run_day
 from jobs.run.engines.stages import ThreadStage
 from jobs.run.estimate import estimate
@@ -42,8 +50,9 @@ MISSING = "nobody"
 
 def customers(service, **more):
     mood = HttpLookup(
-        name="mood", service=Service(name="s", url=service.url, max_concurrency=2), request="GET /{k}",
-        keys={"k": "k"}, returns="score INT", timeout=5.0, **{"ttl": Ttl(miss=dt.timedelta(0))} | more,
+        name="mood", service=Service(name="s", url=service.url, max_concurrency=2),
+        request="GET /{k}", keys={"k": "k"}, returns="score INT", timeout=5.0,
+        **{"ttl": Ttl(miss=dt.timedelta(0))} | more,
     )  # fmt: skip
     return Enrichment(
         name="customers",
@@ -67,10 +76,14 @@ def asked(tmp_path, monkeypatch, service):
 
     def ran(run_id, enrichment=None):
         before = len(service.log)
-        record = run_day(enrichment or customers(service), "all", run_id, checks="data_quality.day:check")
+        record = run_day(
+            enrichment or customers(service), "all", run_id, checks="data_quality.day:check"
+        )
         assert [verdict.sentence for verdict in record.verdicts if verdict.status == "failed"] == []
         publish(record)
-        return tuple(record.facts.changes.counts.values()), sorted(path[1:] for path in service.log[before:])
+        return tuple(record.facts.changes.counts.values()), sorted(
+            path[1:] for path in service.log[before:]
+        )
 
     return ran
 
@@ -97,7 +110,9 @@ def test_a_run_enriches_what_is_new_changed_or_past_its_ttl_and_removes_what_is_
     assert rows_of() == [(1, "a", 1), (3, "xxxx", 4), (4, MISSING, None), (5, "eeeee", 5)]
     assert rows_of(audit.table_of("out"), "id", "run_id") == [(one, "r2") for one in (1, 3, 4, 5)]
     render("customers", run_records.latest("customers"), Path("reports"))
-    assert "Rows: 1 new, 1 changed, 1 expired, 1 gone, 1 kept." in Path("reports/all/index.html").read_text()
+    assert ("Rows: 1 new, 1 changed, 1 expired, 1 gone, 1 kept.") in Path(
+        "reports/all/index.html"
+    ).read_text()
     write({1: "a", 5: "eeeee"})
     assert asked("r3") == ((0, 0, 0, 2, 2), [])
     assert rows_of() == [(1, "a", 1), (5, "eeeee", 5)]
@@ -113,7 +128,9 @@ def test_the_tolerated_share_of_failures_and_nulls_is_of_the_table(spark, asked,
     service.answer = answer
     declared = customers(service, ttl=Ttl(ok=dt.timedelta(days=9)), null_share={"score": 0.1})
     declared = dataclasses.replace(declared, tolerance=Tolerance(error=0.1))
-    rows = {number: f"k{number}" for number in range(50)} | {number: f"null{number}" for number in range(50, 54)}
+    rows = {number: f"k{number}" for number in range(50)} | {
+        number: f"null{number}" for number in range(50, 54)
+    }
     write(rows | {number: f"bad{number}" for number in range(54, 58)})
     assert asked("r1", declared)[0] == (58, 0, 0, 0, 0)
     rows |= {0: "new", 50: "null"}
@@ -121,13 +138,18 @@ def test_the_tolerated_share_of_failures_and_nulls_is_of_the_table(spark, asked,
     assert asked("r2", declared)[0] == (0, 2, 4, 0, 52)
     write(rows | {number: f"bad{number}" for number in range(54, 61)} | {61: "null", 62: "null"})
     record = run_day(declared, "all", "r3", checks="data_quality.day:check")
-    assert [(one.check, one.sentence.partition(";")[0]) for one in record.verdicts if one.status == "failed"] == [
+    assert [
+        (one.check, one.sentence.partition(";")[0])
+        for one in record.verdicts
+        if one.status == "failed"
+    ] == [
         ("mood__errors_tolerated", "error: 7 rows of 63, 11.11%"),
         ("mood__answers_in_range", "score is null in 10.71% of 56 answers"),
     ]
 
 
-# -- what is compared, without Spark -----------------------------------------------------------------------------------
+# -- what is compared, without Spark
+# -----------------------------------------------------------------------------------
 NOW = time.time_ns() // 1000
 DECLARED = """
 towns = replace(
@@ -146,14 +168,21 @@ def towns(tmp_path, monkeypatch, request):
 
 def declare(project, **more):
     project.declare()
-    project.declare_too("from datetime import timedelta", "from tidegate import Ttl", DECLARED.format(more=more or {}))
+    project.declare_too(
+        ("from datetime import timedelta"),
+        "from tidegate import Ttl",
+        DECLARED.format(more=more or {}),
+    )
 
 
 def give(project, numbers, **columns):
     """The input: a row for each number, with more columns or with others."""
     folder = Path(project.enrichment.input.folder("all"))
     folder.mkdir(parents=True, exist_ok=True)
-    rows = {"number": pa.array(numbers, pa.int32()), "town": [f" town-{number} " for number in numbers]} | columns
+    rows = {
+        "number": pa.array(numbers, pa.int32()),
+        "town": [f" town-{number} " for number in numbers],
+    } | columns
     pq.write_table(pa.table(rows), folder / "part-0.parquet")
 
 
@@ -171,9 +200,13 @@ def show(project, ages, statuses=None, run_id="r1", **columns):
     """Publish a run: number of a row -> age of its answer in days."""
     record = project.written("all", ages, run_id, statuses or {})
     (file,) = record.facts.files
-    at = pa.array([NOW - round(days * 86_400e6) for days in ages.values()], pa.timestamp("us", "UTC"))
+    at = pa.array(
+        [NOW - round(days * 86_400e6) for days in ages.values()], pa.timestamp("us", "UTC")
+    )
     rows = as_written(list(ages), [(statuses or {}).get(number, "ok") for number in ages])
-    rows = rows.set_column(rows.column_names.index("weather_answered_at"), "weather_answered_at", at)
+    rows = rows.set_column(
+        rows.column_names.index("weather_answered_at"), "weather_answered_at", at
+    )
     for name, values in columns.items():
         rows = rows.append_column(name, values)
     pq.write_table(rows, file)
@@ -185,7 +218,9 @@ def show(project, ages, statuses=None, run_id="r1", **columns):
 
 
 def found(project, **more):
-    changed = find_changes(project.enrichment, find_input(project.enrichment, "all"), "all", clock=lambda: NOW, **more)
+    changed = find_changes(
+        project.enrichment, find_input(project.enrichment, "all"), "all", clock=lambda: NOW, **more
+    )
     rows = pq.read_table(changed.input_day.files[0])["number"].to_pylist()
     return tuple(changed.changes.counts.values()), sorted(rows)
 
@@ -222,7 +257,9 @@ def test_a_lookup_that_is_declared_otherwise_makes_all_rows_new_and_another_ttl_
     declare(towns, version=2)
     assert found(towns) == ((2, 0, 0, 0, 0), [1, 2])
     declare(towns)
-    towns.declare_too("towns = replace(towns, lookups=[replace(weather, ttl=Ttl(ok=timedelta(days=9)))])")
+    towns.declare_too(
+        "towns = replace(towns, lookups=[replace(weather, ttl=Ttl(ok=timedelta(days=9)))])"
+    )
     assert found(towns) == ((0, 0, 0, 0, 2), [])
 
 
@@ -245,7 +282,11 @@ IN_OTHER_CASE = pa.struct([("A", pa.list_(pa.float64()))])
     [
         (pa.array([1.0, NAN, None, 1.0]), pa.array([1.0, NAN, None, None]), [4]),
         (pa.array(["", None, "x", "x"]), pa.array(["", None, "", "x"]), [3]),
-        (pa.array([[], None, [{"a": 1}], [{"a": 1}]], LISTS), pa.array([[], None, [{"a": 1}], [None]], LISTS), [4]),
+        (
+            pa.array([[], None, [{"a": 1}], [{"a": 1}]], LISTS),
+            pa.array([[], None, [{"a": 1}], [None]], LISTS),
+            [4],
+        ),
         (
             pa.array([{"a": [NAN]}, {"a": [1.0]}, None, {"a": [NAN]}], FLOATS),
             pa.array([{"A": [NAN]}, {"A": [1.0]}, None, {"A": [1.0]}], IN_OTHER_CASE),
@@ -269,8 +310,20 @@ def test_a_column_that_came_or_went_changes_the_rows_that_have_a_value_in_it(tow
 @pytest.mark.parametrize(
     ("numbers", "message"),
     [
-        ([1, None], "row_id: number: 'number' is null in 1 of 2 rows; with rows=\"changed\" each row needs an id"),
-        ([1, 2, 1], 'row_id: number: several rows have 1; with rows="changed" an id is of one row: name the columns'),
+        (
+            [1, None],
+            (
+                "row_id: number: 'number' is null in 1 of 2 rows; with rows=\"changed\" each "
+                "row needs an id"
+            ),
+        ),
+        (
+            [1, 2, 1],
+            (
+                'row_id: number: several rows have 1; with rows="changed" an id is of one row: '
+                "name the columns"
+            ),
+        ),
     ],
 )
 def test_an_id_that_is_null_or_repeats_is_refused_before_a_call(towns, numbers, message):
@@ -289,7 +342,9 @@ def test_changed_rows_need_ids_and_a_table_without_days(fields):
 def test_a_day_published_since_the_comparison_is_not_replaced(towns):
     show(towns, {1: 0})
     give(towns, [1, 2])
-    changed = find_changes(towns.enrichment, find_input(towns.enrichment, "all"), "all", clock=lambda: NOW)
+    changed = find_changes(
+        towns.enrichment, find_input(towns.enrichment, "all"), "all", clock=lambda: NOW
+    )
     show(towns, {1: 0, 2: 0}, run_id="r2")
     late = towns.written("all", [2], "r3", {})
     with pytest.raises(PublishConflict, match="another run published all of towns meanwhile"):
@@ -306,28 +361,38 @@ def test_where_nothing_changed_no_spark_starts_and_nothing_is_committed(towns):
 
     submit = ScriptedSubmit(enrichment=towns.enrichment, script=never)
     pipeline = DayPipeline(
-        reference="declared.towns:towns", enrichment=towns.enrichment, quality=DayQuality(), submit=submit
+        reference="declared.towns:towns",
+        enrichment=towns.enrichment,
+        quality=DayQuality(),
+        submit=submit,
     )
     (outcome,) = pipeline.run(["all"])
     assert line(outcome) == (
-        "all  published   0 rows (0 new, 0 changed, 0 expired, 0 gone, 2 kept), 0 calls, 0 answers from the ledger; "
+        "all  published   0 rows (0 new, 0 changed, 0 expired, 0 gone, 2 kept), 0 calls, 0 answers "
+        "from the ledger; "
         f"version {record.published_version}"
     )
     assert describe_result("towns", outcome)["figures"]["changes"]["kept"] == 2
     assert DeltaTable("data/published/towns").version() == record.published_version
-    judged_otherwise = compare(dataclasses.replace(towns.enrichment, tolerance=Tolerance(error=0.1)), "all")
+    judged_otherwise = compare(
+        dataclasses.replace(towns.enrichment, tolerance=Tolerance(error=0.1)), "all"
+    )
     assert (judged_otherwise.changes.kept, judged_otherwise.input_day.rows) == (2, 0)
 
 
 @pytest.mark.parametrize("give", [give, give_as_csv])
-def test_what_the_command_compared_is_taken_over_by_the_program_unless_the_input_changed_since(towns, tmp_path, give):
+def test_what_the_command_compared_is_taken_over_by_the_program_unless_the_input_changed_since(
+    towns, tmp_path, give
+):
     show(towns, {1: 0, 2: 0, 3: 0})
     give(towns, [1, 2, 4])
     changed, handed = compare(towns.enrichment, "all", clock=lambda: NOW), tmp_path / "all"
     assert taken_over(handed, find_input(towns.enrichment, "all")) is None
     hand_over(changed, handed)
     assert taken_over(handed, find_input(towns.enrichment, "all")) == changed
-    assert changed == find_changes(towns.enrichment, find_input(towns.enrichment, "all"), "all", clock=lambda: NOW)
+    assert changed == find_changes(
+        towns.enrichment, find_input(towns.enrichment, "all"), "all", clock=lambda: NOW
+    )
     give(towns, [1, 2, 5])
     assert taken_over(handed, find_input(towns.enrichment, "all")) is None
 
@@ -337,7 +402,9 @@ def test_a_plan_counts_the_rows_and_asks_only_theirs(towns):
     show(towns, {1: 0, 2: 0, 3: 0})
     give(towns, [1, 2, 4], town=["new", " town-2 ", " town-4 "])
     planned = estimate(lambda: None, towns.enrichment, ["all"])
-    assert "  rows               2   because: 1 new, 1 changed, 0 expired, 1 gone, 1 kept\n" in planned.render()
+    assert (
+        "  rows               2   because: 1 new, 1 changed, 0 expired, 1 gone, 1 kept\n"
+    ) in planned.render()
     assert planned.lookups[0].asked == 2
 
 
@@ -350,7 +417,9 @@ def test_a_forgotten_row_comes_back_as_new_and_rows_that_were_kept_are_forgotten
     forget(1)
     give(towns, [1, 2, 3])
     assert found(towns) == ((1, 0, 0, 0, 2), [1])
-    changed = find_changes(towns.enrichment, find_input(towns.enrichment, "all"), "all", clock=lambda: NOW)
+    changed = find_changes(
+        towns.enrichment, find_input(towns.enrichment, "all"), "all", clock=lambda: NOW
+    )
     record = towns.written("all", [1], "r2", {})
     facts = dataclasses.replace(
         record.facts,
@@ -359,7 +428,9 @@ def test_a_forgotten_row_comes_back_as_new_and_rows_that_were_kept_are_forgotten
         input_columns=("number", "town"),
     )
     publish(dataclasses.replace(record, facts=with_kept_rows(facts, changed, ThreadStage())))
-    assert numbers_in("data/published/towns") == numbers_in("data/published/towns__audit") == [1, 2, 3]
+    assert (
+        numbers_in("data/published/towns") == numbers_in("data/published/towns__audit") == [1, 2, 3]
+    )
     forget(2)
     assert numbers_in("data/published/towns") == numbers_in("data/published/towns__audit") == [1, 3]
     assert found(towns) == ((1, 0, 0, 0, 2), [2])
@@ -369,8 +440,11 @@ def numbers_in(table):
     return sorted(DeltaTable(table).to_pyarrow_table()["number"].to_pylist())
 
 
-# -- the rows that stay ------------------------------------------------------------------------------------------------
-def test_a_large_file_that_stays_whole_is_not_written_again_and_small_ones_are_joined(tmp_path, monkeypatch):
+# -- the rows that stay
+# ------------------------------------------------------------------------------------------------
+def test_a_large_file_that_stays_whole_is_not_written_again_and_small_ones_are_joined(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(copied_rows, "LEAST_ROWS", 3)
     sources = []
     for number, rows in enumerate([3, 2, 3, 1]):
@@ -379,6 +453,9 @@ def test_a_large_file_that_stays_whole_is_not_written_again_and_small_ones_are_j
         sources.append((str(source), pa.array([True] * rows)))
     sources[2] = sources[2][0], pa.array([False, True, False])
     kept = keep_rows(sources, str(tmp_path / "kept"), ThreadStage().run)
-    assert [pq.read_table(file.place)["n"].to_pylist() for file in kept] == [[0, 1, 2], [10, 11, 21, 30]]
+    assert [pq.read_table(file.place)["n"].to_pylist() for file in kept] == [
+        [0, 1, 2],
+        [10, 11, 21, 30],
+    ]
     assert [file.rows for file in kept] == [3, 4]
     assert Path(kept[0].place).stat().st_ino == (tmp_path / "0.parquet").stat().st_ino

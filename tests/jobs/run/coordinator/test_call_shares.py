@@ -16,14 +16,18 @@ def parts(shares):
 
 
 @given(total=st.integers(1, 200), data=st.data())
-def test_all_shares_together_are_never_too_many_and_only_its_own_report_makes_one_smaller(total, data):
+def test_all_shares_together_are_never_too_many_and_only_its_own_report_makes_one_smaller(
+    total, data
+):
     tasks = data.draw(st.integers(1, min(total, 8)))
     shares, had, now = CallShares((total,), tasks), {}, 0.0
     for at in range(data.draw(st.integers(1, 40))):
         attempt = data.draw(st.sampled_from([*had, None]))
         what = data.draw(st.sampled_from(["report", "report", "end", "lose"]))
         if attempt is None:
-            had[f"attempt {at}"] = shares.begin(f"attempt {at}", data.draw(st.integers(0, tasks - 1)), at, at)[0]
+            had[f"attempt {at}"] = shares.begin(
+                f"attempt {at}", data.draw(st.integers(0, tasks - 1)), at, at
+            )[0]
         elif what == "report":
             keeps, wants = data.draw(st.integers(0, total)), data.draw(st.integers(0, total))
             has = shares.report(attempt, [keeps], [wants], at)[0]
@@ -43,7 +47,9 @@ def test_all_shares_together_are_never_too_many_and_only_its_own_report_makes_on
     changes = [(one.attempt, one.since) for one in shares.given if any(one.shares)]
     assert len(set(changes)) == len(changes)  # at one moment an attempt has one share
     last = {one.attempt: one.shares[0] for one in shares.given}
-    assert {name: last[int(name.split()[1])] for name in had if int(name.split()[1]) in last}.items() <= had.items()
+    assert {
+        name: last[int(name.split()[1])] for name in had if int(name.split()[1]) in last
+    }.items() <= had.items()
 
 
 @given(wants=st.lists(st.integers(0, 30), min_size=1, max_size=8), total=st.integers(8, 60))
@@ -65,8 +71,8 @@ def test_the_last_task_at_work_has_all():
     shares.end("2", 7)
     assert shares.report("1", [5, 2], [10, 3], 8) == [10, 3]
     assert shares.given == [
-        ShareGiven(0, (0, 0), 5), ShareGiven(1, (5, 2), 6), ShareGiven(2, (5, 1), 6), ShareGiven(2, (0, 0), 7),
-        ShareGiven(1, (10, 3), 8),
+        ShareGiven(0, (0, 0), 5), ShareGiven(1, (5, 2), 6), ShareGiven(2, (5, 1), 6),
+        ShareGiven(2, (0, 0), 7), ShareGiven(1, (10, 3), 8),
     ]  # fmt: skip
 
 
@@ -98,15 +104,18 @@ def test_what_a_task_that_died_had_is_reserved_for_its_next_attempt_and_released
 
 def test_the_shares_of_a_lost_attempt_are_distinguished_from_those_of_the_next():
     shares = CallShares((4,), 2)
-    assert [shares.begin("first", 0, 10, attempt=7), shares.begin("dies", 1, 11, attempt=8)] == [[2], [2]]
+    assert [shares.begin("first", 0, 10, attempt=7), shares.begin("dies", 1, 11, attempt=8)] == [
+        [2],
+        [2],
+    ]
     shares.end("first", 20)
     assert shares.report("dies", [2], [4], 21) == [4]
     shares.lose("dies", until=130.0)
     assert shares.begin("again", 1, 5, attempt=9) == [4]
     shares.end("again", 6)
     assert shares.given == [
-        ShareGiven(0, (0,), 20, 7), ShareGiven(1, (4,), 21, 8), ShareGiven(1, (0,), 21, 8), ShareGiven(1, (4,), 5, 9),
-        ShareGiven(1, (0,), 6, 9),
+        ShareGiven(0, (0,), 20, 7), ShareGiven(1, (4,), 21, 8), ShareGiven(1, (0,), 21, 8),
+        ShareGiven(1, (4,), 5, 9), ShareGiven(1, (0,), 6, 9),
     ]  # fmt: skip
 
 

@@ -1,5 +1,5 @@
-"""The driver's coordinator alone: which tasks begin and stop, their shares of the calls in flight, and connections that
-are no task's.
+"""The driver's coordinator alone: which tasks begin and stop, their shares of the calls in flight,
+and connections that are no task's.
 """
 
 import contextlib
@@ -81,11 +81,16 @@ def looks(stages, clock, wait_for):
     return look
 
 
-def test_the_tasks_of_a_stage_that_ended_are_stopped_and_others_are_not(driver, stages, looks, wait_for):
+def test_the_tasks_of_a_stage_that_ended_are_stopped_and_others_are_not(
+    driver, stages, looks, wait_for
+):
     stages.active.add(8)
     address = driver.register()
     ends, stays, not_seen_yet = runs = [Run() for _ in range(3)]
-    links = [connected(address, run, partition=n, stage=n) for n, run in zip((7, 8, 9), runs, strict=True)]
+    links = [
+        connected(address, run, partition=n, stage=n)
+        for n, run in zip((7, 8, 9), runs, strict=True)
+    ]
     looks()
     stages.active.remove(7)
     looks(1)
@@ -141,7 +146,9 @@ AT_THE_CAP = BudgetExhausted("max_calls 4 is used up")
 
 @pytest.mark.parametrize("last", ["is at the cap too", "has ended", "has died"])
 @pytest.mark.parametrize("divided", [False, True])
-def test_a_task_at_the_cap_has_the_others_end_their_calls_and_fails_after_them(driver, wait_for, last, divided):
+def test_a_task_at_the_cap_has_the_others_end_their_calls_and_fails_after_them(
+    driver, wait_for, last, divided
+):
     address = driver.register(totals=(4,) if divided else (), tasks=2)
     first, other = runs = [Run(), Run()]
     links = [connected(address, run, partition=n, stage=7) for n, run in enumerate(runs)]
@@ -163,7 +170,9 @@ def test_a_task_at_the_cap_has_the_others_end_their_calls_and_fails_after_them(d
 
 
 @pytest.mark.parametrize("divided", [False, True])
-def test_a_task_that_comes_while_others_end_their_calls_begins_none_and_fails_with_them(driver, wait_for, divided):
+def test_a_task_that_comes_while_others_end_their_calls_begins_none_and_fails_with_them(
+    driver, wait_for, divided
+):
     address = driver.register(totals=(4,) if divided else (), tasks=3)
     first, other, late = runs = [Run(), Run(), Run()]
     links = [connected(address, run, partition=n, stage=7) for n, run in enumerate(runs[:2])]
@@ -180,7 +189,9 @@ def test_a_task_that_comes_while_others_end_their_calls_begins_none_and_fails_wi
     assert {str(run.error) for run in runs} == {"max_calls 4 is used up"}
 
 
-def test_the_only_task_at_the_cap_may_die_and_its_next_attempt_fails_as_it_would_have(driver, run, wait_for):
+def test_the_only_task_at_the_cap_may_die_and_its_next_attempt_fails_as_it_would_have(
+    driver, run, wait_for
+):
     address = driver.register()
     links = [connected(address, Run(), partition=n, stage=7) for n in range(2)]
     links[0].send_failure(AT_THE_CAP)
@@ -254,7 +265,9 @@ def test_the_tasks_of_a_job_that_is_over_are_stopped_and_none_begins(driver, clo
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_the_end_of_a_job_waits_until_its_stopped_tasks_have_ended_their_calls(driver, clock, wait_for, failed):
+def test_the_end_of_a_job_waits_until_its_stopped_tasks_have_ended_their_calls(
+    driver, clock, wait_for, failed
+):
     address, run = driver.register(), Run()
     calls = connected(address, run, partition=0, stage=7)
     if failed:
@@ -279,8 +292,11 @@ def test_the_end_of_a_job_does_not_wait_for_ever_for_a_task_that_hangs(driver):
         driver.end(address, clock=iter([0.0, 1.0, coordinating.LAST_CALLS]).__next__)
 
 
-# -- where it listens --------------------------------------------------------------------------------------------------
-def test_the_driver_listens_on_the_first_free_port_of_those_that_are_named(stages, run, monkeypatch):
+# -- where it listens
+# --------------------------------------------------------------------------------------------------
+def test_the_driver_listens_on_the_first_free_port_of_those_that_are_named(
+    stages, run, monkeypatch
+):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -290,14 +306,24 @@ def test_the_driver_listens_on_the_first_free_port_of_those_that_are_named(stage
         address = driver.register()
         assert first < address.port <= first + 20
         still_serves(address)
-        with pytest.raises(RunStopped, match=f"no port of {first}-{first} .TIDEGATE_LINK_PORT. is free"):
+        with pytest.raises(
+            RunStopped, match=(f"no port of {first}-{first} .TIDEGATE_LINK_PORT. is free")
+        ):
             DriverCoordinator("127.0.0.1", "127.0.0.1", stages, ports=[first])
 
 
-@pytest.mark.parametrize("text", ["x", "70000", "7109-7100", "-1", "7100-", "7100,7101", "http://host:7100"])
+@pytest.mark.parametrize(
+    "text", ["x", "70000", "7109-7100", "-1", "7100-", "7100,7101", "http://host:7100"]
+)
 def test_a_port_that_cannot_be_is_refused(monkeypatch, text):
     monkeypatch.setenv(link_server.LINK_PORT, text)
-    with pytest.raises(DeclarationError, match=r"TIDEGATE_LINK_PORT is .*; it must be a port, as 7100, or several"):
+    with pytest.raises(
+        DeclarationError,
+        match=(
+            r"TIDEGATE_LINK_PORT is .*; it must be a port, as "
+            r"7100, or several"
+        ),
+    ):
         link_server.link_ports()
 
 
@@ -312,7 +338,8 @@ def test_tasks_reach_the_driver_by_ipv6(stages, bind_host):
     still_serves(DriverCoordinator("::1", bind_host, stages).register())
 
 
-# -- connections that are no task's ------------------------------------------------------------------------------------
+# -- connections that are no task's
+# ------------------------------------------------------------------------------------
 def connection(address):
     found = socket.create_connection((address.host, address.port), 30)
     found.settimeout(30)
@@ -393,7 +420,9 @@ def test_a_message_that_does_not_fit_ends_its_own_connection_only(driver, messag
 @pytest.mark.parametrize("message", [b"", b"0" * 10, "secret", "half a hello"])
 def test_a_connection_without_a_hello_is_closed_after_a_while(driver, clock, message):
     address = driver.register()
-    message = {"secret": address.secret.encode() + b"\n", "half a hello": hello(address)[:-5]}.get(message, message)
+    message = {"secret": address.secret.encode() + b"\n", "half a hello": hello(address)[:-5]}.get(
+        message, message
+    )
     with connection(address) as stranger:
         stranger.sendall(message)
         still_serves(address)
@@ -409,7 +438,10 @@ def test_many_silent_connections_keep_no_task_out_and_no_task_gives_way_to_them(
     address = driver.register()
     task = connected(address, run := Run(), partition=1, stage=7)
     with contextlib.ExitStack() as connections:
-        silent = [connections.enter_context(connection(address)) for _ in range(link_server.MOST_UNACCEPTED + 20)]
+        silent = [
+            connections.enter_context(connection(address))
+            for _ in range(link_server.MOST_UNACCEPTED + 20)
+        ]
         still_serves(address)
         assert closed(silent[0])
         assert not select.select(silent[-1:], [], [], 0)[0]
@@ -430,7 +462,9 @@ def thrown(address, times, seed):
 @pytest.mark.parametrize("times", [200, pytest.param(10_000, marks=pytest.mark.proof)])
 def test_whatever_is_thrown_at_it_tasks_are_served_as_before(driver, times):
     address = driver.register(totals=(9,), tasks=3)
-    throwing = [threading.Thread(target=thrown, args=(address, times // 4, seed)) for seed in range(4)]
+    throwing = [
+        threading.Thread(target=thrown, args=(address, times // 4, seed)) for seed in range(4)
+    ]
     for thread in throwing:
         thread.start()
     while any(thread.is_alive() for thread in throwing):
@@ -451,7 +485,8 @@ def test_the_secret_is_shown_by_no_address(driver):
     assert DriverCoordinator("127.0.0.1", "127.0.0.1", lambda _: True)._secret != address.secret
 
 
-# -- shares ------------------------------------------------------------------------------------------------------------
+# -- shares
+# --------------------------------------------------------------------------------------------------
 class Task:
     """One that has sent hello, and then sends what a task sends."""
 
@@ -473,7 +508,9 @@ class Task:
     def report(self, keeps, wants, at):
         """The share that answers a heartbeat, after what was sent before it."""
         self.heartbeats += 1
-        self.sends("heartbeat", number=self.heartbeats, at=at, keeps=keeps, wants=wants, services={})
+        self.sends(
+            "heartbeat", number=self.heartbeats, at=at, keeps=keeps, wants=wants, services={}
+        )
         while (message := self.receives())["kind"] != "limits":
             assert message["kind"] == "ask"
         assert message["number"] == self.heartbeats
@@ -495,7 +532,9 @@ def test_a_task_that_reads_late_gets_every_message_in_order_and_stays(seed, cloc
     draw, sizes, connections = random.Random(seed), [], []
 
     def fill(connection, message):
-        """More than the system's buffers take, as of many changes of limits to a task that stands still."""
+        """More than the system's buffers take, as of many changes of limits to a task that stands
+        still.
+        """
         if connection.sender is None:
             server.accept(connection, "task")
             connections.append(connection)
@@ -506,7 +545,12 @@ def test_a_task_that_reads_late_gets_every_message_in_order_and_stays(seed, cloc
             more -= sum(sizes) > 6_000_000 or bool(getattr(connection, "unsent", b""))
 
     server = link_server.LinkServer(
-        "127.0.0.1", "secret", on_message=fill, on_close=lambda _: None, on_look=lambda: None, clock=clock
+        "127.0.0.1",
+        "secret",
+        on_message=fill,
+        on_close=lambda _: None,
+        on_look=lambda: None,
+        clock=clock,
     )
     server.start()
     with socket.create_connection(("127.0.0.1", server.port), 30) as reader:
@@ -554,7 +598,9 @@ def task(driver):
         one.lines.socket.close()
 
 
-def test_what_a_task_that_ended_had_goes_to_those_that_work_and_it_is_known_since_when(driver, task):
+def test_what_a_task_that_ended_had_goes_to_those_that_work_and_it_is_known_since_when(
+    driver, task
+):
     address = driver.register(totals=(10, 4), tasks=3)
     first, second, third = (task(address, number) for number in range(3))
     assert [one.first for one in (first, second, third)] == [[4, 2], [3, 1], [3, 1]]
@@ -586,8 +632,8 @@ def test_what_a_task_needs_no_more_goes_to_the_others_before_it_ends(driver, tas
     assert first.is_asked()
     first.end(800)
     assert driver.shares_given(address) == [
-        ShareGiven(1, (3, 1), 500), ShareGiven(0, (7, 3), 101), ShareGiven(1, (1, 0), 600), ShareGiven(0, (9, 4), 102),
-        ShareGiven(1, (0, 0), 700), ShareGiven(0, (0, 0), 800),
+        ShareGiven(1, (3, 1), 500), ShareGiven(0, (7, 3), 101), ShareGiven(1, (1, 0), 600),
+        ShareGiven(0, (9, 4), 102), ShareGiven(1, (0, 0), 700), ShareGiven(0, (0, 0), 800),
     ]  # fmt: skip
 
 
@@ -600,7 +646,9 @@ def test_what_a_task_that_died_had_is_kept_for_its_next_attempt(driver, task):
     assert other.is_sent_nothing()
 
 
-def test_a_task_that_died_and_does_not_come_again_leaves_its_share_after_a_while(driver, task, clock, looks):
+def test_a_task_that_died_and_does_not_come_again_leaves_its_share_after_a_while(
+    driver, task, clock, looks
+):
     address = driver.register(totals=(4,), tasks=2)
     other, dies = task(address, 0), task(address, 1)
     dies.lines.socket.close()
@@ -613,7 +661,9 @@ def test_a_task_that_died_and_does_not_come_again_leaves_its_share_after_a_while
     assert other.report([2], [4], at=1) == [4]
 
 
-def test_a_task_that_is_silent_for_30_s_is_lost_and_others_get_its_calls(driver, task, clock, looks):
+def test_a_task_that_is_silent_for_30_s_is_lost_and_others_get_its_calls(
+    driver, task, clock, looks
+):
     address = driver.register(totals=(4,), tasks=2)
     other, silent = task(address, 0), task(address, 1)
     clock.now += DEADLINES.lost - 1
@@ -626,7 +676,9 @@ def test_a_task_that_is_silent_for_30_s_is_lost_and_others_get_its_calls(driver,
     assert task(address, 1).first == [0]
 
 
-def test_a_task_that_only_says_that_it_is_alive_is_answered_and_keeps_its_calls(driver, task, clock, looks):
+def test_a_task_that_only_says_that_it_is_alive_is_answered_and_keeps_its_calls(
+    driver, task, clock, looks
+):
     address = driver.register(totals=(4,), tasks=2)
     other, quiet = task(address, 0), task(address, 1)
     for at in range(5):
@@ -639,10 +691,14 @@ def test_a_task_that_only_says_that_it_is_alive_is_answered_and_keeps_its_calls(
     quiet.end(9)
 
 
-def test_the_lease_of_a_lost_task_is_given_back_once_its_calls_have_ended(stages, clock, looks, wait_for):
+def test_the_lease_of_a_lost_task_is_given_back_once_its_calls_have_ended(
+    stages, clock, looks, wait_for
+):
     left = []
     driver = DriverCoordinator("127.0.0.1", "127.0.0.1", stages, clock=clock)
-    address = driver.register(keepers={"credit": SimpleNamespace(leave=left.append, lost_since=None)})
+    address = driver.register(
+        keepers={"credit": SimpleNamespace(leave=left.append, lost_since=None)}
+    )
     dies, other = (connection(address) for _ in range(2))
     for number, one in enumerate((dies, other)):
         one.sendall(hello(address, partition=number))

@@ -1,4 +1,6 @@
-"""What a person reads when Spark fails: one sentence with the file where one is known, the cause, the cure, the log."""
+"""What a person reads when Spark fails: one sentence with the file where one is known, the cause,
+the cure, the log.
+"""
 
 import asyncio
 import os
@@ -52,7 +54,10 @@ def raw(tmp_path, monkeypatch, service):
 
 
 def run(mark, master="local[1]"):
-    environment = {"TIDEGATE_TEST": mark, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), *sys.path])}
+    environment = {
+        "TIDEGATE_TEST": mark,
+        "PYTHONPATH": os.pathsep.join([str(Path.cwd()), *sys.path]),
+    }
     submit = SparkSubmit(master=master, environment=environment)
     code = submit.run("scoring:scored", days=[DAY], run_id="r", log=LOG)
     return ended(code, LOG)
@@ -61,9 +66,19 @@ def run(mark, master="local[1]"):
 def test_a_colon_in_the_name_of_a_file_is_refused_before_spark_starts(raw):
     raw.rename(raw.with_name("part:0.parquet"))
     geo = Service(name="geo", url="http://127.0.0.1:1", max_concurrency=2)
-    one = HttpLookup(name="one", service=geo, request="GET /{k}", keys={"k": "k"}, returns="x INT", timeout=1.0)
-    scored = Enrichment(name="scored", input=Input(path="raw"), lookups=[one], output=Output(path="out"))
-    with pytest.raises(DeclarationError, match=r"part:0\.parquet has a ':' in its name.*Rename the file\."):
+    one = HttpLookup(
+        name="one", service=geo, request="GET /{k}", keys={"k": "k"}, returns="x INT", timeout=1.0
+    )
+    scored = Enrichment(
+        name="scored", input=Input(path="raw"), lookups=[one], output=Output(path="out")
+    )
+    with pytest.raises(
+        DeclarationError,
+        match=(
+            r"part:0\.parquet has a ':' in its name.*Rename the "
+            r"file\."
+        ),
+    ):
         find_input(scored, DAY)
 
 
@@ -75,13 +90,16 @@ def test_a_damaged_page_is_reported_with_its_file_the_cause_the_cure_and_the_log
     how = run(f"damaged-{os.getpid()}", "local[1,1]")
     assert how.code == 1
     assert how.reason == (
-        f"input: {raw.absolute()} cannot be read: java.io.IOException: FAILED_TO_UNCOMPRESS(5). Write the file again. "
+        f"input: {raw.absolute()} cannot be read: java.io.IOException: FAILED_TO_UNCOMPRESS(5). "
+        "Write the file again. "
         f"Spark's log: {LOG}"
     )
 
 
 @pytest.mark.spark
-def test_a_worker_killed_in_every_attempt_is_reported_with_the_cure_and_the_log(raw, service, wait_for):
+def test_a_worker_killed_in_every_attempt_is_reported_with_the_cure_and_the_log(
+    raw, service, wait_for
+):
     async def never(request):
         await asyncio.sleep(600)
 
@@ -97,7 +115,8 @@ def test_a_worker_killed_in_every_attempt_is_reported_with_the_cure_and_the_log(
     (how,) = found
     assert how.code == 1
     assert how.reason == (
-        "a Python worker of Spark was killed in each attempt of its task, as by a lack of memory. Run fewer tasks at "
+        "a Python worker of Spark was killed in each attempt of its task, as by a lack of memory. "
+        "Run fewer tasks at "
         f"once, or give them more memory; what was answered is in the ledger. Spark's log: {LOG}"
     )
 

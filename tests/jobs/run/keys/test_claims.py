@@ -1,4 +1,6 @@
-"""Two runs that ask the same keys at once, each in threads of its own, over one real ledger: who asks what."""
+"""Two runs that ask the same keys at once, each in threads of its own, over one real ledger: who
+asks what.
+"""
 
 import datetime as dt
 import itertools
@@ -51,7 +53,11 @@ def plan(tmp_path, request):
 def batches(keys):
     texts = pa.array([f"[{key}]" for key in keys])
     table = pa.table(
-        {"text": texts, "place": pa.array([0] * len(keys), pa.int32()), "hash": pa.array(keys, pa.int64())}
+        {
+            "text": texts,
+            "place": pa.array([0] * len(keys), pa.int32()),
+            "hash": pa.array(keys, pa.int64()),
+        }
     )
     return iter(table.to_batches(max_chunksize=300))
 
@@ -79,7 +85,9 @@ def decide(plan, by_row=(), types="bigint", **more):
 
 def parse_claims(*plans, attempt=0, lookup=LOOKUP, types="bigint", seen=NOTHING):
     shared = {number: SharedLookup(plan, lookup, types, seen) for number, plan in enumerate(plans)}
-    return Claims(shared, 0, attempt, text="text", place="place", hashed="hash", seed=hash(plans[0].run_id))
+    return Claims(
+        shared, 0, attempt, text="text", place="place", hashed="hash", seed=hash(plans[0].run_id)
+    )
 
 
 def shares_file(shares, task=0, attempt=0):
@@ -91,7 +99,9 @@ def claim_all(plan):
 
 
 def ask(plan, keys, *, at_once=50, seconds=0.004):
-    """One task: what it takes it answers, `at_once` at a time, stores that, and says so. Gives what was asked."""
+    """One task: what it takes it answers, `at_once` at a time, stores that, and says so. Gives what
+    was asked.
+    """
     claims = parse_claims(plan)
     taken = queue.Queue()
 
@@ -109,7 +119,10 @@ def ask(plan, keys, *, at_once=50, seconds=0.004):
         for piece in [batch.slice(start, at_once) for start in range(0, batch.num_rows, at_once)]:
             time.sleep(seconds)
             texts = piece["text"].to_pylist()
-            answers = [StoredAnswer(text, "ok", b"1", time.time_ns() // 1000, plan.run_id) for text in texts]
+            answers = [
+                StoredAnswer(text, "ok", b"1", time.time_ns() // 1000, plan.run_id)
+                for text in texts
+            ]
             open_folder(plan).write_part(run_of_keys(plan.run_id), f"0-0-{len(asked):06d}", answers)
             asked += texts
             claims.finished(piece)
@@ -121,7 +134,8 @@ def ask(plan, keys, *, at_once=50, seconds=0.004):
 def ask_at_once(*runs):
     found = {}
     threads = [
-        threading.Thread(target=lambda run=run, keys=keys: found.update({run: ask(run, keys)})) for run, keys in runs
+        threading.Thread(target=lambda run=run, keys=keys: found.update({run: ask(run, keys)}))
+        for run, keys in runs
     ]
     for thread in threads:
         thread.start()
@@ -140,7 +154,9 @@ def test_keys_in_common_are_asked_by_one_of_two_runs_and_both_ask_something(plan
     assert set(first) | set(second) == {f"[{key}]" for key in range(2800)}
     assert len(first) + len(second) == 2800
     assert min(len(first), len(second)) > 900
-    assert open_folder(one).names("runs/one/claims") == open_folder(two).names("runs/two/claims") == []
+    assert (
+        open_folder(one).names("runs/one/claims") == open_folder(two).names("runs/two/claims") == []
+    )
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
@@ -149,10 +165,16 @@ def test_a_task_runs_as_far_ahead_of_the_stored_answers_with_each_of_its_lookups
     plans = {0: plan("one"), 1: replace(plan("one"), lookup="other")}
     claims = parse_claims(*plans.values())
     table = pa.table(
-        {"text": [f"[{key}]" for key in range(2 * keys)], "place": [0] * keys + [1] * keys, "hash": range(2 * keys)}
+        {
+            "text": [f"[{key}]" for key in range(2 * keys)],
+            "place": [0] * keys + [1] * keys,
+            "hash": range(2 * keys),
+        }
     )
     taken = queue.Queue()
-    reader = threading.Thread(target=lambda: [taken.put(batch) for batch in claims.take(iter(table.to_batches()))])
+    reader = threading.Thread(
+        target=lambda: [taken.put(batch) for batch in claims.take(iter(table.to_batches()))]
+    )
     reader.start()
     places = Counter()
     while places.total() < 2 * FEWEST_AHEAD:  # nothing is stored meanwhile
@@ -247,21 +269,34 @@ def test_a_run_deletes_the_folders_that_killed_runs_of_any_host_left_days_ago(pl
         at = time.time() - days * 86_400
         os.utime(f"{open_folder(old).path}/runs/{name}", (at, at))
     assert register(plan("alive")) == ()
-    assert open_folder(old).names("runs") == ["runs/alive/run.json", "runs/unregistered/index-1.arrow"]
+    assert open_folder(old).names("runs") == [
+        "runs/alive/run.json",
+        "runs/unregistered/index-1.arrow",
+    ]
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"null", b'{"host": 1}', b'{"host": null, "pid": "x"}', b"\xff"])
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"null", b'{"host": 1}', b'{"host": null, "pid": "x"}', b"\xff"]
+)
 @everywhere("plan", on_store=pytest.mark.proof)
 def test_foreign_files_beside_the_runs_stop_no_run(plan, content):
     folder = open_folder(plan("one"))
-    odd = ["notes.txt", "x/run.json", "x/claims/y", "x/claims/0-0-zz", f"x/claims/{'a' * 300}"[:200], "x/keys"]
+    odd = [
+        "notes.txt",
+        "x/run.json",
+        "x/claims/y",
+        "x/claims/0-0-zz",
+        f"x/claims/{'a' * 300}"[:200],
+        "x/keys",
+    ]
     for name in odd:
         folder.write(f"runs/{name}", content)
     folder.write("runs/x/by_row.arrow", b"")
     one = plan("one")
     assert register(one) == ("x",)
     decide(one)
-    going = later(lambda: folder.delete("runs/x/run.json"))  # until then the keys that x keeps are unknown
+    # until then the keys that x keeps are unknown
+    going = later(lambda: folder.delete("runs/x/run.json"))
     assert len(ask(one, range(10))) == 10
     going.join()
 
@@ -275,7 +310,10 @@ def test_what_a_living_run_has_claimed_is_waited_for_until_it_is_answered(plan):
 
     def answer_at_last():
         time.sleep(0.5)
-        answers = [StoredAnswer(f"[{key}]", "ok", b"1", time.time_ns() // 1000, "slow") for key in range(60)]
+        answers = [
+            StoredAnswer(f"[{key}]", "ok", b"1", time.time_ns() // 1000, "slow")
+            for key in range(60)
+        ]
         open_folder(slow).write_part(run_of_keys("slow"), "0-0-0", answers)
         open_folder(slow).delete(f"runs/slow/{shares_file(range(256))}")
 
@@ -303,7 +341,9 @@ def test_the_claim_of_a_killed_task_expires_though_its_run_lives(plan):
     decide(killed), decide(waits)
     claim_all(killed)
     long_ago = time.time() - 31
-    os.utime(f"{open_folder(killed).path}/runs/killed/{shares_file(range(256))}", (long_ago, long_ago))
+    os.utime(
+        f"{open_folder(killed).path}/runs/killed/{shares_file(range(256))}", (long_ago, long_ago)
+    )
     assert len(ask(waits, range(20))) == 20
 
 
@@ -347,7 +387,8 @@ def test_a_call_whose_answer_another_run_lost_is_not_made_again(plan):
     mark = StoredAnswer("[7]", "asked", None, time.time_ns() // 1000, "one")
     open_folder(one).write_part(run_of_keys("one"), "0-0-x-00000", [mark], lasting=True)
     assert ask(two, [7, 8]) == ["[8]"]
-    assert ask(plan("three"), [7, 8]) == ["[7]"]  # the declaration says now that the call may be repeated
+    # the declaration says now that the call may be repeated
+    assert ask(plan("three"), [7, 8]) == ["[7]"]
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
@@ -355,7 +396,9 @@ def test_a_call_whose_answer_another_run_lost_is_not_made_again(plan):
 def test_answers_of_a_dead_run_that_no_longer_hold_are_asked_by_the_prefetch(plan, old):
     one, two = plan("one"), plan("two")
     now = time.time_ns() // 1000
-    found = {"expired": ("ok", b"1", now - 10), "miss": ("miss", None, now - 2 * 86_400 * 10**6)}[old]
+    found = {"expired": ("ok", b"1", now - 10), "miss": ("miss", None, now - 2 * 86_400 * 10**6)}[
+        old
+    ]
     answers = [StoredAnswer("[7]", *found, "one"), StoredAnswer("[8]", "ok", b"1", now, "one")]
     open_folder(one).write_part(run_of_keys("one"), "0-0-x-00000", answers)
     if old == "expired":
@@ -375,7 +418,9 @@ def test_what_voids_or_settles_a_record_of_a_dead_runs_journal_counts_in_the_pre
     if later == "expired":
         mark_expired(folder, ["[7]"])
     else:
-        folder.write_part("one", "0-0-y-00000", [StoredAnswer("[7]", "error", None, now - 5, "one")])
+        folder.write_part(
+            "one", "0-0-y-00000", [StoredAnswer("[7]", "error", None, now - 5, "one")]
+        )
     register(two)
     search = Search(folder, pa.array(["[7]", "[8]"]))
     assert known_answers(search, LOOKUP, two).num_rows == 0
@@ -386,7 +431,10 @@ def test_what_voids_or_settles_a_record_of_a_dead_runs_journal_counts_in_the_pre
 
 def test_stored_answers_that_the_declaration_calls_errors_are_asked_by_the_prefetch(plan):
     one, two = plan("one"), plan("two")
-    answers = [StoredAnswer(f"[{k}]", "ok", b'{"x": %d}' % k, time.time_ns() // 1000, "one") for k in (7, 8)]
+    answers = [
+        StoredAnswer(f"[{k}]", "ok", b'{"x": %d}' % k, time.time_ns() // 1000, "one")
+        for k in (7, 8)
+    ]
     open_folder(one).write_part(run_of_keys("one"), "0-0-x-00000", answers)
     register(two)
     claims = parse_claims(two, lookup=replace(LOOKUP, error_when=("$.x == 7",)))
@@ -405,7 +453,13 @@ def test_a_late_attempt_sees_what_a_run_answered_that_began_after_its_own(plan):
     answer(three, [7])
     unregister(three)
     late = Claims(
-        {0: SharedLookup(two, LOOKUP, "bigint", seen.seen)}, 0, 1, text="text", place="place", hashed="hash", seed=1
+        {0: SharedLookup(two, LOOKUP, "bigint", seen.seen)},
+        0,
+        1,
+        text="text",
+        place="place",
+        hashed="hash",
+        seed=1,
     )
     (given,) = late.take(batches([7, 8]))
     late.end()
@@ -413,7 +467,9 @@ def test_a_late_attempt_sees_what_a_run_answered_that_began_after_its_own(plan):
 
 
 def answer(plan, keys, name="0-0-0"):
-    answers = [StoredAnswer(f"[{key}]", "ok", b"1", time.time_ns() // 1000, plan.run_id) for key in keys]
+    answers = [
+        StoredAnswer(f"[{key}]", "ok", b"1", time.time_ns() // 1000, plan.run_id) for key in keys
+    ]
     open_folder(plan).write_part(plan.run_id, name, answers)
 
 
@@ -435,11 +491,14 @@ def test_keys_that_another_run_asks_by_row_are_left_to_it_until_it_has_answered_
     decide(rows, range(60))
     register(keys)
     going = later(
-        lambda: answer(rows, range(30)), lambda: answer(rows, range(30, 59), "0-0-1"), lambda: unregister(rows)
+        lambda: answer(rows, range(30)),
+        lambda: answer(rows, range(30, 59), "0-0-1"),
+        lambda: unregister(rows),
     )
     asked = ask(keys, range(100))
     going.join()
-    assert sorted(asked) == sorted(f"[{key}]" for key in range(59, 100))  # 59 was an error, which is not stored
+    # 59 was an error, which is not stored
+    assert sorted(asked) == sorted(f"[{key}]" for key in range(59, 100))
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
@@ -453,7 +512,10 @@ def test_keys_that_a_lone_run_prefetches_are_left_to_it_until_it_has_prefetched(
     asked = ask(keys, range(100))
     going.join()
     assert sorted(asked) == sorted(f"[{key}]" for key in range(59, 100))
-    assert open_folder(alone).names("runs/alone") == ["runs/alone/by_row.arrow", "runs/alone/run.json"]
+    assert open_folder(alone).names("runs/alone") == [
+        "runs/alone/by_row.arrow",
+        "runs/alone/run.json",
+    ]
 
 
 @everywhere("plan", on_store=pytest.mark.proof)
@@ -461,7 +523,9 @@ def test_a_run_that_has_not_decided_what_it_asks_by_row_is_waited_for(plan):
     rows, keys = plan("rows"), plan("keys")
     register(rows)
     register(keys)
-    going = later(lambda: decide(rows, range(10)), lambda: answer(rows, range(10)), lambda: unregister(rows))
+    going = later(
+        lambda: decide(rows, range(10)), lambda: answer(rows, range(10)), lambda: unregister(rows)
+    )
     asked = ask(keys, range(20))
     going.join()
     assert sorted(asked) == sorted(f"[{key}]" for key in range(10, 20))
@@ -481,7 +545,10 @@ def test_a_run_whose_keys_have_other_types_is_waited_for_as_nobody_can_compare_t
 
 @everywhere("plan", on_store=pytest.mark.proof)
 def test_answers_that_hold_for_no_time_are_not_waited_for(plan):
-    rows, keys = plan("rows", ttl=Ttl(ok=dt.timedelta(0))), plan("keys", ttl=Ttl(ok=dt.timedelta(0)))
+    rows, keys = (
+        plan("rows", ttl=Ttl(ok=dt.timedelta(0))),
+        plan("keys", ttl=Ttl(ok=dt.timedelta(0))),
+    )
     register(rows)
     decide(rows, range(50))
     register(keys)
@@ -492,10 +559,15 @@ KINDS = [(kind, applied) for kind in ERRORS for applied in (False, True)]
 
 
 @pytest.mark.parametrize(
-    ("kind", "every"), [(KINDS[0], 9), *(pytest.param(kind, 1, marks=pytest.mark.proof) for kind in KINDS)]
+    ("kind", "every"),
+    [(KINDS[0], 9), *(pytest.param(kind, 1, marks=pytest.mark.proof) for kind in KINDS)],
 )
-def test_no_key_that_another_run_has_is_given_whatever_operation_fails(plan, tmp_path, monkeypatch, kind, every):
-    """A listing that fails is not an empty one: the other run would be taken for ended, and its keys for free."""
+def test_no_key_that_another_run_has_is_given_whatever_operation_fails(
+    plan, tmp_path, monkeypatch, kind, every
+):
+    """A listing that fails is not an empty one: the other run would be taken for ended, and its
+    keys for free.
+    """
     storage = FailingStorage(*kind)
     put_under(tmp_path, storage, monkeypatch.setattr)
     other = plan("other")

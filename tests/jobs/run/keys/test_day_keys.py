@@ -1,4 +1,6 @@
-"""A day's keys are the same whoever finds them: Arrow in the driver, one job of Spark, or a shuffle."""
+"""A day's keys are the same whoever finds them: Arrow in the driver, one job of Spark, or a
+shuffle.
+"""
 
 import datetime as dt
 
@@ -24,7 +26,9 @@ NOON = dt.datetime(2013, 1, 10, 12, 0, 0, 123_456)  # noqa: DTZ001
 
 
 def texts(rows, *, longest):
-    return [None if row % 9 == 0 else "ä" * (row % 3) + "x" * (row % longest) for row in range(rows)]
+    return [
+        None if row % 9 == 0 else "ä" * (row % 3) + "x" * (row % longest) for row in range(rows)
+    ]
 
 
 def columns(rows):
@@ -50,17 +54,22 @@ def day(tmp_path, monkeypatch):
     folder = tmp_path / "odd % ü"
     folder.mkdir()
     rows = pa.table(columns(900) | {"n": range(900)})
-    pq.write_table(rows.slice(0, 800), folder / "a 1.parquet", row_group_size=100, compression="none")
+    pq.write_table(
+        rows.slice(0, 800), folder / "a 1.parquet", row_group_size=100, compression="none"
+    )
     pq.write_table(rows.slice(800), folder / "b%20.parquet", compression="none")
     return of_files(sorted(folder.iterdir()))
 
 
 def source_of(spark, day, keys, tasks=4):
     lookup = AsyncFunctionLookup(
-        name="f", function=AsyncFunction, keys={f"k{number}": key for number, key in enumerate(keys)},
-        returns="x INT", timeout=1.0, max_concurrency=tasks,
+        name="f", function=AsyncFunction,
+        keys={f"k{number}": key for number, key in enumerate(keys)}, returns="x INT", timeout=1.0,
+        max_concurrency=tasks,
     )  # fmt: skip
-    declared = Enrichment(name="e", input=Input(path="in"), lookups=[lookup], output=Output(path="out"))
+    declared = Enrichment(
+        name="e", input=Input(path="in"), lookups=[lookup], output=Output(path="out")
+    )
     prepared, plan = plan_tasks(day.read(spark), declared, day=day)
     parts = None if plan.reads is None else plan.reads.parts
     return KeySource(prepared, plan.layout.keys[0], lookup, day, parts)
@@ -71,7 +80,9 @@ def task_of_rows(source):
 
 
 def by_text(table):
-    return {row[TEXT]: (row[ROWS], row[HASH]) for row in table.select([TEXT, ROWS, HASH]).to_pylist()}
+    return {
+        row[TEXT]: (row[ROWS], row[HASH]) for row in table.select([TEXT, ROWS, HASH]).to_pylist()
+    }
 
 
 @pytest.mark.parametrize(
@@ -87,7 +98,9 @@ def test_the_driver_finds_the_keys_that_spark_finds(spark, day, keys):
     source = source_of(spark, day, keys)
     found, wanted = (
         source.distinct(hidden=False, seed=3),
-        SparkKeys.of(source.prepared, source.names, task=task_of_rows(source), hidden=False, seed=3),
+        SparkKeys.of(
+            source.prepared, source.names, task=task_of_rows(source), hidden=False, seed=3
+        ),
     )
     assert isinstance(found, DriverKeys)
     assert by_text(found.wanted) == by_text(wanted.wanted)
@@ -99,7 +112,9 @@ def test_the_driver_finds_the_keys_that_spark_finds(spark, day, keys):
     assert len(located) == found.wanted.num_rows > 1
     for row in located.values():
         own = at[row[SOURCE_FILE], row[SOURCE_ROW]]
-        assert [row[name] for name in (*source.names, TASK)] == [own[name] for name in (*source.names, TASK)]
+        assert [row[name] for name in (*source.names, TASK)] == [
+            own[name] for name in (*source.names, TASK)
+        ]
     wanted.drop()
 
 
@@ -131,7 +146,11 @@ def test_times_of_another_calendar_are_left_to_spark(spark, tmp_path):
 def test_a_run_that_finds_no_key_twice_says_so_to_its_tasks(spark, day, tmp_path):
     source = source_of(spark, day, ["n"])
     declared = Enrichment(
-        name="e", input=Input(path="in"), lookups=[source.lookup], output=Output(path="out"), ledger=None
+        name="e",
+        input=Input(path="in"),
+        lookups=[source.lookup],
+        output=Output(path="out"),
+        ledger=None,
     )
     prepared, plan = plan_tasks(day.read(spark), declared)
     with prepare_ledger(prepared, plan, scratch=str(tmp_path / "keys"), day=day) as run:

@@ -17,8 +17,8 @@ from jobs.run.keys.key_texts import ROWS, TEXT
 from tidegate import HttpLookup, Service
 
 SCORE = HttpLookup(
-    name="score", service=Service(name="s", url="http://s", max_concurrency=1), request="GET /{k}", keys={"k": "k"},
-    returns="score INT", timeout=1.0,
+    name="score", service=Service(name="s", url="http://s", max_concurrency=1), request="GET /{k}",
+    keys={"k": "k"}, returns="score INT", timeout=1.0,
 )  # fmt: skip
 
 
@@ -31,7 +31,9 @@ def test_an_answer_that_held_when_the_run_began_holds_to_its_end(tmp_path):
     wanted = pa.table({"__key_text": ["[1]", "[2]", "[3]", "[4]"]})
     begun = select(folder, wanted["__key_text"], now_us=a_day_ago + 1, ttl=plan.ttl).answers
     folder.write_part(run_of_keys("r"), "0-0-0", [StoredAnswer("[3]", "ok", b"2", now, "r-keys")])
-    folder.write_part("other", "0-0-0", [StoredAnswer(key, "ok", b"3", now, "other") for key in ("[2]", "[4]")])
+    folder.write_part(
+        "other", "0-0-0", [StoredAnswer(key, "ok", b"3", now, "other") for key in ("[2]", "[4]")]
+    )
     known = as_answers(with_own_answers(Hits(plan, ("k",), SparkKeys(None, wanted), begun, SCORE)))
     message = {one.key: one.response for one in known}
     assert message == {"[1]": b"1", "[2]": b"3", "[3]": b"2", "[4]": b"3"}
@@ -50,9 +52,15 @@ class Distinct(NamedTuple):
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_a_stored_answer_that_cannot_be_read_is_missing_where_several_rows_have_its_key(tmp_path, caplog, idempotent):
+def test_a_stored_answer_that_cannot_be_read_is_missing_where_several_rows_have_its_key(
+    tmp_path, caplog, idempotent
+):
     plan = LedgerPlan(str(tmp_path), "score", "f" * 16, "r", Ttl(), 200, 0.5, idempotent=idempotent)
-    texts = {"[1]": b'{"score": 1}', "[2]": b'{"score": {"$datetime": "NaT"}}', "[3]": b'{"score": '}
+    texts = {
+        "[1]": b'{"score": 1}',
+        "[2]": b'{"score": {"$datetime": "NaT"}}',
+        "[3]": b'{"score": ',
+    }
     stored = [StoredAnswer(key, "ok", text, 9, "before") for key, text in texts.items()]
     open_folder(plan).write_part("before", "0-0-0", stored)
     keys = Distinct(pa.table({TEXT: [*texts], ROWS: [2, 2, 1]}), SCORE)

@@ -1,4 +1,6 @@
-"""The distinct-key plan: keys that repeat are asked once for the whole job, counted at a real HTTP service."""
+"""The distinct-key plan: keys that repeat are asked once for the whole job, counted at a real HTTP
+service.
+"""
 
 import asyncio
 import collections
@@ -23,7 +25,8 @@ DAY = "2026-11-01"
 def folder(tmp_path, monkeypatch, spark):
     """A project of this test's own, whose input is read by two tasks."""
     monkeypatch.chdir(tmp_path)
-    spark.conf.set("spark.sql.files.openCostInBytes", "1k")  # else all of these small files fit into one task
+    # else all of these small files fit into one task
+    spark.conf.set("spark.sql.files.openCostInBytes", "1k")
     yield tmp_path
     spark.conf.unset("spark.sql.files.openCostInBytes")
 
@@ -34,19 +37,26 @@ def give_input(folder, keys, files=4, day=DAY):
     raw.mkdir(parents=True)
     for number in range(files):
         own = keys[number::files]
-        table = pa.table({"n": pa.array(range(len(own))), "k": pa.array(own, pa.int64()), "pad": ["x" * 40] * len(own)})
+        table = pa.table(
+            {
+                "n": pa.array(range(len(own))),
+                "k": pa.array(own, pa.int64()),
+                "pad": ["x" * 40] * len(own),
+            }
+        )
         pq.write_table(table, raw / f"part-{number}.parquet", compression="none")
 
 
 def declare(service, *, more=(), **fields):
     asked = Service(name="s", url=service.url, max_concurrency=20, prices=[Price("0.0040 USD")])
     lookup = HttpLookup(
-        name="score", service=asked, request="GET /score/{k}", keys={"k": "k"}, returns="temp_c DOUBLE",
+        name="score", service=asked, request="GET /score/{k}", keys={"k": "k"},
+        returns="temp_c DOUBLE",
         **{"timeout": 20.0, "retry": Retry(retries=1, initial_delay=0.01)} | fields,
     )  # fmt: skip
     return Enrichment(
-        name="scored", input=Input(path="raw"), lookups=[lookup, *more], output=Output(path="published"),
-        tolerance=Tolerance(timeout=1.0, error=1.0),
+        name="scored", input=Input(path="raw"), lookups=[lookup, *more],
+        output=Output(path="published"), tolerance=Tolerance(timeout=1.0, error=1.0),
     )  # fmt: skip
 
 
@@ -90,7 +100,10 @@ def test_each_key_is_asked_once_and_its_call_stands_at_one_row(folder, service):
         assert called[0]["_score_source"] == (None if status == "error" else "call")
         assert {row["_score_source"] for row in rows if row is not called[0]} == {"shared"}
         if status == "error":
-            assert all("no such thing" in row["_score_error"] or "400" in row["_score_error"] for row in rows)
+            assert all(
+                "no such thing" in row["_score_error"] or "400" in row["_score_error"]
+                for row in rows
+            )
     (figures,) = record.figures.lookups
     assert (figures.calls, figures.rows_called, figures.stored) == (1000, 1000, 990)
     assert (figures.billed.units, figures.billed.lost, figures.billed.cost) == (1000, 10, "4.0000")
@@ -132,12 +145,15 @@ def test_timeouts_and_retries_of_a_key_stand_as_such_at_all_its_rows(folder, ser
 def test_lookups_are_asked_side_by_side_each_key_once(folder, service):
     give_input(folder, [n % 50 for n in range(500)])
     other = HttpLookup(
-        name="other", service=Service(name="o", url=service.url, max_concurrency=4), request="GET /other/{half}",
-        keys={"half": "nullif(k div 2, 3)"}, returns="wind DOUBLE", paths={"wind": "$.wind.speed"}, timeout=20.0,
-        on_null_key="skip",
+        name="other", service=Service(name="o", url=service.url, max_concurrency=4),
+        request="GET /other/{half}", keys={"half": "nullif(k div 2, 3)"}, returns="wind DOUBLE",
+        paths={"wind": "$.wind.speed"}, timeout=20.0, on_null_key="skip",
     )  # fmt: skip
     record = run_day(declare(service, more=[other]), DAY, "r1")
-    assert record.facts.asked_by == ("distinct keys: 50 of 500 rows", "distinct keys: 24 of 480 rows")
+    assert record.facts.asked_by == (
+        "distinct keys: 50 of 500 rows",
+        "distinct keys: 24 of 480 rows",
+    )
     assert len(service.log) == len(set(service.log)) == 74
     assert record.figures.lookups[1].outcomes["skipped"] == 20
 
@@ -149,7 +165,9 @@ def test_few_keys_of_one_row_are_asked_before_the_rows_with_those_of_more_rows(f
     assert sorted(service.log) == sorted(f"/score/{key}" for key in range(150))
 
 
-def test_many_keys_of_one_row_are_asked_by_row_and_those_of_more_rows_before_them(folder, service, monkeypatch):
+def test_many_keys_of_one_row_are_asked_by_row_and_those_of_more_rows_before_them(
+    folder, service, monkeypatch
+):
     monkeypatch.setattr(ledger_session, "FEW_KEYS", 149)
     give_input(folder, [n % 150 for n in range(200)])
     record = run_day(declare(service), DAY, "r1")

@@ -13,8 +13,8 @@ from jobs.task.lookup.circuit_breaker import CircuitBreaker
 from tidegate import Outage
 
 SMOOTH = LookupMetrics(
-    name="weather", outcomes={}, calls=1000, retried=0, wall_s=100.0, limit_s=99.0, latency_p50_ms=50.0,
-    latency_p99_ms=200.0,
+    name="weather", outcomes={}, calls=1000, retried=0, wall_s=100.0, limit_s=99.0,
+    latency_p50_ms=50.0, latency_p99_ms=200.0,
 )  # fmt: skip
 
 
@@ -41,9 +41,30 @@ def message(partition, **fields):
 
 def test_the_tasks_last_words_become_the_figures():
     tasks = [
-        message(0, calls=5, seconds=10.0, loop_s=1.0, throttled_s={"weather": 4.0}, down_s={"weather": 0.0}),
-        message(1, calls=5, seconds=30.0, loop_s=9.0, throttled_s={"weather": 0.0}, down_s={"weather": 60.0}),
-        message(1, calls=0, seconds=50.0, loop_s=50.0, throttled_s={"weather": 0.0}, down_s={"weather": 0.0}),
+        message(
+            0,
+            calls=5,
+            seconds=10.0,
+            loop_s=1.0,
+            throttled_s={"weather": 4.0},
+            down_s={"weather": 0.0},
+        ),
+        message(
+            1,
+            calls=5,
+            seconds=30.0,
+            loop_s=9.0,
+            throttled_s={"weather": 0.0},
+            down_s={"weather": 60.0},
+        ),
+        message(
+            1,
+            calls=0,
+            seconds=50.0,
+            loop_s=50.0,
+            throttled_s={"weather": 0.0},
+            down_s={"weather": 0.0},
+        ),
     ]
     figures = with_limits(DayMetrics(1, 1, 0, (SMOOTH,)), TaskLoad.of(tasks))
     (weather,) = figures.lookups

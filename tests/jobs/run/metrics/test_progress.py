@@ -1,4 +1,6 @@
-"""What the driver tells while keys are asked first, and then the rows: nothing that was called is forgotten."""
+"""What the driver tells while keys are asked first, and then the rows: nothing that was called is
+forgotten.
+"""
 
 import time
 from dataclasses import replace
@@ -38,7 +40,9 @@ def to_driver(driver):
         link.close()
 
 
-def test_calls_made_for_keys_are_counted_on_while_the_rows_begin_from_nothing(driver, to_driver, wait_for):
+def test_calls_made_for_keys_are_counted_on_while_the_rows_begin_from_nothing(
+    driver, to_driver, wait_for
+):
     with RunProgress(driver, 1000, lambda _: None) as progress:
         task = to_driver(progress)
         progress.prefetching_keys(50)
@@ -50,7 +54,8 @@ def test_calls_made_for_keys_are_counted_on_while_the_rows_begin_from_nothing(dr
             "rows": 50, "rows_total": 50, "unit": "keys",
         }  # fmt: skip
         progress.prefetching_keys(None)
-        task.send_progress(TaskProgress(1, 0, rows=30, unit="keys"))  # a word of the phase before that comes late
+        # a word of the phase before that comes late
+        task.send_progress(TaskProgress(1, 0, rows=30, unit="keys"))
         task.send_progress(TaskProgress(0, 0, rows=400))
         wait_for(lambda: progress.figures()["rows"] == 400)
         figures = progress.figures()
@@ -62,7 +67,8 @@ def test_calls_made_for_keys_are_counted_on_while_the_rows_begin_from_nothing(dr
 def test_the_last_word_of_a_task_counts_all_its_rows(driver, to_driver, wait_for):
     reported = []
     with RunProgress(driver, 30, reported.append) as progress:
-        quick = replace(plan(lookup(Function())), progress=progress.number)  # ends before the first word is due
+        # ends before the first word is due
+        quick = replace(plan(lookup(Function())), progress=progress.number)
         rows = PartitionRun(quick, 0, 0, driver=to_driver(progress)).run(iter([batch(0, 30)]))
         assert sum(found.num_rows for found in rows) == 30
         wait_for(lambda: progress.figures()["rows"] == 30)
@@ -75,4 +81,6 @@ def test_figures_say_why_no_call_may_start(driver, to_driver, wait_for):
         driver.register(progress=progress.number, keepers={"geo": keeper})
         assert progress.figures()["waits"] == ""
         keeper.waits = "waits for calls of a killed run to end, 9 s"
-        assert progress_line(progress.figures()).endswith("0 timeouts, waits for calls of a killed run to end, 9 s")
+        assert progress_line(progress.figures()).endswith(
+            "0 timeouts, waits for calls of a killed run to end, 9 s"
+        )

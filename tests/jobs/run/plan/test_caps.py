@@ -11,7 +11,14 @@ from tidegate import HttpLookup, Price, Service, lookup
 
 def priced(*prices):
     service = Service(name="geo", url="http://127.0.0.1:1", max_concurrency=4, prices=prices)
-    return HttpLookup(name="geo", service=service, request="GET /{q}", keys={"q": "q"}, returns="a INT", timeout=1.0)
+    return HttpLookup(
+        name="geo",
+        service=service,
+        request="GET /{q}",
+        keys={"q": "q"},
+        returns="a INT",
+        timeout=1.0,
+    )
 
 
 @lookup(
@@ -32,7 +39,11 @@ def test_a_cap_allows_as_many_calls_as_the_money_pays_for_and_not_one_more():
 
 def test_a_cap_on_calls_is_divided_to_the_last_call():
     cap = cap_on_calls([priced(), priced()], 5_001, tasks=2)
-    assert (cap.message, cap.parts, cap.weights) == ("max_calls 5,001", (2501.0, 2500.0), (1.0, 1.0))
+    assert (cap.message, cap.parts, cap.weights) == (
+        "max_calls 5,001",
+        (2501.0, 2500.0),
+        (1.0, 1.0),
+    )
 
 
 def test_a_cap_that_leaves_a_task_no_call_says_what_would():
@@ -40,12 +51,20 @@ def test_a_cap_that_leaves_a_task_no_call_says_what_would():
     assert cap_on_calls([priced()], 2, tasks=3).message == f"max_calls 2, {too_little} 3),"
     cap = cap_on_cost([priced(Price("0.10 USD"))], "0.29 USD", tasks=3)
     assert cap.message == f"max_cost 0.29 USD, {too_little} 0.30 USD),"
-    assert cap_on_cost([priced(Price("0.10 USD"))], "0.30 USD", tasks=3).message == "max_cost 0.30 USD"
+    assert (
+        cap_on_cost([priced(Price("0.10 USD"))], "0.30 USD", tasks=3).message == "max_cost 0.30 USD"
+    )
 
 
 def test_lookups_weigh_what_they_cost_and_a_free_one_weighs_nothing():
     cap = cap_on_cost(
-        [priced(Price("4 USD", per="1000 items")), priced(Price("1 USD", per="1000 items")), priced()], "1 USD", 1
+        [
+            priced(Price("4 USD", per="1000 items")),
+            priced(Price("1 USD", per="1000 items")),
+            priced(),
+        ],
+        "1 USD",
+        1,
     )
     assert cap.weights == (1.0, 0.25, 0.0)
     assert int(cap.parts[0]) == 250
@@ -56,7 +75,11 @@ def test_lookups_weigh_what_they_cost_and_a_free_one_weighs_nothing():
     [
         ([priced(Price("1 EUR"))], "5 USD", "lookup geo is billed in EUR; name that currency"),
         ([priced()], "5 USD", "no lookup has a price in force"),
-        ([by_token], "5 USD", "lookup by_token is billed per token, which only an answer tells; use --max-calls"),
+        (
+            [by_token],
+            "5 USD",
+            ("lookup by_token is billed per token, which only an answer tells; use --max-calls"),
+        ),
         ([priced(Price("1 USD", since="2100-01-01"))], "5 USD", "no lookup has a price in force"),
     ],
 )
@@ -66,7 +89,9 @@ def test_money_that_cannot_be_compared_with_a_price_is_refused(lookups, most, me
 
 
 def test_a_run_has_one_cap_written_as_money():
-    with pytest.raises(DeclarationError, match="max-cost is '5'; it must be an amount and a currency"):
+    with pytest.raises(
+        DeclarationError, match=("max-cost is '5'; it must be an amount and a currency")
+    ):
         RunOptions(max_cost="5")
     with pytest.raises(DeclarationError, match="a run has one cap"):
         RunOptions(max_cost="5 USD", max_calls=1)
@@ -81,5 +106,7 @@ def test_a_run_has_one_cap_written_as_money():
         ((1.0, 1.0, 1.0), (900.0, 900.0, 0.0), (1.5, 1.5, 0.0)),
     ],
 )
-def test_each_task_has_what_its_keys_need_or_an_equal_part_where_that_is_too_much(parts, needs, divided):
+def test_each_task_has_what_its_keys_need_or_an_equal_part_where_that_is_too_much(
+    parts, needs, divided
+):
     assert divided_by_need(CallCap("max_calls", parts, (1.0,)), needs).parts == divided

@@ -15,7 +15,17 @@ import pytest
 from enrichments.flights import flights, plane, weather
 from jobs.declare.values.key_expressions import columns_in
 from jobs.run.plan.preflight import check_columns, preflight
-from tidegate import Bearer, DeclarationError, Env, EventTime, HttpLookup, Input, Output, RunStopped, Service
+from tidegate import (
+    Bearer,
+    DeclarationError,
+    Env,
+    EventTime,
+    HttpLookup,
+    Input,
+    Output,
+    RunStopped,
+    Service,
+)
 
 pytestmark = pytest.mark.process
 
@@ -77,7 +87,9 @@ def of(*lookups, **fields):
 
 def test_a_right_declaration_passes_and_no_answer_is_asked_for(project, listener, wait_for):
     found = preflight(flights, DAY)
-    assert [str(path) for path in found.files] == [f"data/raw/flights/date={DAY}/part-00000.parquet"]
+    assert [str(path) for path in found.files] == [
+        f"data/raw/flights/date={DAY}/part-00000.parquet"
+    ]
     assert found.rows == pq.read_metadata(found.files[0]).num_rows
     assert found.schema.names == pq.read_schema(found.files[0]).names
     wait_for(lambda: listener.connections == 1)
@@ -85,7 +97,9 @@ def test_a_right_declaration_passes_and_no_answer_is_asked_for(project, listener
 
 
 def test_an_unknown_column_is_named_with_the_one_that_was_meant(project, listener):
-    wrong = dataclasses.replace(weather, keys={"origin": "origin", "moment": "date_trunc('HOUR', sched_dep)"})
+    wrong = dataclasses.replace(
+        weather, keys={"origin": "origin", "moment": "date_trunc('HOUR', sched_dep)"}
+    )
     assert sentence(of(wrong, plane)) == (
         "flights_enriched: lookup weather: keys.moment: no column 'sched_dep' in data/raw/flights. "
         "Did you mean 'scheduled_departure'?"
@@ -96,23 +110,38 @@ def test_an_unknown_column_is_named_with_the_one_that_was_meant(project, listene
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"input": Input(path="data/raw/flights", row_id=["carrier", "fligt"])}, "input: row_id: no column 'fligt'"),
+        (
+            {"input": Input(path="data/raw/flights", row_id=["carrier", "fligt"])},
+            ("input: row_id: no column 'fligt'"),
+        ),
         (
             {"event_time": EventTime("departure", max_out_of_orderness=timedelta(0))},
             "event_time: no column 'departure'",
         ),
         ({"mode": "key_ordered", "key": ["tailnum"]}, "key: no column 'tailnum'"),
-        ({"event_time": EventTime("carrier", max_out_of_orderness=timedelta(0))}, "'carrier' is string; it must be"),
+        (
+            {"event_time": EventTime("carrier", max_out_of_orderness=timedelta(0))},
+            "'carrier' is string; it must be",
+        ),
     ],
 )
 def test_every_place_that_names_a_column_is_looked_at(project, listener, fields, message):
-    assert f"flights_enriched: {message.split(':')[0]}" in sentence(of(**fields)) or message in sentence(of(**fields))
+    assert (f"flights_enriched: {message.split(':')[0]}") in sentence(
+        of(**fields)
+    ) or message in sentence(of(**fields))
     assert message in sentence(of(**fields))
 
 
 def test_columns_are_found_whatever_their_case(project, listener):
     shouted = dataclasses.replace(plane, keys={"tailnum": "TAIL_NUMBER"})
-    preflight(of(weather, shouted, event_time=EventTime("Scheduled_Departure", max_out_of_orderness=timedelta(0))), DAY)
+    preflight(
+        of(
+            weather,
+            shouted,
+            event_time=EventTime("Scheduled_Departure", max_out_of_orderness=timedelta(0)),
+        ),
+        DAY,
+    )
 
 
 def test_a_column_that_the_input_has_is_refused_with_the_rename(project, listener):
@@ -127,39 +156,64 @@ def test_a_column_that_the_input_has_is_refused_with_the_rename(project, listene
 
 def test_the_rename_without_a_path_of_its_own_keeps_the_default_one(project, listener):
     wrong = dataclasses.replace(weather, returns="Carrier STRING", paths={}, ranges={})
-    assert 'Rename it here: returns="weather_Carrier STRING", paths={"weather_Carrier": "$.Carrier"}.' in sentence(
-        of(wrong)
-    )
+    assert (
+        'Rename it here: returns="weather_Carrier STRING", paths={"weather_Carrier": "$.Carrier"}.'
+    ) in sentence(of(wrong))
 
 
 @pytest.mark.parametrize("column", ["_late", "_Output_Seq", "_weather_attempts"])
 def test_an_input_column_that_would_be_overwritten_by_the_audit_is_refused(column):
-    with pytest.raises(DeclarationError, match=f"input: {column!r} is a column that Tidegate writes"):
-        check_columns(flights, ["carrier", "flight", "origin", "scheduled_departure", "tail_number", column])
+    with pytest.raises(
+        DeclarationError, match=(f"input: {column!r} is a column that Tidegate writes")
+    ):
+        check_columns(
+            flights, ["carrier", "flight", "origin", "scheduled_departure", "tail_number", column]
+        )
 
 
 @pytest.mark.parametrize(("column", "mark"), [("a.b", "dot"), ("a`b", "backtick")])
 def test_an_input_column_whose_name_spark_would_take_apart_is_refused(column, mark):
-    with pytest.raises(DeclarationError, match=f"input: '{column}' has a {mark} in its name. Rename the column."):
+    with pytest.raises(
+        DeclarationError, match=(f"input: '{column}' has a {mark} in its name. Rename the column.")
+    ):
         check_columns(flights, ["carrier", column])
 
 
 @pytest.mark.parametrize("column", ["*", "__key_0_0", "__Key_1_12", "__partition_of_frame"])
 def test_an_input_column_that_means_something_else_to_spark_or_a_run_is_refused(column):
-    with pytest.raises(DeclarationError, match=f"input: '{re.escape(column)}' means something else to "):
+    with pytest.raises(
+        DeclarationError, match=(f"input: '{re.escape(column)}' means something else to ")
+    ):
         check_columns(flights, ["carrier", column])
 
 
 def test_columns_that_are_one_name_to_spark_are_refused():
     with pytest.raises(
-        DeclarationError, match=r"input: 'Origin' and 'ORIGIN' differ only in case, which Spark ignores\. Rename one\."
+        DeclarationError,
+        match=(
+            r"input: 'Origin' and 'ORIGIN' differ only in case, which Spark "
+            r"ignores\. Rename one\."
+        ),
     ):
         check_columns(flights, ["Origin", "ORIGIN", "dest"])
 
 
 def test_a_lookup_whose_status_column_the_input_has_is_to_be_renamed():
-    columns = ["carrier", "flight", "origin", "scheduled_departure", "tail_number", "weather_status"]
-    with pytest.raises(DeclarationError, match=r"'weather_status' exists in the input. Rename the lookup: its name"):
+    columns = [
+        "carrier",
+        "flight",
+        "origin",
+        "scheduled_departure",
+        "tail_number",
+        "weather_status",
+    ]
+    with pytest.raises(
+        DeclarationError,
+        match=(
+            r"'weather_status' exists in the input. Rename the "
+            r"lookup: its name"
+        ),
+    ):
         check_columns(flights, columns)
 
 
@@ -167,12 +221,18 @@ def test_files_that_hold_the_partition_column_too_are_refused(project, listener,
     folder = tmp_path / "raw" / f"date={DAY}"
     folder.mkdir(parents=True)
     table = pq.ParquetFile(f"data/raw/flights/date={DAY}/part-00000.parquet").read()
-    pq.write_table(table.append_column("Date", pa.array([DAY] * table.num_rows)), folder / "part.parquet")
+    pq.write_table(
+        table.append_column("Date", pa.array([DAY] * table.num_rows)), folder / "part.parquet"
+    )
     wrong = of(input=Input(path=str(tmp_path / "raw"), row_id=flights.input.row_id))
-    assert "input: the files hold a column 'date', and so do their folders' names" in sentence(wrong)
+    assert ("input: the files hold a column 'date', and so do their folders' names") in sentence(
+        wrong
+    )
 
 
-def test_an_input_that_the_table_cannot_take_is_refused_before_any_request(project, listener, tmp_path):
+def test_an_input_that_the_table_cannot_take_is_refused_before_any_request(
+    project, listener, tmp_path
+):
     folder = tmp_path / "raw" / f"date={DAY}"
     folder.mkdir(parents=True)
     table = pq.ParquetFile(f"data/raw/flights/date={DAY}/part-00000.parquet").read()
@@ -180,7 +240,9 @@ def test_an_input_that_the_table_cannot_take_is_refused_before_any_request(proje
     pq.write_table(table.append_column("boarding", clocks), folder / "part.parquet")
     message = sentence(of(input=Input(path=str(tmp_path / "raw"), row_id=flights.input.row_id)))
     assert message.startswith("flights_enriched: input: 'boarding' in ")
-    assert message.endswith("/part.parquet is a time of day, which a Delta table cannot store. Write it as text.")
+    assert message.endswith(
+        "/part.parquet is a time of day, which a Delta table cannot store. Write it as text."
+    )
     assert listener.connections == 0
 
 
@@ -190,7 +252,8 @@ def test_a_missing_secret_is_named_and_said_where_to_set(project, monkeypatch, v
     if value is not None:
         monkeypatch.setenv("WEATHER_URL", value)
     assert sentence() == (
-        "flights_enriched: lookup weather: WEATHER_URL is not set. It is read from the environment of the driver and "
+        "flights_enriched: lookup weather: WEATHER_URL is not set. It is read from the environment "
+        "of the driver and "
         "the executors: set it where Dagster, or this command, is started."
     )
 
@@ -204,12 +267,15 @@ def test_a_secret_that_is_no_address_is_named(project, monkeypatch):
     monkeypatch.setenv("WEATHER_URL", "weather:8088")
     message = sentence()
     assert message.startswith(
-        "flights_enriched: service weather_api: url is Env('WEATHER_URL'), whose value is not an http:"
+        "flights_enriched: service weather_api: url is Env('WEATHER_URL'), whose value is not an "
+        "http:"
     )
     assert "weather:8088" not in message
 
 
-def test_a_secret_that_no_header_can_hold_is_named_before_any_request(project, listener, monkeypatch):
+def test_a_secret_that_no_header_can_hold_is_named_before_any_request(
+    project, listener, monkeypatch
+):
     monkeypatch.setenv("WEATHER_KEY", "key-of-a-file\n")
     known = dataclasses.replace(weather.service, auth=Bearer(Env("WEATHER_KEY")))
     message = sentence(of(dataclasses.replace(weather, service=known)))
@@ -221,7 +287,9 @@ def test_a_secret_that_no_header_can_hold_is_named_before_any_request(project, l
 @pytest.mark.parametrize("host", ["a..b", "a" * 64])
 def test_a_host_that_cannot_be_one_is_named(project, monkeypatch, host):
     monkeypatch.setenv("WEATHER_URL", f"http://{host}")
-    assert sentence().startswith(f"flights_enriched: service weather_api: http://{host} has no name of a host: ")
+    assert sentence().startswith(
+        f"flights_enriched: service weather_api: http://{host} has no name of a host: "
+    )
 
 
 def test_a_service_that_refuses_the_connection_is_tried_three_times_and_nothing_is_written(
@@ -230,7 +298,8 @@ def test_a_service_that_refuses_the_connection_is_tried_three_times_and_nothing_
     monkeypatch.setenv("WEATHER_URL", f"http://127.0.0.1:{closed_port}")
     message = sentence(raises=RunStopped)
     assert re.fullmatch(
-        rf"flights_enriched: service weather_api: http://127.0.0.1:{closed_port} refused the connection "
+        rf"flights_enriched: service weather_api: http://127.0.0.1:{closed_port} refused the "
+        r"connection "
         r"\(3 tries in \d+\.\d s\)\. Nothing was called, nothing was written\.",
         message,
     )
@@ -238,7 +307,9 @@ def test_a_service_that_refuses_the_connection_is_tried_three_times_and_nothing_
     assert not Path("data/runs").exists()
 
 
-def test_of_an_address_in_the_environment_scheme_host_and_port_are_shown(project, monkeypatch, closed_port):
+def test_of_an_address_in_the_environment_scheme_host_and_port_are_shown(
+    project, monkeypatch, closed_port
+):
     monkeypatch.setenv("WEATHER_URL", f"http://127.0.0.1:{closed_port}/t0k3n-of-ours")
     assert f"http://127.0.0.1:{closed_port} refused the connection" in sentence(raises=RunStopped)
 
@@ -253,12 +324,21 @@ def test_a_host_that_nobody_knows_is_said_so(project):
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("sqlite+aiosqlite:///data/demo/plains.db", "there is no file data/demo/plains.db. Nothing was called."),
+        (
+            "sqlite+aiosqlite:///data/demo/plains.db",
+            ("there is no file data/demo/plains.db. Nothing was called."),
+        ),
         ("sqlite:///data/demo/planes.db", "url is not one that SQLAlchemy can use with asyncio"),
         ("planes.db", "url is not one that SQLAlchemy can use with asyncio"),
         ("nosuch+driver://x", "url is not one that SQLAlchemy can use with asyncio"),
-        ("sqlite+aiosqlite:///data/raw/flights/date=2013-01-10/part-00000.parquet", "cannot be reached: file is not a"),
-        ("sqlite+aiosqlite:///file:data/demo/plains.db?mode=ro&uri=true", "cannot be reached: unable to open"),
+        (
+            "sqlite+aiosqlite:///data/raw/flights/date=2013-01-10/part-00000.parquet",
+            "cannot be reached: file is not a",
+        ),
+        (
+            "sqlite+aiosqlite:///file:data/demo/plains.db?mode=ro&uri=true",
+            ("cannot be reached: unable to open"),
+        ),
         ("sqlite+aiosqlite://", "has no table 'planes'"),
     ],
 )
@@ -270,7 +350,9 @@ def test_a_database_that_cannot_be_used_is_said_so(project, listener, monkeypatc
 
 
 def test_a_read_only_database_can_be_used(project, listener, monkeypatch):
-    monkeypatch.setenv("PLANES_URL", "sqlite+aiosqlite:///file:data/demo/planes.db?mode=ro&uri=true")
+    monkeypatch.setenv(
+        "PLANES_URL", "sqlite+aiosqlite:///file:data/demo/planes.db?mode=ro&uri=true"
+    )
     preflight(flights, DAY)
 
 
@@ -293,7 +375,9 @@ def test_the_password_of_a_database_is_not_shown(project, listener, monkeypatch,
         ("scheduled_departure", "timestamp"),
     ],
 )
-def test_a_key_of_another_type_than_its_column_is_refused_before_the_run(project, listener, expression, refused):
+def test_a_key_of_another_type_than_its_column_is_refused_before_the_run(
+    project, listener, expression, refused
+):
     declared = of(weather, dataclasses.replace(plane, keys={"tailnum": expression}))
     if refused is None:
         preflight(declared, DAY)
@@ -302,10 +386,13 @@ def test_a_key_of_another_type_than_its_column_is_refused_before_the_run(project
     assert said.startswith("flights_enriched: lookup plane: keys.tailnum: ")
     if refused == "timestamp":
         assert said.endswith(
-            "SQLite has no timestamps; give the key as the text that the table holds, by date_format(...)"
+            "SQLite has no timestamps; give the key as the text that the table holds, by "
+            "date_format(...)"
         )
     else:
-        assert f"the key is {refused}, and the column tailnum of planes is TEXT; they are not compared" in said
+        assert (
+            f"the key is {refused}, and the column tailnum of planes is TEXT; they are not compared"
+        ) in said
         assert said.endswith(f'Write "cast({expression} as string)".')
 
 
@@ -314,15 +401,21 @@ def test_a_missing_table_is_named(project, listener):
     assert sentence(of(weather, wrong)).endswith("has no table 'plains'.")
 
 
-@pytest.mark.parametrize("fields", [{"returns": "maker STRING", "ranges": {}}, {"keys": {"maker": "tail_number"}}])
+@pytest.mark.parametrize(
+    "fields", [{"returns": "maker STRING", "ranges": {}}, {"keys": {"maker": "tail_number"}}]
+)
 def test_a_missing_column_of_a_table_is_named_with_those_it_has(project, listener, fields):
     message = sentence(of(weather, dataclasses.replace(plane, **fields)))
-    assert "flights_enriched: lookup plane: no column 'maker' in table planes. It has: tailnum, year, type," in message
+    assert (
+        "flights_enriched: lookup plane: no column 'maker' in table planes. It has: tailnum, "
+        "year, type,"
+    ) in message
 
 
 def test_a_day_without_a_folder_is_named(project, listener):
     assert sentence(day="2013-01-11") == (
-        "flights_enriched: input: there is no data/raw/flights/date=2013-01-11 for 2013-01-11; nothing can be enriched."
+        "flights_enriched: input: there is no data/raw/flights/date=2013-01-11 for 2013-01-11; "
+        "nothing can be enriched."
     )
 
 
@@ -341,7 +434,9 @@ def test_a_corrupt_file_is_named(project, listener, tmp_path, damage):
     folder.mkdir(parents=True)
     whole = Path(f"data/raw/flights/date={DAY}/part-00000.parquet").read_bytes()
     (folder / "part-0.parquet").write_bytes(whole)
-    (folder / "part-1.parquet").write_bytes({"text": b"no Parquet at all", "cut": whole[:-9], "empty": b""}[damage])
+    (folder / "part-1.parquet").write_bytes(
+        {"text": b"no Parquet at all", "cut": whole[:-9], "empty": b""}[damage]
+    )
     message = sentence(of(input=Input(path=str(tmp_path / "raw"))))
     assert f"date={DAY}/part-1.parquet is not a readable Parquet file: " in message
 
@@ -369,8 +464,8 @@ def test_the_columns_of_an_expression_are_found(expression, columns):
 def test_secrets_are_read_where_they_are_needed_and_not_before(monkeypatch):
     monkeypatch.delenv("GEO_URL", raising=False)
     HttpLookup(
-        name="a", service=Service(name="geo", url=Env("GEO_URL"), max_concurrency=1), request="GET /{k}",
-        keys={"k": "k"}, returns="x INT", timeout=1.0,
+        name="a", service=Service(name="geo", url=Env("GEO_URL"), max_concurrency=1),
+        request="GET /{k}", keys={"k": "k"}, returns="x INT", timeout=1.0,
     )  # fmt: skip
 
 
@@ -390,11 +485,13 @@ def towns(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "column", ["_metadata", "_METADATA", "_source_file", "_source_row", "_Source_File", "_row", "_uri"]
+    "column",
+    ["_metadata", "_METADATA", "_source_file", "_source_row", "_Source_File", "_row", "_uri"],
 )
 def test_a_column_of_the_files_that_tells_where_a_row_came_from_is_refused(towns, column):
     assert sentence(towns(**{column: ["x"]})) == (
-        f"flights_enriched: input: {column!r} is a name under which Spark and Tidegate keep where a row came from. "
+        f"flights_enriched: input: {column!r} is a name under which Spark and Tidegate keep where "
+        "a row came from. "
         "Rename the column."
     )
 
@@ -409,12 +506,17 @@ def test_a_path_that_spark_takes_for_a_pattern_is_refused(towns, where, name):
 
 def test_an_output_that_delta_would_write_elsewhere_is_refused(towns, tmp_path):
     assert sentence(towns(out="a%20b")) == (
-        f"flights_enriched: output: {tmp_path}/a%20b has '%20', which Delta takes for one character. Rename it."
+        f"flights_enriched: output: {tmp_path}/a%20b has '%20', which Delta takes for one "
+        "character. Rename it."
     )
 
 
-@pytest.mark.parametrize("folder", ["date=20130110", "date=2013-1-10", "dt=2013-01-10", "date=2013-01-10T00"])
-def test_a_day_whose_folder_is_named_otherwise_is_reported_with_that_folder_and_the_name_it_needs(towns, folder):
+@pytest.mark.parametrize(
+    "folder", ["date=20130110", "date=2013-1-10", "dt=2013-01-10", "date=2013-01-10T00"]
+)
+def test_a_day_whose_folder_is_named_otherwise_is_reported_with_that_folder_and_the_name_it_needs(
+    towns, folder
+):
     assert sentence(towns(folder=folder)) == (
         f"flights_enriched: input: there is no raw/date={DAY} for {DAY}; nothing can be enriched. "
         f"There is raw/{folder}; the folder of a day is named date=YYYY-MM-DD (Input.partition)."
@@ -422,4 +524,6 @@ def test_a_day_whose_folder_is_named_otherwise_is_reported_with_that_folder_and_
 
 
 def test_a_day_that_is_not_there_names_no_other_day(towns):
-    assert sentence(towns(folder="date=2013-01-11")).endswith("for 2013-01-10; nothing can be enriched.")
+    assert sentence(towns(folder="date=2013-01-11")).endswith(
+        "for 2013-01-10; nothing can be enriched."
+    )

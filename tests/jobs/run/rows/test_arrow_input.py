@@ -1,4 +1,6 @@
-"""Tasks that read the day's files by Arrow read what Spark would have read, value for value; else Spark reads them."""
+"""Tasks that read the day's files by Arrow read what Spark would have read, value for value; else
+Spark reads them.
+"""
 
 import datetime as dt
 import decimal
@@ -30,7 +32,8 @@ pytestmark = pytest.mark.spark
 AT = dt.datetime(2013, 1, 10, 12, 0, 0, 123_456)  # noqa: DTZ001
 LONG_AGO = dt.datetime(1501, 2, 3, 4, 5, 6, 7)  # noqa: DTZ001
 ZONED = pa.timestamp("us", "UTC")
-# values, the type in which a file stores them, the type in which Spark reads them; a day may have several of one name
+# values, the type in which a file stores them, the type in which Spark reads them; a day may have
+# several of one name
 COLUMNS = {
     "yes": ([True, False], pa.bool_()),
     "tiny": ([-128, 127], pa.int8()),
@@ -69,16 +72,22 @@ def random_file(path, draw):
         drawn = [None if draw.random() < 0.2 else draw.choice(values) for _ in range(rows)]
         as_written = name.upper() if name.isalpha() and draw.random() < 0.3 else name
         columns[as_written] = pa.array(drawn, kind)
-    options = {"row_group_size": draw.choice([50, 700, 5000]), "data_page_size": draw.choice([100, 1 << 20])}
+    options = {
+        "row_group_size": draw.choice([50, 700, 5000]),
+        "data_page_size": draw.choice([100, 1 << 20]),
+    }
     pq.write_table(pa.table(columns), path, store_schema=draw.random() < 0.7, **options)
 
 
 def planned(spark, day, keys, tasks=3):
     lookup = AsyncFunctionLookup(
-        name="f", function=AsyncFunction, keys={f"k{number}": key for number, key in enumerate(keys)},
-        returns="x INT", timeout=1.0, max_concurrency=tasks,
+        name="f", function=AsyncFunction,
+        keys={f"k{number}": key for number, key in enumerate(keys)}, returns="x INT", timeout=1.0,
+        max_concurrency=tasks,
     )  # fmt: skip
-    declared = Enrichment(name="e", input=Input(path="in"), lookups=[lookup], output=Output(path="out"), ledger=None)
+    declared = Enrichment(
+        name="e", input=Input(path="in"), lookups=[lookup], output=Output(path="out"), ledger=None
+    )
     return plan_tasks(day.read(spark), declared, day=day)
 
 
@@ -89,7 +98,9 @@ def day_of(folder, *tables, **options):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_tasks_read_the_rows_that_spark_reads_in_the_order_of_files(spark, tmp_path, monkeypatch, seed):
+def test_tasks_read_the_rows_that_spark_reads_in_the_order_of_files(
+    spark, tmp_path, monkeypatch, seed
+):
     monkeypatch.setattr(dealing, "BYTES_PER_TASK", 1 << 10)  # files are read in pieces
     draw, folder = random.Random(seed), tmp_path / "odd % ü"
     folder.mkdir()
@@ -98,7 +109,11 @@ def test_tasks_read_the_rows_that_spark_reads_in_the_order_of_files(spark, tmp_p
     day = of_files(sorted(folder.iterdir()))
     prepared, plan = planned(spark, day, ["N", day.names[0] if day.names[0].isalnum() else "n"])
     assert plan.reads is not None
-    read = prepared.withColumn("__task", task_column(plan.reads.parts)).orderBy("__task", *SOURCE_IDENTITY).toArrow()
+    read = (
+        prepared.withColumn("__task", task_column(plan.reads.parts))
+        .orderBy("__task", *SOURCE_IDENTITY)
+        .toArrow()
+    )
     assert len(plan.reads.parts) == len(plan.shares[0])
     by_arrow = [
         batch.append_column("__task", pa.array([task] * batch.num_rows, pa.int32()))
@@ -137,7 +152,9 @@ def test_spark_reads_what_arrow_reads_in_another_way(spark, tmp_path, tables, op
     assert planned(spark, day_of(tmp_path, *tables, **options), keys)[1].reads is None
 
 
-@pytest.mark.parametrize("noted", [{"org.apache.spark.version": "2.4.8"}, {"org.apache.spark.legacyDateTime": ""}])
+@pytest.mark.parametrize(
+    "noted", [{"org.apache.spark.version": "2.4.8"}, {"org.apache.spark.legacyDateTime": ""}]
+)
 def test_spark_reads_times_of_an_old_calendar(spark, tmp_path, noted):
     table = pa.table(WRITTEN).replace_schema_metadata(noted)
     pq.write_table(table, tmp_path / "old.parquet")
@@ -152,18 +169,30 @@ def test_spark_reads_times_where_another_calendar_is_set(spark, tmp_path):
     spark.conf.unset(CALENDAR)
 
 
-@pytest.mark.parametrize(("noted", "by_arrow"), [("__CHAR_VARCHAR_TYPE_STRING", False), ("comment", True)])
+@pytest.mark.parametrize(
+    ("noted", "by_arrow"), [("__CHAR_VARCHAR_TYPE_STRING", False), ("comment", True)]
+)
 def test_spark_reads_columns_whose_metadata_change_their_values(spark, tmp_path, noted, by_arrow):
     field = {"name": "k", "type": "string", "nullable": True, "metadata": {noted: "char(3)"}}
     types = json.dumps({"type": "struct", "fields": [field]})
-    pq.write_table(pa.table({"k": ["a"]}).replace_schema_metadata({SPARK_TYPES: types}), tmp_path / "a.parquet")
-    assert (planned(spark, of_files([tmp_path / "a.parquet"]), ["k"])[1].reads is not None) == by_arrow
+    pq.write_table(
+        pa.table({"k": ["a"]}).replace_schema_metadata({SPARK_TYPES: types}), tmp_path / "a.parquet"
+    )
+    assert (
+        planned(spark, of_files([tmp_path / "a.parquet"]), ["k"])[1].reads is not None
+    ) == by_arrow
 
 
 def test_files_with_other_columns_and_narrower_types_are_read_by_arrow(spark, tmp_path):
-    small, tall, large = {"k": pa.array([1], pa.int16()), "at": [AT]}, {"K": [2], "more": ["x"]}, {"k": [2**40]}
+    small, tall, large = (
+        {"k": pa.array([1], pa.int16()), "at": [AT]},
+        {"K": [2], "more": ["x"]},
+        {"k": [2**40]},
+    )
     prepared, plan = planned(spark, day_of(tmp_path, small, tall, large), ["k"])
-    found = pa.Table.from_batches([batch for task in range(len(plan.reads.parts)) for batch in plan.reads.of(task)])
+    found = pa.Table.from_batches(
+        [batch for task in range(len(plan.reads.parts)) for batch in plan.reads.of(task)]
+    )
     read = prepared.toArrow()
     assert found.select(read.column_names).to_pylist() == read.to_pylist()
 

@@ -1,4 +1,6 @@
-"""Windows of a day: those of the plainest model, whatever tasks read its rows and wherever they wrote them."""
+"""Windows of a day: those of the plainest model, whatever tasks read its rows and wherever they
+wrote them.
+"""
 
 import datetime as dt
 import random
@@ -16,31 +18,42 @@ from tidegate import Session, Sliding, Tumbling, Window
 
 pytestmark = pytest.mark.spark
 
-NOON = dt.datetime(2020, 5, 24, 4, tzinfo=dt.UTC)  # in China, where the source's events are; a multiple of every size
+# in China, where the source's events are; a multiple of every size
+NOON = dt.datetime(2020, 5, 24, 4, tzinfo=dt.UTC)
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 MS = dt.timedelta(milliseconds=1)
 SOURCE_EVENTS = [
-    ("pv", 0), ("cart", 1000), ("pv", 4000), ("pv", 5000), ("buy", 7000), ("buy", 3000), ("cart", 6000),
-    ("buy", 8000), ("pv", 9000),
+    ("pv", 0), ("cart", 1000), ("pv", 4000), ("pv", 5000), ("buy", 7000), ("buy", 3000),
+    ("cart", 6000), ("buy", 8000), ("pv", 9000),
 ]  # fmt: skip
 KINDS = (Tumbling(1000 * MS), Sliding(1000 * MS, 400 * MS), Session(300 * MS))
 CASES = [
     {"of": of, "lateness": lateness, "panes": panes, "key": key}
     for of in KINDS
-    for lateness, panes, key in ((0, "last", ("action",)), (700, "last", ()), (700, "all", ("action",)))
+    for lateness, panes, key in (
+        (0, "last", ("action",)),
+        (700, "last", ()),
+        (700, "all", ("action",)),
+    )
 ]
 
 
 def window(*, of, key=("action",), lateness=0, panes="last"):
-    return Window("w", of=of, key=key, sql="count(*) AS n", allowed_lateness=lateness * MS, panes=panes)
+    return Window(
+        "w", of=of, key=key, sql="count(*) AS n", allowed_lateness=lateness * MS, panes=panes
+    )
 
 
 def written(folder, files, seed, start=NOON):
-    """Files of a run whose input had these files, each a list of (key, ms from `start` or None). Returns them, and the
-    input's rows by path.
+    """Files of a run whose input had these files, each a list of (key, ms from `start` or None).
+    Returns them, and the input's rows by path.
     """
     rows = [
-        {"action": key, "at": None if time is None else start + time * MS, **identity(folder, at, row)}
+        {
+            "action": key,
+            "at": None if time is None else start + time * MS,
+            **identity(folder, at, row),
+        }
         for at, file in enumerate(files)
         for row, (key, time) in enumerate(file)
     ]
@@ -63,10 +76,12 @@ def identity(folder, file, row):
 def day_of(spark, folder, files, bound, start=NOON):
     paths, counts = written(folder, files, 0, start)
     declared = DeclaredFacts(
-        enrichment="w", table=str(folder), input_path="", partition="date", mode="unordered", lookups=(),
-        row_id=schema.SOURCE_IDENTITY, event_time=EventTimeFacts("at", bound / 1000),
+        enrichment="w", table=str(folder), input_path="", partition="date", mode="unordered",
+        lookups=(), row_id=schema.SOURCE_IDENTITY, event_time=EventTimeFacts("at", bound / 1000),
     )  # fmt: skip
-    return WindowedDay.of(SparkEngine(spark), declared, paths, [*counts], ["action", "at"], str(folder / "windows"))
+    return WindowedDay.of(
+        SparkEngine(spark), declared, paths, [*counts], ["action", "at"], str(folder / "windows")
+    )
 
 
 def millis(moment, start=NOON):
@@ -87,7 +102,9 @@ def table_of(windows, panes, start=NOON):
 def made(day, facts):
     """The rows of the table of windows, and the rows that are in none, as dicts."""
     windows = day.windows(facts).collect()
-    return windows, [row for file, _ in day.write_windowless(facts) for row in pq.read_table(file).to_pylist()]
+    return windows, [
+        row for file, _ in day.write_windowless(facts) for row in pq.read_table(file).to_pylist()
+    ]
 
 
 def reasons_of(dropped):
@@ -107,8 +124,12 @@ def drawn_files(seed, files=3, rows=60):
     return found
 
 
-def test_the_worked_example_gives_the_five_windows_of_the_source_and_its_late_event(spark, tmp_path):
-    windows, dropped = made(day_of(spark, tmp_path, [SOURCE_EVENTS], 0), window(of=Tumbling(5000 * MS)).facts())
+def test_the_worked_example_gives_the_five_windows_of_the_source_and_its_late_event(
+    spark, tmp_path
+):
+    windows, dropped = made(
+        day_of(spark, tmp_path, [SOURCE_EVENTS], 0), window(of=Tumbling(5000 * MS)).facts()
+    )
     assert table_of(windows, "last") == [
         ("buy", 5000, 10000, 2), ("cart", 0, 5000, 1), ("cart", 5000, 10000, 1), ("pv", 0, 5000, 2),
         ("pv", 5000, 10000, 2),
@@ -121,19 +142,28 @@ def test_the_worked_example_gives_the_five_windows_of_the_source_and_its_late_ev
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_windows_are_those_of_the_plainest_model(spark, tmp_path, case):
     files, facts = drawn_files(repr(case)), window(**case).facts()
-    model = Model(facts, 200, [(key if facts.key else None, time) for file in files for key, time in file])
+    model = Model(
+        facts, 200, [(key if facts.key else None, time) for file in files for key, time in file]
+    )
     assert model.dropped
     assert model.untimed
     assert facts.panes == "last" or any(firing[3] == "late" for firing in model.firings)
     windows, dropped = made(day_of(spark, tmp_path, files, 200), facts)
     assert table_of(windows, facts.panes) == model.table()
-    assert reasons_of(dropped) == {schema.TOO_LATE: len(model.dropped), schema.NO_EVENT_TIME: len(model.untimed)}
+    assert reasons_of(dropped) == {
+        schema.TOO_LATE: len(model.dropped),
+        schema.NO_EVENT_TIME: len(model.untimed),
+    }
 
 
 def test_a_window_belongs_to_the_day_of_its_start_in_the_declared_zone(spark):
-    starts = [dt.datetime(2026, 10, 24, 21, 59, tzinfo=dt.UTC), dt.datetime(2026, 10, 24, 22, 0, tzinfo=dt.UTC)]
+    starts = [
+        dt.datetime(2026, 10, 24, 21, 59, tzinfo=dt.UTC),
+        dt.datetime(2026, 10, 24, 22, 0, tzinfo=dt.UTC),
+    ]
     rows = spark.createDataFrame(
-        [(int(at.timestamp() * 1000), int(at.timestamp() * 1000) + 1) for at in starts], [START, END]
+        [(int(at.timestamp() * 1000), int(at.timestamp() * 1000) + 1) for at in starts],
+        [START, END],
     )
     for zone, days in (("UTC", [24, 24]), ("Europe/Berlin", [24, 25])):
         facts = WindowFacts("w", "tumbling", 1, 1, 0, (), "count(*) AS n", "last", zone)

@@ -43,11 +43,15 @@ def rows(day, *numbers):
 
 
 def make(place, **configuration):
-    write_deltalake(place, rows(DAYS[0], 1), partition_by=["date"], configuration=configuration or None)
+    write_deltalake(
+        place, rows(DAYS[0], 1), partition_by=["date"], configuration=configuration or None
+    )
 
 
 def append(table, day, *numbers, **properties):
-    write_deltalake(table, rows(day, *numbers), mode="append", commit_properties=CommitProperties(**properties))
+    write_deltalake(
+        table, rows(day, *numbers), mode="append", commit_properties=CommitProperties(**properties)
+    )
 
 
 def numbers_at(place):
@@ -68,12 +72,16 @@ def test_a_log_costs_two_requests_and_one_for_each_file_since_its_checkpoint(pla
     make(place, **EVERY_TWO)
     for number in range(4):
         append(place, DAYS[1], number)
-    assert asked(s3, lambda: copied(place)) == ["GET"] * (2 + len(["checkpoint of 3", "entry 3", "entry 4"]))
+    assert asked(s3, lambda: copied(place)) == ["GET"] * (
+        2 + len(["checkpoint of 3", "entry 3", "entry 4"])
+    )
     append(place, DAYS[1], 9)
     assert asked(s3, lambda: copied(place)) == ["GET"] * (2 + len(["checkpoint of 5", "entry 5"]))
 
 
-def test_a_commit_in_the_copy_brings_its_files_and_its_entry_to_the_store_and_is_known_here(place, s3):
+def test_a_commit_in_the_copy_brings_its_files_and_its_entry_to_the_store_and_is_known_here(
+    place, s3
+):
     make(place)
     table = copied(place)
 
@@ -86,13 +94,28 @@ def test_a_commit_in_the_copy_brings_its_files_and_its_entry_to_the_store_and_is
     assert copied(place).version() == 1
 
 
-def test_a_commit_that_another_program_was_before_leaves_the_table_as_it_was_and_can_be_made_again(place):
+def test_a_commit_that_another_program_was_before_leaves_the_table_as_it_was_and_can_be_made_again(
+    place,
+):
     make(place)
     table = copied(place)
     append(place, DAYS[1], 2, app_transactions=[Transaction("theirs", 7)])
-    with pytest.raises(CommitFailedError, match=r"version 1 of s3://.* is another program's"), pushed(table):
+    with (
+        pytest.raises(
+            CommitFailedError,
+            match=(
+                r"version 1 of s3://.* is another "
+                r"program's"
+            ),
+        ),
+        pushed(table),
+    ):
         append(table, DAYS[1], 3)
-    assert (table.version(), table.transaction_version("theirs"), len(files_of(table))) == (0, None, 1)
+    assert (table.version(), table.transaction_version("theirs"), len(files_of(table))) == (
+        0,
+        None,
+        1,
+    )
     assert numbers_at(place) == [1, 2]
     table.update_incremental()
     assert (table.version(), table.transaction_version("theirs"), len(files_of(table))) == (1, 7, 2)
@@ -110,7 +133,9 @@ def append_once(place):
 
 @pytest.mark.proof
 @pytest.mark.parametrize("cuts", [False, True])
-def test_a_commit_that_the_store_took_is_made_once_though_its_answer_was_lost(place, s3, monkeypatch, cuts):
+def test_a_commit_that_the_store_took_is_made_once_though_its_answer_was_lost(
+    place, s3, monkeypatch, cuts
+):
     make(place)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     with behind_a_proxy(s3, preload=__name__) as run:
@@ -119,7 +144,9 @@ def test_a_commit_that_the_store_took_is_made_once_though_its_answer_was_lost(pl
 
 
 @pytest.mark.parametrize("versions", [1, 2, 6])
-def test_a_table_that_was_deleted_and_made_anew_at_the_place_is_not_taken_for_the_old_one(place, versions):
+def test_a_table_that_was_deleted_and_made_anew_at_the_place_is_not_taken_for_the_old_one(
+    place, versions
+):
     for name, commits in (("old", 4), ("new", versions - 1)):
         objects.delete(place, [one.name for one in objects.listed(place)])
         assert copied(place) is None
@@ -139,8 +166,12 @@ def append_and_end(place):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("removed_by", [copied, lambda place: vacuum(place, older_than=timedelta(0))])
-def test_rows_that_a_killed_process_had_in_its_copy_go_with_the_next_opening_and_with_vacuum(place, removed_by):
+@pytest.mark.parametrize(
+    "removed_by", [copied, lambda place: vacuum(place, older_than=timedelta(0))]
+)
+def test_rows_that_a_killed_process_had_in_its_copy_go_with_the_next_opening_and_with_vacuum(
+    place, removed_by
+):
     make(place)
     living = copied(place)
     killed = multiprocessing.get_context("spawn").Process(target=append_and_end, args=(place,))
@@ -160,13 +191,25 @@ def test_a_full_disk_is_named_with_the_cure_and_the_table_is_as_before(place, mo
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with (
-        pytest.raises(TidegateError, match=r"the disk of .*/log/copy-\w+ is full.* set TIDEGATE_WORK to a folder"),
+        pytest.raises(
+            TidegateError,
+            match=(
+                r"the disk of .*/log/copy-\w+ is full.* set "
+                r"TIDEGATE_WORK to a folder"
+            ),
+        ),
         pushed(table),
     ):
         fails()
     with monkeypatch.context() as patched:
         patched.setattr(Path, "write_bytes", fails)
-        with pytest.raises(TidegateError, match=r"the disk of .*/log is full, where logs of tables on a store are"):
+        with pytest.raises(
+            TidegateError,
+            match=(
+                r"the disk of .*/log is full, where logs of tables "
+                r"on a store are"
+            ),
+        ):
             log_at(place)
     assert numbers_at(place) == [1]
 
@@ -203,18 +246,24 @@ def test_a_log_without_an_entry_in_its_middle_is_named_and_not_read_as_a_shorter
     for number in range(3):
         append(place, DAYS[1], number)
     objects.delete(f"{place}/_delta_log", [f"{1:020}.json"])
-    with pytest.raises(TidegateError, match=f"table {place}: its log, {place}/_delta_log, cannot be read: "):
+    with pytest.raises(
+        TidegateError, match=(f"table {place}: its log, {place}/_delta_log, cannot be read: ")
+    ):
         log_at(place)
 
 
-def test_rows_of_a_run_are_there_once_though_another_program_commits_before_them_each_time(place, monkeypatch):
+def test_rows_of_a_run_are_there_once_though_another_program_commits_before_them_each_time(
+    place, monkeypatch
+):
     days.TABLE = place
     publish(days.run("a", DAYS[0], [1]))
     beside, usual, races = audit.table_of(place), by_run.write_deltalake, iter(range(3))
 
     def behind_another(*arguments, **options):
         if next(races, None) is not None:
-            DeltaTable(beside).alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
+            DeltaTable(beside).alter.set_table_properties(
+                {"delta.logRetentionDuration": "interval 9 days"}
+            )
         usual(*arguments, **options)
 
     monkeypatch.setattr(by_run, "write_deltalake", behind_another)
@@ -223,26 +272,36 @@ def test_rows_of_a_run_are_there_once_though_another_program_commits_before_them
     assert sorted((row["run_id"], row["flight"]) for row in found) == [("a", 1), ("b", 2), ("b", 3)]
 
 
-def test_files_that_are_made_in_the_copy_are_found_at_the_store_whatever_their_partition_is_called(place):
+def test_files_that_are_made_in_the_copy_are_found_at_the_store_whatever_their_partition_is_called(
+    place,
+):
     names = ["eu west/1", "50% é", "a=b?c#d", "x+y&z", "%41"]
     write_deltalake(place, rows(names[0], 0), partition_by=["date"])
     table = copied(place)
     for number, name in enumerate(names[1:], 1):
         with pushed(table):
             append(table, name, number)
-    found = QueryBuilder().register("found", DeltaTable(place)).execute("select * from found").read_all()
+    found = (
+        QueryBuilder()
+        .register("found", DeltaTable(place))
+        .execute("select * from found")
+        .read_all()
+    )
     found = {row["date"]: row["flight"] for row in pa.table(found).to_pylist()}
     assert found == {name: number for number, name in enumerate(names)}
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("cleaned", [False, True])  # of old entries; then nobody holds a table open for so long
+# of old entries; then nobody holds a table open for so long
+@pytest.mark.parametrize("cleaned", [False, True])
 @pytest.mark.parametrize("seed", range(10))
 def test_two_machines_and_another_program_commit_in_any_order_and_the_copy_shows_what_the_store_has(
     place, monkeypatch, seed, cleaned
 ):
     chosen = random.Random(seed)
-    make(place, **EVERY_TWO, **({"delta.logRetentionDuration": "interval 0 days"} if cleaned else {}))
+    make(
+        place, **EVERY_TWO, **({"delta.logRetentionDuration": "interval 0 days"} if cleaned else {})
+    )
     expected = {1}
     tables = {}
 

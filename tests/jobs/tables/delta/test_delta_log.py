@@ -1,4 +1,6 @@
-"""A table whose log is damaged, as by a power cut, and what is on the disk when a day is called published."""
+"""A table whose log is damaged, as by a power cut, and what is on the disk when a day is called
+published.
+"""
 
 import os
 import shutil
@@ -35,7 +37,9 @@ def last_entry():
 
 
 def wrong(package="declared"):
-    return [message for _, message, finding in check_package(package) if finding is not Finding.RIGHT]
+    return [
+        message for _, message, finding in check_package(package) if finding is not Finding.RIGHT
+    ]
 
 
 def test_check_says_which_published_day_readers_do_not_see_and_running_it_again_mends_it(towns):
@@ -44,7 +48,8 @@ def test_check_says_which_published_day_readers_do_not_see_and_running_it_again_
     assert [str(day["date"]) for day in DeltaTable(TABLE).partitions()] == [FIRST]
     (message,) = wrong()
     assert message == (
-        f"{SECOND} was published as version 1 by run run-{SECOND}, and readers of {TABLE} do not see it (its entry "
+        f"{SECOND} was published as version 1 by run run-{SECOND}, and readers of {TABLE} do not "
+        "see it (its entry "
         "in the log is empty). Run the day again, with the ledger's answers."
     )
     towns.publish(SECOND, [3], run_id="again")
@@ -54,7 +59,9 @@ def test_check_says_which_published_day_readers_do_not_see_and_running_it_again_
 def test_a_day_that_was_published_again_by_an_entry_that_is_empty_now_is_named_too(towns):
     towns.publish(FIRST, [1, 2, 9], run_id="again")
     last_entry().write_bytes(b"")
-    assert [f"{FIRST} was published as version 2 by run again" in message for message in wrong()] == [True]
+    assert [
+        (f"{FIRST} was published as version 2 by run again") in message for message in wrong()
+    ] == [True]
 
 
 def test_a_table_that_somebody_deleted_is_named_and_a_day_without_a_row_is_not(towns):
@@ -64,7 +71,9 @@ def test_a_table_that_somebody_deleted_is_named_and_a_day_without_a_row_is_not(t
     assert len(wrong()) == 2
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: b"\0" * len(data)])
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[: len(data) // 2], lambda data: b"\0" * len(data)]
+)
 def test_a_damaged_log_is_reported_in_one_sentence_with_table_file_and_cure(towns, damage):
     entry = last_entry()
     entry.write_bytes(damage(entry.read_bytes()))
@@ -84,7 +93,9 @@ def test_a_damaged_log_is_reported_in_one_sentence_with_table_file_and_cure(town
     assert message.startswith(f"table {TABLE}: its log")
 
 
-def test_all_that_readers_of_a_published_day_need_is_on_the_disk_before_its_record_says_published(towns, monkeypatch):
+def test_all_that_readers_of_a_published_day_need_is_on_the_disk_before_its_record_says_published(
+    towns, monkeypatch
+):
     on_disk, order, sync, replace = {}, [], os.fsync, Path.replace
 
     def noted(handle):

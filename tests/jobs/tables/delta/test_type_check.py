@@ -1,4 +1,6 @@
-"""What a day would publish is held against Delta's types and the table that is there, before anything is called."""
+"""What a day would publish is held against Delta's types and the table that is there, before
+anything is called.
+"""
 
 import datetime as dt
 
@@ -19,7 +21,12 @@ class Never:
 
 
 mood = AsyncFunctionLookup(
-    name="mood", keys={"k": "id"}, returns="score DOUBLE", timeout=1.0, max_concurrency=1, function=Never
+    name="mood",
+    keys={"k": "id"},
+    returns="score DOUBLE",
+    timeout=1.0,
+    max_concurrency=1,
+    function=Never,
 )
 
 
@@ -34,7 +41,8 @@ def check(tmp_path, published, **columns):
     file = tmp_path / "part.parquet"
     pq.write_table(pa.table(columns), file)
     declared = Enrichment(
-        name="things", input=Input(path=str(tmp_path)), lookups=[mood], output=Output(path=published)
+        name="things", input=Input(path=str(tmp_path)), lookups=[mood],
+        output=Output(path=published)
     )  # fmt: skip
     check_types(declared, of_files([file]))
 
@@ -46,21 +54,31 @@ def refusal(tmp_path, published, **columns):
 
 
 def publish(published, **columns):
-    write_deltalake(published, pa.table({**columns, "date": [dt.date(2013, 1, 9)]}), partition_by=["date"])
+    write_deltalake(
+        published, pa.table({**columns, "date": [dt.date(2013, 1, 9)]}), partition_by=["date"]
+    )
 
 
 def test_a_column_that_is_all_null_needs_a_type(tmp_path, published):
-    message = "things: input: 'c' has no type in /part.parquet, as all of it is null there. Write it with its type"
+    message = (
+        "things: input: 'c' has no type in /part.parquet, as all of it is null there. Write "
+        "it with its type"
+    )
     assert refusal(tmp_path, published, id=[1], c=pa.nulls(1)) == f"{message}."
     assert refusal(tmp_path, published, id=[1], c=pa.array([[None]])) == (
-        "things: input: something in 'c' has no type in /part.parquet, as it is null or empty in all rows there. Write "
+        "things: input: something in 'c' has no type in /part.parquet, as it is null or empty in "
+        "all rows there. Write "
         "it with its type."
     )
     publish(published, c=[1.5])
-    assert refusal(tmp_path, published, id=[1], c=pa.nulls(1)) == f"{message}, double in /published."
+    assert refusal(tmp_path, published, id=[1], c=pa.nulls(1)) == (
+        f"{message}, double in /published."
+    )
 
 
-def test_a_column_without_a_type_may_join_one_of_the_type_that_spark_takes_it_for(tmp_path, published):
+def test_a_column_without_a_type_may_join_one_of_the_type_that_spark_takes_it_for(
+    tmp_path, published
+):
     publish(published, c=pa.array([1], pa.int32()))
     check(tmp_path, published, id=[1], c=pa.nulls(1))
 
@@ -68,7 +86,8 @@ def test_a_column_without_a_type_may_join_one_of_the_type_that_spark_takes_it_fo
 def test_a_column_that_the_table_has_with_another_type_is_named_with_both(tmp_path, published):
     publish(published, c=[1.5])
     assert refusal(tmp_path, published, id=[1], c=["1.5"]) == (
-        "things: input: 'c' is string in /part.parquet, but in /published it is double. A column keeps its type: write "
+        "things: input: 'c' is string in /part.parquet, but in /published it is double. A column "
+        "keeps its type: write "
         "it with that type, or under another name."
     )
 
@@ -81,7 +100,8 @@ def test_a_column_that_the_table_has_not_yet_may_join_it(tmp_path, published):
 def test_a_table_whose_days_are_no_dates_is_refused(tmp_path, published):
     write_deltalake(published, pa.table({"id": [1], "date": ["2013-01-09"]}), partition_by=["date"])
     assert refusal(tmp_path, published, id=[1]) == (
-        "things: output: the partitions of /published, date, are string there, and date here. Publish to another path."
+        "things: output: the partitions of /published, date, are string there, and date here. "
+        "Publish to another path."
     )
 
 
@@ -91,5 +111,6 @@ def test_a_column_that_the_table_has_in_other_letters_is_refused(tmp_path, publi
         "things: input: 'town' is 'Town' in /published; write it so, or under another name."
     )
     assert refusal(tmp_path, published, Town=["a"]) == (
-        "things: lookup mood: returns: 'score' is 'SCORE' in /published; declare it so, or under another name."
+        "things: lookup mood: returns: 'score' is 'SCORE' in /published; declare it so, or under "
+        "another name."
     )

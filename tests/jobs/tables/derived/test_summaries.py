@@ -1,4 +1,6 @@
-"""The SQL of a summary: what it may be, refused in one sentence where it is wrong, before calls where possible."""
+"""The SQL of a summary: what it may be, refused in one sentence where it is wrong, before calls
+where possible.
+"""
 
 import datetime as dt
 from pathlib import Path
@@ -25,7 +27,12 @@ class Never:
 
 
 mood = AsyncFunctionLookup(
-    name="mood", keys={"k": "id"}, returns="score DOUBLE", timeout=1.0, max_concurrency=1, function=Never
+    name="mood",
+    keys={"k": "id"},
+    returns="score DOUBLE",
+    timeout=1.0,
+    max_concurrency=1,
+    function=Never,
 )
 
 
@@ -36,8 +43,8 @@ def project(tmp_path, monkeypatch):
 
 def declared(sql, **fields):
     return Enrichment(
-        name="things", input=Input(path="data/raw/things", **fields), lookups=[mood], output=Output(path=TABLE),
-        summaries=[Summary(name="s", sql=sql)],
+        name="things", input=Input(path="data/raw/things", **fields), lookups=[mood],
+        output=Output(path=TABLE), summaries=[Summary(name="s", sql=sql)],
     )  # fmt: skip
 
 
@@ -90,14 +97,17 @@ def test_sql_that_fails_on_the_rows_says_so_in_one_sentence_and_that_the_day_is_
     message = unmade("SELECT CAST(town AS INT) AS number FROM things")
     assert message.startswith(f"things: summary s of {DAY} is not made: ")
     assert "Cannot cast string" in message
-    assert "The day itself is published: fix the sql, then run the same again, with the ledger's answers, or" in message
+    assert (
+        "The day itself is published: fix the sql, then run the same again, with the ledger's "
+        "answers, or"
+    ) in message
 
 
 def test_sql_that_cannot_be_planned_over_the_published_table_names_the_summary():
     publish()
-    assert "things: summary s of 2013-01-10 is not made: Schema error: No field named nosuch." in unmade(
-        "SELECT nosuch FROM things"
-    )
+    assert (
+        "things: summary s of 2013-01-10 is not made: Schema error: No field named nosuch."
+    ) in unmade("SELECT nosuch FROM things")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +137,10 @@ def test_a_column_of_the_days_name_with_another_day_in_it_is_refused_with_that_d
 @pytest.mark.parametrize("end", ["", ";", " ;\n", " -- the end"])
 def test_a_query_may_begin_with_a_with_and_end_with_a_semicolon_or_a_comment(end):
     publish()
-    sql = f"WITH g AS (SELECT town, count(*) AS n FROM things GROUP BY town) SELECT * FROM g WHERE n > 1{end}"
+    sql = (
+        "WITH g AS (SELECT town, count(*) AS n FROM things GROUP BY town) SELECT * FROM g WHERE "
+        f"n > 1{end}"
+    )
     assert made(sql) == [{"town": "b", "n": 2, "date": dt.date(2013, 1, 10)}]
 
 
@@ -140,7 +153,9 @@ def test_a_query_keeps_its_order_and_its_limit():
 def test_a_partition_column_in_capitals_or_with_the_name_of_a_word_of_sql_is_found(name):
     publish(name)
     for _ in ("made", "made again"):
-        assert made("SELECT count(*) AS n FROM things", partition=name) == [{"n": 3, name: dt.date(2013, 1, 10)}]
+        assert made(("SELECT count(*) AS n FROM things"), partition=name) == [
+            {"n": 3, name: dt.date(2013, 1, 10)}
+        ]
 
 
 @pytest.mark.parametrize(
@@ -150,10 +165,16 @@ def test_a_partition_column_in_capitals_or_with_the_name_of_a_word_of_sql_is_fou
         ("SELECT id FROM thing", "table 'datafusion.public.thing' not found."),
         ("SELCT id FROM things", "SQL error: ParserError("),
         ("SELECT sum(town) FROM things", "No function matches the given name and argument types"),
-        ("SELECT count(*) AS date FROM things", "'date' is the column of the day, and int64 here; rename it."),
+        (
+            ("SELECT count(*) AS date FROM things"),
+            "'date' is the column of the day, and int64 here; rename it.",
+        ),
         ("SELECT DISTINCT date FROM things", "it gives no column besides 'date'."),
         ("CREATE VIEW other AS SELECT 1", "it gives no column besides 'date'."),
-        ("SELECT a.id, b.id FROM things a JOIN things b ON a.id = b.id", "duplicate qualified field name"),
+        (
+            ("SELECT a.id, b.id FROM things a JOIN things b ON a.id = b.id"),
+            "duplicate qualified field name",
+        ),
         (
             "SELECT id, INTERVAL '1 day' AS span FROM things",
             "Invalid data type for Delta Lake: Interval(MonthDayNano).",
@@ -172,7 +193,10 @@ def test_wrong_sql_is_found_before_anything_is_called(sql, message):
     "sql",
     [
         "SELECT 1 / count(*) AS share, CAST(min(town) AS INT) AS number FROM things",
-        "SELECT avg(score) AS mean, mood_status, max(mood_answered_at) AS last FROM things GROUP BY mood_status",
+        (
+            "SELECT avg(score) AS mean, mood_status, max(mood_answered_at) AS last FROM things GROUP "
+            "BY mood_status"
+        ),
         "SELECT * FROM things WHERE local > utc AND local < date AND small + price > id",
         "SELECT date, count(*) AS n FROM things GROUP BY date;",
     ],
@@ -194,4 +218,6 @@ def test_nothing_is_said_of_sql_over_types_that_only_spark_knows():
 def test_nothing_is_said_of_sql_where_no_temporary_file_can_be_written(tmp_path, monkeypatch):
     pq.write_table(pa.table({"id": [1]}), "part.parquet")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
-    check_summaries(declared("SELECT nosuch FROM things"), of_files([tmp_path / "part.parquet"]), DAY)
+    check_summaries(
+        declared("SELECT nosuch FROM things"), of_files([tmp_path / "part.parquet"]), DAY
+    )

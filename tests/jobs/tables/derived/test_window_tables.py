@@ -1,4 +1,6 @@
-"""A day with windows, from its input to its readers: written, checked, published after it, and replaced with it."""
+"""A day with windows, from its input to its readers: written, checked, published after it, and
+replaced with it.
+"""
 
 import datetime as dt
 from dataclasses import replace
@@ -19,7 +21,16 @@ from jobs.tables.derived.window_tables import publish_windows
 from jobs.tables.publishing import publish
 from jobs.tables.records.published_runs import last_published
 from tests.support.places import everywhere, place_of
-from tidegate import AsyncFunctionLookup, Enrichment, EventTime, Input, Output, Session, Tumbling, Window
+from tidegate import (
+    AsyncFunctionLookup,
+    Enrichment,
+    EventTime,
+    Input,
+    Output,
+    Session,
+    Tumbling,
+    Window,
+)
 
 pytestmark = pytest.mark.spark
 DAY, NEXT = "2020-05-24", "2020-05-25"
@@ -32,12 +43,22 @@ class Price:
 
 
 price = AsyncFunctionLookup(
-    name="price", keys={"k": "id"}, returns="price DOUBLE", timeout=5.0, max_concurrency=2, function=Price
+    name="price",
+    keys={"k": "id"},
+    returns="price DOUBLE",
+    timeout=5.0,
+    max_concurrency=2,
+    function=Price,
 )
 BY_MINUTE = Window(
-    "by_minute", of=Tumbling(dt.timedelta(minutes=1)), key=["action"], sql="count(*) AS n, max(price) AS top"
+    "by_minute",
+    of=Tumbling(dt.timedelta(minutes=1)),
+    key=["action"],
+    sql=("count(*) AS n, max(price) AS top"),
 )
-SESSIONS = Window("sessions", of=Session(dt.timedelta(seconds=30)), sql="sum(price) AS total", panes="all")
+SESSIONS = Window(
+    "sessions", of=Session(dt.timedelta(seconds=30)), sql="sum(price) AS total", panes="all"
+)
 
 
 PLACE = "data/published"
@@ -51,8 +72,9 @@ def project(tmp_path, monkeypatch, request):
 
 def declared(*windows):
     return Enrichment(
-        name="actions", input=Input(path="data/raw", row_id=["id"]), lookups=[price], ledger=None, windows=windows,
-        event_time=EventTime("at", max_out_of_orderness=dt.timedelta(0)), output=Output(path=f"{PLACE}/actions"),
+        name="actions", input=Input(path="data/raw", row_id=["id"]), lookups=[price], ledger=None,
+        windows=windows, event_time=EventTime("at", max_out_of_orderness=dt.timedelta(0)),
+        output=Output(path=f"{PLACE}/actions"),
     )  # fmt: skip
 
 
@@ -88,7 +110,11 @@ def at(seconds):
 @everywhere("project", on_store=pytest.mark.proof)
 def test_a_days_windows_are_written_checked_and_replaced_with_it(spark):
     enrichment = declared(BY_MINUTE, SESSIONS)
-    given(DAY, [(1, "pv", -100), (2, "pv", -95), (3, "buy", -30)], [(4, "pv", -90), (5, None, None), (6, "buy", 20)])
+    given(
+        DAY,
+        [(1, "pv", -100), (2, "pv", -95), (3, "buy", -30)],
+        [(4, "pv", -90), (5, None, None), (6, "buy", 20)],
+    )
     given(NEXT, [(7, "pv", 10), (8, "pv", -5)])
     verdicts = night(enrichment, DAY, "r1")
     assert {one.status for one in verdicts.values()} == {"passed"}
@@ -103,7 +129,8 @@ def test_a_days_windows_are_written_checked_and_replaced_with_it(spark):
     ]  # fmt: skip
     assert rows_of("by_minute", *columns) == of_day
     assert rows_of("by_minute__dropped", "id", "reason", "price", "watermark", "date") == [
-        (4, "late", 4.0, at(-30) - dt.timedelta(milliseconds=1), day), (5, "no event time", 5.0, None, day),
+        (4, "late", 4.0, at(-30) - dt.timedelta(milliseconds=1), day),
+        (5, "no event time", 5.0, None, day),
     ]  # fmt: skip
     assert rows_of("sessions", "window_start", "window_end", "total", "fired", "pane") == [
         (at(-100), at(-65), 3.0, "on time", 0), (at(-30), at(0), 3.0, "on time", 0),
@@ -115,14 +142,18 @@ def test_a_days_windows_are_written_checked_and_replaced_with_it(spark):
     assert rows_of("by_minute__dropped", "id", "date")[-1] == (8, after)
     given(DAY, [(1, "pv", -100)], [(2, "pv", -95)])
     night(enrichment, DAY, "r3")
-    assert rows_of("by_minute", *columns) == sorted([("pv", at(-120), 2, 2.0, 2, day, day), before_midnight], key=str)
+    assert rows_of("by_minute", *columns) == sorted(
+        [("pv", at(-120), 2, 2.0, 2, day, day), before_midnight], key=str
+    )
     assert [row[0] for row in rows_of("by_minute__dropped", "id")] == [8]
     for file in last_published("actions", DAY).facts.files:  # as `forget` leaves a day
         rows = pq.read_table(parquet_source(file))
         filesystem, path = open_filesystem(file)
         pq.write_table(rows.filter(pc.not_equal(rows["id"], 2)), path, filesystem=filesystem)
     remake_windows(enrichment, DAY)
-    assert rows_of("by_minute", *columns) == sorted([("pv", at(-120), 1, 1.0, 1, day, day), before_midnight], key=str)
+    assert rows_of("by_minute", *columns) == sorted(
+        [("pv", at(-120), 1, 1.0, 1, day, day), before_midnight], key=str
+    )
 
 
 def test_sql_that_does_not_fit_is_refused_before_anything_is_called(spark):
@@ -130,20 +161,33 @@ def test_sql_that_does_not_fit_is_refused_before_anything_is_called(spark):
     wrong = {
         "count(nope) AS n": "window by_minute: its sql is wrong: [UNRESOLVED_COLUMN",
         "price AS p": "window by_minute: its sql is wrong: [MISSING_AGGREGATION]",
-        "count(*) AS action": "window by_minute: sql: 'action' is a column of its key, or one that windows have",
-        "count(*) AS window_rows": "window by_minute: sql: 'window_rows' is a column of its key, or one that windows",
+        "count(*) AS action": (
+            "window by_minute: sql: 'action' is a column of its key, or one that windows have"
+        ),
+        "count(*) AS window_rows": (
+            "window by_minute: sql: 'window_rows' is a column of its key, or one that windows"
+        ),
     }
     for sql, message in wrong.items():
         with pytest.raises(DeclarationError) as refused:
             run_day(declared(replace(BY_MINUTE, sql=sql)), DAY, "r1")
         assert message in str(refused.value)
         assert str(refused.value).isprintable()
-    with pytest.raises(DeclarationError, match=r"window by_minute: key: no column 'acton' is published. There are: id"):
+    with pytest.raises(
+        DeclarationError,
+        match=(
+            r"window by_minute: key: no column 'acton' is "
+            r"published. There are: id"
+        ),
+    ):
         run_day(declared(replace(BY_MINUTE, key=["acton"])), DAY, "r1")
 
 
 def test_windows_that_the_published_run_did_not_make_are_named_with_the_cure(spark):
     given(DAY, [(1, "pv", -100)])
     record = publish(run_day(declared(), DAY, "r1"))
-    with pytest.raises(TidegateError, match=f"the published run of {DAY} made no windows by_minute. Remap the day"):
+    with pytest.raises(
+        TidegateError,
+        match=(f"the published run of {DAY} made no windows by_minute. Remap the day"),
+    ):
         publish_windows(declared(BY_MINUTE), BY_MINUTE, record)

@@ -17,7 +17,8 @@ from jobs.tables.leases.day_leases import leased
 from tests.support.places import everywhere, place_of
 
 DAY = "2013-01-10"
-# A step as Dagster runs it: takes the lease, starts its command under a guard, and tells who is who.
+# A step as Dagster runs it: takes the lease, starts its command under a guard, and tells who is
+# who.
 STEP = """
 import subprocess, sys, time
 from jobs.process.process_guard import command_under_guard
@@ -27,7 +28,10 @@ with leased(sys.argv[1], "2013-01-10", "first", wait=0) as lease:
     guard = subprocess.Popen(command_under_guard(sys.argv[2:], grace=3), start_new_session=True, pass_fds=[lease.file])
     guard.wait()
 """
-DEAF = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(os.getpid(), flush=True)"
+DEAF = (
+    "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(os.getpid(), "
+    "flush=True)"
+)
 
 
 @pytest.fixture
@@ -38,7 +42,10 @@ def table(tmp_path, request):
 @everywhere("table")
 def test_a_second_run_of_a_day_learns_who_has_it_and_other_days_are_free(table):
     with leased(table, DAY, "first", wait=0):
-        holder = rf"^{DAY} is being run by run first \(process \d+ on .+, since 20.+Z\); nothing was started"
+        holder = (
+            rf"^{DAY} is being run by run first \(process \d+ on .+, since 20.+Z\); nothing "
+            r"was started"
+        )
         with pytest.raises(DayTaken, match=holder), leased(table, DAY, "second", wait=0):
             pass
         with leased(table, "2013-01-11", "second", wait=0):
@@ -57,7 +64,9 @@ def test_who_is_at_work_and_who_was_last_is_known(table):
 
 
 def test_who_asks_who_is_at_work_keeps_no_run_from_its_day(table):
-    """A look takes the lease for a moment; a run with no wait left must not take that for another run."""
+    """A look takes the lease for a moment; a run with no wait left must not take that for another
+    run.
+    """
     with leased(table, DAY, "before", wait=0):
         pass
     ended = threading.Event()
@@ -80,13 +89,25 @@ def test_who_asks_who_is_at_work_keeps_no_run_from_its_day(table):
 
 
 def test_a_bucket_that_is_not_there_is_said_in_a_sentence(s3):
-    with pytest.raises(DeclarationError, match=r"-bucket/t cannot be written: NoSuchBucket: .* Nothing was called"):
+    with pytest.raises(
+        DeclarationError,
+        match=(
+            r"-bucket/t cannot be written: NoSuchBucket: .* "
+            r"Nothing was called"
+        ),
+    ):
         leased("s3://no-bucket/t", DAY, "first").__enter__()
 
 
 def test_a_table_whose_folder_cannot_be_written_is_said_in_a_sentence(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(DeclarationError, match=r"file/table cannot be written: .* Nothing was called\."):
+    with pytest.raises(
+        DeclarationError,
+        match=(
+            r"file/table cannot be written: .* Nothing was "
+            r"called\."
+        ),
+    ):
         leased(str(tmp_path / "file" / "table"), DAY, "first").__enter__()
 
 
@@ -94,10 +115,13 @@ def test_a_table_whose_folder_cannot_be_written_is_said_in_a_sentence(tmp_path):
 def test_the_day_is_free_only_when_what_a_killed_run_started_has_ended(table):
     stays = f"{DEAF}; time.sleep(600)"
     step = subprocess.Popen(
-        [sys.executable, "-c", STEP, table, sys.executable, "-c", stays], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", STEP, table, sys.executable, "-c", stays],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     with step, step.stdout:
-        step.stdout.readline()  # the command is at work, and ignores SIGTERM for its seconds of grace
+        # the command is at work, and ignores SIGTERM for its seconds of grace
+        step.stdout.readline()
         step.kill()
         step.wait()
         with pytest.raises(DayTaken), leased(table, DAY, "second", wait=0):
@@ -113,7 +137,8 @@ def test_the_guarded_command_itself_holds_the_day(table):
         command = [sys.executable, "-c", "import sys; print('there', flush=True); sys.stdin.read()"]
         guard = subprocess.Popen(
             command_under_guard(command, grace=5),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[lease.file], start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[lease.file],
+            start_new_session=True,
         )  # fmt: skip
         guard.stdout.readline()
         holders = [pid for pid in children_of(guard.pid) if str(lease.path) in open_files(pid)]
@@ -135,10 +160,13 @@ def open_files(pid: int) -> list[str]:
 
 def test_a_run_that_lost_its_lease_may_not_publish(table):
     with leased(table, DAY, "zombie", wait=0) as zombie:
-        fcntl.flock(zombie.file, fcntl.LOCK_UN)  # as a network file system does when it has not heard of us for long
+        # as a network file system does when it has not heard of us for long
+        fcntl.flock(zombie.file, fcntl.LOCK_UN)
         with leased(table, DAY, "second", wait=0) as second:
             second.confirm()
-            with pytest.raises(PublishConflict, match="is now of run second; this run, zombie, lost it"):
+            with pytest.raises(
+                PublishConflict, match=("is now of run second; this run, zombie, lost it")
+            ):
                 zombie.confirm()
 
 
@@ -146,11 +174,26 @@ def test_a_lease_that_cannot_be_read_is_not_taken_for_one_that_nobody_has(tmp_pa
     lease = Path(tmp_path, "_leases", "2013-01-10.json")
     lease.mkdir(parents=True)  # in the place of the file
     for look in (leases.at_work, leases.last_runs):
-        with pytest.raises(TidegateError, match=rf"^lease {lease} cannot be read: Is a directory. Nothing was changed"):
+        with pytest.raises(
+            TidegateError,
+            match=(
+                rf"^lease {lease} cannot be read: Is a directory. "
+                r"Nothing was changed"
+            ),
+        ):
             look(str(tmp_path))
 
 
-FOREIGN = [b"", b"{}", b"[]", b'{"holder": "backup"}', b'"x"', b"\xff\xfe", b"[" * 100_000, b'{"run_id": {"a": [1]}}']
+FOREIGN = [
+    b"",
+    b"{}",
+    b"[]",
+    b'{"holder": "backup"}',
+    b'"x"',
+    b"\xff\xfe",
+    b"[" * 100_000,
+    b'{"run_id": {"a": [1]}}',
+]
 
 
 @everywhere("table", on_store=pytest.mark.proof)
@@ -162,7 +205,9 @@ def test_what_another_program_wrote_in_place_of_a_lease_is_nobodys_name(table, t
             objects.write(f"{table}/_leases/notes/more.json", b"{}")
         else:
             Path(table, "_leases", f"{DAY}.json").write_bytes(text)
-        with pytest.raises(DayTaken, match=f"^{DAY} is being run by another run; nothing was started"):
+        with pytest.raises(
+            DayTaken, match=(f"^{DAY} is being run by another run; nothing was started")
+        ):
             leased(table, DAY, "second", wait=0).__enter__()
         assert set(leases.at_work(table).values()) >= {DAY}
         assert DAY in leases.last_runs(table)
@@ -173,5 +218,11 @@ def test_leases_that_cannot_be_listed_are_not_taken_for_none(tmp_path):
     folder = Path(tmp_path, "_leases")
     folder.touch()  # in the place of the folder
     for look in (leases.at_work, leases.last_runs):
-        with pytest.raises(TidegateError, match=rf"^lease {folder} cannot be read: Not a directory"):
+        with pytest.raises(
+            TidegateError,
+            match=(
+                rf"^lease {folder} cannot be read: Not a "
+                r"directory"
+            ),
+        ):
             look(str(tmp_path))

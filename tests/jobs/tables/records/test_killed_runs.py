@@ -1,4 +1,6 @@
-"""A run that is killed says nothing: the next one removes its files, and the report names it with its bill."""
+"""A run that is killed says nothing: the next one removes its files, and the report names it with
+its bill.
+"""
 
 import dataclasses
 import os
@@ -46,7 +48,9 @@ def killed(towns, run_id, *, units=0, published=False):
     os.utime(log, (1e9, 1e9))
     with leased(TABLE, DAY, run_id):
         declared = towns.enrichment.facts()
-        priced = dataclasses.replace(declared.lookups[0], prices=(PriceFacts("0.0040", "USD", "item"),))
+        priced = dataclasses.replace(
+            declared.lookups[0], prices=(PriceFacts("0.0040", "USD", "item"),)
+        )
         facts = DayFacts(
             dataclasses.replace(declared, lookups=(priced,)),
             DAY,
@@ -67,10 +71,15 @@ def killed(towns, run_id, *, units=0, published=False):
 
 def run_again(towns, run_id="next"):
     submit = ScriptedSubmit(
-        enrichment=towns.enrichment, script=lambda day, run: towns.written(day, [1, 2], run, {}, [verdict("there")])
+        enrichment=towns.enrichment,
+        script=lambda day, run: towns.written(day, [1, 2], run, {}, [verdict("there")]),
     )
     pipeline = DayPipeline(
-        reference="declared.towns:towns", enrichment=towns.enrichment, quality=DayQuality(), submit=submit, wait=0.1
+        reference="declared.towns:towns",
+        enrichment=towns.enrichment,
+        quality=DayQuality(),
+        submit=submit,
+        wait=0.1,
     )
     return [*pipeline.run([DAY], run_id=run_id)][-1]
 
@@ -105,7 +114,11 @@ def test_the_report_names_a_killed_run_with_its_bill_and_none_that_is_at_work(to
     with leased(TABLE, DAY, "at work"):
         run_records.spark_log("towns", DAY, "at work").touch()
         (run,) = killed_runs("towns", TABLE)
-    assert (run.run_id, run.state, run.ended_at) == ("killed", "killed", "2001-09-09T01:46:40.000+00:00")
+    assert (run.run_id, run.state, run.ended_at) == (
+        "killed",
+        "killed",
+        "2001-09-09T01:46:40.000+00:00",
+    )
     run_records.spark_log("towns", DAY, "at work").unlink()
     run_again(towns)
     page = Path(f"data/reports/towns/{DAY}/index.html").read_text()

@@ -16,7 +16,15 @@ from tests.jobs.storage.test_objects import put
 from tidegate.__main__ import main
 
 FIRST, SECOND = "2013-01-10", "2013-01-11"
-TORN = [b"", b'{"facts": {"day"', b"\0" * 100, b"[]", b"null", b"{}", b'{"facts": {}, "figures": {}}']
+TORN = [
+    b"",
+    b'{"facts": {"day"',
+    b"\0" * 100,
+    b"[]",
+    b"null",
+    b"{}",
+    b'{"facts": {}, "figures": {}}',
+]
 
 
 @pytest.fixture
@@ -36,7 +44,9 @@ def old_record(towns):
 
 
 @pytest.mark.parametrize("data", TORN)
-def test_a_torn_record_is_passed_over_and_named_and_every_other_day_is_known(old_record, data, caplog):
+def test_a_torn_record_is_passed_over_and_named_and_every_other_day_is_known(
+    old_record, data, caplog
+):
     old_record.write_bytes(data)
     assert [record.facts.day for record in run_records.latest("towns")] == [SECOND]
     assert last_published("towns", FIRST) is None
@@ -46,7 +56,9 @@ def test_a_torn_record_is_passed_over_and_named_and_every_other_day_is_known(old
 
 
 @pytest.mark.parametrize("data", TORN)
-def test_checks_compare_a_day_with_the_other_days_where_one_record_is_torn(old_record, data, caplog):
+def test_checks_compare_a_day_with_the_other_days_where_one_record_is_torn(
+    old_record, data, caplog
+):
     caplog.set_level(logging.WARNING)
     assert set(earlier_days("towns", "2013-01-12")) == {FIRST, SECOND}
     old_record.write_bytes(data)
@@ -61,13 +73,24 @@ def test_check_names_a_torn_record_with_what_to_do(towns, old_record, service, m
     assert [finding for _, _, finding in check_package("declared")] == [Finding.RIGHT]
     old_record.write_bytes(b"")
     message = [(message, finding) for _, message, finding in check_package("declared")]
-    assert message[1:] == [(f"record {old_record} is torn. Delete it; a published day stays published.", Finding.WRONG)]
+    assert message[1:] == [
+        (
+            (f"record {old_record} is torn. Delete it; a published day stays published."),
+            Finding.WRONG,
+        )
+    ]
 
 
 def test_a_record_that_cannot_be_read_is_not_taken_for_none(old_record):
     old_record.unlink()
     old_record.mkdir()
-    with pytest.raises(TidegateError, match=rf"^record {old_record} cannot be read: Is a directory. Start again"):
+    with pytest.raises(
+        TidegateError,
+        match=(
+            rf"^record {old_record} cannot be read: Is a "
+            r"directory. Start again"
+        ),
+    ):
         run_records.latest("towns")
 
 
@@ -91,7 +114,14 @@ def test_any_text_beside_the_records_stops_no_command(old_record, data):
 @pytest.mark.process
 def test_objects_of_any_name_beside_a_tables_records_keep_no_record_away(old_record, s3):
     text, table = old_record.read_bytes(), f"{s3.bucket}/towns"
-    odd = ("x//y", "../up.json", "a/\x1b[31m.json", "n" * 300, "2013-01-10/.hidden.json", f"{FIRST}/{'n' * 300}.json")
+    odd = (
+        "x//y",
+        "../up.json",
+        "a/\x1b[31m.json",
+        "n" * 300,
+        "2013-01-10/.hidden.json",
+        f"{FIRST}/{'n' * 300}.json",
+    )
     for name in (f"{FIRST}/other-run.json", *odd):
         put(f"{table}/_records/{name}", text)
     folder, before = old_record.parents[1], {*old_record.parents[2].rglob("*")}

@@ -1,4 +1,6 @@
-"""The published table as an Iceberg table: its readers see the old day or the new one, of the same files."""
+"""The published table as an Iceberg table: its readers see the old day or the new one, of the same
+files.
+"""
 
 import dataclasses
 import datetime as dt
@@ -52,7 +54,9 @@ def table():
 
 
 def shown(day=None, column="flight"):
-    rows = table().scan(f"date = '{day}'" if day else "true").to_arrow().sort_by("flight").to_pylist()
+    rows = (
+        table().scan(f"date = '{day}'" if day else "true").to_arrow().sort_by("flight").to_pylist()
+    )
     return [row[column] for row in rows]
 
 
@@ -65,7 +69,11 @@ def test_a_day_is_shown_with_the_columns_of_consumers_and_replaced_in_one_snapsh
     rows = table().scan().to_arrow()
     assert rows.column_names == names
     assert rows.sort_by("flight").to_pylist() == (
-        DeltaTable(test_publishing.TABLE).to_pyarrow_table().select(names).sort_by("flight").to_pylist()
+        DeltaTable(test_publishing.TABLE)
+        .to_pyarrow_table()
+        .select(names)
+        .sort_by("flight")
+        .to_pylist()
     )
     assert (shown(FIRST), shown(SECOND)) == ([1, 9], [7, 8])
     snapshots = table().snapshots()
@@ -73,7 +81,8 @@ def test_a_day_is_shown_with_the_columns_of_consumers_and_replaced_in_one_snapsh
         '{"2013-01-10": ["a"]}', '{"2013-01-11": ["b"]}', '{"2013-01-10": ["c"]}',
     ]  # fmt: skip
     old = table().scan(snapshot_id=snapshots[1].snapshot_id).to_arrow()
-    assert sorted(old["flight"].to_pylist()) == [1, 2, 3, 7, 8]  # who reads the old snapshot still can
+    # who reads the old snapshot still can
+    assert sorted(old["flight"].to_pylist()) == [1, 2, 3, 7, 8]
 
 
 def test_an_empty_day_is_shown_empty_and_a_new_column_is_null_before():
@@ -90,7 +99,9 @@ def test_an_empty_day_is_shown_empty_and_a_new_column_is_null_before():
 def test_a_day_that_is_held_back_is_not_shown():
     publishing.publish(run("a"))
     with pytest.raises(PublishConflict):
-        publishing.publish(run("b", FIRST, [7], verdicts=[Verdict("every_row_once", "failed", "error", "doubled")]))
+        publishing.publish(
+            run("b", FIRST, [7], verdicts=[Verdict("every_row_once", "failed", "error", "doubled")])
+        )
     assert (shown(), len(table().snapshots())) == ([1, 2, 3], 1)
 
 
@@ -115,10 +126,13 @@ def test_a_kill_between_the_two_commits_is_made_up_for_by_the_next_day_or_by_vac
         patched.setattr(shown_elsewhere, "show", killed)
         with pytest.raises(KeyboardInterrupt):
             publishing.publish(run("e", FIRST, [2]))
-    declared = dataclasses.replace(enrichment(), output=Output(path=test_publishing.TABLE, iceberg=NAME))
+    declared = dataclasses.replace(
+        enrichment(), output=Output(path=test_publishing.TABLE, iceberg=NAME)
+    )
     (behind,) = shown_elsewhere.lagging(declared.facts())
     assert behind == (
-        f"output: {NAME} does not show version 4 of {test_publishing.TABLE}, as after a kill; `tidegate vacuum "
+        f"output: {NAME} does not show version 4 of {test_publishing.TABLE}, as after a kill; "
+        "`tidegate vacuum "
         "flights` or the next run of any day brings it there."
     )
     vacuum(declared, older_than=dt.timedelta(0))
@@ -127,9 +141,13 @@ def test_a_kill_between_the_two_commits_is_made_up_for_by_the_next_day_or_by_vac
     assert list(shown_elsewhere.lagging(declared.facts())) == []
 
 
-def test_the_batches_of_a_stream_are_shown_too_also_after_a_kill_between_the_two_commits(monkeypatch):
+def test_the_batches_of_a_stream_are_shown_too_also_after_a_kill_between_the_two_commits(
+    monkeypatch,
+):
     first, second = MicroBatch("query", 0), MicroBatch("query", 1)
-    publish_batch([run(f"{first.runs}x", flights=[1, 2]), run(f"{first.runs}y", SECOND, [7])], first, [])
+    publish_batch(
+        [run(f"{first.runs}x", flights=[1, 2]), run(f"{first.runs}y", SECOND, [7])], first, []
+    )
     assert shown() == [1, 2, 7]
     with monkeypatch.context() as patched:
         patched.setattr(shown_elsewhere, "show", killed)
@@ -137,7 +155,9 @@ def test_the_batches_of_a_stream_are_shown_too_also_after_a_kill_between_the_two
         with pytest.raises(KeyboardInterrupt):
             publish_batch([later], second, [])
     assert shown() == [1, 2, 7]
-    declared = dataclasses.replace(enrichment(), output=Output(path=test_publishing.TABLE, iceberg=NAME))
+    declared = dataclasses.replace(
+        enrichment(), output=Output(path=test_publishing.TABLE, iceberg=NAME)
+    )
     assert len(complete_records(declared, second)) == 1
     assert shown() == [1, 2, 3, 7]
 
@@ -174,7 +194,9 @@ def test_a_commit_whose_answer_was_lost_is_known_as_our_own(monkeypatch):
 def test_another_program_that_commits_meanwhile_keeps_its_rows_and_the_day_is_shown(monkeypatch):
     publishing.publish(run("a"))
     theirs = table()
-    foreign = theirs.scan("flight = 1").to_arrow().set_column(4, "date", pa.array([dt.date(2012, 1, 1)]))
+    foreign = (
+        theirs.scan("flight = 1").to_arrow().set_column(4, "date", pa.array([dt.date(2012, 1, 1)]))
+    )
     committing(monkeypatch, lambda: theirs.append(foreign))
     publishing.publish(run("b", FIRST, [7]))
     assert (shown(FIRST), shown("2012-01-01")) == ([7], [1])
@@ -190,8 +212,10 @@ def test_a_catalog_that_fails_leaves_the_old_day_and_says_so_in_one_sentence(mon
     with pytest.raises(TidegateError) as failed:
         publishing.publish(run("b", FIRST, [7]))
     assert str(failed.value) == (
-        f"output: {NAME} cannot be written: the catalog is down. It shows what was published before, "
-        f"{test_publishing.TABLE} what is now. Fix that, then run the same again: the ledger has the answers."
+        f"output: {NAME} cannot be written: the catalog is down. It shows what was published "
+        "before, "
+        f"{test_publishing.TABLE} what is now. Fix that, then run the same again: the ledger has "
+        "the answers."
     )
     assert shown() == [1, 2, 3]
     publishing.publish(run("c", FIRST, [7]))
@@ -201,12 +225,15 @@ def test_a_catalog_that_fails_leaves_the_old_day_and_says_so_in_one_sentence(mon
 @pytest.mark.parametrize("name", ["2013-01-10T05Z", "eu"])
 def test_hours_and_named_partitions_are_shown_as_strings(name):
     record = run("a")
-    publishing.publish(dataclasses.replace(record, facts=dataclasses.replace(record.facts, day=name)))
+    publishing.publish(
+        dataclasses.replace(record, facts=dataclasses.replace(record.facts, day=name))
+    )
     assert shown(name, "date") == [name] * 3
     assert shown("other") == []
 
 
-# -- a run of the job --------------------------------------------------------------------------------------------------
+# -- a run of the job
+# --------------------------------------------------------------------------------------------------
 def enrichment():
     return Enrichment(
         name="flights",
@@ -217,13 +244,20 @@ def enrichment():
 
 
 def written_input():
-    deep = pa.struct([("lat", pa.float64()), ("tags", pa.list_(pa.string())), ("of", pa.map_(pa.string(), pa.int32()))])
+    deep = pa.struct(
+        [
+            ("lat", pa.float64()),
+            ("tags", pa.list_(pa.string())),
+            ("of", pa.map_(pa.string(), pa.int32())),
+        ]
+    )
     columns = pa.schema(
         [("flight", pa.int32()), ("k", pa.string()), ("price", pa.decimal128(9, 2)), ("day", pa.date32()),
          ("at", pa.timestamp("us", "UTC")), ("raw", pa.binary()), ("place", deep)]
     )  # fmt: skip
     row = {
-        "k": "abc", "price": 1, "day": dt.date(2013, 1, 1), "at": dt.datetime(2013, 1, 10, tzinfo=dt.UTC), "raw": b"x",
+        "k": "abc", "price": 1, "day": dt.date(2013, 1, 1),
+        "at": dt.datetime(2013, 1, 10, tzinfo=dt.UTC), "raw": b"x",
         "place": {"lat": 1.5, "tags": ["x", None], "of": [("a", 1)]},
     }  # fmt: skip
     Path(f"in/date={FIRST}").mkdir(parents=True)
@@ -243,7 +277,12 @@ def test_a_day_of_the_job_is_shown_with_its_nested_columns_and_is_an_input_of_th
     assert found["score"].to_pylist() == [3.0, None]
     preflight(enrichment(), FIRST)  # it fits the table that is there now
     again = Input(format="iceberg", table=NAME, partition="date")
-    assert find_input(dataclasses.replace(enrichment(), input=again, output=Output(path="more")), FIRST).rows == 2
+    assert (
+        find_input(
+            dataclasses.replace(enrichment(), input=again, output=Output(path="more")), FIRST
+        ).rows
+        == 2
+    )
 
 
 def refused():
@@ -256,19 +295,22 @@ def test_what_cannot_be_shown_is_refused_before_any_call(lake, monkeypatch):
     written_input()
     lake.create_table("shop.flights", pa.schema([("flight", pa.string()), ("date", pa.date32())]))
     assert refused() == (
-        "flights: output: lake.shop.flights is partitioned by nothing; it must be by date alone, as the published "
+        "flights: output: lake.shop.flights is partitioned by nothing; it must be by date alone, "
+        "as the published "
         "table is. Name another table (Output.iceberg)."
     )
     with lake.load_table("shop.flights").update_spec() as spec:
         spec.add_identity("date")
     assert refused() == (
-        "flights: output: lake.shop.flights cannot show the table: Cannot change column type: flight: string -> int. "
+        "flights: output: lake.shop.flights cannot show the table: Cannot change column type: "
+        "flight: string -> int. "
         "Nothing was called."
     )
     lake.drop_table("shop.flights")
     lake.drop_namespace("shop")
     assert refused() == (
-        "flights: output: the namespace of lake.shop.flights is not there; create it in the catalog. Nothing was "
+        "flights: output: the namespace of lake.shop.flights is not there; create it in the "
+        "catalog. Nothing was "
         "called."
     )
     monkeypatch.delenv("PYICEBERG_CATALOG__LAKE__URI")
@@ -276,11 +318,15 @@ def test_what_cannot_be_shown_is_refused_before_any_call(lake, monkeypatch):
     monkeypatch.delenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE")
     monkeypatch.delenv("PYICEBERG_CATALOG__LAKE__S3__ENDPOINT")
     monkeypatch.delenv("PYICEBERG_CATALOG__LAKE__S3__REGION")
-    assert "flights: output: lake.shop.flights is in a catalog 'lake', which is not configured here" in refused()
+    assert (
+        "flights: output: lake.shop.flights is in a catalog 'lake', which is not configured here"
+    ) in refused()
 
 
 def test_no_table_is_shown_twice_or_in_place_of_its_input():
-    other = dataclasses.replace(enrichment(), name="others", output=Output(path="other", iceberg=NAME))
+    other = dataclasses.replace(
+        enrichment(), name="others", output=Output(path="other", iceberg=NAME)
+    )
     assert find_conflict(("a:flights", enrichment()), [("b:others", other)]) == (
         "a:flights and b:others both write lake.shop.flights; name another (Output.iceberg)."
     )

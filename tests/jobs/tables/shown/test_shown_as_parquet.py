@@ -1,4 +1,6 @@
-"""The published table as folders of Parquet: readers without a table format see the old day or the new one."""
+"""The published table as folders of Parquet: readers without a table format see the old day or the
+new one.
+"""
 
 import dataclasses
 import os
@@ -59,7 +61,11 @@ def test_folders_have_the_columns_of_consumers_and_a_day_replaces_its_folder():
     assert table().select(names).to_pylist() == delta.to_pylist()
     (file,) = FOLDER.glob(f"date={FIRST}/*")
     assert pq.read_schema(file).names == names
-    assert sorted(path.name for path in FOLDER.iterdir()) == ["_tidegate", f"date={FIRST}", f"date={SECOND}"]
+    assert sorted(path.name for path in FOLDER.iterdir()) == [
+        "_tidegate",
+        f"date={FIRST}",
+        f"date={SECOND}",
+    ]
 
 
 @pytest.mark.spark
@@ -85,7 +91,9 @@ def test_a_day_that_became_empty_has_no_folder_and_a_new_column_is_null_where_it
 def test_a_day_that_is_held_back_is_not_shown_in_folders():
     publishing.publish(run("a"))
     with pytest.raises(PublishConflict):
-        publishing.publish(run("b", FIRST, [7], verdicts=[Verdict("every_row_once", "failed", "error", "doubled")]))
+        publishing.publish(
+            run("b", FIRST, [7], verdicts=[Verdict("every_row_once", "failed", "error", "doubled")])
+        )
     assert shown() == [1, 2, 3]
 
 
@@ -98,7 +106,8 @@ def test_a_kill_before_or_amid_the_folders_is_made_up_for_by_the_next_day(killed
 
     with monkeypatch.context() as patched:
         patched.setattr(
-            f"jobs.tables.shown.{'shown_elsewhere' if killed == 'show' else 'shown_as_parquet'}.{killed}", kill
+            f"jobs.tables.shown.{'shown_elsewhere' if killed == 'show' else 'shown_as_parquet'}.{killed}",
+            kill,
         )
         with pytest.raises(KeyboardInterrupt):
             publishing.publish(run("b", FIRST, [7]))
@@ -108,7 +117,9 @@ def test_a_kill_before_or_amid_the_folders_is_made_up_for_by_the_next_day(killed
     assert not (FOLDER / "_writing").exists()
 
 
-@pytest.mark.parametrize("killed", ["jobs.storage.durable.Path.replace", "jobs.tables.shown.shown_as_parquet.exchange"])
+@pytest.mark.parametrize(
+    "killed", ["jobs.storage.durable.Path.replace", "jobs.tables.shown.shown_as_parquet.exchange"]
+)
 def test_after_a_kill_amid_the_first_publication_the_folder_is_known_as_ours(killed, monkeypatch):
     def kill(*_):
         raise KeyboardInterrupt
@@ -174,7 +185,13 @@ def test_where_the_kernel_cannot_exchange_names_the_day_is_replaced_by_renames(m
 def test_a_disk_that_fails_leaves_the_old_day_and_says_so():
     publishing.publish(run("a"))
     (FOLDER / "_writing").write_text("a file in the way")
-    with pytest.raises(TidegateError, match=r"^output: plain or a table beside it cannot be written: .*the ledger has"):
+    with pytest.raises(
+        TidegateError,
+        match=(
+            r"^output: plain or a table beside it cannot be "
+            r"written: .*the ledger has"
+        ),
+    ):
         publishing.publish(run("b", FIRST, [7]))
     assert shown() == [1, 2, 3]
 
@@ -197,7 +214,8 @@ def test_a_folder_of_others_is_refused_before_any_call():
     with pytest.raises(DeclarationError) as refused:
         preflight(enrichment(), FIRST)
     assert str(refused.value) == (
-        "flights: output: parquet: plain has files of others; name an empty folder, or one that is not there."
+        "flights: output: parquet: plain has files of others; name an empty folder, or one that is "
+        "not there."
     )
 
 
@@ -208,13 +226,18 @@ def test_no_folder_is_inside_or_around_another_table_or_the_input(folder):
 
 
 def test_two_enrichments_show_no_folder_twice():
-    other = dataclasses.replace(enrichment(), name="others", output=Output(path="other", parquet=str(FOLDER)))
+    other = dataclasses.replace(
+        enrichment(), name="others", output=Output(path="other", parquet=str(FOLDER))
+    )
     assert find_conflict(("a:flights", enrichment()), [("b:others", other)]) == (
-        "a:flights and b:others both write plain, folders of Parquet and folders of Parquet at once; move one "
+        "a:flights and b:others both write plain, folders of Parquet and folders of Parquet at "
+        "once; move one "
         "(Output.path)."
     )
 
 
 def test_a_folder_on_a_store_is_refused():
-    with pytest.raises(DeclarationError, match="it must be a folder on a disk: a store cannot exchange the"):
+    with pytest.raises(
+        DeclarationError, match=("it must be a folder on a disk: a store cannot exchange the")
+    ):
         Output(path="s3://lake/orders", parquet="s3://lake/plain")

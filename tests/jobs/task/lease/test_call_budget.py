@@ -21,7 +21,9 @@ def even_keys_only(key):
 
 
 @pytest.mark.parametrize(("has_ledger", "second"), [(True, PART // 2), (False, PART)])
-def test_a_second_attempt_may_spend_again_what_the_first_one_did_not_store(tmp_path, has_ledger, second):
+def test_a_second_attempt_may_spend_again_what_the_first_one_did_not_store(
+    tmp_path, has_ledger, second
+):
     function = Function(answer=even_keys_only)
     planned = dataclasses.replace(
         plan(lookup(function, retry=NO_RETRY, cache=None), mode="ordered", share=1),
@@ -31,5 +33,9 @@ def test_a_second_attempt_may_spend_again_what_the_first_one_did_not_store(tmp_p
         planned = with_ledger(planned, LedgerFolder(str(tmp_path), "first", "f" * 16))
     for attempt, calls in enumerate((PART, PART + second)):
         with pytest.raises(BudgetExhausted):
-            in_time(lambda number=attempt: list(PartitionRun(planned, 0, number).run(iter(batches(500)))))
+            in_time(
+                lambda number=attempt: list(
+                    PartitionRun(planned, 0, number).run(iter(batches(500)))
+                )
+            )
         assert function.calls == calls

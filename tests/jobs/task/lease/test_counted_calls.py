@@ -1,4 +1,6 @@
-"""Calls that their operator counts do not ask their lease, and keep it. Virtual time, the real chain of a task."""
+"""Calls that their operator counts do not ask their lease, and keep it. Virtual time, the real
+chain of a task.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -58,7 +60,9 @@ class Driver:
 
     def send(self, _kind, number, at, services):
         found = {
-            service: write_message(self.keeper.heartbeat(str(id(self)), parse_claims(claims, self.keeper.declared)))
+            service: write_message(
+                self.keeper.heartbeat(str(id(self)), parse_claims(claims, self.keeper.declared))
+            )
             for service, claims in services.items()
         }
         asyncio.get_running_loop().call_later(0.003, self.limits.take, number, [], found)
@@ -76,7 +80,9 @@ class Task:
         clock = lambda: int(loop.time() * 1e6)  # noqa: E731
         self.limits = TaskLimits(plan, 0, driver or NoDriver(), clock, lambda _share: None)
         ask_soon = self.limits.ask_soon if driver else lambda: None
-        surroundings = Surroundings(plan, [share], [None], None, clock, AttemptCounts(), ask_soon=ask_soon)
+        surroundings = Surroundings(
+            plan, [share], [None], None, clock, AttemptCounts(), ask_soon=ask_soon
+        )
         self.chain = chain(surroundings, self.rows.append)
         self.limits.set_operators(self.chain)
         if driver is not None:
@@ -102,7 +108,9 @@ class Task:
         try:
             async with asyncio.timeout(cut_at):
                 for key in keys:
-                    await self.operator.process_element(StreamRecord(Row(None, key, (LookupState((key,)),))))
+                    await self.operator.process_element(
+                        StreamRecord(Row(None, key, (LookupState((key,)),)))
+                    )
                 await self.operator.end_input()
         except TimeoutError:
             pass
@@ -118,7 +126,9 @@ class Task:
 def asked(monkeypatch):
     """How often a lease was asked whether a call may start."""
     found, begin = [], ServiceLease.begin
-    monkeypatch.setattr(ServiceLease, "begin", lambda self, call: found.append(call) or begin(self, call))
+    monkeypatch.setattr(
+        ServiceLease, "begin", lambda self, call: found.append(call) or begin(self, call)
+    )
     return found
 
 
@@ -238,7 +248,9 @@ def test_a_call_that_asked_ends_no_later_call_of_its_worker():
     assert run_virtual(main).outcomes == ["ok"] * 100
 
 
-@pytest.mark.parametrize(("rate", "used", "asking"), [(1000, 0.95, 1.0), (10_000, 0.93, 1.0), (100_000, 0.0, 0.1)])
+@pytest.mark.parametrize(
+    ("rate", "used", "asking"), [(1000, 0.95, 1.0), (10_000, 0.93, 1.0), (100_000, 0.0, 0.1)]
+)
 def test_a_high_rate_is_used_in_blocks_while_there_is_plenty_and_any_rate_exactly_where_it_is_scarce(
     asked, rate, used, asking
 ):
@@ -248,7 +260,9 @@ def test_a_high_rate_is_used_in_blocks_while_there_is_plenty_and_any_rate_exactl
         declared = ServiceLimits("function first", limits, LONGEST, {"r": Reserved("request", 1)})
         keeper = LeaseKeeper(declared, "", "", None, loop.time)
         function = Function(lambda key: 0.005 + key % 7 / 500)
-        tasks = [Task(function, share=100, driver=Driver(keeper), limits=declared) for _ in range(2)]
+        tasks = [
+            Task(function, share=100, driver=Driver(keeper), limits=declared) for _ in range(2)
+        ]
         await asyncio.gather(*(task.ask(range(100_000), cut_at=2.0) for task in tasks))
         return function.began
 
@@ -274,7 +288,8 @@ def test_after_a_probe_that_fails_no_waiting_call_starts_before_the_driver_knows
         task.answer(gate=CLOSED)
         loop.call_later(2.0, task.answer, 4, PROBE)
         stale = Answer({CALLS: Share(4, 4)}, TTL, PROBE)
-        loop.call_later(2.31, lambda: task.lease.take(stale, asked_at=2.29))  # the driver knew of no end
+        # the driver knew of no end
+        loop.call_later(2.31, lambda: task.lease.take(stale, asked_at=2.29))
         loop.call_later(9.0, task.answer, 4, PROBE)
         loop.call_later(9.4, task.answer)
         await task.ask(range(8))
@@ -313,7 +328,9 @@ def test_the_clock_of_a_call_that_waits_for_a_new_lease_stands_still_though_othe
         await task.operator.open()
         for at, key in ((4.9, 0), (5.5, 1)):
             await asyncio.sleep(at - loop.time())
-            await task.operator.process_element(StreamRecord(Row(None, key, (LookupState((key,)),))))
+            await task.operator.process_element(
+                StreamRecord(Row(None, key, (LookupState((key,)),)))
+            )
         await task.operator.end_input()
         await task.operator.close()
         return task.outcomes
@@ -331,7 +348,9 @@ def test_calls_that_end_at_once_keep_their_lease_while_rows_come():
         held = []
         await task.operator.open()
         for key in range(300):
-            await task.operator.process_element(StreamRecord(Row(None, key, (LookupState((key,)),))))
+            await task.operator.process_element(
+                StreamRecord(Row(None, key, (LookupState((key,)),)))
+            )
             await asyncio.sleep(0.01)
             held.append(task.lease.calls)
         await task.operator.close()

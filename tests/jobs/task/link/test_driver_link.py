@@ -1,4 +1,6 @@
-"""The task's side of the driver link, without Spark: a task that must stop stores what came back, and fails."""
+"""The task's side of the driver link, without Spark: a task that must stop stores what came back,
+and fails.
+"""
 
 import dataclasses
 import json
@@ -78,7 +80,9 @@ def test_a_stopped_task_stores_what_came_back_fails_and_leaves_no_thread(tmp_pat
     planned = with_ledger(plan(lookup(function)), folder, flush_rows=10**6, flush_seconds=3600.0)
     run = PartitionRun(planned, 0, 0)
     rows = run.run(iter(batches(400)))
-    taking = threading.Thread(target=lambda: wait_for(function.stands_after(100)) or run.stop("the driver is gone"))
+    taking = threading.Thread(
+        target=lambda: wait_for(function.stands_after(100)) or run.stop("the driver is gone")
+    )
     taking.start()
     with pytest.raises(RunCancelled, match="the driver is gone; rows under way are not written"):
         in_time(lambda: list(rows))
@@ -117,7 +121,9 @@ def test_a_task_told_of_the_cap_starts_no_call_and_keeps_what_those_in_flight_an
     function = Function(seconds=told_in_the_first_call)
     folder = LedgerFolder(str(tmp_path / "ledger"), "first", "f" * 16)
     cap = CallCap("max_calls 400", parts=(400.0,), weights=(1.0,))
-    run = PartitionRun(dataclasses.replace(with_ledger(plan(lookup(function)), folder), cap=cap), 0, 0)
+    run = PartitionRun(
+        dataclasses.replace(with_ledger(plan(lookup(function)), folder), cap=cap), 0, 0
+    )
     with pytest.raises(BudgetExhausted, match="max_calls 400 is used up"):
         in_time(lambda: list(run.run(iter(batches(400)))))
     assert function.calls <= 4
@@ -143,7 +149,9 @@ def test_a_task_that_drains_starts_no_call_keeps_the_answers_and_fails(tmp_path)
     sent = []
     run = PartitionRun(with_ledger(plan(lookup(function)), folder), 0, 0)
     run.driver.send_failure = sent.append
-    with pytest.raises(RunCancelled, match="the driver has not answered for 20 s; rows under way are not written"):
+    with pytest.raises(
+        RunCancelled, match=("the driver has not answered for 20 s; rows under way are not written")
+    ):
         in_time(lambda: list(run.run(iter(batches(400)))))
     assert function.calls <= 4
     assert (len(kept(folder)), function.cancelled) == (function.calls, 0)
@@ -215,7 +223,8 @@ def test_a_task_says_that_it_is_alive_and_goes_on_while_the_driver_answers(drive
 def test_a_task_whose_driver_is_silent_drains_after_20_s_and_ends_its_calls_after_28(driver):
     driver.lets_pass(5)
     driver.says(json.dumps(driver.hears()).encode() + b"\n")
-    driver.lets_pass(19.9)  # other messages than the answer do not count: they may have been on their way
+    # other messages than the answer do not count: they may have been on their way
+    driver.lets_pass(19.9)
     assert not driver.run.drains.is_set()
     driver.lets_pass(0.1)
     assert driver.run.drains.wait(30)
@@ -248,7 +257,9 @@ def test_a_silent_driver_is_noticed_without_any_message():
         (b"[" * 60_000 + b"\n", "the connection to the driver ended"),
     ],
 )
-def test_a_driver_that_says_stop_or_is_gone_or_says_what_does_not_fit_stops_the_task(driver, message, reason):
+def test_a_driver_that_says_stop_or_is_gone_or_says_what_does_not_fit_stops_the_task(
+    driver, message, reason
+):
     driver.says(message)
     driver.ends()
     assert driver.run.happened.wait(30)
@@ -275,7 +286,9 @@ def test_a_share_is_taken_however_the_lines_come(driver, wait_for):
     assert not driver.run.happened.is_set()
 
 
-def test_a_driver_that_reads_nothing_holds_up_no_loop_and_hears_all_that_counts_once_it_reads(driver):
+def test_a_driver_that_reads_nothing_holds_up_no_loop_and_hears_all_that_counts_once_it_reads(
+    driver,
+):
     started = time.monotonic()
     for _ in range(20_000):
         driver.link.send_progress(TaskProgress(0, 0))

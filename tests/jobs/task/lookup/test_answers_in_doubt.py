@@ -1,4 +1,6 @@
-"""A service that sends a response too many: no row has another key's answer unnoticed, and the ledger keeps none."""
+"""A service that sends a response too many: no row has another key's answer unnoticed, and the
+ledger keeps none.
+"""
 
 import dataclasses
 import gc
@@ -23,7 +25,14 @@ from jobs.ledger.store import LedgerFolder
 from jobs.task.lookup.answers_in_doubt import without_doubt
 from jobs.task.runner import PartitionRun, run_partition
 from tests.jobs.task.test_runner import batches, collected, plan
-from tests.support.disorderly_service import DROPPED, FAULTS, GREETING, HARMLESS, SHIFTING, DisorderlyService
+from tests.support.disorderly_service import (
+    DROPPED,
+    FAULTS,
+    GREETING,
+    HARMLESS,
+    SHIFTING,
+    DisorderlyService,
+)
 from tests.support.places import everywhere, place_of
 from tidegate import Batch, Env, HttpLookup, OAuth2ClientCredentials, Pages, Retry, Service
 
@@ -53,7 +62,9 @@ def folder(request, tmp_path):
 
 
 def run(folder, lookup, rows, *, run_id, mode="unordered", share=8):
-    """The rows of a partition that begins with what the ledger knows; how many of its answers are in doubt."""
+    """The rows of a partition that begins with what the ledger knows; how many of its answers are
+    in doubt.
+    """
     known = answers(folder, rows)
     ledger = LedgerPlan(folder.root, folder.lookup, folder.fingerprint, run_id, Ttl(), 200, 0.05)
     if known.num_rows:
@@ -77,11 +88,19 @@ def answers(folder, rows):
 def wrong_in(folder, rows):
     """Keys of which the ledger gives another key's answer."""
     found = as_answers(answers(folder, rows))
-    return [one.key for one in found if one.response and json.loads(one.response)["first_x"] != json.loads(one.key)[0]]
+    return [
+        one.key
+        for one in found
+        if one.response and json.loads(one.response)["first_x"] != json.loads(one.key)[0]
+    ]
 
 
 def wrong(rows):
-    return [row["k"] for row in rows if row["first_status"] in ("ok", "miss") and row["first_x"] != row["k"]]
+    return [
+        row["k"]
+        for row in rows
+        if row["first_status"] in ("ok", "miss") and row["first_x"] != row["k"]
+    ]
 
 
 def once(fault, at):
@@ -91,7 +110,9 @@ def once(fault, at):
 
 @everywhere("folder", on_store=pytest.mark.proof)
 @pytest.mark.parametrize("fault", SHIFTING)
-def test_answers_of_a_connection_with_a_response_too_many_are_in_doubt_and_are_asked_again(folder, fault):
+def test_answers_of_a_connection_with_a_response_too_many_are_in_doubt_and_are_asked_again(
+    folder, fault
+):
     lookup = WITH_BODY if fault == "early, body unread" else {}
     with DisorderlyService(value, fault=once(fault, 5)) as service:
         rows, in_doubt = run(folder, asked(service.url, **lookup), 60, run_id="r1")
@@ -117,9 +138,13 @@ def test_what_shifts_no_answer_puts_none_in_doubt(folder, fault):
 
 
 def test_a_connection_whose_call_was_left_after_an_interim_response_is_judged_and_closed(folder):
-    """100 Continue, sent behind an answer, comes when the next request is out: the last that was read has no body."""
+    """100 Continue, sent behind an answer, comes when the next request is out: the last that was
+    read has no body.
+    """
     with DisorderlyService(
-        value, fault=once("100 after", 1), slow=lambda path: 0.0 if path.endswith("/0") else 3 * LIMIT
+        value,
+        fault=once("100 after", 1),
+        slow=lambda path: 0.0 if path.endswith("/0") else 3 * LIMIT,
     ) as service:
         lookup = asked(service.url, timeout=LIMIT)
         rows, _ = run(folder, lookup, 2, run_id="r1", mode="ordered", share=1)
@@ -133,7 +158,8 @@ def test_an_answer_that_comes_before_any_request_is_dropped(folder):
     with DisorderlyService(value, fault=greeted) as service:
         rows, in_doubt = run(folder, asked(service.url), 60, run_id="r1")
     assert GREETING in service.done
-    assert in_doubt or not wrong(rows)  # that the first request had left by then cannot be ruled out
+    # that the first request had left by then cannot be ruled out
+    assert in_doubt or not wrong(rows)
     assert wrong_in(folder, 60) == []
 
 
@@ -170,7 +196,8 @@ def test_an_echo_asks_nothing_anew():
 
     plain, named = asked("http://x"), asked("http://x", **ECHO)
     assert request_fingerprint(plain) == request_fingerprint(named) == "681de3263cbcbb7c"
-    assert fingerprint(plain) == "fbf2bdd9ee410dee" != fingerprint(named)  # it is seen that the declaration changed
+    # it is seen that the declaration changed
+    assert fingerprint(plain) == "fbf2bdd9ee410dee" != fingerprint(named)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +207,8 @@ def test_an_echo_asks_nothing_anew():
         ({"echo": {"k": "$..k"}}, "echo: k: '$..k' may match several values; name one."),
         (
             {"echo": {"k": "$.k"}, "request": "POST /v", "batch": Batch(
-                max_items=5, max_wait=0.1, item={"k": "{k}"}, body={"of": "{items}"}, answers="$.of",
+                max_items=5, max_wait=0.1, item={"k": "{k}"}, body={"of": "{items}"},
+                answers="$.of",
             )},
             "echo: the answers of a batch are matched by batch.match; declare that.",
         ),
@@ -203,7 +231,9 @@ BATCH_BY_KEY = BATCH | {"batch": dataclasses.replace(BATCH["batch"], match="$.k"
 
 
 @pytest.mark.parametrize(("declared", "doubts"), [(BATCH, True), (BATCH_BY_KEY, False)])
-def test_a_shifted_batch_is_in_doubt_unless_its_answers_are_known_by_their_keys(folder, declared, doubts):
+def test_a_shifted_batch_is_in_doubt_unless_its_answers_are_known_by_their_keys(
+    folder, declared, doubts
+):
     with DisorderlyService(in_a_batch, fault=once("a second one", 3)) as service:
         rows, in_doubt = run(folder, asked(service.url, **declared), 200, run_id="r1", share=4)
     assert bool(in_doubt) == doubts
@@ -222,7 +252,8 @@ def in_pages(path, body):
 
 
 PAGES = {
-    "pages": Pages(next="$.next", items="$.items", max_pages=5), "returns": "first_x BIGINT, second BIGINT",
+    "pages": Pages(next="$.next", items="$.items", max_pages=5),
+    "returns": "first_x BIGINT, second BIGINT",
     "paths": {"first_x": "$.items[0].x", "second": "$.items[1].x"},
 }  # fmt: skip
 
@@ -244,7 +275,9 @@ def test_pages_on_a_shifted_connection_are_in_doubt(folder):
     ("answer", "declared", "rows"),
     [(in_a_batch, BATCH, 1000), (in_a_batch, BATCH_BY_KEY, 1000), (in_pages, PAGES, 300)],
 )
-def test_30_mixtures_through_batches_and_pages_publish_no_other_keys_answer_unnoticed(tmp_path, answer, declared, rows):
+def test_30_mixtures_through_batches_and_pages_publish_no_other_keys_answer_unnoticed(
+    tmp_path, answer, declared, rows
+):
     for seed in range(30):
         folder = LedgerFolder(str(tmp_path / str(seed)), "first", "f" * 16)
         with DisorderlyService(answer, fault=mixture(seed), seed=seed) as service:
@@ -279,9 +312,13 @@ def test_a_retried_task_asks_again_for_what_its_dead_attempt_had_in_doubt(folder
 @everywhere("folder", on_store=pytest.mark.proof)
 def test_a_call_that_must_not_be_made_twice_is_unknown_once_its_answer_is_in_doubt(folder):
     once_only = {"idempotent": False, "retry": Retry(retries=0)}
-    ledger = LedgerPlan(folder.root, folder.lookup, folder.fingerprint, "r1", Ttl(), 200, 0.05, idempotent=False)
+    ledger = LedgerPlan(
+        folder.root, folder.lookup, folder.fingerprint, "r1", Ttl(), 200, 0.05, idempotent=False
+    )
     with DisorderlyService(value, fault=once("a second one", 5)) as service:
-        planned = dataclasses.replace(plan(asked(service.url, **once_only), share=8), ledgers=(ledger,))
+        planned = dataclasses.replace(
+            plan(asked(service.url, **once_only), share=8), ledgers=(ledger,)
+        )
         collected(planned, batches(60))
         before = len(service.log)
         service.fault = lambda number: None
@@ -301,11 +338,20 @@ def test_rows_that_no_check_judges_fail_their_task_when_answers_are_in_doubt():
     with DisorderlyService(value, fault=once("a second one", 5)) as service:
         planned = plan(asked(service.url), share=8)
         request_counter.begin()
-        with pytest.raises(TidegateError, match=r"^lookup first: \d+ answers are in doubt, as their "):
+        with pytest.raises(
+            TidegateError,
+            match=(
+                r"^lookup first: \d+ answers are in doubt, as "
+                r"their "
+            ),
+        ):
             list(without_doubt(run_partition(planned, iter(batches(60)))))
         service.fault = lambda number: None
         request_counter.begin()  # the next task
-        assert sum(len(rows) for rows in without_doubt(run_partition(planned, iter(batches(60))))) == 60
+        assert (
+            sum(len(rows) for rows in without_doubt(run_partition(planned, iter(batches(60)))))
+            == 60
+        )
 
 
 def mixture(seed):
@@ -322,8 +368,8 @@ def mixture(seed):
 
 
 class Tokens:
-    """Answers and faults of a token service, which hears one request on each connection. `fine`: tokens that it gave on
-    connections with no response too many.
+    """Answers and faults of a token service, which hears one request on each connection. `fine`:
+    tokens that it gave on connections with no response too many.
     """
 
     def __init__(self, seed):
@@ -334,8 +380,14 @@ class Tokens:
     def fault(self, number):
         if (
             number == 0
-        ):  # a connection begins; of three that follow each other one is in order: more tries there are not
-            wants = self._draw.choice((None, *HARMLESS, *DROPPED, *SHIFTING, GREETING)) if self._bad < 2 else None
+            # a connection begins; of three that follow each other one is in order: more tries there
+            # are not
+        ):
+            wants = (
+                self._draw.choice((None, *HARMLESS, *DROPPED, *SHIFTING, GREETING))
+                if self._bad < 2
+                else None
+            )
             self._fault = wants
             self._bad = self._bad + 1 if wants in (*SHIFTING, GREETING) else 0
             return wants if wants == GREETING else None
@@ -349,9 +401,13 @@ class Tokens:
         return {"access_token": token, "token_type": "Bearer", "expires_in": 0.3}
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(1, 30))])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(1, 30))]
+)
 def test_no_token_is_sent_that_came_with_a_response_too_many(folder, monkeypatch, seed):
-    """Both misbehave: the service of the tokens, which are renewed all the time, and the one that is asked."""
+    """Both misbehave: the service of the tokens, which are renewed all the time, and the one that
+    is asked.
+    """
     monkeypatch.setenv("CLIENT", "me")
     monkeypatch.setenv("SECRET", "s3cr3t")
     _TOKENS.clear()
@@ -365,9 +421,13 @@ def test_no_token_is_sent_that_came_with_a_response_too_many(folder, monkeypatch
         return asked(service.url, service=limited, **(WITH_BODY if seed % 2 else {}))
 
     with DisorderlyService(tokens.answer, fault=tokens.fault, seed=seed) as server:
-        with DisorderlyService(value, fault=mixture(seed), seed=seed, slow=lambda path: 0.02) as service:
+        with DisorderlyService(
+            value, fault=mixture(seed), seed=seed, slow=lambda path: 0.02
+        ) as service:
             written, in_doubt = run(folder, declared(service, server), 500, run_id="r1")
-        sent = {re.search(rb"Authorization: Bearer (\S+)", head)[1].decode() for head in service.heads}
+        sent = {
+            re.search(rb"Authorization: Bearer (\S+)", head)[1].decode() for head in service.heads
+        }
         assert sent <= tokens.fine
         assert len(sent) > 1
         assert set(server.done) & {*SHIFTING, GREETING}
@@ -375,7 +435,9 @@ def test_no_token_is_sent_that_came_with_a_response_too_many(folder, monkeypatch
         assert wrong_in(folder, 500) == []
         with DisorderlyService(value, slow=lambda path: 0.02) as service:
             written, in_doubt = run(folder, declared(service, server), 500, run_id="r2")
-        sent = {re.search(rb"Authorization: Bearer (\S+)", head)[1].decode() for head in service.heads}
+        sent = {
+            re.search(rb"Authorization: Bearer (\S+)", head)[1].decode() for head in service.heads
+        }
         assert sent <= tokens.fine
     assert in_doubt == 0
     assert {row["first_status"] for row in written} == {"ok"}
@@ -394,16 +456,21 @@ def test_30_mixtures_publish_no_other_keys_answer_unnoticed(tmp_path, mode, canc
         with_body = WITH_BODY if seed % 2 else {}
         with DisorderlyService(
             value, fault=mixture(seed), seed=seed,
-            slow=lambda path, slow=slow: 2.5 * LIMIT if int(path.rsplit("/", 1)[1]) in slow else 0.0,
+            slow=lambda path,
+            slow=slow: 2.5 * LIMIT if int(path.rsplit("/", 1)[1]) in slow else 0.0,
         ) as service:  # fmt: skip
-            written, in_doubt = run(folder, asked(service.url, **limits, **with_body), rows, run_id="r1", mode=mode)
+            written, in_doubt = run(
+                folder, asked(service.url, **limits, **with_body), rows, run_id="r1", mode=mode
+            )
         assert [row["k"] for row in written if row["first_status"] in ("ok", "miss")], seed
         shifted += bool(wrong(written))
         held_back += bool(in_doubt)
         assert in_doubt or not wrong(written), seed
         assert wrong_in(folder, rows) == [], seed
         with DisorderlyService(value) as service:
-            written, in_doubt = run(folder, asked(service.url, **with_body), rows, run_id="r2", mode=mode)
+            written, in_doubt = run(
+                folder, asked(service.url, **with_body), rows, run_id="r2", mode=mode
+            )
         assert in_doubt == 0
         assert {row["first_status"] for row in written} == {"ok"}
         assert wrong(written) == []

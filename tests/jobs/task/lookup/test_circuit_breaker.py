@@ -156,7 +156,8 @@ def test_a_service_that_asks_for_patience_longer_than_it_is_waited_for_stops_the
 
     sentence = virtual(main)
     assert sentence == (
-        "geo at http://geo.example has been throttling us since 00:00:00 UTC (503 Service Unavailable), "
+        "geo at http://geo.example has been throttling us since 00:00:00 UTC (503 Service "
+        "Unavailable), "
         "now for 20 s more; waited 120 s, gave up."
     )
 
@@ -173,7 +174,8 @@ def test_one_answer_in_between_starts_the_patience_anew():
 
 
 @pytest.mark.parametrize(
-    ("wait", "seconds", "stops"), [(0, 60, False), (0, 61, True), (3600, 3600, False), (60, 3600, True)]
+    ("wait", "seconds", "stops"),
+    [(0, 60, False), (0, 61, True), (3600, 3600, False), (60, 3600, True)],
 )
 def test_a_pause_beyond_what_is_waited_at_most_is_not_begun(wait, seconds, stops):
     async def main():
@@ -187,7 +189,9 @@ def test_a_pause_beyond_what_is_waited_at_most_is_not_begun(wait, seconds, stops
     assert virtual(main) is stops
 
 
-SHARE = Outage(after=10, probe_every=timedelta(seconds=30), wait_at_most=timedelta(seconds=100), failing=0.5)
+SHARE = Outage(
+    after=10, probe_every=timedelta(seconds=30), wait_at_most=timedelta(seconds=100), failing=0.5
+)
 
 
 def test_as_large_a_share_of_failures_as_declared_is_an_outage_although_some_calls_succeed():
@@ -200,7 +204,8 @@ def test_as_large_a_share_of_failures_as_declared_is_an_outage_although_some_cal
                 closed_after = number + 1
         return closed_after, service.watch.is_down
 
-    assert virtual(main) == (11, True)  # the first answer was before any failure, when nothing is counted
+    # the first answer was before any failure, when nothing is counted
+    assert virtual(main) == (11, True)
 
 
 def test_a_smaller_share_closes_nothing_and_old_failures_are_forgotten():
@@ -245,7 +250,9 @@ def test_what_others_find_down_counts_as_down_until_the_gate_opens():
     assert virtual(main) == ((0.0, 4.0), (3.0, 4.0))
 
 
-@pytest.mark.parametrize("wrong", [{"failing": 0.0}, {"failing": 1.1}, {"failing": 0.5, "within": timedelta(0)}])
+@pytest.mark.parametrize(
+    "wrong", [{"failing": 0.0}, {"failing": 1.1}, {"failing": 0.5, "within": timedelta(0)}]
+)
 def test_a_share_that_is_none_is_refused(wrong):
     with pytest.raises(DeclarationError, match="failing must be over 0 and at most 1"):
         Outage(**wrong)

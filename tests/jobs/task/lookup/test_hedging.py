@@ -1,4 +1,6 @@
-"""Second calls for slow ones: quicker ends, few of them, and never a call more than may run. Virtual time."""
+"""Second calls for slow ones: quicker ends, few of them, and never a call more than may run.
+Virtual time.
+"""
 
 import asyncio
 import random
@@ -37,11 +39,15 @@ def declared(concurrency=4, prices=(), **fields):
         "timeout": 60.0,
         "retry": Retry(retries=1, initial_delay=0.1, jitter=0.0),
     }
-    return HttpLookup(name="mood", service=service, keys={"k": "k"}, returns="x DOUBLE", **standard | fields)
+    return HttpLookup(
+        name="mood", service=service, keys={"k": "k"}, returns="x DOUBLE", **standard | fields
+    )
 
 
 class Calls:
-    """The client: each call of a key takes the next of its times, or raises the next of its errors."""
+    """The client: each call of a key takes the next of its times, or raises the next of its
+    errors.
+    """
 
     def __init__(self, script):
         self.script, self.began, self.running, self.highest, self.cancelled = script, [], 0, 0, 0
@@ -77,7 +83,9 @@ class Calls:
 
 
 def ask(lookup, script, keys, lease=None):
-    """The rows' outcomes, the calls, and the seconds from the first call to the last answer. lease: makes one."""
+    """The rows' outcomes, the calls, and the seconds from the first call to the last answer. lease:
+    makes one.
+    """
     request_counter.begin()
     calls, rows = Calls(script), []
 
@@ -93,7 +101,11 @@ def ask(lookup, script, keys, lease=None):
             lease=None if lease is None else lease(gate),
         )  # fmt: skip
         retry = exponential_backoff(
-            max_retries=9, initial_delay=0.1, max_delay=0.1, multiplier=1.0, on_exception=needs_retry
+            max_retries=9,
+            initial_delay=0.1,
+            max_delay=0.1,
+            multiplier=1.0,
+            on_exception=needs_retry,
         )
         operator = AsyncWaitOperator(
             asking, rows.append, mode=OutputMode.UNORDERED, timeout=lookup.timeout, capacity=640,
@@ -144,7 +156,9 @@ def test_while_every_slot_serves_a_row_none_is_called_twice():
 def test_the_first_answer_counts_and_the_other_call_is_cancelled():
     found, calls, seconds = ask(declared(), lambda key: [1.0, 0.2], ["a"])
     assert (found["a"].status, seconds, calls.cancelled) == ("ok", pytest.approx(0.3), 1)
-    assert [(start, end) for start, end, _ in found["a"].attempts] == [(0, 300_000)], "the row has one attempt"
+    assert [(start, end) for start, end, _ in found["a"].attempts] == [(0, 300_000)], (
+        "the row has one attempt"
+    )
     _, calls, seconds = ask(declared(), lambda key: [0.5, 2.0], ["a"])
     assert (len(calls.began), seconds, calls.cancelled) == (2, pytest.approx(0.5), 1)
 
@@ -154,7 +168,8 @@ def test_the_first_answer_counts_and_the_other_call_is_cancelled():
     [
         ([0.5, CallFailed("no", passing=True)], 0.5, 2),  # the second fails: the first goes on
         ([CallFailed("no", passing=True), 0.25], 0.35, 2),  # the first fails: the second goes on
-        ([CallFailed("no", passing=True), CallFailed("no", passing=True), 0.05], 0.45, 3),  # both: one more attempt
+        # both: one more attempt
+        ([CallFailed("no", passing=True), CallFailed("no", passing=True), 0.05], 0.45, 3),
         ([0.5, Throttled("429", 5.0)], 0.5, 2),
     ],
 )
@@ -164,7 +179,9 @@ def test_a_failure_of_one_of_two_calls_costs_the_row_nothing(steps, seconds, cal
 
 
 def test_a_second_call_that_is_throttled_closes_the_gate():
-    found, calls, seconds = ask(declared(1), lambda key: [0.5, Throttled("429", 5.0)] if key == 0 else [0.05], [0])
+    found, calls, seconds = ask(
+        declared(1), lambda key: [0.5, Throttled("429", 5.0)] if key == 0 else [0.05], [0]
+    )
     assert calls.began == [0], "no slot"
     found, calls, seconds = ask(declared(2), lambda key: [0.5, Throttled("429", 5.0)], [0])
     assert seconds == pytest.approx(0.5)
@@ -206,7 +223,10 @@ def test_a_lookup_that_hedges_nothing_has_the_fingerprint_it_had():
         ({"hedge_after": 0}, 'hedge_after is 0; it must be seconds, over 0, or "p95"'),
         ({"hedge_after": "p99"}, "hedge_after is 'p99'; it must be seconds"),
         ({"prices": Price("0.01 USD", per="request")}, "and the lookup has prices"),
-        ({"idempotent": False, "retry": Retry(retries=0), "cache": Cache()}, "and the lookup has idempotent=False"),
+        (
+            {"idempotent": False, "retry": Retry(retries=0), "cache": Cache()},
+            ("and the lookup has idempotent=False"),
+        ),
         (
             {"request": "POST /", "batch": Batch(max_items=9, max_wait=0.1, item="{k}")},
             "hedge_after sends a request a second time, and the lookup has a batch",
@@ -227,13 +247,16 @@ class Hanging(Calls):
 
 def test_a_task_keeps_a_call_for_the_second_one_of_each_row():
     lookup = declared(4)
-    plan = PartitionPlan(lookups=(lookup,), shares=((4,),), mode="unordered", layout=None, progress=None)
+    plan = PartitionPlan(
+        lookups=(lookup,), shares=((4,),), mode="unordered", layout=None, progress=None
+    )
 
     async def main():
         loop = asyncio.get_running_loop()
         task = Surroundings(
-            plan=plan, share=[4], ledgers=[None], allowance=None, now_us=lambda: int(loop.time() * 1e6),
-            attempts=AttemptCounts(), client_for=lambda _lookup, _share: Hanging(),
+            plan=plan, share=[4], ledgers=[None], allowance=None,
+            now_us=lambda: int(loop.time() * 1e6), attempts=AttemptCounts(),
+            client_for=lambda _lookup, _share: Hanging(),
         )  # fmt: skip
         made = chain(task, lambda _: None)
         (operator,) = made.operators
@@ -250,8 +273,11 @@ def test_a_task_keeps_a_call_for_the_second_one_of_each_row():
 
 
 @pytest.mark.process
-def test_a_task_does_not_wait_for_a_silent_call_that_a_second_one_has_overtaken(service, monkeypatch):
-    monkeypatch.setattr(watched_connection, "QUIET_AT_MOST", 600.0)  # as long as a connection may be watched
+def test_a_task_does_not_wait_for_a_silent_call_that_a_second_one_has_overtaken(
+    service, monkeypatch
+):
+    # as long as a connection may be watched
+    monkeypatch.setattr(watched_connection, "QUIET_AT_MOST", 600.0)
     asked = Counter()
 
     async def answer(request):
@@ -261,7 +287,9 @@ def test_a_task_does_not_wait_for_a_silent_call_that_a_second_one_has_overtaken(
         return web.json_response({"x": 1.0})
 
     service.answer = answer
-    lookup = replace(declared(), service=Service(name="s", url=service.url, max_concurrency=4), name="first")
+    lookup = replace(
+        declared(), service=Service(name="s", url=service.url, max_concurrency=4), name="first"
+    )
     request_counter.begin()
     rows = collected(task_plan(lookup), batches(100)).to_pylist()
     assert [row["_first_status"] for row in rows] == ["ok"] * 100

@@ -1,4 +1,6 @@
-"""From a call to an outcome: every row leaves with one, whatever its call does. Virtual time, the real operator."""
+"""From a call to an outcome: every row leaves with one, whatever its call does. Virtual time, the
+real operator.
+"""
 
 import asyncio
 from dataclasses import asdict
@@ -28,7 +30,9 @@ from tidegate import AsyncFunctionLookup, Outage, Retry
 
 
 class Scripted(AsyncFunction):
-    """A user's function that does for each key what a script says, attempt by attempt; the last step is repeated."""
+    """A user's function that does for each key what a script says, attempt by attempt; the last
+    step is repeated.
+    """
 
     def __init__(self, script, timeouts=None):
         self.script = script
@@ -105,7 +109,9 @@ def settled():
 
 
 def ask(function, *keys, concurrency=4, after=None, **fields):
-    """Rows with these keys through the real operator; their LookupState afterwards, in the order in which they left."""
+    """Rows with these keys through the real operator; their LookupState afterwards, in the order in
+    which they left.
+    """
     declared = lookup(function, **fields)
 
     async def main():
@@ -118,13 +124,14 @@ def ask(function, *keys, concurrency=4, after=None, **fields):
         watch = CircuitBreaker(declared.outage_rule, declared.service_name, gate, now_us)
         reported = AttemptCounts()
         asking = LookupFunction(
-            declared, client_for(declared, concurrency), place=0, gate=gate, watch=watch, now_us=now_us,
-            attempts=reported,
+            declared, client_for(declared, concurrency), place=0, gate=gate, watch=watch,
+            now_us=now_us, attempts=reported,
         )  # fmt: skip
         left = []
         strategy = exponential_backoff(
-            max_retries=10**9, initial_delay=declared.retry.initial_delay, max_delay=declared.retry.max_delay,
-            multiplier=declared.retry.multiplier, on_exception=needs_retry,
+            max_retries=10**9, initial_delay=declared.retry.initial_delay,
+            max_delay=declared.retry.max_delay, multiplier=declared.retry.multiplier,
+            on_exception=needs_retry,
         )  # fmt: skip
         operator = AsyncWaitOperator(
             asking, left.append, mode=OutputMode.UNORDERED, timeout=declared.timeout, capacity=64,
@@ -156,13 +163,18 @@ def test_an_answer_is_ok_with_its_columns_and_when_it_came():
 def test_an_answer_taken_in_one_step_leaves_what_it_leaves_step_by_step(monkeypatch):
     answers = reply({"score": 1.0})
     script = {
-        "at once": [answers], "late": [fail(ValueError("no")), answers], "unfit": [reply({"score": "x"})],
-        "throttled": [fail(Throttled("slow down", 3.0)), reply({"score": 2.0}, after=1.0)], "miss": [reply()],
-        "meanwhile": [reply({"score": 3.0}, after=2.0)],  # the gate closes and opens while it is under way
+        "at once": [answers], "late": [fail(ValueError("no")), answers],
+        "unfit": [reply({"score": "x"})],
+        "throttled": [fail(Throttled("slow down", 3.0)), reply({"score": 2.0}, after=1.0)],
+        "miss": [reply()], # the gate closes and opens while it is under way
+        "meanwhile": [reply({"score": 3.0}, after=2.0)],
     }  # fmt: skip
     quick = [asdict(row) for row in ask(Scripted(script), *script, concurrency=2)], ask.reported
     monkeypatch.setattr(LookupFunction, "_took_at_once", lambda *_: False)
-    assert ([asdict(row) for row in ask(Scripted(script), *script, concurrency=2)], ask.reported) == quick
+    assert (
+        [asdict(row) for row in ask(Scripted(script), *script, concurrency=2)],
+        ask.reported,
+    ) == quick
     assert any(row["paused"] > 0 for row in quick[0])
 
 
@@ -181,7 +193,10 @@ def test_a_null_key_is_skipped_without_a_call():
 
 def test_two_answers_are_an_error_that_says_so_and_are_not_asked_again():
     (row,) = ask(Scripted({"a": [reply({"score": 1.0}, {"score": 2.0})]}), "a")
-    assert (row.status, row.error) == ("error", "the function gave 2 answers for one row; a lookup gives one")
+    assert (row.status, row.error) == (
+        "error",
+        ("the function gave 2 answers for one row; a lookup gives one"),
+    )
     assert len(row.attempts) == 1
 
 
@@ -203,10 +218,13 @@ def test_an_answer_that_does_not_fit_is_an_error_with_the_column():
 
 
 def test_what_the_function_raises_is_tried_again_and_then_an_error():
-    function = Scripted({"a": [fail(OSError("broken\npipe")), fail(ValueError("odd")), fail(KeyError("last"))]})
+    function = Scripted(
+        {"a": [fail(OSError("broken\npipe")), fail(ValueError("odd")), fail(KeyError("last"))]}
+    )
     (row,) = ask(function, "a")
     assert (row.status, row.error) == ("error", "KeyError: 'last'")
-    assert [start for start, _, _ in row.attempts] == [0, 1_100_000, 3_200_000]  # 0.1 s each, pauses of 1 s and 2 s
+    # 0.1 s each, pauses of 1 s and 2 s
+    assert [start for start, _, _ in row.attempts] == [0, 1_100_000, 3_200_000]
 
 
 def test_a_retry_that_succeeds_leaves_no_error():
@@ -216,7 +234,9 @@ def test_a_retry_that_succeeds_leaves_no_error():
 
 
 def test_an_error_is_kept_in_one_line_that_a_file_can_hold():
-    (row,) = ask(Scripted({"a": [fail(OSError("broken\n  pipe \ud800"))]}), "a", retry=Retry(retries=0))
+    (row,) = ask(
+        Scripted({"a": [fail(OSError("broken\n  pipe \ud800"))]}), "a", retry=Retry(retries=0)
+    )
     assert row.error == "OSError: broken pipe ?"
     assert one_line("a\r\n\tb\udcff") == "a b?"
 
@@ -248,7 +268,9 @@ def test_a_time_limit_between_two_attempts_counts_those_that_were_made():
     assert row.attempts == ((0, 100_000, False),)
 
 
-@pytest.mark.parametrize("outcome", [reply({"score": 1.0}), fail(OSError("late")), fail(Throttled("late", 99.0))])
+@pytest.mark.parametrize(
+    "outcome", [reply({"score": 1.0}), fail(OSError("late")), fail(Throttled("late", 99.0))]
+)
 def test_what_a_cancelled_call_still_brings_changes_nothing_at_its_row(outcome):
     function = Scripted({"a": [cling(outcome)], "b": [reply({"score": 2.0})]})
     rows = ask(function, "a", "b", concurrency=1, timeout=5.0, after=30)
@@ -279,7 +301,10 @@ def boom():
 @pytest.mark.parametrize(
     ("fallback", "message"),
     [
-        (lambda: [{"score": 1.0}, {"score": 2.0}], "its fallback: the function gave 2 answers for one row"),
+        (
+            lambda: [{"score": 1.0}, {"score": 2.0}],
+            ("its fallback: the function gave 2 answers for one row"),
+        ),
         (lambda: "x", "its fallback: the function gave str; it must give a list of dicts"),
         (boom, "its fallback: ZeroDivisionError: no way"),
     ],
@@ -334,7 +359,8 @@ def test_throttled_calls_use_up_no_retry_and_the_clock_stands_while_the_gate_is_
 
 def test_nothing_is_asked_while_one_call_has_to_wait():
     function = Scripted(
-        {"a": [fail(Throttled("429", 20.0)), reply({"score": 1.0})]} | {k: [reply()] for k in "bcdefgh"}
+        {"a": [fail(Throttled("429", 20.0)), reply({"score": 1.0})]}
+        | {k: [reply()] for k in "bcdefgh"}
     )
     ask(function, *"abcdefgh", concurrency=2)
     starts = [start for _, start, _ in function.calls]
@@ -354,10 +380,12 @@ def test_a_service_that_goes_down_is_probed_and_its_rows_keep_their_retries():
     function = Scripted({k: [step] for k in "abcd"})
     outage = Outage(after=2, probe_every=timedelta(seconds=30), wait_at_most=timedelta(minutes=30))
     rows = ask(function, *"abcd", outage=outage, retry=Retry(retries=0), concurrency=4)
-    assert sorted(row.status for row in rows) == ["error", "ok", "ok", "ok"]  # the first failed before it was known
+    # the first failed before it was known
+    assert sorted(row.status for row in rows) == ["error", "ok", "ok", "ok"]
     assert all(row.paused > 89 for row in rows if row.status == "ok")
     used_up = [sum(not throttled for _, _, throttled in row.attempts) for row in rows]
-    assert max(used_up) == 1  # what the checks count: an attempt while the service was down is marked as throttled
+    # what the checks count: an attempt while the service was down is marked as throttled
+    assert max(used_up) == 1
 
 
 def test_a_service_that_stays_down_stops_the_run_in_its_own_words():
@@ -376,7 +404,8 @@ def test_rows_that_run_out_of_time_report_an_outage_too_and_each_failure_once():
     with pytest.raises(AsyncInvokeError) as stopped:
         ask(function, *"abc", timeout=5.0, outage=Outage(after=3, wait_at_most=timedelta(0)))
     assert isinstance(stopped.value.__cause__, RunStopped)
-    once = Scripted({k: [fail(OSError("down"))] for k in "abc"})  # then the limit ends the pause before the second try
+    # then the limit ends the pause before the second try
+    once = Scripted({k: [fail(OSError("down"))] for k in "abc"})
     rows = ask(once, *"abc", timeout=1.0, outage=Outage(after=4, wait_at_most=timedelta(0)))
     assert [row.status for row in rows] == ["timeout"] * 3
 
@@ -385,7 +414,11 @@ def test_rows_that_run_out_of_time_report_an_outage_too_and_each_failure_once():
     ("policy", "script", "message"),
     [
         ("on_miss", [reply()], "lookup mood: a row ended as miss (None); on_miss is 'fail'."),
-        ("on_timeout", [hang], "a row ended as timeout (no answer within 10.0 s, 1 attempts); on_timeout is 'fail'."),
+        (
+            "on_timeout",
+            [hang],
+            ("a row ended as timeout (no answer within 10.0 s, 1 attempts); on_timeout is 'fail'."),
+        ),
         ("on_error", [fail(CallFailed("gone", passing=False))], "a row ended as error"),
     ],
 )

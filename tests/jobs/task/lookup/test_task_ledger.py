@@ -1,4 +1,6 @@
-"""The ledger inside a task, without Spark: what is stored when, what is not asked again, what is never stored."""
+"""The ledger inside a task, without Spark: what is stored when, what is not asked again, what is
+never stored.
+"""
 
 import asyncio
 import dataclasses
@@ -47,15 +49,24 @@ def kept(folder, *, run=RUN):
 
 
 def with_ledger(planned, folder, **fields):
-    standard = {"ttl": Ttl(), "flush_rows": 200, "flush_seconds": 0.05, "idempotent": planned.lookups[0].idempotent}
-    ledger = LedgerPlan(folder.root, folder.lookup, folder.fingerprint, **{"run_id": RUN} | standard | fields)
+    standard = {
+        "ttl": Ttl(),
+        "flush_rows": 200,
+        "flush_seconds": 0.05,
+        "idempotent": planned.lookups[0].idempotent,
+    }
+    ledger = LedgerPlan(
+        folder.root, folder.lookup, folder.fingerprint, **{"run_id": RUN} | standard | fields
+    )
     return dataclasses.replace(planned, ledgers=(ledger,))
 
 
 def index_of(folder, *answers):
     """An index of a run: (key, outcome, answer, µs)."""
     rows = [
-        StoredAnswer(key_text((key,)), outcome, None if answer is None else dump(answer), at, "before")
+        StoredAnswer(
+            key_text((key,)), outcome, None if answer is None else dump(answer), at, "before"
+        )
         for key, outcome, answer, at in answers
     ]
     path = f"{folder.root}-index.arrow"
@@ -123,7 +134,9 @@ def test_known_keys_are_not_asked_and_leave_in_their_place(folder, mode, shared)
     known += [(key, "miss", None, 2_000_000) for key in range(1, 300, 4)]
     options = {"order_key": ("k",)} if mode == "key_ordered" else {}
     planned = plan(asked, mode=mode, event_time="at", **options)
-    rows = collected(with_ledger(planned, folder, index=index_of(folder, *known)), batches(400)).to_pylist()
+    rows = collected(
+        with_ledger(planned, folder, index=index_of(folder, *known)), batches(400)
+    ).to_pylist()
     assert sorted(row["id"] for row in rows) == list(range(400))
     if mode == "ordered":
         assert [row["id"] for row in rows] == list(range(400))
@@ -134,7 +147,9 @@ def test_known_keys_are_not_asked_and_leave_in_their_place(folder, mode, shared)
         key = row["k"]
         outcome, at = from_ledger.get(key, ("ok", None))
         assert row["first_status"] == outcome
-        assert row["first_x"] == (None if outcome == "miss" else -key if key in from_ledger else key)
+        assert row["first_x"] == (
+            None if outcome == "miss" else -key if key in from_ledger else key
+        )
         if key in from_ledger:
             assert row[schema.source("first")] == "ledger"
             assert (row[schema.attempts("first")], row[schema.latency_ms("first")]) == ([], None)
@@ -145,12 +160,21 @@ def test_known_keys_are_not_asked_and_leave_in_their_place(folder, mode, shared)
 
 
 @EVERYWHERE
-def test_a_stored_answer_that_no_longer_fits_is_an_error_that_says_so_and_is_not_asked_again(folder):
+def test_a_stored_answer_that_no_longer_fits_is_an_error_that_says_so_and_is_not_asked_again(
+    folder,
+):
     function = Function()
-    path = index_of(folder, (0, "ok", {"first_x": "green"}, 5), (1, "ok", ["a", "list"], 5), (2, "ok", {}, 5))
-    rows = collected(with_ledger(plan(lookup(function), mode="ordered"), folder, index=path), [batch(0, 3)]).to_pylist()
+    path = index_of(
+        folder, (0, "ok", {"first_x": "green"}, 5), (1, "ok", ["a", "list"], 5), (2, "ok", {}, 5)
+    )
+    rows = collected(
+        with_ledger(plan(lookup(function), mode="ordered"), folder, index=path), [batch(0, 3)]
+    ).to_pylist()
     assert [row["first_status"] for row in rows] == ["error", "error", "ok"]
-    assert all(row[schema.error("first")].startswith("the stored answer does not fit: ") for row in rows[:2])
+    assert all(
+        row[schema.error("first")].startswith("the stored answer does not fit: ")
+        for row in rows[:2]
+    )
     assert rows[2]["first_x"] is None
     assert function.calls == 0
 
@@ -166,14 +190,17 @@ def test_what_an_attempt_stored_is_not_asked_by_the_next_attempt_of_its_task(fol
     answered = len(kept(folder))
     assert before <= answered < 5000
     asked = function.calls
-    table = in_time(lambda: pa.Table.from_batches(list(PartitionRun(planned, 3, 1).run(iter(batches(5000))))))
+    table = in_time(
+        lambda: pa.Table.from_batches(list(PartitionRun(planned, 3, 1).run(iter(batches(5000)))))
+    )
     sources = table[schema.source("first")].to_pylist()
     assert sources.count("ledger") == answered
     assert request_counter.earlier()["first"] == answered  # they are calls of the day
     assert function.calls - asked == 5000 - answered
     assert table["first_x"].to_pylist() == list(range(5000))
     other = Function()
-    collected(with_ledger(plan(lookup(other)), folder), [batch(0, 10)], number=4)  # another task of the run
+    # another task of the run
+    collected(with_ledger(plan(lookup(other)), folder), [batch(0, 10)], number=4)
     assert other.calls == 10
 
 
@@ -199,15 +226,21 @@ def test_errors_are_stored_for_their_time_to_live_only_and_fallbacks_never(folde
     assert {answer.outcome for answer in kept(folder)} == {"error"}
     assert sorted(answer.key for answer in kept(folder)) == [f"[{key}]" for key in range(9)]
     before = asked.function().calls
-    rows = collected(with_ledger(plan(asked, mode="ordered"), folder, ttl=ttl), [batch(0, 9)]).to_pylist()
+    rows = collected(
+        with_ledger(plan(asked, mode="ordered"), folder, ttl=ttl), [batch(0, 9)]
+    ).to_pylist()
     assert asked.function().calls == before
-    assert {(row["first_status"], row[schema.source("first")]) for row in rows} == {("error", "ledger")}
+    assert {(row["first_status"], row[schema.source("first")]) for row in rows} == {
+        ("error", "ledger")
+    }
     assert all("no such thing" in row[schema.error("first")] for row in rows)
 
 
 def test_a_ledger_that_cannot_be_written_ends_the_task_with_a_sentence(tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    planned = with_ledger(plan(lookup(Function())), LedgerFolder(str(tmp_path / "file" / "ledger"), "first", "f"))
+    planned = with_ledger(
+        plan(lookup(Function())), LedgerFolder(str(tmp_path / "file" / "ledger"), "first", "f")
+    )
     with pytest.raises(LedgerError, match="answers cannot be stored") as error:
         collected(planned, batches(2000))
     assert "\n" not in str(error.value)
@@ -216,7 +249,9 @@ def test_a_ledger_that_cannot_be_written_ends_the_task_with_a_sentence(tmp_path)
 def test_rows_whose_answers_cannot_be_stored_do_not_leave_and_the_writer_ends(folder):
     planned = with_ledger(plan(lookup(Function(answer=lambda key: [{"first_x": 1}]))), folder)
     given = batch(0, 3)
-    spans = given.set_column(given.schema.get_field_index("k"), "k", given["k"].cast(pa.duration("us")))
+    spans = given.set_column(
+        given.schema.get_field_index("k"), "k", given["k"].cast(pa.duration("us"))
+    )
     left = []
     with pytest.raises(LedgerError, match="answers cannot be stored: TypeError"):
         in_time(lambda: left.extend(PartitionRun(planned, 0, 0).run(iter([spans]))))
@@ -230,7 +265,9 @@ def test_keys_from_personal_columns_stand_hashed_in_the_ledger_and_are_found_aga
     collected(with_ledger(planned, folder, hidden=True), [batch(0, 5)])
     assert all(answer.key.startswith("blake2b:") for answer in kept(folder))
     function = Function()
-    rows = collected(with_ledger(plan(lookup(function)), folder, hidden=True), [batch(0, 5)]).to_pylist()
+    rows = collected(
+        with_ledger(plan(lookup(function)), folder, hidden=True), [batch(0, 5)]
+    ).to_pylist()
     assert function.calls == 0
     assert {row[schema.source("first")] for row in rows} == {"ledger"}
 
@@ -241,7 +278,8 @@ def test_with_calls_forbidden_a_key_without_an_answer_leaves_as_not_asked(folder
         function = Function()
         path = index_of(folder, *((key, "ok", {"first_x": key}, 5) for key in range(3)))
         planned = dataclasses.replace(
-            with_ledger(plan(lookup(function, **cache), mode="ordered"), folder, index=path), may_call=False
+            with_ledger(plan(lookup(function, **cache), mode="ordered"), folder, index=path),
+            may_call=False,
         )
         rows = collected(planned, [batch(0, 5)]).to_pylist()
         assert [row["first_status"] for row in rows] == ["ok", "ok", "ok", "not_asked", "not_asked"]
@@ -258,12 +296,14 @@ def test_a_cap_on_calls_stops_the_run_and_keeps_what_was_answered(folder, cache)
     with pytest.raises(BudgetExhausted, match="max_calls 60 is used up: what was answered is kept"):
         collected(planned, batches(500))
     assert function.calls == 50 == len(kept(folder))
-    with pytest.raises(BudgetExhausted):  # Spark tries again: it may not spend its part a second time
+    # Spark tries again: it may not spend its part a second time
+    with pytest.raises(BudgetExhausted):
         in_time(lambda: list(PartitionRun(planned, 0, 1).run(iter(batches(500)))))
     assert function.calls == 50
 
 
-# -- calls that must not be made twice ---------------------------------------------------------------------------------
+# -- calls that must not be made twice
+# ---------------------------------------------------------------------------------
 
 
 @EVERYWHERE
@@ -284,7 +324,9 @@ def test_a_call_that_must_not_be_made_twice_is_marked_before_it_is_made(folder):
     assert len(folder.parts(RUN)) < 60  # marks of calls that wait at the same time go into one part
 
 
-def test_a_mark_is_on_the_disk_before_its_call_is_made_and_answers_alone_are_not_waited_for(folder, monkeypatch):
+def test_a_mark_is_on_the_disk_before_its_call_is_made_and_answers_alone_are_not_waited_for(
+    folder, monkeypatch
+):
     """A power cut takes what only the operating system has: the call would be made again."""
     synced, sync, lasting = [], os.fsync, []
 
@@ -302,7 +344,9 @@ def test_a_mark_is_on_the_disk_before_its_call_is_made_and_answers_alone_are_not
                 if {"asked"} == {one.outcome for one in as_answers(folder.read([part])) if one.key == text}
             ]  # fmt: skip
             file = Path(folder.path, "parts", part)
-            lasting.append({path.stat().st_ino for path in (file, *list(file.parents)[:6])} <= set(synced))
+            lasting.append(
+                {path.stat().st_ino for path in (file, *list(file.parents)[:6])} <= set(synced)
+            )
             return await super().async_invoke(value)
 
     asked = lookup(Once(seconds=lambda key: 0.01), retry=NO_RETRY, idempotent=False)
@@ -314,7 +358,9 @@ def test_a_mark_is_on_the_disk_before_its_call_is_made_and_answers_alone_are_not
     assert synced == []
 
 
-def test_no_marked_call_leaves_in_a_pause_that_began_while_its_mark_was_stored(folder, service, monkeypatch):
+def test_no_marked_call_leaves_in_a_pause_that_began_while_its_mark_was_stored(
+    folder, service, monkeypatch
+):
     monkeypatch.setattr(os, "fsync", lambda _handle: time.sleep(0.15))  # a slow disk
     asked_at, throttled_at = [], []
 
@@ -327,7 +373,9 @@ def test_no_marked_call_leaves_in_a_pause_that_began_while_its_mark_was_stored(f
         return web.Response(status=429, headers={"Retry-After": "1"})
 
     service.answer = answer
-    rows = collected(with_ledger(plan(http(service, idempotent=False), share=4), folder), [batch(0, 12)]).to_pylist()
+    rows = collected(
+        with_ledger(plan(http(service, idempotent=False), share=4), folder), [batch(0, 12)]
+    ).to_pylist()
     assert [row["first_status"] for row in rows] == ["ok"] * 12
     assert [at for at in asked_at if 0.05 < at - throttled_at[0] < 0.95] == []
     assert sorted(Counter(service.log).values()) == [1] * 11 + [2]
@@ -338,10 +386,14 @@ def test_a_mark_without_an_answer_is_unknown_is_not_asked_and_says_who_asked(fol
     once = Function()
     asked = lookup(once, retry=NO_RETRY, idempotent=False)
     path = index_of(folder, (1, "asked", None, 1_700_000_000_000_000), (2, "ok", {"first_x": 2}, 5))
-    rows = collected(with_ledger(plan(asked, mode="ordered"), folder, index=path), [batch(0, 3)]).to_pylist()
+    rows = collected(
+        with_ledger(plan(asked, mode="ordered"), folder, index=path), [batch(0, 3)]
+    ).to_pylist()
     assert [row["first_status"] for row in rows] == ["ok", "unknown", "ok"]
     assert [row[schema.source("first")] for row in rows] == ["call", None, "ledger"]
-    assert rows[1][schema.error("first")].startswith("run before asked at 2023-11-14 22:13:20 UTC, and its answer is")
+    assert rows[1][schema.error("first")].startswith(
+        "run before asked at 2023-11-14 22:13:20 UTC, and its answer is"
+    )
     assert once.calls == 1
 
 
@@ -359,17 +411,22 @@ def test_an_equal_row_of_a_call_that_failed_and_must_not_be_made_twice_is_unknow
     assert [answer.outcome for answer in kept(folder)] == ["asked"]
 
 
-# -- a real service ----------------------------------------------------------------------------------------------------
+# -- a real service
+# --------------------------------------------------------------------------------------------------
 
 
 def http(service, **fields):
     geo = Service(name="geo", url=service.url, max_concurrency=4)
     standard = {"keys": {"k": "k"}, "returns": "first_x BIGINT", "timeout": 5.0, "retry": NO_RETRY}
-    return HttpLookup(**{"name": "first", "service": geo, "request": "GET /{k}"} | standard | fields)
+    return HttpLookup(
+        **{"name": "first", "service": geo, "request": "GET /{k}"} | standard | fields
+    )
 
 
 @EVERYWHERE
-def test_an_answer_that_comes_after_its_row_left_is_kept_also_at_the_end_of_the_task(folder, service):
+def test_an_answer_that_comes_after_its_row_left_is_kept_also_at_the_end_of_the_task(
+    folder, service
+):
     async def slow(request):
         await asyncio.sleep(2.5 if request.path == "/1" else 0.0)
         return web.json_response({"first_x": 5})
@@ -379,8 +436,12 @@ def test_an_answer_that_comes_after_its_row_left_is_kept_also_at_the_end_of_the_
     rows = collected(with_ledger(plan(late, mode="ordered"), folder), [batch(0, 2)]).to_pylist()
     assert [row["first_status"] for row in rows] == ["ok", "timeout"]
     assert sorted(answer.key for answer in kept(folder)) == ["[0]", "[1]"]
-    needs_retry = collected(with_ledger(plan(late, mode="ordered"), folder), [batch(0, 2)]).to_pylist()
-    assert [(row["first_status"], row[schema.source("first")]) for row in needs_retry] == [("ok", "ledger")] * 2
+    needs_retry = collected(
+        with_ledger(plan(late, mode="ordered"), folder), [batch(0, 2)]
+    ).to_pylist()
+    assert [(row["first_status"], row[schema.source("first")]) for row in needs_retry] == [
+        ("ok", "ledger")
+    ] * 2
     assert len(service.log) == 2
 
 
@@ -433,7 +494,10 @@ def test_an_answer_that_does_not_tell_what_became_of_a_call_leaves_its_mark(fold
         return web.Response(body=answer.body, content_type="application/json")
 
     service.answer = unclear
-    batched = {"request": "POST /", "batch": Batch(max_items=1, max_wait=0.0, item="{k}", match="$.k")}
+    batched = {
+        "request": "POST /",
+        "batch": Batch(max_items=1, max_wait=0.0, item="{k}", match="$.k"),
+    }
     fields = batched if case == "an item left out" else {}
     once = http(service, idempotent=False, max_answer_bytes=10_000, **fields)
     rows = collected(with_ledger(plan(once), folder), [batch(0, 1)]).to_pylist()

@@ -33,7 +33,9 @@ def cut(values, cuts):
 
 def model(times, bound_ms):
     """What one row at a time, with the core's own generator, says of these event times."""
-    generator = WatermarkStrategy.for_bounded_out_of_orderness(bound_ms / 1000).create_watermark_generator()
+    generator = WatermarkStrategy.for_bounded_out_of_orderness(
+        bound_ms / 1000
+    ).create_watermark_generator()
     emitted, reported = 0, []
     for time in times:
         segment, late = emitted, generator.is_late(time)
@@ -48,7 +50,9 @@ def model(times, bound_ms):
     bound=st.sampled_from([0, 1, 1000, 3_600_000]),
     cuts=st.lists(st.integers(0, ROWS), max_size=5),
 )
-def test_batches_cut_anywhere_give_the_watermarks_segments_and_late_rows_of_the_core(times, bound, cuts):
+def test_batches_cut_anywhere_give_the_watermarks_segments_and_late_rows_of_the_core(
+    times, bound, cuts
+):
     event_times = EventTimes(bound)
     reported = []
     for batch in cut(times, cuts):
@@ -92,7 +96,9 @@ def test_without_an_event_time_there_are_no_watermarks_and_nothing_is_late():
 
 @given(
     moments=st.lists(st.none() | st.datetimes()),
-    kind=st.sampled_from([*(pa.timestamp("us", zone) for zone in (None, "UTC", "Asia/Tokyo")), pa.date32()]),
+    kind=st.sampled_from(
+        [*(pa.timestamp("us", zone) for zone in (None, "UTC", "Asia/Tokyo")), pa.date32()]
+    ),
 )
 def test_times_become_the_objects_that_arrow_itself_makes_of_them(moments, kind):
     column = pa.array(moments, pa.timestamp("us")).cast(kind)
@@ -107,7 +113,8 @@ def test_a_key_with_a_null_is_skipped_unless_nulls_are_wanted():
     assert read_key_tuples(batch.slice(0, 0), ["a"]) == []
 
 
-# -- the assembler -----------------------------------------------------------------------------------------------------
+# -- the assembler
+# --------------------------------------------------------------------------------------------------
 def exotic(start, count):
     """Columns of every shape that Spark hands over, different in every row, null in every fifth."""
     ids = range(start, start + count)
@@ -122,16 +129,22 @@ def exotic(start, count):
         "large": column(str, pa.large_string()),
         "price": column(lambda n: decimal.Decimal(n).scaleb(-2), pa.decimal128(38, 2)),
         "zoned": column(lambda n: at + dt.timedelta(microseconds=n), pa.timestamp("us", "UTC")),
-        "local": column(lambda n: at.replace(tzinfo=None) + dt.timedelta(microseconds=n), pa.timestamp("us")),
+        "local": column(
+            lambda n: at.replace(tzinfo=None) + dt.timedelta(microseconds=n), pa.timestamp("us")
+        ),
         "day": column(lambda n: dt.date(2013, 1, 1) + dt.timedelta(days=n), pa.date32()),
         "span": column(lambda n: dt.timedelta(seconds=n), pa.duration("us")),
         "bytes": column(lambda n: bytes([n % 256]) * (n % 4), pa.binary()),
-        "tags": column(lambda n: [None if i % 2 else i for i in range(n % 4)], pa.list_(pa.int32())),
+        "tags": column(
+            lambda n: [None if i % 2 else i for i in range(n % 4)], pa.list_(pa.int32())
+        ),
         "place": column(
             lambda n: {"x": n, "inner": {"y": [str(n)]} if n % 2 else None},
             pa.struct([("x", pa.int8()), ("inner", pa.struct([("y", pa.list_(pa.string()))]))]),
         ),
-        "counts": column(lambda n: [(f"k{i}", n) for i in range(n % 3)], pa.map_(pa.string(), pa.int32())),
+        "counts": column(
+            lambda n: [(f"k{i}", n) for i in range(n % 3)], pa.map_(pa.string(), pa.int32())
+        ),
         "flag": column(lambda n: n % 2 == 0, pa.bool_()),
         "nothing": pa.nulls(count),
         schema.SOURCE_FILE: pa.array(["file:///a"] * count, pa.string()),
@@ -141,9 +154,14 @@ def exotic(start, count):
 
 
 LAYOUT = BatchLayout(
-    carried=tuple(exotic(0, 1).schema.names), keys=(("id",),), order_key=(), event_time="zoned",
-    max_out_of_orderness_ms=0, lookups=("weather",), answers=(read_ddl("temp_c DOUBLE, tags2 ARRAY<STRING>"),),
-)  # fmt: skip
+    carried=tuple(exotic(0, 1).schema.names),
+    keys=(("id",),),
+    order_key=(),
+    event_time="zoned",
+    max_out_of_orderness_ms=0,
+    lookups=("weather",),
+    answers=(read_ddl("temp_c DOUBLE, tags2 ARRAY<STRING>"),),
+)
 TEN_BATCHES = [exotic(start, count) for start, count in ((0, 7), (7, 0), (7, 1), (8, 20), (28, 12))]
 TABLE = pa.Table.from_batches(TEN_BATCHES)
 
@@ -166,7 +184,9 @@ def finished(batch, index, number):
     return Row(batch, index, (asked,))
 
 
-ALL_ROWS = [(place, index) for place, batch in enumerate(TEN_BATCHES) for index in range(batch.num_rows)]
+ALL_ROWS = [
+    (place, index) for place, batch in enumerate(TEN_BATCHES) for index in range(batch.num_rows)
+]
 
 
 @given(order=st.permutations(ALL_ROWS), cuts=st.lists(st.integers(0, len(ALL_ROWS)), max_size=6))
@@ -182,7 +202,10 @@ def test_rows_that_leave_in_their_order_are_carried_whole(cuts):
 def check(order, cuts):
     batches, assembler = input_batches(), Assembler(LAYOUT, 3)
     numbers = [int(batches[place].sequence[index]) for place, index in order]
-    rows = [finished(batches[place], index, number) for (place, index), number in zip(order, numbers, strict=True)]
+    rows = [
+        finished(batches[place], index, number)
+        for (place, index), number in zip(order, numbers, strict=True)
+    ]
     out = pa.Table.from_batches([assembler.batch(part) for part in cut(rows, cuts) if part])
     carried = [name for name in LAYOUT.carried if name not in schema.SOURCE_IDENTITY]
     expected = TABLE.take(pa.array(numbers))
@@ -195,7 +218,13 @@ def check(order, cuts):
     assert out.column("tags2").to_pylist() == [[str(n)] if n % 3 else None for n in numbers]
     assert out.column("weather_status").to_pylist() == ["ok" if n % 3 else "miss" for n in numbers]
     assert [len(a) for a in out.column("_weather_attempts").to_pylist()] == [n % 3 for n in numbers]
-    reported = model([None if t is None else t // 1000 for t in TABLE.column("zoned").cast(pa.int64()).to_pylist()], 0)
+    reported = model(
+        [
+            None if t is None else t // 1000
+            for t in TABLE.column("zoned").cast(pa.int64()).to_pylist()
+        ],
+        0,
+    )
     assert out.column(schema.SEGMENT).to_pylist() == [reported[n][1] for n in numbers]
     assert out.column(schema.LATE).to_pylist() == [reported[n][2] for n in numbers]
 
@@ -212,7 +241,13 @@ def test_an_error_is_written_for_timeouts_and_errors_only_and_times_only_where_s
         ]
     ):
         asked = LookupState((index,))
-        asked.status, asked.error, asked.attempts, asked.paused, asked.finished = status, error, attempts, 0.25, 3005
+        asked.status, asked.error, asked.attempts, asked.paused, asked.finished = (
+            status,
+            error,
+            attempts,
+            0.25,
+            3005,
+        )
         rows.append(Row(batch, index, (asked,)))
     out = Assembler(LAYOUT, 0).batch(rows).to_pydict()
     assert out["_weather_error"] == [None, "no answer", "500", None]
