@@ -15,9 +15,9 @@ def write(path: Path, data: bytes) -> None:
 
     Creates its folder if needed. Raises OSError with the file's name; a full disk leaves no file.
     """
-    make_folder(path.parent)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}{DRAFT}")
     try:
+        make_folder(path.parent)
         with draft.open("wb") as file:
             file.write(data)
             file.flush()
@@ -61,9 +61,12 @@ def _write_new(path: Path, data: bytes) -> None:
 
 def make_folder(folder: Path) -> None:
     """Create a folder and its parents durably."""
-    missing = [folder] if not folder.is_dir() else []
-    while missing and not missing[-1].parent.is_dir():
-        missing.append(missing[-1].parent)
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    with contextlib.suppress(PermissionError):  # of a parent that is not ours
+        sync(folder.parent)  # a process may have been killed between creating the folder and this
     for one in reversed(missing):
         one.mkdir(exist_ok=True)
         sync(one.parent)

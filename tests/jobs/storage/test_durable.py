@@ -35,14 +35,22 @@ def test_whichever_sync_fails_readers_see_the_old_bytes_or_the_new_ones_and_no_d
         else:
             assert path.read_bytes() == b"new"
             break
-    assert step == 2  # the file, then its name
+    assert step == 3  # the folder's name, the file, then its name
 
 
 def test_the_names_of_folders_that_are_made_are_on_the_disk_too(tmp_path, monkeypatch):
     synced, sync = [], durable.sync
     monkeypatch.setattr(durable, "sync", lambda path: (synced.append(path), sync(path)))
     durable.write(tmp_path / "a" / "b" / "record.json", b"new")
-    assert synced == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
+    assert synced == [tmp_path.parent, tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
+
+
+def test_the_name_of_a_folder_is_on_the_disk_though_who_made_it_was_killed(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()  # and its maker was killed before it synced the name
+    synced, sync = [], durable.sync
+    monkeypatch.setattr(durable, "sync", lambda path: (synced.append(path), sync(path)))
+    durable.write(tmp_path / "a" / "record.json", b"new")
+    assert synced == [tmp_path, tmp_path / "a"]
 
 
 def test_what_cannot_be_looked_at_is_not_taken_for_absent(tmp_path):
