@@ -23,15 +23,10 @@ from jobs.tables.delta.added_columns import add_columns
 from jobs.tables.delta.asked_keys import runs_in_table
 from jobs.tables.delta.copied_log import COMMIT_TRIES
 from jobs.tables.delta.delta_log import commit_hooks, lasting, table_at
+from jobs.tables.delta.published_files import publication_mark, transaction_name
 from jobs.tables.delta.publishers import alone_with, storing
 from jobs.tables.leases.day_leases import Lease
-from jobs.tables.publishing import (
-    add_actions,
-    created,
-    delta_schema,
-    lasting_beside,
-    transaction_name,
-)
+from jobs.tables.publishing import add_actions, created, delta_schema, lasting_beside
 from jobs.tables.records import run_records
 from jobs.tables.records.published_runs import last_published, publications
 from jobs.tables.shown import shown_elsewhere
@@ -182,8 +177,7 @@ def _append(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) 
         except CommitFailedError:
             table.update_incremental()
         else:
-            table.update_incremental()
-            return table.version()
+            return table.version() + 1
     raise PublishConflict(
         f"batch {batch.number} of {declared.enrichment} is published by another process meanwhile."
     )
@@ -198,7 +192,7 @@ def _properties(
     table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch
 ) -> CommitProperties:
     # so that no run of a day overwrites the batch unnoticed
-    days = [transaction_name(record.facts) for record in records]
+    days = [(transaction_name(one.facts), publication_mark(table, one.facts)) for one in records]
     return CommitProperties(
         custom_metadata={
             "tidegate.batch": str(batch.number),
@@ -210,6 +204,7 @@ def _properties(
         },
         app_transactions=[
             Transaction(batch.query, batch.number),
-            *(Transaction(day, (table.transaction_version(day) or 0) + 1) for day in days),
+            *(Transaction(name, mark + 1) for name, mark in days),
         ],
+        max_commit_retries=0,  # so that the version is known
     )

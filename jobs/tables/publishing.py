@@ -37,6 +37,7 @@ from jobs.tables.delta.delta_log import (
     log_at,
     saying_format,
 )
+from jobs.tables.delta.published_files import publication_mark, transaction_name
 from jobs.tables.delta.publishers import alone_with, storing
 from jobs.tables.leases.day_leases import Lease
 from jobs.tables.records import run_records
@@ -210,8 +211,8 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
             table.update_incremental()
         else:
             return table.version() + 1
-    if _is_own(table, record):
-        return table.version()
+    if (version := _own_version(table, record)) is not None:
+        return version
     raise PublishConflict(
         f"another run published {facts.day} of {facts.declared.enrichment} meanwhile; this one did "
         "not. "
@@ -219,24 +220,15 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
     )
 
 
-def _is_own(table: DeltaTable, record: DayRecord) -> bool:
-    """Returns whether this run's commit is in the way: a store took it, its answer was lost."""
-    return any(
-        entry.get("tidegate.run_id") == record.facts.run_id for entry in table.history(COMMIT_TRIES)
-    )
-
-
-def transaction_name(facts: DayFacts) -> str:
-    return f"{facts.declared.partition}={facts.day}"
-
-
-def publication_mark(table: DeltaTable, facts: DayFacts) -> int:
-    """Returns a number that each publication of the day increases, 0 before the first.
-
-    The mark of a run is the version of the table that it published plus 1, so that the run need not
-    know the mark before.
+def _own_version(table: DeltaTable, record: DayRecord) -> int | None:
+    """Returns the version of this run's commit if it is in the way: a store took it, its answer was
+    lost.
     """
-    return table.transaction_version(transaction_name(facts)) or 0
+    entries = table.history(COMMIT_TRIES)
+    return next(
+        (one["version"] for one in entries if one.get("tidegate.run_id") == record.facts.run_id),
+        None,
+    )
 
 
 def _properties(record: DayRecord, mark: int, *also: Transaction) -> CommitProperties:

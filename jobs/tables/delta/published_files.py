@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from jobs.schema.records import DeclaredFacts
+from jobs.schema.records import DayFacts, DeclaredFacts
 from jobs.storage.urls import below, is_url
 
 
@@ -26,6 +26,19 @@ class PublishedFile:
     @property
     def run(self) -> str:
         return PurePosixPath(self.place).parent.name
+
+
+def transaction_name(facts: DayFacts) -> str:
+    return f"{facts.declared.partition}={facts.day}"
+
+
+def publication_mark(table: DeltaTable, facts: DayFacts) -> int:
+    """Returns a number that each publication of the day increases, 0 before the first.
+
+    The mark of a run is the version of the table that it published plus 1, so that the run need not
+    know the mark before.
+    """
+    return table.transaction_version(transaction_name(facts)) or 0
 
 
 Days = dict[str, frozenset[PublishedFile]]

@@ -5,7 +5,6 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.ledger.keys import key_text
-from jobs.schema import columns as schema
 from jobs.schema.records import RowChanges
 from jobs.streams.batch_publishing import MicroBatch, publish_batch
 from jobs.tables import publishing
@@ -14,7 +13,7 @@ from jobs.tables.erasing import without_rows
 from jobs.tables.leases.day_leases import leased
 from jobs.tables.records import run_records
 from tests.jobs.tables import test_publishing
-from tests.jobs.tables.test_publishing import FIRST, project, run, wind  # noqa: F401
+from tests.jobs.tables.test_publishing import FIRST, keyed, project, run, wind  # noqa: F401
 
 TABLE = test_publishing.TABLE
 
@@ -33,9 +32,19 @@ def test_a_batch_after_a_run_of_changed_rows_counts_the_rows_that_were_kept():
     assert run_records.of_run("flights", FIRST, "query-0-a").rows_published == 4
 
 
-def keyed(flights):
-    keys = [{"flight": str(flight)} for flight in flights]
-    return {schema.key("weather"): pa.array(keys, pa.struct([("flight", pa.string())]))}
+def test_a_batch_has_the_version_of_its_commit_when_another_commit_follows(monkeypatch):
+    publishing.publish(run("day", FIRST, [1]))
+    commit = DeltaTable.create_write_transaction
+
+    def followed(table, *arguments, **named):
+        commit(table, *arguments, **named)
+        test_publishing.committed_by_another(TABLE)
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", followed)
+    with leased(TABLE, FIRST, "query-0-a") as lease:
+        records = publish_batch([run("query-0-a", FIRST, [7])], MicroBatch("query", 0), [lease])
+    assert [record.published_version for record in records] == [1]
+    assert run_records.of_run("flights", FIRST, "query-0-a").published_version == 1
 
 
 def test_a_key_is_removed_from_a_day_of_batches_before_and_after_a_new_column():

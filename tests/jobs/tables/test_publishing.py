@@ -245,6 +245,11 @@ def test_a_check_that_could_not_run_holds_back_too_and_a_warning_does_not(status
         assert publishing.publish(record).state == "published"
 
 
+def keyed(flights):
+    keys = [{"flight": str(flight)} for flight in flights]
+    return {schema.key("weather"): pa.array(keys, pa.struct([("flight", pa.string())]))}
+
+
 def wind(flights):
     temperatures = pa.array([float(flight) for flight in flights], pa.float64())
     return {"temp_c": temperatures, "wind_ms": pa.array([5.0] * len(flights), pa.float64())}
@@ -266,6 +271,25 @@ def test_a_new_column_joins_the_table_and_is_null_before():
         row["flight"]: row["wind_ms"] for row in DeltaTable(TABLE).to_pyarrow_table().to_pylist()
     }
     assert rows == {1: None, 2: None, 3: None, 4: 5.0}
+
+
+def committed_by_another(table):
+    """A commit of another program, which changes no rows."""
+    DeltaTable(table).alter.set_table_properties({"delta.appendOnly": "false"})
+
+
+def test_a_run_whose_answer_was_lost_has_the_version_of_its_commit(monkeypatch):
+    commit = DeltaTable.create_write_transaction
+
+    def lost(table, *arguments, **named):
+        commit(table, *arguments, **named)
+        committed_by_another(TABLE)
+        raise CommitFailedError
+
+    publishing.publish(run("a"))
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", lost)
+    assert publishing.publish(run("b", SECOND)).published_version == 1
+    assert DeltaTable(TABLE).version() == 2
 
 
 @EVERYWHERE
