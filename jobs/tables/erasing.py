@@ -14,6 +14,7 @@ from jobs.tables import publishing
 from jobs.tables.delta.asked_keys import KeysOf, asked
 from jobs.tables.delta.copied_rows import copy_rows
 from jobs.tables.leases.day_leases import Lease
+from jobs.tables.records import run_records
 
 
 def without_rows(
@@ -65,7 +66,8 @@ def without_rows(
     written = dataclasses.replace(
         record, facts=new_facts, figures=figures, state="written", reason=""
     )
-    publishing.publish(written, lease)
+    # first, so that a kill after the commit leaves readers' rows with a record
+    publishing.publish(run_records.save(written), lease)
     return gone
 
 

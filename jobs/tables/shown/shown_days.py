@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.storage.urls import is_url
-from jobs.tables.delta.asked_keys import files_of_days
 from jobs.tables.delta.copied_log import LOG
 from jobs.tables.delta.delta_log import table_at
-from jobs.tables.leases.day_leases import at_work, last_runs
+from jobs.tables.delta.published_files import facts_by_day, publication_mark
 from jobs.tables.records import run_records
 
 if TYPE_CHECKING:
@@ -21,22 +20,20 @@ if TYPE_CHECKING:
 def lost_days(enrichment: Enrichment) -> Iterator[str]:
     """Yields a sentence with the cure for each published day that readers of the table do not see.
 
-    It skips a day that a run holds, or held meanwhile, because a record is saved after its commit.
-    It yields nothing for a table with other partitions than the input. Raises TidegateError if the
-    table's log cannot be read.
+    A day is not lost if a later publication emptied it, also one without a record: that is saved
+    after the commit. Yields nothing for a table with other partitions than the input. Raises
+    TidegateError if the table's log cannot be read.
     """
-    busy, runs = {*at_work(enrichment.output.path).values()}, last_runs(enrichment.output.path)
-    table = table_at(enrichment.output.path)
-    if table is not None and table.metadata().partition_columns != [enrichment.input.partition]:
+    published = sorted(_published(enrichment).items())  # first: the table read below is newer
+    table, partition = table_at(enrichment.output.path), enrichment.input.partition
+    if table is not None and table.metadata().partition_columns != [partition]:
         return
-    shown = {day for day, _ in files_of_days(enrichment)}
+    shown = set() if table is None else {day for day, _ in facts_by_day(table, partition, "path")}
     empty = _empty_entries(enrichment.output.path)
-    published = sorted(_published(enrichment).items())
-    since = last_runs(enrichment.output.path)
     for day, record in published:
-        if day in busy or runs.get(day) != since.get(day):
-            continue
-        if record.published_version in empty or (record.rows_published and day not in shown):
+        last = 0 if table is None else publication_mark(table, record.facts)
+        is_gone = day not in shown and last <= (record.published_version or 0) + 1
+        if record.published_version in empty or (record.rows_published and is_gone):
             why = " (its entry in the log is empty)" if record.published_version in empty else ""
             yield (
                 f"{day} was published as version {record.published_version} by run "

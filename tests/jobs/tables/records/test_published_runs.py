@@ -4,14 +4,17 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.commands.vacuum import vacuum
+from jobs.ledger.keys import key_text
 from jobs.storage import durable
 from jobs.tables import publishing
+from jobs.tables.delta.asked_keys import KeysOf
+from jobs.tables.erasing import without_rows
 from jobs.tables.leases.day_leases import leased
 from jobs.tables.records import run_records
 from jobs.tables.records.published_runs import last_published
 from jobs.tables.shown.shown_days import lost_days
 from tests.jobs.tables import test_publishing as days
-from tests.jobs.tables.test_publishing import FIRST, FLIGHTS, SECOND, project  # noqa: F401
+from tests.jobs.tables.test_publishing import FIRST, FLIGHTS, SECOND, keyed, project  # noqa: F401
 from tests.support.places import everywhere
 
 EVERYWHERE = everywhere("project")
@@ -55,13 +58,37 @@ def test_vacuum_saves_the_record_that_a_kill_left_as_written(project, flights): 
     assert [*lost_days(FLIGHTS)] == []
 
 
-def test_a_day_that_a_run_empties_at_this_moment_is_not_called_lost(project):  # noqa: F811
+def test_a_day_that_a_killed_run_emptied_is_not_called_lost(project):  # noqa: F811
     publishing.publish(days.run("a", FIRST, [1]))
-    with leased(days.TABLE, FIRST, "b", wait=0):
-        publish_and_die(days.run("b", FIRST, []))
-        assert [*lost_days(FLIGHTS)] == []
-    assert len([*lost_days(FLIGHTS)]) == 1
+    publish_and_die(days.run("b", FIRST, []))
+    assert [*lost_days(FLIGHTS)] == []
     assert DeltaTable(days.TABLE).version() == 1
+
+
+def test_a_day_is_called_lost_that_no_later_publication_emptied(project):  # noqa: F811
+    publishing.publish(days.run("a", FIRST, [1]))
+    publishing.publish(days.run("b", SECOND, [2]))
+    DeltaTable(days.TABLE).delete("date = '2013-01-11'")
+    publishing.publish(days.run("c", FIRST, []))
+    assert [sentence.partition(" ")[0] for sentence in lost_days(FLIGHTS)] == [SECOND]
+
+
+@pytest.mark.parametrize("gone", [["1"], ["1", "2"]], ids=["some rows", "all rows"])
+def test_a_killed_forget_that_had_committed_has_a_record(project, gone):  # noqa: F811
+    publishing.publish(record := days.run("a", FIRST, [1, 2], answers=keyed([1, 2])))
+    keys = KeysOf("weather", ("flight",), {key_text((key,), hidden=False) for key in gone})
+    save = run_records.save
+    with pytest.MonkeyPatch.context() as dying, leased(days.TABLE, FIRST, "b", wait=0) as lease:
+        dying.setattr(
+            run_records, "save", lambda one: kill() if one.state == "published" else save(one)
+        )
+        with pytest.raises(Kill):
+            without_rows(record, record.facts.files, keys, run_id="b", lease=lease)
+    assert [*lost_days(FLIGHTS)] == []
+    vacuum(FLIGHTS)
+    last = last_published("flights", FIRST)
+    assert (last.facts.run_id, last.published_version) == ("b", 1)
+    assert last.rows_published == len(days.published(FIRST)) == 2 - len(gone)
 
 
 def test_vacuum_removes_what_a_killed_process_was_writing_of_a_record(project, tmp_path):  # noqa: F811
