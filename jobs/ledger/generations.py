@@ -24,7 +24,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from pyarrow import fs
 
@@ -130,8 +130,17 @@ def newest_generation(folder: LedgerFolder) -> Generation | None:
     )
 
 
+class Overtaken(Exception):  # noqa: N818  # what happened
+    """Another change completed the generation first."""
+
+
 class NewFiles:
-    """The files of the generation after `base`, until it is complete."""
+    """The files of the generation after `base`, until it is complete.
+
+    Once another change has completed that generation, the files written so far are deleted and
+    Overtaken is raised before the next file is written: after a `forget`, a slow compaction writes
+    no further file with a forgotten key.
+    """
 
     def __init__(
         self,
@@ -141,42 +150,49 @@ class NewFiles:
         token: Callable[[int], str] = secrets.token_hex,
     ) -> None:
         self._folder = folder
-        self._name = f"{base.number + 1 if base else 1:017d}"
+        self._number = base.number + 1 if base else 1
+        self._name = f"{self._number:017d}"
         self._files = f"{self._name}-{token(4)}"
         self._written: list[str] = []
 
     def next_name(self) -> str:
-        """Return the name of a further file, as in CompactedFile."""
+        """Return the name of a further file, as in CompactedFile. Raises Overtaken."""
+        if self._newest_number() >= self._number:
+            self._give_up()
         self._written.append(f"{self._files}/{len(self._written):05d}.parquet")
         return self._written[-1]
 
     def complete(
         self, files: Sequence[CompactedFile], taken_in: Mapping[str, int], now_us: int
-    ) -> Generation | None:
-        """Make these files the newest generation.
-
-        Returns:
-            The generation; None if another change was first, and the files are deleted.
+    ) -> Generation:
+        """Make these files the newest generation and return it.
 
         Raises:
+            Overtaken: Another change was first; the files are deleted.
             LedgerError: The write failed. The generation may be complete then, so its files stay.
         """
         generation = Generation(self._name, now_us, tuple(files), taken_in)
-        if self._commit(generation.as_json(), generation.number):
-            return generation
-        self._folder.delete(*(f"{COMPACTED}/{name}" for name in self._written))
-        return None
+        if not self._commit(generation.as_json()):
+            self._give_up()
+        return generation
 
-    def _commit(self, data: bytes, number: int) -> bool:
+    def _give_up(self) -> NoReturn:
+        self._folder.delete(*(f"{COMPACTED}/{name}" for name in self._written))
+        raise Overtaken
+
+    def _commit(self, data: bytes) -> bool:
         folder, name = self._folder, f"{COMPACTED}/{self._name}/{COMPLETE}"
         if not folder.create(name, data) and not self._has_created(name, data):
             return False
-        newest = number_in(complete_names(list_compacted(folder))[0])
-        if newest is None or newest <= number:
+        if self._newest_number() <= self._number:
             return True
         # other changes had completed this number and later numbers, and swept it, before
         folder.delete(name)
         return False
+
+    def _newest_number(self) -> int:
+        names = complete_names(list_compacted(self._folder))
+        return number_in(names[0]) or 0 if names else 0
 
     def _has_created(self, name: str, data: bytes) -> bool:
         """Return whether an earlier try created the object: two changes have different files."""

@@ -27,6 +27,7 @@ from jobs.ledger.generations import (
     CompactedFile,
     Contents,
     NewFiles,
+    Overtaken,
     complete_generations,
     contents,
     list_compacted,
@@ -85,15 +86,15 @@ def compact(
     if there.parts:
         try:
             done = _new_generation(folder, there, now_us)
-        # another compaction was first and deleted this compaction's input
-        except FileNotFoundError:
+        # another change was first, and may have deleted this compaction's input
+        except (Overtaken, FileNotFoundError):
             return Compacted(given_up=True)
         except (pa.ArrowException, OSError) as error:
             raise LedgerError(
                 f"ledger {folder.root!r}: its compacted files cannot be read: {error_text(error)}. "
                 "Nothing was changed."
             ) from error
-    return done if done.given_up else replace(done, deleted=sweep(folder, grace, now_us))
+    return replace(done, deleted=sweep(folder, grace, now_us))
 
 
 def _new_generation(folder: LedgerFolder, there: Contents, now_us: int) -> Compacted:
@@ -117,8 +118,6 @@ def _new_generation(folder: LedgerFolder, there: Contents, now_us: int) -> Compa
     generation = new.complete(
         written, there.taken_in | dict.fromkeys(sorted_parts.taken_in, now_us), now_us
     )
-    if generation is None:
-        return Compacted(given_up=True)
     before = sorted_parts.rows + sum(file.rows for file in old)
     return Compacted(
         len(sorted_parts.taken_in),

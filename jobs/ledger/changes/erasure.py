@@ -15,6 +15,7 @@ from jobs.ledger.generations import (
     Contents,
     Generation,
     NewFiles,
+    Overtaken,
     contents,
     list_compacted,
     newest_generation,
@@ -77,9 +78,9 @@ def forget(
     for _ in range(AT_MOST):
         now = clock() // 1000 if now_us is None else now_us
         try:
-            if forgetting.run(now):
-                return Forgotten(len(forgetting.found), forgetting.files)
-        except FileNotFoundError:  # a compaction deleted a listed file
+            forgetting.run(now)
+            return Forgotten(len(forgetting.found), forgetting.files)
+        except (Overtaken, FileNotFoundError):  # a compaction was first, or deleted a listed file
             continue
         except (pa.ArrowException, OSError) as error:
             raise LedgerError(
@@ -105,25 +106,21 @@ class _Forgetting:
         self.found: set[int] = set()
         self.files = 0
 
-    def run(self, now_us: int) -> bool:
-        """Return False if another change was first, else True."""
+    def run(self, now_us: int) -> None:
+        """Forget the keys. Raises Overtaken if another change was first."""
         self._at_work = self._runs_at_work(now_us)
         there = contents(self._folder)
         new = NewFiles(self._folder, there.generation)
         kept = self._without_keys(there.generation, new)
         taken_in, torn = self._take_in(there, new, kept, now_us)
         changed = bool(taken_in) or kept != list(there.generation.files if there.generation else ())
-        if (
-            changed
-            and new.complete(kept, there.taken_in | dict.fromkeys(taken_in, now_us), now_us) is None
-        ):
-            return False
+        if changed:
+            new.complete(kept, there.taken_in | dict.fromkeys(taken_in, now_us), now_us)
         self._folder.delete(*(f"{PARTS}/{part}" for part in torn))
         self.files += len(torn)
         sweep(self._folder, None, now_us)
         self._forget_crashed_changes()
         self._forget_runs()
-        return True
 
     def _runs_at_work(self, now_us: int) -> set[str]:
         files = self._folder.files(RUNS)

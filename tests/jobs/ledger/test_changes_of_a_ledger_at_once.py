@@ -17,6 +17,7 @@ from jobs.commands.marks import mark_expired
 from jobs.declare.ledger_settings import FOR_EVER, Ttl
 from jobs.ledger import store
 from jobs.ledger.answers import StoredAnswer
+from jobs.ledger.changes import compaction
 from jobs.ledger.changes.compaction import compact
 from jobs.ledger.changes.erasure import forget
 from jobs.ledger.plan import LedgerPlan
@@ -40,9 +41,11 @@ class SteppedStorage(FailingStorage):
 
     def stop_at(self, number, between):
         self._stop, self._between, self.steps = number, between, 0
+        self.names = []
 
     def step(self, name, work):
         self.steps += 1
+        self.names.append(name)
         if self.steps == self._stop:
             self._stop, between = None, self._between
             between()
@@ -205,3 +208,30 @@ def test_a_change_within_another_loses_no_answer_and_keeps_no_forgotten_key(
         if steps < step:
             break
     assert step > 1
+
+
+def test_a_compaction_begins_no_further_file_once_a_forget_is_done(tmp_path, monkeypatch):
+    for name in ("ROWS_PER_FILE", "ROWS_IN_MEMORY"):
+        monkeypatch.setattr(compaction, name, 2)
+    storage = SteppedStorage("503")
+    put_under(tmp_path, storage, monkeypatch.setattr)
+    came_second = 0
+    for step in itertools.count(1, 3):
+        changes = Changes(LedgerFolder(str(tmp_path / str(step)), "price", "f" * 16), Model())
+        for number, key in enumerate(OLD):
+            changes.write(f"run-{number}", [key])
+        of_both = []
+
+        def forget_now(changes=changes, of_both=of_both):
+            changes.forget("first")
+            of_both.append(len(storage.names))
+
+        storage.stop_at(step, forget_now)
+        done = compact(changes.folder)
+        if not of_both:
+            break
+        if done.given_up:
+            came_second += 1
+            on_its_way = storage.names[of_both[0] :].count("create")
+            assert on_its_way <= 1, step
+    assert came_second > 5
