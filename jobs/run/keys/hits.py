@@ -80,9 +80,9 @@ def known_answers(
     return needing_no_call(lookup, plan, search.selected(now_us=now, ttl=plan.ttl).answers, now)[0]
 
 
-def with_own_answers(hits: Hits) -> pa.Table:
-    """Returns what is stored now, this run's answers, and `hits.answers`: all hold to the end of
-    this run, whatever their age.
+def with_own_answers(hits: Hits) -> Hits:
+    """Returns the hits with what is stored now, this run's answers, and the answers so far: all
+    hold to the end of this run, whatever their age.
     """
     assert hits.plan is not None
     folder = open_folder(hits.plan)
@@ -98,7 +98,7 @@ def with_own_answers(hits: Hits) -> pa.Table:
             pc.invert(pc.is_in(older["key"], value_set=known["key"].combine_chunks()))
         )
         known = pa.concat_tables([more.select(own.column_names), known])
-    return known
+    return replace(hits, answers=known)
 
 
 def file_of_run(plan: LedgerPlan, name: str) -> str:

@@ -114,7 +114,6 @@ def prefetch_keys(
         wanted += [answer.name for answer in plan.layout.answers[place]]
     is_here = here and all(isinstance(one.keys, DriverKeys) for one in hits.values())
     types, asked = _types(first), list[pa.Table]()
-    known: dict[int, pa.Table] = {}
     left = dict(first)
     while left and len(asked) < PASSES:
         keys = _table(left, types) if is_here else _frame(left, types, tasks=len(plan.shares[0]))
@@ -125,10 +124,10 @@ def prefetch_keys(
             )
         )  # fmt: skip
         plan = replace(plan, cap=_left(plan, places, asked[-1]))
-        known |= {
+        hits |= {
             place: with_own_answers(hits[place]) for place in left if hits[place].plan is not None
         }
-        left = _open_again(left, known, asked[-1])
+        left = _open_again(left, hits, asked[-1])
     ledgers, files = list(plan.ledgers), list(plan.asked_first or (None,) * len(plan.lookups))
     for place in places:
         called = _called(pa.concat_tables(asked), plan.lookups[place], place)
@@ -136,12 +135,12 @@ def prefetch_keys(
             called, plan.lookups[place], hits[place], below(scratch, f"asked-{place}.arrow")
         )
         if (ledger := hits[place].plan) is not None:
-            ledgers[place] = with_index(ledger, _without(known[place], "key", called[TEXT]))
+            ledgers[place] = with_index(ledger, _without(hits[place].answers, "key", called[TEXT]))
     return replace(plan, ledgers=tuple(ledgers), asked_first=tuple(files))
 
 
 def _open_again(
-    first: Mapping[int, First], known: Mapping[int, pa.Table], asked: pa.Table
+    first: Mapping[int, First], hits: Mapping[int, Hits], asked: pa.Table
 ) -> dict[int, First]:
     """Returns the keys that were not called because another run had answered them, but whose
     answers no longer count: they were refreshed meanwhile, or have expired. Otherwise each task
@@ -149,9 +148,9 @@ def _open_again(
     """
     found = {}
     for place, one in first.items():
-        if place in known:
+        if hits[place].plan is not None:
             keys = _without(one.keys, TEXT, asked[TEXT].filter(pc.equal(asked[PLACE], place)))
-            keys = _without(keys, TEXT, known[place]["key"])
+            keys = _without(keys, TEXT, hits[place].answers["key"])
             if keys.num_rows:
                 found[place] = replace(one, keys=keys)
     return found

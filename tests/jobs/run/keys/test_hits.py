@@ -1,6 +1,7 @@
 """What a run knows of its keys once some of them were asked."""
 
 import time
+from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -34,10 +35,23 @@ def test_an_answer_that_held_when_the_run_began_holds_to_its_end(tmp_path):
     folder.write_part(
         "other", "0-0-0", [StoredAnswer(key, "ok", b"3", now, "other") for key in ("[2]", "[4]")]
     )
-    known = as_answers(with_own_answers(Hits(plan, ("k",), SparkKeys(None, wanted), begun, SCORE)))
+    hits = with_own_answers(Hits(plan, ("k",), SparkKeys(None, wanted), begun, SCORE))
+    known = as_answers(hits.answers)
     message = {one.key: one.response for one in known}
     assert message == {"[1]": b"1", "[2]": b"3", "[3]": b"2", "[4]": b"3"}
     assert len(known) == 4
+
+
+def test_an_answer_that_another_run_gave_during_a_prefetch_holds_through_its_next_pass(tmp_path):
+    plan = LedgerPlan(str(tmp_path), "score", "f" * 16, "r", Ttl(ok=timedelta(days=1)), 200, 0.5)
+    folder, now = open_folder(plan), time.time_ns() // 1000
+    wanted = pa.table({"__key_text": ["[1]"]})
+    begun = select(folder, wanted["__key_text"], now_us=now, ttl=plan.ttl).answers
+    folder.write_part("other", "0-0-0", [StoredAnswer("[1]", "ok", b"1", now, "other")])
+    hits = with_own_answers(Hits(plan, ("k",), SparkKeys(None, wanted), begun, SCORE))
+    later = replace(plan, ttl=Ttl(ok=timedelta(0)))  # as if a day had passed since
+    hits = with_own_answers(replace(hits, plan=later))
+    assert [one.response for one in as_answers(hits.answers)] == [b"1"]
 
 
 class Distinct(NamedTuple):
