@@ -163,7 +163,6 @@ def main() -> int:
         f"{kind.counts}; "
         f"digest {digest:08x}"
     )
-    sys.stdout.flush()
     return 1 if failed else 0
 
 
@@ -177,4 +176,6 @@ if __name__ == "__main__":
         few = {name: value for name, value in os.environ.items() if name in ENVIRONMENT}
         command = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
         os.execve(sys.executable, command, few | {"PYTHONHASHSEED": "0"})
-    os._exit(main())  # without waiting for the threads that carried the nights
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # without waiting for the threads that carried the nights

@@ -33,6 +33,7 @@ class MemoryTransport(asyncio.Transport):
         self._sent = b""
         self._arrived: list[bytes] = []
         self._is_closing = self._has_ended = False
+        self._requests = self._responses = 0
         _transports[self._descriptor] = self
 
     # -- the client's side
@@ -105,30 +106,38 @@ class MemoryTransport(asyncio.Transport):
         night = scheduler()
         request = Request(lookup, keys, self._process, night.now, headers.get("idempotency-key"))
         night.vendor.waiting[self._descriptor] = request
+        self._requests += 1
+        number, is_batch = self._requests, bool(body)
         night.vendor.request(
-            request, lambda kind, value: self._reply(request, kind, value, is_batch=bool(body))
+            request,
+            lambda kind, value: self._reply(request, number, kind, value, is_batch=is_batch),
         )
 
-    def _reply(self, request: Request, kind: str, value: Any, *, is_batch: bool) -> None:
-        """Called from a timer when the answer arrives at the client."""
+    def _reply(
+        self, request: Request, number: int, kind: str, value: Any, *, is_batch: bool
+    ) -> None:
+        """Deliver the answer to the request of this number on the connection, from a timer."""
         night = scheduler()
         vendor = night.vendor
         vendor.waiting.pop(self._descriptor, None)
+        # otherwise the client has taken an extra response for this one
+        is_heard = not self._is_closing and self._responses < number
         if kind == "dropped":
             self._end()
         elif kind == "throttled":
-            if not self._is_closing:
+            if is_heard:
                 vendor.closed_until[request.process, request.lookup] = night.now + value
                 vendor.throttled_at[request.process, request.lookup] = night.now
             self._arrive(_response(429, {"error": "slow down"}, f"Retry-After: {value}\r\n"))
         elif kind == "failed":
             self._arrive(_response(500, {"error": value}))
         elif is_batch:
-            self._answer(request, _response(200, self._items(request, value)))
+            response = _response(200, self._items(request, value))
+            self._answer(request, response, is_heard=is_heard)
         else:
             named = _with_name(request, value[0])
             response = _response(404 if named is None else 200, named or {"error": "no such key"})
-            self._answer(request, response)
+            self._answer(request, response, is_heard=is_heard)
             # without echo nothing tells whose answer it is, once the task that got it was killed
             # (docs/lookups.md)
             if (
@@ -139,12 +148,12 @@ class MemoryTransport(asyncio.Transport):
                 within = AGAIN_WITHIN * vendor.faults.draw("answered twice")
                 night.after(within, lambda: self._arrive(response))
 
-    def _answer(self, request: Request, response: bytes) -> None:
+    def _answer(self, request: Request, response: bytes, *, is_heard: bool) -> None:
         if scheduler().vendor.faults.strikes("answer cut short"):
             self._arrive(response[:-3])
             self._end()
             return
-        if not (self._is_closing or self._process.is_dead):
+        if is_heard and not self._process.is_dead:
             for charge in request.charges:
                 charge.arrived = not charge.is_useless
             for other in scheduler().vendor.waiting.values():
@@ -176,6 +185,7 @@ class MemoryTransport(asyncio.Transport):
         if not (
             self._is_closing or self._has_ended or self._process.is_dead or self._loop.is_closed()
         ):
+            self._responses += 1
             self._arrived.append(data)
             self._loop.call_soon_threadsafe(self._deliver)
 
