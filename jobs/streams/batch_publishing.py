@@ -26,7 +26,7 @@ from jobs.tables.delta.delta_log import commit_hooks, lasting, table_at
 from jobs.tables.delta.published_files import publication_mark, transaction_name
 from jobs.tables.delta.publishers import alone_with, storing
 from jobs.tables.leases.day_leases import Lease
-from jobs.tables.publishing import add_actions, created, delta_schema, lasting_beside
+from jobs.tables.publishing import actions_of_run, created, delta_schema, lasting_beside
 from jobs.tables.records import run_records
 from jobs.tables.records.published_runs import last_published, publications
 from jobs.tables.shown import shown_elsewhere
@@ -167,7 +167,7 @@ def _append(table: DeltaTable, records: Sequence[DayRecord], batch: MicroBatch) 
             break
         for record in records:
             add_columns(table, delta_schema(record.facts))
-        actions = [action for record in records for action in add_actions(record.facts)]
+        actions = [action for record in records for action in actions_of_run(record.facts)]
         try:
             table.create_write_transaction(
                 [*actions], mode="append", schema=table.schema(), partition_by=[declared.partition],

@@ -6,17 +6,15 @@ more columns than the table. `vacuum` removes the files of runs that were never 
 
 import dataclasses
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction, create_table_with_add_actions
+from deltalake.transaction import AddAction
 
-from jobs.declare.values.calendar import is_day
 from jobs.errors import PublishConflict
 from jobs.schema import columns as schema
 from jobs.schema.records import DayFacts, DayRecord
@@ -28,17 +26,16 @@ from jobs.tables.delivery import deliver, discard_work
 from jobs.tables.delta import by_run
 from jobs.tables.delta.added_columns import add_columns, missing_columns
 from jobs.tables.delta.copied_log import COMMIT_TRIES, pushed
-from jobs.tables.delta.delta_log import (
-    checkpoint_settings,
-    commit_hooks,
-    day_type,
-    format_mark,
-    lasting,
-    log_at,
-    saying_format,
-)
+from jobs.tables.delta.delta_log import commit_hooks, format_mark, lasting, log_at, saying_format
 from jobs.tables.delta.published_files import publication_mark, transaction_name
 from jobs.tables.delta.publishers import alone_with, storing
+from jobs.tables.delta.written_files import (
+    NewFile,
+    add_actions,
+    create_table,
+    end_of_run,
+    table_columns,
+)
 from jobs.tables.leases.day_leases import Lease
 from jobs.tables.records import run_records
 from jobs.tables.shown import shown_elsewhere
@@ -150,12 +147,7 @@ def first_day(record: DayRecord) -> int:
     """
     facts = record.facts
     try:
-        create_table_with_add_actions(
-            facts.declared.table, delta_schema(facts), [*add_actions(facts)], mode="error",
-            partition_by=[facts.declared.partition], name=facts.declared.enrichment,
-            configuration=checkpoint_settings(facts.declared.table),
-            commit_properties=_properties(record, 1, format_mark()),
-        )  # fmt: skip
+        _create(facts, actions_of_run(facts), _properties(record, 1, format_mark()))
     except DeltaError:
         if (there := log_at(facts.declared.table)) is None:
             raise
@@ -165,10 +157,14 @@ def first_day(record: DayRecord) -> int:
 
 def created(facts: DayFacts) -> DeltaTable:
     """Returns the published table of a stream, created empty."""
-    return DeltaTable.create(
-        facts.declared.table, delta_schema(facts), mode="error",
+    _create(facts, [], saying_format())
+    return DeltaTable(facts.declared.table)
+
+
+def _create(facts: DayFacts, actions: Sequence[AddAction], properties: CommitProperties) -> None:
+    create_table(
+        facts.declared.table, delta_schema(facts), actions, properties,
         partition_by=[facts.declared.partition], name=facts.declared.enrichment,
-        configuration=checkpoint_settings(facts.declared.table), commit_properties=saying_format(),
     )  # fmt: skip
 
 
@@ -201,7 +197,7 @@ def replace_day(table: DeltaTable, record: DayRecord, *, before: int | None = No
         try:
             with pushed(table):
                 table.create_write_transaction(
-                    [*add_actions(facts)], mode="overwrite", schema=table.schema(),
+                    [*actions_of_run(facts)], mode="overwrite", schema=table.schema(),
                     partition_by=[partition], partition_filters=[(partition, "=", facts.day)],
                     commit_properties=_properties(record, table.version() + 2),
                     post_commithook_properties=commit_hooks(facts.declared.table, table),
@@ -246,50 +242,25 @@ def _properties(record: DayRecord, mark: int, *also: Transaction) -> CommitPrope
     )
 
 
-def add_actions(facts: DayFacts) -> list[AddAction]:
+def actions_of_run(facts: DayFacts) -> list[AddAction]:
+    """Returns the actions that add the run's files to their day; a file without rows has none."""
+    return add_actions(_new_files(facts), {facts.declared.partition: facts.day})
+
+
+def _new_files(facts: DayFacts) -> Iterator[NewFile]:
     if is_url(facts.folder):
-        root = f"{facts.declared.table.rstrip('/')}/"
-        moment = round(dt.datetime.fromisoformat(facts.finished_at).timestamp() * 1000)
-        found = [
-            (one.place.removeprefix(root), one.bytes, moment, one.rows) for one in facts.written
-        ]
-    else:
-        found = _on_disk(facts)
-    return [
-        AddAction(
-            path=path,
-            size=size,
-            partition_values={facts.declared.partition: facts.day},
-            modification_time=changed_ms,
-            data_change=True,
-            stats=f'{{"numRecords": {rows}}}',
-        )
-        for path, size, changed_ms, rows in found
-        if rows
-    ]
-
-
-def _on_disk(facts: DayFacts) -> list[tuple[str, int, int, int]]:
-    """Returns each published file's path below the table, bytes, time in ms, and rows."""
+        start = f"{facts.declared.table.rstrip('/')}/"
+        for one in facts.written:
+            yield NewFile(one.place.removeprefix(start), one.bytes, end_of_run(facts), one.rows)
+        return
     root = work_folder(facts.declared.table).resolve()
-    stats = ((file, file.stat()) for file in map(Path, facts.published_files))
-    return [
-        (
-            str(file.relative_to(root)),
-            stat.st_size,
-            int(stat.st_mtime * 1000),
-            pq.read_metadata(file).num_rows,
-        )
-        for file, stat in stats
-    ]
+    for file in map(Path, facts.published_files):
+        stat, rows = file.stat(), pq.read_metadata(file).num_rows
+        yield NewFile(str(file.relative_to(root)), stat.st_size, int(stat.st_mtime * 1000), rows)
 
 
 def delta_schema(facts: DayFacts) -> Schema:
     written = read_schema(facts.files[0])
     # a file of a batch that was written before a column was declared lacks it; the table has it
     names = [name for name in published_columns(facts) if name in written.names]
-    columns = pa.schema([written.field(name).with_nullable(True) for name in names])
-    fields = Schema.from_arrow(columns).fields
-    return Schema(
-        [*fields, Field(facts.declared.partition, day_type("day" if is_day(facts.day) else "hour"))]
-    )
+    return table_columns(map(written.field, names), facts)

@@ -4,18 +4,15 @@ Removing a run touches no file of another run. A run's rows are written before i
 afterwards the rows of other runs of the day are removed.
 """
 
-import datetime as dt
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from urllib.parse import quote
 
 import pyarrow as pa
-from deltalake import DeltaTable, Field, Schema, write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
-from deltalake.transaction import AddAction, create_table_with_add_actions
 
-from jobs.declare.values.calendar import is_day
 from jobs.schema.columns import RUN_ID
 from jobs.schema.records import DayFacts, WrittenFile
 from jobs.storage import objects
@@ -26,9 +23,15 @@ from jobs.tables.delta.copied_log import commit_on_top
 from jobs.tables.delta.delta_log import (
     checkpoint_settings,
     commit_hooks,
-    day_type,
     log_beside,
     saying_format,
+)
+from jobs.tables.delta.written_files import (
+    NewFile,
+    add_actions,
+    create_table,
+    end_of_run,
+    table_columns,
 )
 
 Rows = Callable[[], pa.RecordBatchReader]
@@ -86,26 +89,19 @@ def take_over(
                 objects.copy, (file.place for file in files), (below(table, name) for name in names)
             )
         )
-    at = round(dt.datetime.fromisoformat(facts.finished_at).timestamp() * 1000)
-    values = {partition: facts.day, RUN: run}
-    actions = [
-        AddAction(
-            quote(name, safe="/="), file.bytes, values, at, True, f'{{"numRecords": {file.rows}}}'
-        )
-        for name, file in zip(names, files, strict=True)
+    end = end_of_run(facts)
+    new = [
+        NewFile(name, file.bytes, end, file.rows) for name, file in zip(names, files, strict=True)
     ]
-    written = Schema.from_arrow(
-        pa.schema([one.with_nullable(True) for one in read_schema(files[0].place)])
-    )
-    day = Field(partition, day_type("day" if is_day(facts.day) else "hour"))
-    columns = Schema([*written.fields, Field(RUN, PrimitiveType("string")), day])
+    actions = add_actions(new, {partition: facts.day, RUN: run})
+    written, in_run = read_schema(files[0].place), Field(RUN, PrimitiveType("string"))
+    columns = table_columns(written, facts, in_run)
 
     def commit() -> None:
         if there is None:
-            create_table_with_add_actions(
-                table, columns, actions, mode="error", partition_by=[partition, RUN],
-                configuration=NO_STATISTICS | checkpoint_settings(table),
-                commit_properties=saying_format(),
+            create_table(
+                table, columns, actions, saying_format(),
+                partition_by=[partition, RUN], settings=NO_STATISTICS,
             )  # fmt: skip
             return
         there.create_write_transaction(
