@@ -9,6 +9,7 @@ from jobs.declare.enrichment import Enrichment
 from jobs.tables import leftovers, old_files
 from jobs.tables.records import run_records
 from jobs.tables.shown import shown_elsewhere
+from jobs.tables.uncommitted import remove_uncommitted
 
 LONGEST_WRITE = 60.0  # s; a younger draft of a record may belong to a live process
 
@@ -36,4 +37,5 @@ def vacuum(
     )
     shown_elsewhere.catch_up(enrichment.facts())  # so that they name no file that is removed below
     shown_elsewhere.forget_versions(enrichment.facts(), older_than)
+    remove_uncommitted(enrichment.output.path, older_than=older_than, now=clock())
     return [Vacuumed(table, old_files.vacuum(table, older_than=older_than)) for table in tables]

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import unquote
 
+import pyarrow as pa
+
 from jobs.input.staged_files import FOLDER as INPUTS
 from jobs.storage import objects
 from jobs.storage.objects import ListedObject
@@ -92,7 +94,7 @@ def remove_run(table: str, run_id: str) -> None:
         folder for name in (run_id, run_id + KEYS) if (folder := Path(work, RUNS, name)).is_dir()
     ]
     if folders:
-        needed = _needed(table, _named(table))
+        needed = _needed(table, named_files(table))
         for folder in folders:
             _remove_run(folder, needed, math.inf)
 
@@ -139,7 +141,7 @@ def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[st
 
     with storing(table):
         old = commit_on_top(opened, remove)
-        named = _named_in(opened, table)
+        named = _named_in(opened)
         if is_url(table):
             remove_abandoned(table)
             if opened.metadata().configuration.get("delta.enableExpiredLogCleanup") != "false":
@@ -148,20 +150,23 @@ def _remove_old_versions(table: str, older_than: timedelta) -> tuple[int, set[st
     return len(old), named
 
 
-def _named(table: str) -> set[str]:
+def named_files(table: str) -> set[str]:
+    """Returns the files that readers of the table's versions need; empty without a table."""
     opened = table_at(table)
     if opened is None:
         return set()
     with storing(table):
-        return _named_in(opened, table)
+        return _named_in(opened)
 
 
-def _named_in(opened: DeltaTable, table: str) -> set[str]:
-    """Returns the files of this version, and of earlier versions that are not vacuumed yet."""
+def _named_in(opened: DeltaTable) -> set[str]:
+    """Returns the files of this version, and of earlier versions that are not vacuumed yet, below
+    the table: each by its name, and by its form in the log.
+    """
     replaced_since = opened.vacuum(
         retention_hours=0, enforce_retention_duration=False, dry_run=True
     )
-    named = [uri.removeprefix("file://").removeprefix(f"{table}/") for uri in opened.file_uris()]
+    named = pa.table(opened.get_add_actions(flatten=True))["path"].to_pylist()
     return {form for name in (*named, *replaced_since) for form in (name, unquote(name))}
 
 
