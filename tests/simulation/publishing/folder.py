@@ -39,6 +39,7 @@ CHANGES = frozenset(
 )
 REMOVES = frozenset({"os.remove", "os.rmdir"})
 KILL_WEIGHT_OF_READS = 0.2
+OFTEN = 0.1  # of operations that take long
 LOOKS_AGAIN = 0.05  # s; who waits for a lock
 NAMES = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}")  # drawn by deltalake
 
@@ -56,8 +57,8 @@ class Folder:
         is_unseen: File operations are no steps at present.
     """
 
-    def __init__(self, path: Path, faults: Faults, latency: float) -> None:
-        self.path, self.latency = str(path), latency
+    def __init__(self, path: Path, faults: Faults, latency: float, stalls: float) -> None:
+        self.path, self.latency, self._stalls = str(path), latency, stalls
         self.fails_between = (0.0, 0.0)
         self.operations = 0
         self.removes: Callable[[str], object] = lambda _: None
@@ -102,6 +103,11 @@ class Folder:
             night.kill(process)
         night.me()
 
+    def locked(self) -> None:
+        """Somebody has locked a file. Where operations often take long, others work meanwhile."""
+        if self._stalls >= OFTEN:
+            self.step("locked", "")
+
     def call(self, name: str, work: Callable[[], Any], *, commits: bool) -> Any:
         """A call of deltalake, with a step before and after it."""
         night = scheduler()
@@ -136,7 +142,7 @@ class Folder:
         drawn = self._draws.random()
         if drawn < 0.3:
             night.sleep(self.latency * drawn)
-        elif drawn < 0.99:
+        elif drawn < 1 - self._stalls:
             night.give_way()
         else:
             night.sleep(30 * self.latency * self._draws.random())
@@ -214,6 +220,8 @@ def flock(file: int, operation: int) -> None:
                 raise
             scheduler().sleep(LOOKS_AGAIN)
         else:
+            if _worker() is not None and not operation & fcntl.LOCK_UN:
+                scheduler().folder.locked()
             return
 
 

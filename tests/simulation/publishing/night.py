@@ -41,6 +41,7 @@ class PublishingNight:
         seed: Of the schedule, and of each fault's place.
         rounds: A round begins when all of the one before it have ended.
         ages: Days that pass after each round.
+        stalls: The probability that a file operation takes long, so that others do much meanwhile.
         shows_folders: The table is shown as folders of Parquet too.
         makes_summaries: A run makes a summary of its day.
         sums_up: Commits between two checkpoints of a new table; 0: as Delta does.
@@ -53,6 +54,7 @@ class PublishingNight:
     seed: int
     preempts: float = 0.3
     latency: float = 0.01
+    stalls: float = 0.01
     shows_folders: bool = False
     makes_summaries: bool = False
     sums_up: int = 0
@@ -92,7 +94,7 @@ class PublishingNight:
         for number, days in enumerate(self.ages):
             if days:
                 yield change(self, ages=(*self.ages[:number], 0, *self.ages[number + 1 :]))
-        for name in ("shows_folders", "makes_summaries", "sums_up", "new_column_from"):
+        for name in ("stalls", "shows_folders", "makes_summaries", "sums_up", "new_column_from"):
             if getattr(self, name):
                 yield change(self, **{name: type(getattr(self, name))()})
 
@@ -122,6 +124,7 @@ def draw_night(seed: int) -> PublishingNight:
         ages=tuple(draws.choice((0, 0, 2, 9)) for _ in rounds),
         chances=_draw_chances(draws),
         fails_between=(fails_from, fails_from + draws.choice((0.5, 5.0))),
+        stalls=draws.choice((0.01, 0.01, 0.1)),
     )
 
 
@@ -153,8 +156,7 @@ def _draw_round(draws: random.Random, days: int, *, streams: bool) -> tuple[Act,
             for _ in range(draws.choice((0, 1, 3)))
         ]
     acts += [Act("read", somewhen()) for _ in range(draws.choice((1, 2)))]
-    if draws.random() < 0.3:
-        acts.append(Act("status", somewhen()))
+    acts += [Act("status", somewhen()) for _ in range(draws.choice((0, 0, 0, 1, 2)))]
     for _ in range(draws.choice((0, 0, 1, 2))):
         acts.append(Act("vacuum", somewhen(), days=draws.choice(RETENTIONS)))
     if draws.random() < 0.12:

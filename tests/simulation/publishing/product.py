@@ -26,8 +26,9 @@ import jobs.tables.publishing
 from tests.simulation import clock, installation
 from tests.simulation.night_at_work import scheduler
 from tests.simulation.product import install as install_below
-from tests.simulation.publishing import stage
+from tests.simulation.publishing import streaming
 from tests.simulation.publishing.folder import flock, fsync, listen, step_before, stepped
+from tests.simulation.publishing.world import AHEAD
 
 READS = ("__init__", "update_incremental", "history", "get_add_actions", "file_uris")
 COMMITS = ("create_write_transaction", "delete", "vacuum")
@@ -67,7 +68,7 @@ def install() -> None:
         }
     )
     # the times of files are real, and behind the night's
-    jobs.commands.vacuum.LONGEST_WRITE += stage.AHEAD
+    jobs.commands.vacuum.LONGEST_WRITE += AHEAD
     listen()
 
 
@@ -90,7 +91,7 @@ def _step_deltalake() -> None:
 
 def _checkpoints(_table: str) -> dict[str, str]:
     """A new table sums up its log as often as the night says."""
-    interval = scheduler().stage.night.sums_up
+    interval = scheduler().world.night.sums_up
     return {"delta.checkpointInterval": str(interval)} if interval else {}
 
 
@@ -101,13 +102,13 @@ def _watched(leased: Any) -> Any:
     def watched(
         table: str, day: str, run_id: str, **wait: float
     ) -> Iterator[jobs.tables.leases.day_leases.Lease]:
-        rules = scheduler().rules
-        with leased(table, day, run_id, **wait) as lease:
-            rules.lease_taken(day, run_id)
+        rules = scheduler().rules.leases
+        with rules.asking(day), leased(table, day, run_id, **wait) as lease:
+            rules.taken(day, run_id)
             try:
                 yield lease
             finally:
-                rules.lease_left(day)
+                rules.left(day)
 
     return watched
 
@@ -115,4 +116,4 @@ def _watched(leased: Any) -> Any:
 def _written_by_the_stage(
     _enrichment: object, rows: Any, day: str, run_id: str, **_: object
 ) -> Any:
-    return scheduler().stage.write_batch(rows, day, run_id)
+    return streaming.write_batch(scheduler().world, rows, day, run_id)

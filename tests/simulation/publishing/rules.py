@@ -20,6 +20,7 @@ from jobs.tables import audit, dead_letters
 from jobs.tables.records import run_records
 from jobs.tables.shown.shown_as_parquet import STATE
 from tests.simulation.night_at_work import scheduler
+from tests.simulation.publishing.lease_rules import LeaseRules
 from tests.simulation.publishing.logs import Added, Entry, Log
 from tests.simulation.publishing.project import BY_MARK, NAME, PLAIN, TABLE, Inputs, Row, Written
 from tests.simulation.scheduler import Process
@@ -33,9 +34,7 @@ class Rules:
 
     def __init__(self) -> None:
         self.runs: dict[str, Written] = {}
-        self.holders: dict[str, tuple[Process, str]] = {}  # of leases, by day, with their runs
-        # the last process that a run of the day has started
-        self.children: dict[str, tuple[Process, str]] = {}
+        self.leases = LeaseRules()
         self.versions: dict[int, Days] = {}  # of the published table
         self.batches: set[int] = set()
         self.said: dict[str, int] = {}  # runs that were said to be published, and their version
@@ -73,23 +72,6 @@ class Rules:
 
     def fail(self, *words: object) -> None:
         scheduler().fail(" ".join(map(str, words)))
-
-    # -- leases
-    # ----------------------------------------------------------------------------------------------
-    def lease_taken(self, day: str, run_id: str) -> None:
-        me = scheduler().me().process
-        for other in self._at_work(day):
-            self.fail(f"two holders: of {day}: {other} and {run_id}")
-        self.holders[day] = me, run_id
-
-    def lease_left(self, day: str) -> None:
-        self.holders.pop(day, None)
-
-    def _at_work(self, day: str) -> list[str]:
-        """The runs that hold the day, or that left a child which inherited its lease."""
-        found = [self.holders[day][1]] if day in self.holders else []
-        child, run_id = self.children.get(day, (None, ""))
-        return found if child is None or child.has_ended else [*found, run_id]
 
     # -- commits
     # ----------------------------------------------------------------------------------------------
@@ -132,7 +114,7 @@ class Rules:
                 f"published twice: {run_id} in versions {self.committed[run_id]} and "
                 f"{entry.version}"
             )
-        self._require_holder(run.day, run_id)
+        self.leases.require_holder(run.day, run_id)
         of_day = [file.path for file in self._log.files.values() if file.day == run.day]
         self._require_equal(f"files of {run_id}", _paths(entry.added, run.day), _with_rows(run))
         self._require_equal(f"files that {run_id} replaces", entry.removed, of_day)
@@ -150,7 +132,7 @@ class Rules:
             run = self.runs[run_id]
             if run.is_red:
                 self.fail(f"a red batch was published: {run_id}")
-            self._require_holder(day, run_id)
+            self.leases.require_holder(day, run_id)
             wanted += _with_rows(run)
             self.committed[run_id] = entry.version
             days[day] = (*days.get(day, ()), run_id)
@@ -161,14 +143,6 @@ class Rules:
         found = Counter(row.id for row in self.rows_shown(day, days))
         if twice := [one for one, count in found.items() if count > 1]:
             self.fail(f"rows twice: {day} has {sorted(twice)[:5]} of runs {days[day]}")
-
-    def _require_holder(self, day: str, run_id: str) -> None:
-        me = scheduler().me().process
-        if self.holders.get(day) != (me, run_id):
-            self.fail(
-                f"published without the lease: {run_id} by {me}; {day} is held by "
-                f"{self.holders.get(day)}"
-            )
 
     def _require_equal(self, what: str, found: Iterable[object], wanted: Iterable[object]) -> None:
         if sorted(map(str, found)) != sorted(map(str, wanted)):
@@ -239,7 +213,7 @@ class Rules:
         self._log, self.versions, self.committed = Log(TABLE), {}, {}
         self._beside = {name: Log(name) for name in self._beside}
         self._summary = Log(str(self._summary.table))
-        self.holders.clear()
+        self.leases.holders.clear()
         self.batches.clear()
         for entry in self._log.new_entries():
             days = dict(self.shown)
@@ -264,11 +238,13 @@ class Rules:
         self._check_contents()
 
     def _check_contents(self) -> None:
-        """Each file of a run that was said to be published is whole, also in the tables beside."""
+        """Each file that readers see is whole; in the tables beside, of the runs that were said to
+        be published.
+        """
         for log in (self._log, *self._beside.values()):
             for name, file in log.files.items():
-                run_id = file.run_id or name.split("/")[1]
-                if run_id in self.said and _rows_in(log.table / name) != file.rows:
+                is_promised = log is self._log or file.run_id in self.said
+                if is_promised and _rows_in(log.table / name) != file.rows:
                     self.fail(f"lost by a power cut: rows of {log.table / name}")
 
     # -- readers
@@ -286,6 +262,13 @@ class Rules:
                 f"wrong rows: readers of version {version} see {len(found)}, not {count}: "
                 f"{self.versions[version]}"
             )
+
+    def check_record_of_readers(self, day: str, record: DayRecord | None) -> None:
+        """The record that the day is taken to be shown by is of a run whose rows readers see."""
+        runs = self.shown[day]
+        if runs and (record is None or record.facts.run_id not in runs):
+            found = None if record is None else record.facts.run_id
+            self.fail(f"wrong record: readers of {day} see {runs}, and its record is of {found}")
 
     def day_of_file(self, uri: str) -> str:
         return self.runs[Path(unquote(uri)).parent.name].day
@@ -340,6 +323,8 @@ class Rules:
     def removes(self, path: str) -> None:
         """Somebody is about to remove this file or folder."""
         self._note_removal()
+        if path.startswith(f"{Path(PLAIN).resolve()}/date="):
+            self.fail(f"a shown folder is removed in place: {path}")
         root = f"{Path(TABLE).resolve()}/"
         name = path.removeprefix(root)
         if not path.startswith(root) or not name.startswith("runs/"):
@@ -349,8 +334,8 @@ class Rules:
         self._check_kept(name)
         run_id = name.split("/")[1]
         me = scheduler().me().process
-        for day, (holder, _) in self.holders.items():
-            if run_id in self._at_work(day) and me is not holder:
+        for day, (holder, _) in self.leases.holders.items():
+            if run_id in self.leases.at_work(day) and me is not holder:
                 self.fail(f"a file of a run at work is removed: {name} by {me}")
 
     def _check_kept(self, name: str) -> None:
