@@ -23,6 +23,7 @@ from jobs.ledger.answers import SCHEMA
 from jobs.ledger.changes.compaction import compact
 from jobs.ledger.index import AnswerIndex, write_index
 from jobs.ledger.keys import key_text
+from jobs.ledger.scan import records_of
 from jobs.ledger.selection import select
 from jobs.ledger.store import LedgerFolder
 from jobs.ledger.writer import LedgerWriter
@@ -190,6 +191,15 @@ def a_day(folder, stored, kind, count=10_000):
     )
 
 
+def a_cell(folder, stored, kind):
+    """The records of one key, as `tidegate explain` asks for them."""
+    wanted = keys_of(np.array([stored // 3]), kind).to_pylist()
+    began, cpu = time.perf_counter(), time.process_time()
+    assert records_of(folder, wanted).num_rows == 1
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    print(f"{kind:9} the records of one key: {seconds:.2f} s, {cpu:.2f} s of CPU")
+
+
 def bytes_read():
     """What this process has read by system calls."""
     return int(Path("/proc/self/io").read_text().split()[1])
@@ -209,6 +219,7 @@ def main():
             folder = LedgerFolder(root, "weather", "f")
             fill(folder, arguments.stored, kind)
             a_day(folder, arguments.stored, kind)
+            a_cell(folder, arguments.stored, kind)
     assert threading.active_count() == 1
 
 

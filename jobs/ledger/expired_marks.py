@@ -6,13 +6,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs.errors import LedgerError
 from jobs.ledger.answers import SCHEMA
 from jobs.ledger.changes.compaction import open_compacted
-from jobs.ledger.generations import COMPACTED, CompactedFile, contents
+from jobs.ledger.generations import COMPACTED, CompactedFile, Contents, read_contents
 from jobs.ledger.plan import OF_REFRESH
 from jobs.ledger.scan import read_parts
-from jobs.ledger.selection import VANISHED_AT_MOST
 from jobs.ledger.store import LedgerFolder
 
 EXPIRED = "expired"
@@ -25,19 +23,12 @@ def expired_marks(folder: LedgerFolder) -> pa.Table:
 
     Reads the parts of marks, and the row groups of compacted files that may have marks.
     """
-    for _ in range(VANISHED_AT_MOST):
-        try:
-            found = pa.concat_tables([SCHEMA.empty_table().select(COLUMNS), *_records(folder)])
-        except FileNotFoundError:  # a compaction deleted it meanwhile: list again
-            continue
-        return found.filter(pc.equal(found["outcome"], EXPIRED)).drop_columns(["outcome"])
-    raise LedgerError(
-        f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?"
-    )
+    found = read_contents(folder, lambda there: pa.concat_tables(_records(folder, there)))
+    return found.filter(pc.equal(found["outcome"], EXPIRED)).drop_columns(["outcome"])
 
 
-def _records(folder: LedgerFolder) -> Iterator[pa.Table]:
-    there = contents(folder)
+def _records(folder: LedgerFolder, there: Contents) -> Iterator[pa.Table]:
+    yield SCHEMA.empty_table().select(COLUMNS)
     for file in there.generation.files if there.generation else ():
         yield from _read_compacted(folder, file)
     marks = [part for part in there.parts if part.startswith(OF_REFRESH)]

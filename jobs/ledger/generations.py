@@ -24,7 +24,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from pyarrow import fs
 
@@ -32,9 +32,13 @@ from jobs.errors import LedgerError
 from jobs.ledger.store import FORMAT, LIST_TRIES, LedgerFolder
 from jobs.storage.stored_files import error_text
 
+VANISHED_AT_MOST = 5  # times that compactions may delete files during one read
 COMPACTED = "compacted"
 COMPLETE = "complete.json"
 FOLDER = re.compile(r"(\d{17})(-[0-9a-f]+)?")  # folder of a generation, or of its files
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -119,15 +123,30 @@ def contents(folder: LedgerFolder) -> Contents:
     )
 
 
+def read_contents(folder: LedgerFolder, read: Callable[[Contents], T]) -> T:
+    """Return what `read` makes of the contents; a compaction may delete files that it lists.
+
+    Raises LedgerError for a newer format, an unreadable folder, and files that keep vanishing.
+    """
+    for _ in range(VANISHED_AT_MOST):
+        with contextlib.suppress(FileNotFoundError):  # deleted after its compaction: list again
+            return read(contents(folder))
+    raise _vanishing(folder)
+
+
+def _vanishing(folder: LedgerFolder) -> LedgerError:
+    return LedgerError(
+        f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?"
+    )
+
+
 def newest_generation(folder: LedgerFolder) -> Generation | None:
     """Return the generation that readers use. Raises LedgerError if it cannot be determined."""
     for _ in range(LIST_TRIES):
         # replaced and deleted since the listing: list again
         with contextlib.suppress(FileNotFoundError):
             return next(complete_generations(folder), None)
-    raise LedgerError(
-        f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?"
-    )
+    raise _vanishing(folder)
 
 
 class Overtaken(Exception):  # noqa: N818  # what happened

@@ -35,10 +35,10 @@ def key_text(key: Key, *, hidden: bool = False) -> str:
     try:
         text = orjson.dumps(key, _plain, _OPTIONS).decode()
     except orjson.JSONEncodeError:  # a lone surrogate, or an integer of over 64 bits
-        text = json.dumps(_all_plain(key), sort_keys=True, separators=(",", ":"))
+        text = json.dumps(plain_json(key), sort_keys=True, separators=(",", ":"))
     else:
         if "null" in text:  # orjson also writes it for NaN and infinity
-            text = orjson.dumps(_all_plain(key), _plain, _OPTIONS).decode()
+            text = orjson.dumps(plain_json(key), _plain, _OPTIONS).decode()
     return _digest(text) if hidden else text
 
 
@@ -98,11 +98,12 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a key cannot hold a {type(value).__name__}")
 
 
-def _all_plain(value: Any) -> Any:
+def plain_json(value: Any) -> Any:
+    """Return a value as JSON has it, like the parts of a key. Raises TypeError without a text."""
     if isinstance(value, dict):
-        return {name: _all_plain(item) for name, item in value.items()}
+        return {name: plain_json(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return list(map(_all_plain, value))
+        return list(map(plain_json, value))
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if value is None or isinstance(value, bool | int | float | str) else _plain(value)

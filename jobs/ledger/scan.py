@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.ledger.answers import ENCODED, SCHEMA
-from jobs.ledger.generations import COMPACTED, CompactedFile, Contents
+from jobs.ledger.generations import COMPACTED, CompactedFile, Contents, read_contents
 from jobs.ledger.recent_parts import File, RecentParts
 from jobs.ledger.store import PARTS, ForeignFile, LedgerFolder
 
@@ -78,6 +78,21 @@ def matches(
             yield _in_parts(some, wanted)
             some = []
     yield _in_parts(some, wanted)
+
+
+def records_of(folder: LedgerFolder, keys: Sequence[str]) -> pa.Table:
+    """Return every stored record of these keys in schema SCHEMA, oldest first, also void ones.
+
+    A compaction drops records that a newer one replaced. Raises LedgerError.
+    """
+    wanted = KeySet(pa.array(keys, pa.string()))
+
+    def read(there: Contents) -> pa.Table:
+        return pa.concat_tables([FOUND.empty_table(), *matches(folder, there, wanted)])
+
+    found = read_contents(folder, read).sort_by("answered_at")
+    texts = wanted.texts.take(found["place"].combine_chunks())
+    return pa.table([texts, *(found[name] for name in REST)], schema=SCHEMA)
 
 
 def read_parts(

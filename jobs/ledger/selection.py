@@ -7,22 +7,21 @@ Their keys are read, and the other columns only in row groups with a hit.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.declare.ledger_settings import Ttl
-from jobs.errors import LedgerError
 from jobs.ledger.answers import SCHEMA, taken
-from jobs.ledger.generations import Contents, contents
+from jobs.ledger.generations import Contents, read_contents
 from jobs.ledger.journal import JOURNAL
 from jobs.ledger.resolution import Mask, decide, newest_rows
 from jobs.ledger.scan import FOUND, REST, ROWS_AT_ONCE, KeySet, matches
 from jobs.ledger.store import LedgerFolder
 
 VOIDING = pa.array(["expired", "error", "timeout"])
-VANISHED_AT_MOST = 5  # times that compactions may delete files during one read
 
 
 @dataclass(frozen=True)
@@ -98,18 +97,9 @@ class Search:
         Safe beside writers and a compaction. Raises LedgerError for a newer format or an unreadable
         folder.
         """
-        for _ in range(VANISHED_AT_MOST):
-            try:
-                return self._update(contents(self._folder), now_us)
-            # a compaction deleted the file after compacting it: list again
-            except FileNotFoundError:
-                continue
-        raise LedgerError(
-            f"ledger {self._folder.root!r}: its files vanish while they are read; is "
-            "it being deleted?"
-        )
+        return read_contents(self._folder, partial(self._update, now_us))
 
-    def _update(self, there: Contents, now_us: int) -> bool:
+    def _update(self, now_us: int, there: Contents) -> bool:
         name = there.generation.name if there.generation else None
         is_new = name != self._read.generation  # it may have dropped records, so search again
         # parts may void what the generation has

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.values.fingerprint import plain
-from jobs.declare.values.prices import SENT, in_force, price_units
+from jobs.declare.values.prices import SENT, in_force, price_text, price_units
 from jobs.errors import DeclarationError, NoInput
 from jobs.ledger.selection import select
 from jobs.ledger.stored_request import read_request, versions, what_changed
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.declare.lookup import Lookup
     from jobs.ledger.plan import LedgerPlan
-    from jobs.schema.records import LookupMetrics, PriceFacts
+    from jobs.schema.records import LookupMetrics
 
 NEVER_ASKED, OUTLIVED, REFRESHED = "never asked", "ttl run out", "declared expired"
 FAILED = "answered with an error"  # by error_when or required
@@ -223,8 +223,8 @@ def _estimated(
         cost=f"{price_units(price, units):f}"
         if lookup.prices and lookup.prices[0].unit in SENT
         else None,
-        price=_reported(price),
-        later_price=f"{_reported(later)} from {later.since}" if later is not None else "",
+        price=price_text(price),
+        later_price=f"{price_text(later)} from {later.since}" if later is not None else "",
         seconds=_seconds(lookup, calls, last),
         concurrency=lookup.concurrency,
     )
@@ -250,13 +250,6 @@ def _asked_before(
             because[reason] = because.get(reason, 0) + len(known)
             texts = _without(texts, known.combine_chunks())
     return because
-
-
-def _reported(price: PriceFacts | None) -> str:
-    if price is None:
-        return ""
-    many = f"{price.per:,} {price.unit}s" if price.per > 1 else price.unit
-    return f"{price.amount} {price.currency} per {many}"
 
 
 def _last_figures(enrichment: Enrichment) -> dict[str, LookupMetrics]:

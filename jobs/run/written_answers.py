@@ -20,14 +20,12 @@ import pyarrow.parquet as pq
 
 from jobs.clients.registry import client_for
 from jobs.declare.lookup import Lookup
-from jobs.errors import LedgerError
 from jobs.ledger.answers import ANSWERS, StoredAnswer
-from jobs.ledger.generations import contents, newest_generation
+from jobs.ledger.generations import Contents, newest_generation, read_contents
 from jobs.ledger.keys import key_hashes
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.resolution import NEVER, Ints, answer_times
 from jobs.ledger.scan import KeySet, matches
-from jobs.ledger.selection import VANISHED_AT_MOST
 from jobs.ledger.store import LedgerFolder
 from jobs.run.keys.hits import open_folder, run_of_keys
 from jobs.run.keys.key_texts import TEXT, key_texts
@@ -281,27 +279,23 @@ def _find(plan: LedgerPlan, table: pa.Table, facts: DayFacts, path: Path) -> Map
     folder, own = open_folder(plan), pa.array([facts.run_id, run_of_keys(facts.run_id)])
     started = dt.datetime.fromisoformat(facts.started_at) - CLOCKS
     begun = round(started.timestamp() * 1e6)
-    for _ in range(VANISHED_AT_MOST):
+
+    def write(there: Contents) -> Mapping[int, str]:
         pairs = Pairs(table, begun)
-        try:
-            there = contents(folder)
-            with pq.ParquetWriter(path, _file_schema(table)) as file:
-                for found in matches(folder, there, pairs.wanted):
-                    numbers, answers = pairs.take(found)
-                    if len(numbers):
-                        by_run = pc.is_in(answers["run_id"], value_set=own)
-                        file.write_table(
-                            _lines(table, numbers, answers["outcome"], answers["response"], by_run)
-                        )
-                missing, message = pairs.missing(compacted=lambda: _compacted_since(folder, begun))
-                unknown = pa.nulls(len(missing), pa.string()), pa.nulls(len(missing), pa.bool_())
-                file.write_table(_lines(table, missing, pa.array(message, pa.string()), *unknown))
-        except FileNotFoundError:  # a compaction deleted the file long after merging it: list again
-            continue
+        with pq.ParquetWriter(path, _file_schema(table)) as file:
+            for found in matches(folder, there, pairs.wanted):
+                numbers, answers = pairs.take(found)
+                if len(numbers):
+                    by_run = pc.is_in(answers["run_id"], value_set=own)
+                    file.write_table(
+                        _lines(table, numbers, answers["outcome"], answers["response"], by_run)
+                    )
+            missing, message = pairs.missing(compacted=lambda: _compacted_since(folder, begun))
+            unknown = pa.nulls(len(missing), pa.string()), pa.nulls(len(missing), pa.bool_())
+            file.write_table(_lines(table, missing, pa.array(message, pa.string()), *unknown))
         return pairs.instead()
-    raise LedgerError(
-        f"ledger {folder.root!r}: its files vanish while they are read; is it being deleted?"
-    )
+
+    return read_contents(folder, write)
 
 
 def _compacted_since(folder: LedgerFolder, begun: int) -> bool:

@@ -1,6 +1,7 @@
 """The base of the commands, and arguments that several commands share."""
 
 import argparse
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -8,8 +9,10 @@ from jobs.commands.day_range import day_range
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.discovery import Discovered, discover_named
 from jobs.errors import DeclarationError
+from jobs.schema.facts import Facts
 
 RIGHT, FAILED, WRONG, STOPPED = 0, 1, 2, 3  # exit statuses, as in jobs/run/enrich_day.py
+FORMAT = 1  # of the JSON of commands that read
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,16 @@ def add_package(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--package", default="enrichments", help=("holds the declarations (enrichments)")
     )
+
+
+def add_json_object(parser: argparse.ArgumentParser) -> None:
+    """Add --json to a command that reads; print its object with `print_json`."""
+    parser.add_argument("--json", action="store_true", help="one object on stdout, for programs")
+
+
+def print_json(found: Facts) -> None:
+    """Print facts as the JSON object of a command that reads; docs/commands.md documents them."""
+    print(json.dumps({"format": FORMAT} | json.loads(found.to_json()), ensure_ascii=False))
 
 
 def named(options: argparse.Namespace) -> Discovered:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 from uuid import NAMESPACE_OID, uuid5
 
 from yarl import URL
@@ -30,7 +29,7 @@ from jobs.declare.http_lookup import UNANSWERED, HttpLookup
 from jobs.declare.lookup import Key
 from jobs.declare.values.addresses import leads_elsewhere
 from jobs.declare.values.fingerprint import fingerprint
-from jobs.declare.values.templates import JsonTemplate, as_text, placeholders
+from jobs.declare.values.templates import JsonTemplate, as_text, filled_path, placeholders
 from jobs.wording import one_line
 
 # servers and proxies remove them from a path, and with .. the segment before it
@@ -187,9 +186,7 @@ class HttpClient(SessionClient, BatchingClient):
 
     def _url(self, values: Mapping[str, Any]) -> URL:
         """Return the URL of a request. Raises ValueError if a key would change the address."""
-        path = "".join(
-            [text if name is None else text + escaped(values[name]) for text, name in self._path]
-        )
+        path = filled_path(self._path, values)
         segments = path.partition("?")[0].split("/")
         for place in self._keyed:
             if segments[place] in NO_SEGMENT or leads_elsewhere(segments[place]):
@@ -279,12 +276,3 @@ def _keyed_segments(path: Sequence[tuple[str, str | None]]) -> list[int]:
         for place, segment in enumerate(marked.partition("?")[0].split("/"))
         if "\0" in segment
     ]
-
-
-def escaped(value: Any) -> str:
-    text = as_text(value)
-    return text.translate(_ESCAPES) if text.isascii() else quote(text, safe="")
-
-
-# quote() handles each character in Python
-_ESCAPES = {code: quote(chr(code), safe="") for code in range(128)}

@@ -99,3 +99,11 @@ def in_force(prices: Sequence[PriceFacts], day: str) -> PriceFacts | None:
 
 def price_units(price: PriceFacts | None, units: int) -> Decimal:
     return Decimal(0) if price is None else Decimal(price.amount) * units / price.per
+
+
+def price_text(price: PriceFacts | None) -> str:
+    """Return a price as `0.0040 USD per item`; empty without a price."""
+    if price is None:
+        return ""
+    many = f"{price.per:,} {price.unit}s" if price.per > 1 else price.unit
+    return f"{price.amount} {price.currency} per {many}"

@@ -5,8 +5,9 @@ import datetime as dt
 import decimal
 import math
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from jobs.declare.values.env import Env
 from jobs.errors import DeclarationError
@@ -27,6 +28,11 @@ def placeholders(where: str, text: str) -> list[tuple[str, str | None]]:
                 f"{where} {text!r}: {{{name}}} has a format; shape the value in keys, by Spark SQL."
             )
     return [(literal, name) for literal, name, _, _ in parts]
+
+
+def filled_path(parts: Sequence[tuple[str, str | None]], values: Mapping[str, Any]) -> str:
+    """Return the path of a request; `parts` is from `placeholders`, and values are escaped."""
+    return "".join([text if name is None else text + escaped(values[name]) for text, name in parts])
 
 
 class JsonTemplate:
@@ -151,3 +157,12 @@ def as_json(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {as_text(name): as_json(item) for name, item in value.items()}
     return as_text(value)
+
+
+def escaped(value: Any) -> str:
+    text = as_text(value)
+    return text.translate(_ESCAPES) if text.isascii() else quote(text, safe="")
+
+
+# quote() handles each character in Python
+_ESCAPES = {code: quote(chr(code), safe="") for code in range(128)}

@@ -11,18 +11,23 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from aiohttp import web
 
 from jobs.declare.answers.answer_json import dump
 from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.keys import key_text
 from jobs.ledger.store import LedgerFolder
+from jobs.process.spark_submit import SparkSubmit
+from jobs.run.engines.engine import ENGINE, LOCAL
 from jobs.schema import columns as schema
 from jobs.schema.records import DayFacts, DayMetrics, DayRecord, LookupMetrics, Verdict
 from jobs.storage.urls import is_url
 from jobs.storage.work_folders import work_folder
 from jobs.tables import publishing
 from tests.support.places import place_of
+from tests.support.program_here import in_this_session
+from tidegate.__main__ import main
 
 DECLARATION = """
 from tidegate import Enrichment, Env, HttpLookup, Input, Ledger, Output, Retry, Service, Summary, Tolerance
@@ -195,3 +200,48 @@ def towns_in(folder, monkeypatch, place="data/published"):
 def towns(tmp_path, monkeypatch, request):
     """In a folder, or where a test of `everywhere` has it."""
     return towns_in(tmp_path, monkeypatch, place_of(request, "data/published"))
+
+
+class LocalDays:
+    """Real days of `towns` by the local engine, which ask a real service.
+
+    Attributes:
+        towns: The project.
+        calls: (day, town, what the service answered) of every call.
+    """
+
+    def __init__(self, towns, service):
+        self.towns, self.calls = towns, []
+        self.fails, self.day = {}, None
+        service.answer = self._answer
+
+    async def _answer(self, request):
+        town = request.path.rpartition("/")[2]
+        if town in self.fails:
+            self.calls.append((self.day, town, None))
+            return web.json_response({"error": f"{town} broke"}, status=self.fails[town])
+        answer = {"temp_c": float(len(self.calls)), "town": town}
+        self.calls.append((self.day, town, answer))
+        return web.json_response(answer)
+
+    def write_input(self, day, towns, **more):
+        folder = Path(f"data/raw/towns/date={day}")
+        folder.mkdir(parents=True)
+        rows = {"number": pa.array(range(len(towns)), pa.int32()), "town": pa.array(towns), **more}
+        pq.write_table(pa.table(rows), folder / "part-0.parquet")
+
+    def run(self, *days, command="run", options=()):
+        """The command's exit status, or the highest of those of days."""
+        statuses = []
+        for self.day in days:
+            arguments = [command, "towns", "--package", "declared", "--day", self.day]
+            statuses.append(main([*arguments, *options]))
+        return max(statuses)
+
+
+@pytest.fixture
+def local_days(towns, service, monkeypatch):
+    monkeypatch.setenv("WEATHER_URL", service.url)
+    monkeypatch.setenv(ENGINE, LOCAL)
+    monkeypatch.setattr(SparkSubmit, "started", in_this_session)
+    return LocalDays(towns, service)

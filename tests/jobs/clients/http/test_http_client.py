@@ -11,7 +11,8 @@ import pytest
 from aiohttp import web
 
 from jobs.clients.client import CallFailed, Throttled
-from jobs.clients.http.http_client import HttpClient, escaped
+from jobs.clients.http.http_client import HttpClient
+from jobs.declare.values.templates import escaped
 from jobs.errors import RunStopped
 from tidegate import HttpLookup, Pages, Service
 

@@ -1,0 +1,1 @@
+"""Finds where the cells of a published row come from."""

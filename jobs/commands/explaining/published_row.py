@@ -1,0 +1,156 @@
+"""Finds a row of a published day by the values of its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from jobs.errors import DeclarationError
+from jobs.schema import columns as schema
+from jobs.storage.parquet_files import parquet_source, read_schema
+from jobs.tables.delta.asked_keys import files_of_days
+from jobs.wording import counted, listed
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+
+PLACE = [schema.PARTITION, schema.INPUT_SEQ, schema.OUTPUT_SEQ]  # names a row in its file
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """A row as its run wrote it.
+
+    Attributes:
+        day: The day.
+        file: The file, which the day's run has written.
+        files: All files of the day.
+        values: The row, with the columns of the audit.
+    """
+
+    day: str
+    file: str
+    files: tuple[str, ...]
+    values: Mapping[str, Any]
+
+    @property
+    def run_id(self) -> str:
+        return self.file.rpartition("/")[0].rpartition("/")[2]
+
+    def column(self, name: str) -> str | None:
+        """Return the row's spelling of a column; declarations ignore case."""
+        return next((own for own in self.values if own.lower() == name.lower()), None)
+
+    def get(self, name: str) -> Any:
+        own = self.column(name)
+        return None if own is None else self.values[own]
+
+
+def find_row(enrichment: Enrichment, wanted: Mapping[str, str], day: str | None) -> PublishedRow:
+    """Return the published row with these values, of the newest day that has it.
+
+    Args:
+        enrichment: The enrichment.
+        wanted: Column -> value as text.
+        day: Only this day; None for every published day.
+
+    Raises:
+        DeclarationError: No row has the values, several of a day have them, a column is unknown or
+            a value does not fit it.
+    """
+    days: dict[str, list[str]] = {}
+    for of, file in files_of_days(enrichment):
+        days.setdefault(of, []).append(file)
+    if day is not None and day not in days:
+        newest = f"the newest published day is {max(days)}" if days else "no day is"
+        raise DeclarationError(f"{enrichment.name}: {day} is not published; {newest}.")
+    for one in [day] if day is not None else sorted(days, reverse=True):
+        found = [(file, row) for file in days[one] for row in _places(enrichment, file, wanted)]
+        if len(found) > 1:
+            row_id = listed(enrichment.input.row_id) or schema.SOURCE_ROW
+            raise DeclarationError(
+                f"--row {_shown(wanted)}: {len(found):,} rows of {one} have these values; name one "
+                f"row, by {row_id}."
+            )
+        if found:
+            file, place = found[0]
+            is_row = pc.equal(pc.field(PLACE[0]), pc.scalar(place[0]))
+            for name, number in zip(PLACE[1:], place[1:], strict=True):
+                is_row &= pc.equal(pc.field(name), pc.scalar(number))
+            (values,) = _read(file, is_row, None).to_pylist()
+            return PublishedRow(one, file, tuple(days[one]), values)
+    where = day or counted(len(days), "published day")
+    raise DeclarationError(f"--row {_shown(wanted)}: no row of {where} has these values.")
+
+
+def rows_that_used(
+    row: PublishedRow, lookup: str, answered_at: Any, columns: Sequence[str]
+) -> Iterator[pa.Table]:
+    """Yield, by file, the other rows of the day with an answer of this time, and their keys.
+
+    Args:
+        row: The row.
+        lookup: Name of the lookup.
+        answered_at: The time of the answer.
+        columns: Their columns.
+    """
+    key, at = schema.key(lookup), schema.published_answered_at(lookup)
+    for file in row.files:
+        names = read_schema(file).names
+        wanted = [name for name in names if name in {*columns, *PLACE, key}]
+        if {key, at} <= set(names):
+            found = _read(file, pc.equal(pc.field(at), pc.scalar(answered_at)), wanted)
+            if file == row.file:
+                is_other = pa.array(
+                    [
+                        place != tuple(row.values[name] for name in PLACE)
+                        for place in zip(*(found[name].to_pylist() for name in PLACE), strict=True)
+                    ],
+                    pa.bool_(),
+                )
+                found = found.filter(is_other)
+            yield found
+
+
+def _places(
+    enrichment: Enrichment, file: str, wanted: Mapping[str, str]
+) -> Iterator[tuple[int, ...]]:
+    there = read_schema(file)
+    fields = {field.name.lower(): field for field in there}
+    chosen = []
+    for name, text in wanted.items():
+        field = fields.get(name.lower())
+        if field is None:
+            own = [one for one in there.names if not one.startswith("_")]
+            raise DeclarationError(
+                f"--row {name}={text}: {enrichment.name} has no column {name!r}. It has: "
+                f"{listed(own, 20)}."
+            )
+        chosen.append(pc.equal(pc.field(field.name), _typed(name, text, field.type)))
+    filters = chosen[0]
+    for one in chosen[1:]:
+        filters &= one
+    found = _read(file, filters, PLACE)
+    yield from zip(*(found[name].to_pylist() for name in PLACE), strict=True)
+
+
+def _typed(name: str, text: str, kind: pa.DataType) -> Any:
+    try:
+        return pc.scalar(pa.scalar(text).cast(kind))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DeclarationError(
+            f"--row {name}={text}: the column is of type {kind}, and the value does not fit it."
+        ) from error
+
+
+def _read(file: str, filters: pc.Expression, columns: list[str] | None) -> pa.Table:
+    return pq.read_table(parquet_source(file), columns=columns, filters=filters, partitioning=None)
+
+
+def _shown(wanted: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={text}" for name, text in wanted.items())

@@ -1,0 +1,146 @@
+"""`tidegate explain`: prints where the cells of a published row come from; no call."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from jobs.declare.values.calendar import require_day
+from jobs.errors import DeclarationError
+from jobs.wording import counted, one_line
+from tidegate.commands.command import (
+    RIGHT,
+    Command,
+    add_enrichment,
+    add_json_object,
+    named,
+    print_json,
+)
+
+if TYPE_CHECKING:
+    from jobs.commands.explaining.explain import Explained, ExplainedLookup
+
+WIDTH, INDENT = 100, 14  # characters
+LONGEST = 600  # shown characters of an answer
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_enrichment(parser)
+    parser.add_argument(
+        "--row",
+        nargs="+",
+        required=True,
+        metavar="COLUMN=VALUE",
+        help="values that one row of a day has, as order_id=17",
+    )
+    parser.add_argument(
+        "--column", metavar="NAME", help="only the lookup that makes it; by default every lookup"
+    )
+    parser.add_argument(
+        "--day", metavar="YYYY-MM-DD", help="by default the newest that has the row"
+    )
+    parser.add_argument(
+        "--show-personal", action="store_true", help="show values that are declared as pii too"
+    )
+    add_json_object(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from jobs.commands.explaining.explain import explain
+
+    enrichment = named(options).enrichment
+    for part in options.row:
+        if not part.partition("=")[0] or "=" not in part:
+            raise DeclarationError(f"--row {part}: write COLUMN=VALUE, as order_id=17.")
+    found = explain(
+        enrichment,
+        dict(part.split("=", 1) for part in options.row),
+        column=options.column,
+        day=options.day and require_day(options.day, "--day", enrichment.input.every),
+        show_personal=options.show_personal,
+    )
+    if options.json:
+        print_json(found)
+        return RIGHT
+    width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+    for line in _lines(found, width):
+        print(line)
+    return RIGHT
+
+
+def _lines(found: Explained, width: int) -> Iterator[str]:
+    version = "" if found.version is None else f", version {found.version}"
+    yield f"{found.enrichment}  {found.day}{version}, run {found.run_id}"
+    yield from _entry("row", _pairs(found.row), width)
+    if found.source_file:
+        yield from _entry("read from", f"row {found.source_row} of {found.source_file}", width)
+    for lookup in found.lookups:
+        yield ""
+        yield f"{lookup.lookup}  {_outcome(lookup)}"
+        for name, text in _entries(lookup):
+            if text:
+                yield from _entry(name, text, width)
+
+
+def _outcome(lookup: ExplainedLookup) -> str:
+    source = {
+        "call": ", by a call of this run",
+        "ledger": ", from the ledger",
+        "shared": ", by the call of an equal row",
+    }
+    return f"{lookup.outcome}{source.get(lookup.source or '', '')}"
+
+
+def _entries(lookup: ExplainedLookup) -> Iterator[tuple[str, str]]:
+    yield "columns", _pairs(lookup.columns)
+    yield "error", lookup.error or ""
+    parts = lookup.key or dict.fromkeys(lookup.expressions, "null")
+    for part, expression in lookup.expressions.items():
+        yield "key", f"{part}={_shown(parts[part])}  from {expression}"
+    yield "", lookup.key_text or ""
+    if lookup.key is not None:
+        request = lookup.request or "not shown: its key is personal (--show-personal)"
+        yield "request", f"{request}  to {lookup.service}"
+    if lookup.attempts:
+        took = "" if lookup.latency_ms is None else f", {lookup.latency_ms:,.0f} ms"
+        yield "attempts", f"{lookup.attempts}{took}"
+    if lookup.answered_at is not None:
+        by = f", by run {lookup.run_id}" if lookup.run_id else ""
+        run_of = f" of {lookup.run_of}" if lookup.run_of else ""
+        yield "answered", f"{lookup.answered_at}{by}{run_of}"
+    yield "price", lookup.price
+    yield "ledger", lookup.stored
+    yield "answer", one_line(lookup.response or "", LONGEST)
+    if lookup.answered_at is not None:
+        more = ", ..." if lookup.used_by > len(lookup.rows) else ""
+        rows = ": " + ", ".join(map(_pairs, lookup.rows)) + more if lookup.rows else ""
+        yield "used by", f"{counted(lookup.used_by, 'other row')} of the day{rows}"
+
+
+def _entry(name: str, text: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        one_line(text),
+        width,
+        initial_indent=f"  {name:{INDENT - 2}}",
+        subsequent_indent=" " * INDENT,
+        break_on_hyphens=False,
+    )
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return "  ".join(f"{name}={_shown(value)}" for name, value in values.items())
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else str(value)
+
+
+COMMAND = Command(
+    "explain",
+    "where the cells of a published row come from: key, request, answer, run, price; no call",
+    _add_arguments,
+    _run,
+)
