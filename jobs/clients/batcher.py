@@ -267,11 +267,13 @@ class BatchingClient:
         if self._batching is not None:
             self._batching.allow(requests)
 
-    def send_by(self, way: Callable[[Send, Sequence[Key]], Awaitable[Sequence[Any]]]) -> bool:
-        if self._batching is None:
-            return False
-        self._batching.send_by(way)
-        return True
+    @property
+    def batches(self) -> bool:
+        return self._batching is not None
+
+    def send_by(self, way: Callable[[Send, Sequence[Key]], Awaitable[Sequence[Any]]]) -> None:
+        if self._batching is not None:
+            self._batching.send_by(way)
 
     def leaving(self) -> int:
         return 0 if self._batching is None else self._batching.leaving()

@@ -6,6 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from jobs.declare.lookup import Key
 
+Ask = Callable[[Key], Awaitable[Any]]  # makes an attempt for a key; returns its answer
 # sends keys in one request; returns an outcome per key
 Send = Callable[[Sequence[Key]], Awaitable[Sequence[Any]]]
 
@@ -52,8 +53,12 @@ class Requesting(Protocol):
 class Enclosing(Protocol):
     """A client that can send its requests through another function."""
 
-    def send_by(self, way: Callable[[Send, Sequence[Key]], Awaitable[Sequence[Any]]]) -> bool:
-        """Send requests through `way` from now on; return False if each call is a request."""
+    @property
+    def batches(self) -> bool:
+        """Whether a request may have several keys; otherwise each call is a request."""
+
+    def send_by(self, way: Callable[[Send, Sequence[Key]], Awaitable[Sequence[Any]]]) -> None:
+        """Send batches through `way` from now on, around earlier ways."""
 
 
 @runtime_checkable

@@ -1,11 +1,23 @@
-"""Links that carry elements from an operator to the next, for several lookups in a pass."""
+"""A task's operators and the links between them, for several lookups in a pass."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from asyncio_core import AsyncWaitOperator, StreamElement
+from jobs.clients.client import Client, Doubting, Requesting
+from jobs.declare.lookup import Lookup
+from jobs.task.lease.service_lease import ServiceLease
+from jobs.task.lookup.circuit_breaker import CircuitBreaker
+from jobs.task.lookup.lookup_function import LookupFunction
+from jobs.task.threads.call_threads import ENDS_WITHIN
+
+# entries per call in flight: keeps a slow head from starving ordered mode (1.01 x the limit)
+CAPACITY_PER_CALL = 16
 
 
 class Link:
@@ -63,3 +75,121 @@ async def raise_failure(operator: AsyncWaitOperator) -> None:
     operator.call_on_failure(failed.set)
     await failed.wait()
     await operator.end_input()
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The operators of a task. The lists but `links` are in the order of the lookups.
+
+    Attributes:
+        links: Each carries an operator's output into the next operator.
+    """
+
+    operators: list[AsyncWaitOperator]
+    callers: list[Client]
+    links: list[Link]
+    functions: list[LookupFunction]
+    watches: list[CircuitBreaker]  # lookups of the same service share it
+    by_service: dict[str, CircuitBreaker]
+    leases: list[ServiceLease | None]  # lookups of the same service share it
+
+    async def finish(self, lookups: Sequence[Lookup]) -> list[str]:
+        """Wait for the end of calls and of doubts about answers.
+
+        Calls outlive their rows with finish_after_timeout; their answers are stored. A client may
+        doubt its answers late.
+
+        Returns:
+            The functions that did not end within the time of a call.
+        """
+        unfinished = []
+        for lookup, function in zip(lookups, self.functions, strict=True):
+            longest = lookup.longest_call
+            try:
+                async with asyncio.timeout(None if longest is None else longest + ENDS_WITHIN):
+                    await function.finish()
+            except TimeoutError:
+                unfinished.append(f"lookup {lookup.name}: its function")
+        await asyncio.gather(
+            *(caller.settle() for caller in self.callers if isinstance(caller, Doubting))
+        )
+        return unfinished
+
+    def outstanding(self) -> list[int]:
+        """Return the most calls in flight from now on for each lookup, without further rows."""
+        before, found = 0, []
+        behind = [*map(len, self.links), 0]
+        for place, (operator, waiting) in enumerate(zip(self.operators, behind, strict=True)):
+            figures = operator.statistics()
+            found.append(self._calls(place, before + figures.outstanding))
+            before += figures.queued + waiting
+        return found
+
+    @cached_property
+    def _requesting(self) -> list[Requesting | None]:
+        """For each lookup its client, if the client bounds its requests itself.
+
+        Cached, because a protocol's check is slow.
+        """
+        return [caller if isinstance(caller, Requesting) else None for caller in self.callers]
+
+    def _calls(self, place: int, rows: int) -> int:
+        """Return a lookup's most calls in flight for these rows, with requests being cancelled."""
+        requesting = self._requesting[place]
+        leaving = requesting.leaving() if requesting is not None else 0
+        return self.functions[place].calls_of_a_row * rows + leaving
+
+    def running(self) -> int:
+        """The calls in flight, without those that wait for a lease."""
+        leases = {lease for lease in self.leases if lease is not None}
+        unleased = (
+            one for one, lease in zip(self.operators, self.leases, strict=True) if lease is None
+        )
+        return sum(lease.running for lease in leases) + sum(
+            one.statistics().running for one in unleased
+        )
+
+    def started(self) -> list[int]:
+        """Return the number of calls that have started, for each lookup."""
+        return [operator.statistics().attempts for operator in self.operators]
+
+    def wants(self, shares: Sequence[int], began: Sequence[int]) -> dict[str, int]:
+        """Return the possible calls in flight within the shares, by service with leased limits.
+
+        A full operator hides how many rows wait, so its whole share is possible.
+
+        Args:
+            shares: Calls in flight per lookup.
+            began: Recent calls per lookup, because calls that end at once are never seen in flight.
+        """
+        found: dict[str, int] = {}
+        for place, (operator, lease, share) in enumerate(
+            zip(self.operators, self.leases, shares, strict=True)
+        ):
+            if lease is not None:
+                figures = operator.statistics()
+                hides_rows = (
+                    figures.queued >= figures.capacity
+                    and figures.outstanding >= figures.concurrency
+                )
+                could = (
+                    share
+                    if hides_rows
+                    else min(share, max(began[place], self._calls(place, figures.outstanding)))
+                )
+                found[lease.service] = found.get(lease.service, 0) + could
+        return found
+
+    def resize(self, lookups: Sequence[Lookup], shares: Sequence[int]) -> None:
+        for operator, requesting, lookup, share in zip(
+            self.operators, self._requesting, lookups, shares, strict=True
+        ):
+            if requesting is not None:
+                requesting.allow(share)
+            rows = rows_at_once(lookup, share)
+            operator.resize(capacity=CAPACITY_PER_CALL * rows, concurrency=rows)
+
+
+def rows_at_once(lookup: Lookup, share: int) -> int:
+    """Return the rows in requests or waiting: of a full share of requests, and of another."""
+    return share if lookup.batch_size == 1 else (share + 1) * lookup.batch_size

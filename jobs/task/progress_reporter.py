@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from jobs.declare.lookup import Lookup
+from jobs.task.chain import Chain
 from jobs.task.link.progress import AttemptCounts, TaskProgress
-from jobs.task.operators import Chain
 
 
 class ProgressReporter:

@@ -8,11 +8,11 @@ from asyncio_core import StreamElement, StreamRecord
 from jobs.clients import request_counter
 from jobs.clients.client import Client
 from jobs.input.keys.arrow_keys import read_key_tuples
+from jobs.task.chain import Chain
 from jobs.task.durable_output import Finished
 from jobs.task.lease.call_budget import CallBudget
 from jobs.task.lookup.lookup_state import KnownRows, Row
 from jobs.task.lookup.task_ledger import TaskLedger
-from jobs.task.operators import Chain
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.arrow_batches import Assembler, EventTimes, InputBatch
 from jobs.task.rows.asked_once import AskedOnce

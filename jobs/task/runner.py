@@ -24,14 +24,14 @@ from jobs.declare.coroutine_lookup import CoroutineLookup
 from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.lookup import Lookup
 from jobs.errors import BudgetExhausted, LedgerError, RunCancelled, TaskFailed
-from jobs.task.chain import raise_failure
+from jobs.task.chain import CAPACITY_PER_CALL, Chain, raise_failure, rows_at_once
 from jobs.task.durable_output import ROWS_HELD, durable_batches
 from jobs.task.lease.call_budget import CallBudget
 from jobs.task.link.driver_link import DriverLink, TaskFacts, with_driver
 from jobs.task.link.progress import EVERY, AttemptCounts, TaskProgress
 from jobs.task.lookup.error_text import user_facing_error, with_encodable_errors
 from jobs.task.lookup.task_ledger import TaskLedger
-from jobs.task.operators import CAPACITY_PER_CALL, Chain, Surroundings, chain, rows_at_once
+from jobs.task.operators import Surroundings, chain
 from jobs.task.plan import PartitionPlan
 from jobs.task.progress_reporter import ProgressReporter
 from jobs.task.row_flow import RowInput, RowOutput

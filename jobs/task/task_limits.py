@@ -12,8 +12,8 @@ from jobs.task.link.link_protocol import HEARTBEAT, PAUSE
 from jobs.wording import one_line
 
 if TYPE_CHECKING:
+    from jobs.task.chain import Chain
     from jobs.task.link.driver_link import DriverLink
-    from jobs.task.operators import Chain
     from jobs.task.plan import PartitionPlan
 
 # s; rows come in bursts, and calls given back between them take a while to come again

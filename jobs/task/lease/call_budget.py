@@ -2,9 +2,9 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
 
+from jobs.clients.client import Ask
 from jobs.declare.lookup import Key
 from jobs.errors import BudgetExhausted
 from jobs.ledger.plan import CallCap
@@ -41,8 +41,8 @@ class CallBudget:
         if self._cap is not None:
             self._left -= calls * self._cap.weights[place]
 
-    async def spend(self, place: int) -> None:
-        """Spend an attempt, to be followed by `ended`.
+    async def charge(self, place: int, ask: Ask, key: Key) -> Any:
+        """Spend an attempt of the lookup at this place, and call.
 
         Raises:
             BudgetExhausted: The budget is used up, and no call is in flight any more.
@@ -53,6 +53,12 @@ class CallBudget:
         self._left -= weight
         self._running += 1
         self._idle.clear()
+        try:
+            return await ask(key)
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
 
     async def end(self, subject: str = "") -> NoReturn:
         """Stop new attempts.
@@ -72,12 +78,7 @@ class CallBudget:
             "rest is asked."
         )
 
-    def ended(self) -> None:
-        self._running -= 1
-        if not self._running:
-            self._idle.set()
-
-    async def until_used_up(self, ask: Callable[[Key], Awaitable[Any]], key: Key) -> Any:
+    async def until_used_up(self, ask: Ask, key: Key) -> Any:
         """Call; if a budget is used up, end with the task's calls.
 
         The rows of a batch wait for the same request, so the calls are over only once it has told

@@ -7,15 +7,16 @@ only looks at the clock.
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+from asyncio_core import AsyncWaitOperator
+from jobs.clients.client import Ask
 from jobs.declare.lookup import Key
 from jobs.limits.lease_holder import LeaseHolder
 from jobs.limits.window_use import WindowUse
 from jobs.task.lease.leased_call import Lease, within_lease
 
-Ask = Callable[["Key"], Awaitable[Any]]
 BLOCK = 100  # calls
 HIGH = 100 * BLOCK  # a limit in a window for which the cost of its counting shows
 # the free part of a limit, below which requests are counted singly, so that blocks waste none
@@ -31,32 +32,43 @@ class CountedCalls:
     reserved before its first call, and counts as if all its requests had left at its end.
 
     Args:
-        running: Returns the calls that the operator runs, including those that wait for the lease.
-        end: Ends the running calls.
         windows: The limits on requests in a window, by name.
         holder: The task's parts of its limits.
         ask_soon: Requests a share from the driver before the next regular heartbeat.
+        is_waiting: Returns whether a task's call waits for the lease.
 
     Attributes:
+        running: Returns the calls that the operator runs, including those that wait for the lease.
         last_start: The loop's time after which no call starts without asking the lease.
     """
 
     def __init__(
         self,
-        running: Callable[[], int],
-        end: Callable[[], None],
         windows: Mapping[str, WindowUse],
         holder: LeaseHolder,
         ask_soon: Callable[[], None],
+        is_waiting: Callable[[asyncio.Task[Any]], bool],
     ) -> None:
-        self.running = running
+        self.running: Callable[[], int] = lambda: 0
         self.last_start = -math.inf
-        self._end = end
+        self._calls: Callable[[], Iterable[asyncio.Task[Any]]] = lambda: ()
+        self._is_waiting = is_waiting
         self._ends: asyncio.TimerHandle | None = None
         self._windows, self._holder, self._ask_soon = windows, holder, ask_soon
         self._block = 0  # calls that were reserved together
         self._left = 0  # of them
         self._reserves_at = -math.inf
+
+    def open(
+        self, operator: AsyncWaitOperator, calls: Callable[[], Iterable[asyncio.Task[Any]]]
+    ) -> None:
+        """Begin to count.
+
+        Args:
+            operator: Runs the calls.
+            calls: Returns the tasks of the running calls.
+        """
+        self.running, self._calls = (lambda: operator.statistics().running), calls
 
     def lasts_until(self, until: float) -> None:
         """End the running calls at this time, when the lease ends.
@@ -65,7 +77,14 @@ class CountedCalls:
         """
         if self._ends is not None:
             self._ends.cancel()
-        self._ends = asyncio.get_running_loop().call_at(until, self._end)
+        self._ends = asyncio.get_running_loop().call_at(until, self._end_calls)
+
+    def _end_calls(self) -> None:
+        """Fail running calls like a function whose wait was cancelled, because the lease ends."""
+        for task in self._calls():
+            if not self._is_waiting(task):
+                task.cancel("its lease ended")
+                task.uncancel()
 
     def close(self) -> None:
         """Stop the timer that ends calls, because no call runs any more."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from jobs.clients.client import CallFailed, Throttled
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from jobs.declare.lookup import Key
     from jobs.limits.window_use import CallUse
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Lease(Protocol):
@@ -121,7 +123,7 @@ class LeasedCall:
         """Do nothing: no limit counts what it used."""
 
 
-async def within_lease(lease: Lease, ask: Callable[[Key], Awaitable[Any]], key: Key) -> Any:
-    """Call within the run's lease."""
+async def within_lease(lease: Lease, send: Callable[[T], Awaitable[R]], keys: T) -> R:
+    """Send a request, or call a key, once the lease grants it."""
     async with LeasedCall(lease):
-        return await ask(key)
+        return await send(keys)

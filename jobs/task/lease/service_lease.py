@@ -109,14 +109,12 @@ class ServiceLease:
             use.is_one_request and amount >= HIGH for use, amount in limits
         )
 
-    def count_by(self, running: Callable[[], int], end: Callable[[], None]) -> CountedCalls:
+    def count_calls(self) -> CountedCalls:
         """Have an operator count the calls; only calls that may not start freely ask the lease."""
-        self._counted = CountedCalls(running, end, self._windows, self._holder, self._ask_soon)
+        self._counted = CountedCalls(
+            self._windows, self._holder, self._ask_soon, lambda task: task in self._waiting.values()
+        )
         return self._counted
-
-    def is_asked_by(self, task: asyncio.Task[Any]) -> bool:
-        """Whether this task's call waits for the lease."""
-        return task in self._waiting.values()
 
     def _let_start(self) -> None:
         """Set how long the operator's calls may start freely."""
@@ -127,12 +125,6 @@ class ServiceLease:
             )
 
     # -- calls -------------------------------------------------------------------------------------
-
-    def call(self) -> LeasedCall:
-        """Return a call's context: wait until it may start, and end it before the lease could
-        end.
-        """
-        return LeasedCall(self)
 
     async def turn(self) -> None:
         """Wait until another call may start.

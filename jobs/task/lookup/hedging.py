@@ -7,11 +7,16 @@ another row's first call.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
 
-from jobs.clients.client import CallFailed, Throttled
+from asyncio_core import AsyncWaitOperator, Gate
+from jobs.clients.client import Ask, CallFailed, Throttled
 from jobs.declare.lookup import Key
+from jobs.wording import one_line
+
+if TYPE_CHECKING:
+    from jobs.task.lease.service_lease import ServiceLease
 
 REMEMBERED, FEWEST = 200, 20  # answer times of a task, from which p95 is taken
 
@@ -23,34 +28,35 @@ class Hedging:
         ask: Makes a call.
         after: Seconds without an answer until the second call, or "p95" of this task's latest
             answers.
-        has_slot: Returns whether another call may run, besides this many second calls.
+        gate: While it is closed, no second call starts.
+        lease: Grants second calls, and learns of the slower call that its end tells nothing.
         on_second: Called when a second call begins.
-        on_throttled: Called when the service throttles a second call.
-        on_overtaken: Called with a call's task before it is cancelled because the other was
-            quicker.
+        on_throttled: Called with the reason and the pause when the service throttles a second call.
     """
+
+    _operator: AsyncWaitOperator
 
     def __init__(
         self,
-        ask: Callable[[Key], Awaitable[Any]],
+        ask: Ask,
         after: float | Literal["p95"],
         *,
-        has_slot: Callable[[int], bool],
+        gate: Gate,
+        lease: "ServiceLease | None",
         on_second: Callable[[], None],
-        on_throttled: Callable[[Throttled], object],
-        on_overtaken: Callable[[asyncio.Task[Any]], object] = lambda _task: None,
+        on_throttled: Callable[[str, float], None],
     ) -> None:
-        self._ask, self._has_slot = ask, has_slot
-        self._on_second, self._on_throttled, self._on_overtaken = (
-            on_second,
-            on_throttled,
-            on_overtaken,
-        )
+        self._ask, self._gate, self._lease = ask, gate, lease
+        self._on_second, self._on_throttled = on_second, on_throttled
         self._measures = after == "p95"
         self._after = None if after == "p95" else after
         self._seconds: deque[float] = deque(maxlen=REMEMBERED)
         self._measured = 0
         self._running: set[asyncio.Task[Any]] = set()  # second calls
+
+    def open(self, operator: AsyncWaitOperator) -> None:
+        """Start second calls in the free slots of this operator."""
+        self._operator = operator
 
     async def call(self, key: Key) -> Any:
         """Return the answer of the first call, or of a second call that is quicker."""
@@ -62,6 +68,16 @@ class Hedging:
         if self._measures:
             self._measure(loop.time() - began)
         return answer
+
+    def _has_slot(self) -> bool:
+        """Return whether another call may run, besides calls of rows and second calls."""
+        operator = self._operator.statistics()
+        is_free = self._gate.is_open and (self._lease is None or self._lease.may_start())
+        return is_free and operator.running + len(self._running) < operator.concurrency
+
+    def _overtaken(self, task: asyncio.Task[Any]) -> None:
+        if self._lease is not None:
+            self._lease.overtaken(task)
 
     def _measure(self, seconds: float) -> None:
         self._seconds.append(seconds)
@@ -77,7 +93,7 @@ class Hedging:
 
         def begin() -> None:
             nonlocal second, timer
-            if self._has_slot(len(self._running)):
+            if self._has_slot():
                 second = loop.create_task(self._second(key))
                 self._running.add(second)
                 second.add_done_callback(ended)
@@ -87,7 +103,7 @@ class Hedging:
         def ended(task: asyncio.Task[Any]) -> None:
             self._running.discard(task)
             if has_result(task) and waits:
-                self._on_overtaken(own)
+                self._overtaken(own)
                 first.reschedule(loop.time())  # ends it, as with a time limit
 
         waits = True
@@ -108,7 +124,7 @@ class Hedging:
             waits = False
             timer.cancel()
             if second is not None:
-                self._on_overtaken(second)
+                self._overtaken(second)
                 second.cancel()
 
     async def _second(self, key: Key) -> Any:
@@ -116,7 +132,7 @@ class Hedging:
         try:
             return await self._ask(key)
         except Throttled as refused:
-            self._on_throttled(refused)
+            self._on_throttled(one_line(str(refused)), refused.seconds)
             raise
 
     async def close(self) -> None:

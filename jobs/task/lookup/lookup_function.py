@@ -8,33 +8,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asyncio_core import AsyncFunction, StreamRecord
-from jobs.clients.client import CallFailed, Client, Enclosing, Send, Throttled
-from jobs.clients.request_counter import counts_of
-from jobs.declare.function_lookup import AsyncFunctionLookup
-from jobs.declare.lookup import Key
+from jobs.clients.client import CallFailed, Throttled
 from jobs.errors import RowFailed
 from jobs.schema.columns import NOT_REPEATED
-from jobs.task.lease.leased_call import within_lease
 from jobs.task.lookup.call_table import CallTable
-from jobs.task.lookup.hedging import Hedging
 from jobs.task.lookup.lookup_state import LookupState, Row
 from jobs.task.lookup.replies import Replies, Reply
 from jobs.task.lookup.shared_calls import hashable
 from jobs.wording import one_line
 
 if TYPE_CHECKING:
-    from asyncio_core import Gate, OperatorStatistics, StreamElement
-    from jobs.declare.lookup import Lookup
-    from jobs.task.lease.call_budget import CallBudget
-    from jobs.task.lease.counted_calls import Ask, CountedCalls
-    from jobs.task.lease.service_lease import ServiceLease
+    from asyncio_core import AsyncWaitOperator, Gate
+    from jobs.clients.client import Ask, Client
+    from jobs.declare.lookup import Key, Lookup
+    from jobs.task.lease.counted_calls import CountedCalls
     from jobs.task.link.progress import AttemptCounts
     from jobs.task.lookup.circuit_breaker import CircuitBreaker
+    from jobs.task.lookup.hedging import Hedging
     from jobs.task.lookup.shared_calls import Kept
     from jobs.task.lookup.task_ledger import TaskLedger
 
@@ -58,17 +51,30 @@ class LookupFunction(AsyncFunction[Row, Row]):
     With a cache, equal rows share calls through its CallTable. Every row makes a call without a
     cache, and where no two rows have the same key (distinct). Calls raise only RetryLater,
     RowFailed and RunStopped.
+
+    Args:
+        lookup: The declaration.
+        caller: Reads answers, and makes fallbacks.
+        ask: Makes an attempt, within the task's limits.
+        place: The lookup's number in Row.asked.
+        gate: No attempt starts while it is closed.
+        watch: Receives each attempt's result.
+        now_us: The task's clock.
+        attempts: Counts the attempts.
+        ledger: Stores the answers.
+        distinct: Whether no two rows have the same key.
+        hedging: Makes the second calls within `ask`.
+        counted: Counts the calls within `ask`.
     """
 
-    # of its operator: for rows that join a call, second calls, and calls that it counts
-    yield_slot: Callable[[], AbstractContextManager[None]]
-    statistics: Callable[[], OperatorStatistics]
-    rows: Callable[[], Sequence[StreamElement]]
+    _operator: AsyncWaitOperator
+    _loop: asyncio.AbstractEventLoop  # cached: get_running_loop() costs a system call
 
     def __init__(
         self,
         lookup: Lookup,
         caller: Client,
+        ask: Ask,
         *,
         place: int,
         gate: Gate,
@@ -77,14 +83,14 @@ class LookupFunction(AsyncFunction[Row, Row]):
         attempts: AttemptCounts,
         ledger: TaskLedger | None = None,
         distinct: bool = False,
-        allowance: CallBudget | None = None,
-        lease: ServiceLease | None = None,
+        hedging: Hedging | None = None,
+        counted: CountedCalls | None = None,
     ) -> None:
         self._lookup = lookup
         self._retries = lookup.retry.retries if lookup.repeatable else None
         self._fails_on = fails_on(lookup)
-        self._place = place  # of this lookup in Row.asked
-        self._caller = caller
+        self._place = place
+        self._caller, self._ask = caller, ask
         self._gate = gate
         self._gate_is_open, self._closed_seconds = True, 0.0  # the gate's, which costs more to ask
         self._watch = watch
@@ -92,72 +98,38 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._attempts = attempts
         self._replies = Replies(caller, watch, idempotent=lookup.repeatable)
         self._ledger = ledger
-        self._allowance = allowance
-        marks = ledger is not None and not lookup.repeatable
-        of_requests = partial(self._send_within, lease, marks=marks)
-        batches = (
-            (marks or lease is not None)
-            and isinstance(caller, Enclosing)
-            and caller.send_by(of_requests)
-        )
-        self._lease = None if batches else lease
-        self._marks_calls = marks and not batches
-        is_counted = self._marks_calls or allowance is not None
-        self._ask: Ask = self._within_budget if is_counted else caller.call  # an attempt
-        if self._lease is not None:
-            self._ask = partial(within_lease, self._lease, self._ask)
-        if allowance is not None:
-            self._ask = partial(allowance.until_used_up, self._ask)
-        self._hedging = None
-        if lookup.hedge_after is not None and allowance is None:  # at a cap, first calls go first
-            self._hedging = Hedging(
-                self._ask, lookup.hedge_after, has_slot=self._has_slot,
-                on_second=counts_of(lookup.name).repeats,
-                on_throttled=partial(self._replies.failed, repeated=False),
-                on_overtaken=lambda task: None if lease is None else lease.overtaken(task),
-            )  # fmt: skip
-            self._ask = self._hedging.call
+        self._asks_once = ledger is not None and not lookup.repeatable
+        self._hedging, self._counted = hedging, counted
         # with distinct keys the table finds nothing, at a fifth of a row's CPU; it also ends calls
         # that outlive their rows, and refuses a second call that must not be made
         needs_table = not distinct or lookup.finish_after_timeout or not lookup.idempotent
         shared = lookup.cache if needs_table else None
         self._table = None if shared is None else CallTable(lookup, caller, shared, now_us)
-        self._asks_once = marks
-        self._counted: CountedCalls | None = None  # where calls start without asking the lease
-        self._loop: asyncio.AbstractEventLoop  # cached: get_running_loop() costs a system call
 
-    async def open(self, runtime_context: Any) -> None:  # noqa: ARG002  # Flink's signature
+    async def open(self, runtime_context: Callable[[], AsyncWaitOperator]) -> None:
+        """Open the client.
+
+        Args:
+            runtime_context: Returns the operator that runs this function.
+        """
         self._loop = asyncio.get_running_loop()
+        self._operator = runtime_context()
+        if self._hedging is not None:
+            self._hedging.open(self._operator)
+        if self._counted is not None:
+            self._counted.open(self._operator, self._running_calls)
         self._gate.subscribe(self)
         self._gate_is_open, self._closed_seconds = self._gate.is_open, self._gate.closed_seconds
         await self._caller.open()
 
-    def count_calls(self, lease: ServiceLease) -> None:
-        """Start calls without asking the lease while it lasts.
-
-        It does so only if nothing but calls is limited, and they are this lookup's alone. It is for
-        functions, which may answer at once: compared with a request the lease costs nothing.
-        """
-        is_plain = self._hedging is None and self._allowance is None and not self._asks_once
-        if lease.counts_calls and is_plain and isinstance(self._lookup, AsyncFunctionLookup):
-            self._counted = lease.count_by(
-                lambda: self.statistics().running, partial(self._end_calls, lease)
-            )
-            self._ask = self._counted.started(lease, self._caller.call)
-
-    def _end_calls(self, lease: ServiceLease) -> None:
-        """Fail running calls like a function whose wait was cancelled, because the lease ends."""
+    def _running_calls(self) -> list[asyncio.Task[Any]]:
         if self._table is not None:
             running = [*self._table.in_flight.values()]
         else:
-            states = [
-                row.value.asked[self._place] for row in self.rows() if isinstance(row, StreamRecord)
-            ]
+            rows = self._operator.snapshot_state()
+            states = [row.value.asked[self._place] for row in rows if isinstance(row, StreamRecord)]
             running = [asked for asked in states if asked.started is not None]
-        for asked in running:
-            if asked.task is not None and not lease.is_asked_by(asked.task):
-                asked.task.cancel("its lease ended")
-                asked.task.uncancel()
+        return [asked.task for asked in running if asked.task is not None]
 
     async def finish(self) -> None:
         """Wait for calls without a waiting row, to store their answers."""
@@ -275,7 +247,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         That call is in flight, cached, or the only call that may be made.
         """
         if isinstance(known, LookupState):
-            reply = await table.join(asked, known, self.yield_slot())
+            reply = await table.join(asked, known, self._operator.yield_slot())
         elif known is not None and table.kept.may_be_used(hashed, answered_at=known[1]):
             reply = Reply("miss" if known[0] is None else "ok", *known)
         elif self._asks_once and self._was_asked(asked):
@@ -304,44 +276,6 @@ class LookupFunction(AsyncFunction[Row, Row]):
     def calls_of_a_row(self) -> int:
         """The most calls in flight that a row can have."""
         return 1 if self._hedging is None else 2
-
-    def _has_slot(self, second_calls: int) -> bool:
-        """Return whether another call may run, besides calls of rows and these second calls."""
-        operator = self.statistics()
-        is_free = self._gate.is_open and (self._lease is None or self._lease.may_start())
-        return is_free and operator.running + second_calls < operator.concurrency
-
-    async def _send_within(
-        self, lease: ServiceLease | None, send: Send, keys: Sequence[Key], *, marks: bool
-    ) -> Sequence[Any]:
-        """Send a request of several keys once the lease grants it, after marks in the ledger."""
-        async with nullcontext() if lease is None else lease.call():
-            if marks:
-                await self._mark(keys)
-            return await send(keys)
-
-    async def _mark(self, keys: Sequence[Key]) -> None:
-        """Mark the keys in the ledger before their call.
-
-        Raises:
-            Throttled: The service wants no call any more.
-        """
-        assert self._ledger is not None
-        await self._ledger.mark(keys)
-        if self._watch.wants_no_call:
-            raise Throttled("a pause of the service began before the call left", 0.0)
-
-    async def _within_budget(self, key: Key) -> Any | None:
-        """Call within the task's budget; a call that must not be repeated gets a mark before it."""
-        if self._allowance is not None:
-            await self._allowance.spend(self._place)
-        try:
-            if self._marks_calls:
-                await self._mark([key])
-            return await self._caller.call(key)
-        finally:
-            if self._allowance is not None:
-                self._allowance.ended()
 
     def _end_call(
         self,

@@ -84,7 +84,7 @@ def ask(steps, keys, *, share=1, every=0.0, **fields):
             return int(loop.time() * 1e6)
 
         asking = LookupFunction(
-            declared, caller, place=0, gate=gate,
+            declared, caller, caller.call, place=0, gate=gate,
             watch=CircuitBreaker(declared.outage_rule, "geo", gate, now_us, batch_size=declared.batch_size),
             now_us=now_us, attempts=AttemptCounts(),
         )  # fmt: skip
@@ -96,8 +96,8 @@ def ask(steps, keys, *, share=1, every=0.0, **fields):
                 max_retries=10**9, initial_delay=0.1, max_delay=5.0, multiplier=2.0,
                 on_exception=needs_retry
             ),
+            runtime_context=lambda: operator,
         )  # fmt: skip
-        asking.yield_slot = operator.yield_slot
         await operator.open()
         try:
             for index, key in enumerate(keys):

@@ -21,8 +21,7 @@ from asyncio_core import AsyncFunction
 from jobs.errors import RowFailed, RunStopped, TidegateError
 from jobs.schema import columns as schema
 from jobs.task import row_flow, runner
-from jobs.task.chain import Link
-from jobs.task.operators import CAPACITY_PER_CALL
+from jobs.task.chain import CAPACITY_PER_CALL, Link
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.arrow_batches import BatchLayout
 from jobs.task.runner import PartitionRun

@@ -117,8 +117,9 @@ def ask(
         def now_us():
             return int(loop.time() * 1e6)
 
+        client = Throttling(client_for(declared, share))
         asking = LookupFunction(
-            declared, Throttling(client_for(declared, share)), place=0, gate=gate,
+            declared, client, client.call, place=0, gate=gate,
             watch=CircuitBreaker(declared.outage_rule, "mood", gate, now_us), now_us=now_us,
             attempts=AttemptCounts(), distinct=distinct,
         )  # fmt: skip
@@ -130,8 +131,8 @@ def ask(
                 max_retries=10**9, initial_delay=0.1, max_delay=5.0, multiplier=2.0,
                 on_exception=needs_retry
             ),
+            runtime_context=lambda: operator,
         )  # fmt: skip
-        asking.yield_slot = operator.yield_slot
         await operator.open()
         try:
             for index, key in enumerate(keys):

@@ -14,6 +14,7 @@ from jobs.declare.lookup import service_identity
 from jobs.limits.lease_book import CLOSED, OPEN, PROBE, Answer, Limit, Share
 from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.limits.limits_plan import CALLS, Reserved, ServiceLimits
+from jobs.task import operators
 from jobs.task.lease.lease_messages import parse_claims, write_message
 from jobs.task.lease.service_lease import ServiceLease
 from jobs.task.link.progress import AttemptCounts
@@ -162,11 +163,18 @@ def test_no_call_starts_that_could_outlive_the_lease_and_a_new_one_lets_them_go_
 
 
 def test_a_process_that_was_stopped_starts_no_call_after_its_lease(monkeypatch):
+    stopped = [0.0]
+
+    class StoppedLease(ServiceLease):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            clock = self.clock
+            self.clock = lambda: clock() + stopped[0]
+
+    monkeypatch.setattr(operators, "ServiceLease", StoppedLease)
+
     async def main():
         task = Task(Function(lambda key: 0.0))
-        clock, stopped = task.lease.clock, [0.0]
-        task.lease.clock = lambda: clock() + stopped[0]
-        task.chain.functions[0].count_calls(task.lease)
         task.answer()
 
         async def at_once(value):

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from aiohttp import web
 
-from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamRecord, exponential_backoff
+from asyncio_core import StreamRecord
 from asyncio_core.testing import run_virtual
 from jobs.clients import request_counter
 from jobs.clients.client import CallFailed, Throttled
@@ -19,10 +19,7 @@ from jobs.declare.values.fingerprint import fingerprint
 from jobs.errors import DeclarationError
 from jobs.limits.lease_book import Answer, Limit, Share
 from jobs.limits.limits_plan import CALLS, ServiceLimits
-from jobs.task.lease.service_lease import ServiceLease
 from jobs.task.link.progress import AttemptCounts
-from jobs.task.lookup.circuit_breaker import CircuitBreaker
-from jobs.task.lookup.lookup_function import LookupFunction, needs_retry
 from jobs.task.lookup.lookup_state import LookupState, Row
 from jobs.task.operators import Surroundings, chain
 from jobs.task.plan import PartitionPlan
@@ -82,43 +79,39 @@ class Calls:
         return None
 
 
-def ask(lookup, script, keys, lease=None):
-    """The rows' outcomes, the calls, and the seconds from the first call to the last answer. lease:
-    makes one.
+def task_of(lookup, client, limits=()):
+    """The surroundings of a task with this lookup."""
+    loop = asyncio.get_running_loop()
+    plan = PartitionPlan(
+        lookups=(lookup,), shares=((lookup.concurrency,),), mode="unordered", layout=None,
+        progress=None, limits=limits,
+    )  # fmt: skip
+    return Surroundings(
+        plan=plan, share=[lookup.concurrency], ledgers=[None], allowance=None,
+        now_us=lambda: int(loop.time() * 1e6), attempts=AttemptCounts(),
+        client_for=lambda _lookup, _share: client,
+    )  # fmt: skip
+
+
+def ask(lookup, script, keys, limits=(), leased=None):
+    """The rows' outcomes, the calls, and the seconds from the first call to the last answer.
+    limits: of the service, of which `leased` takes the lease.
     """
     request_counter.begin()
     calls, rows = Calls(script), []
 
     async def main():
-        loop, gate = asyncio.get_running_loop(), Gate()
-
-        def now_us():
-            return int(loop.time() * 1e6)
-
-        watch = CircuitBreaker(lookup.outage_rule, "s", gate, now_us)
-        asking = LookupFunction(
-            lookup, calls, place=0, gate=gate, watch=watch, now_us=now_us, attempts=AttemptCounts(),
-            lease=None if lease is None else lease(gate),
-        )  # fmt: skip
-        retry = exponential_backoff(
-            max_retries=9,
-            initial_delay=0.1,
-            max_delay=0.1,
-            multiplier=1.0,
-            on_exception=needs_retry,
-        )
-        operator = AsyncWaitOperator(
-            asking, rows.append, mode=OutputMode.UNORDERED, timeout=lookup.timeout, capacity=640,
-            concurrency=lookup.concurrency, gate=gate, retry_strategy=retry,
-        )  # fmt: skip
-        asking.yield_slot, asking.statistics = operator.yield_slot, operator.statistics
+        made = chain(task_of(lookup, calls, limits), rows.append)
+        (operator,) = made.operators
+        if leased is not None:
+            leased(made.leases[0])
         await operator.open()
-        began = loop.time()
+        began = asyncio.get_running_loop().time()
         try:
             for key in keys:
                 await operator.process_element(StreamRecord(Row(None, key, (LookupState((key,)),))))
             await operator.end_input()
-            return loop.time() - began
+            return asyncio.get_running_loop().time() - began
         finally:
             await operator.close()
 
@@ -199,14 +192,12 @@ def test_the_time_limit_of_a_row_ends_both_calls():
 def test_of_two_calls_the_slower_one_tells_nothing_of_what_the_service_bears(steps, seen):
     told = []
 
-    def lease(gate):
-        limits = ServiceLimits("s", {CALLS: Limit(4)}, 60.0, at_least=4)
-        made = ServiceLease(limits, gate, lambda: None)
-        made.take(Answer({CALLS: Share(4, 4)}, 600.0), asked_at=0.0)
-        told.append(made)
-        return made
+    def leased(lease):
+        lease.take(Answer({CALLS: Share(4, 4)}, 600.0), asked_at=0.0)
+        told.append(lease)
 
-    ask(declared(timeout=1.0), lambda key: steps, ["a"], lease)
+    limits = ServiceLimits("s", {CALLS: Limit(4)}, 60.0, at_least=4)
+    ask(declared(timeout=1.0), lambda key: steps, ["a"], (limits,), leased)
     (one,) = told
     assert (one._seen.answered, one._seen.failed) == seen
     assert one.running == 0
@@ -246,19 +237,8 @@ class Hanging(Calls):
 
 
 def test_a_task_keeps_a_call_for_the_second_one_of_each_row():
-    lookup = declared(4)
-    plan = PartitionPlan(
-        lookups=(lookup,), shares=((4,),), mode="unordered", layout=None, progress=None
-    )
-
     async def main():
-        loop = asyncio.get_running_loop()
-        task = Surroundings(
-            plan=plan, share=[4], ledgers=[None], allowance=None,
-            now_us=lambda: int(loop.time() * 1e6), attempts=AttemptCounts(),
-            client_for=lambda _lookup, _share: Hanging(),
-        )  # fmt: skip
-        made = chain(task, lambda _: None)
+        made = chain(task_of(declared(4), Hanging()), lambda _: None)
         (operator,) = made.operators
         await operator.open()
         for key in range(2):

@@ -123,9 +123,10 @@ def ask(function, *keys, concurrency=4, after=None, **fields):
         gate = Gate()
         watch = CircuitBreaker(declared.outage_rule, declared.service_name, gate, now_us)
         reported = AttemptCounts()
+        client = client_for(declared, concurrency)
         asking = LookupFunction(
-            declared, client_for(declared, concurrency), place=0, gate=gate, watch=watch,
-            now_us=now_us, attempts=reported,
+            declared, client, client.call, place=0, gate=gate, watch=watch, now_us=now_us,
+            attempts=reported,
         )  # fmt: skip
         left = []
         strategy = exponential_backoff(
@@ -136,6 +137,7 @@ def ask(function, *keys, concurrency=4, after=None, **fields):
         operator = AsyncWaitOperator(
             asking, left.append, mode=OutputMode.UNORDERED, timeout=declared.timeout, capacity=64,
             concurrency=concurrency, gate=gate, retry_strategy=strategy,
+            runtime_context=lambda: operator,
         )  # fmt: skip
         await operator.open()
         try:
