@@ -55,6 +55,11 @@ class LeaseHolder:
         share = self.shares.get(name, NOTHING)
         return min(share.has, share.target) if now < self.until else 0
 
+    def might_have(self, name: str) -> int:
+        """Return how much of this limit it has, with what was free at the last answer."""
+        share = self.shares.get(name, NOTHING)
+        return share.has + share.free
+
     def free_share(self, name: str) -> float:
         """Return the share of this limit that was free at the last answer."""
         return self.shares.get(name, NOTHING).free / self.limits[name].amount

@@ -44,5 +44,6 @@ class ProgressReporter:
             self._lookups, self._chain.watches, self._chain.leases, strict=True
         ):
             progress.throttled_s[lookup.name], progress.down_s[lookup.name] = watch.closed_seconds()
-            progress.adapted_s[lookup.name] = 0.0 if lease is None else lease.adapted_s
+            observed = None if lease is None else lease.observed
+            progress.adapted_s[lookup.name] = 0.0 if observed is None else observed.adapted_s
         return progress

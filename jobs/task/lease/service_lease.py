@@ -13,26 +13,26 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from jobs.clients.request_counter import IN_CALL
-from jobs.limits.adaptive_limit import SOONEST, Seen
 from jobs.limits.lease_book import CLOSED, OPEN, PROBE, Answer
 from jobs.limits.lease_holder import LeaseHolder
 from jobs.limits.limits_plan import CALLS
-from jobs.limits.window_use import CallUse, WindowUse
+from jobs.limits.window_use import CallUse
 from jobs.task.lease.call_budget import UsedUp
 from jobs.task.lease.counted_calls import HIGH, CountedCalls
-from jobs.task.lease.leased_call import LeasedCall
+from jobs.task.lease.held_gate import HeldGate
+from jobs.task.lease.observed_load import ObservedLoad
+from jobs.task.lease.probe import Probe, ProbeState
+from jobs.task.lease.waiting_line import WaitingLine
+from jobs.task.lease.window_limits import SpentBudgets, WindowLimits
 
 if TYPE_CHECKING:
     from asyncio_core import Gate
     from jobs.limits.limits_plan import ServiceLimits
+    from jobs.task.lease.leased_call import LeasedCall
 
-CLOSED_FOR = 0.6  # s; renewed with each heartbeat, four times a second, while no call may start
-# a task asks at once for 1/FIRST of a limit in a window, as growing to a high limit takes time
-FIRST = 1000
 WAKE_EVERY = 0.02  # s, at least, between looks at whether a window has room again
 # s after an answer without enough, if more is free: the driver asks the store. The last stays
 ASK_AGAIN = (0.01, 0.03, 0.1)
-GIVEN_BACK_WITHIN = 2.5  # s for others to give back money that they reserved and do not use
 UNLIMITED = 1 << 30  # calls in flight
 
 
@@ -45,53 +45,41 @@ class ServiceLease:
         ask_soon: Requests a share from the driver before the next regular heartbeat.
 
     Attributes:
+        service: The service's identity.
         loop: The task's loop.
         clock: The loop's time.
-        adapted_s: Seconds for which calls waited because the service bears no more.
+        observed: What the ends of calls tell; None where no limit adapts to it.
     """
 
     def __init__(self, limits: ServiceLimits, gate: Gate, ask_soon: Callable[[], None]) -> None:
         self.service = limits.service
-        self._calls: dict[LeasedCall, None] = {}  # running, in the order of their beginnings
-        self._ends: asyncio.TimerHandle | None = None  # calls that take too long
-        self._longest_call = limits.longest_call
-        self._holder = LeaseHolder(limits.limits)
-        self._windows = {
-            name: WindowUse(limits.limits[name].window, one.unit, one.reserve_per_call, one.each)
-            for name, one in limits.reserved.items()
-        }
-        self._budgets = {name: one.budget for name, one in limits.reserved.items() if one.budget}
-        self._used_up_since: float | None = None  # a budget is, and no call of this task runs
-        self._used_up = ""  # the budget that is
-        self._seen = None if limits.at_least is None else Seen()  # since the last heartbeat
-        self._reported_at = -math.inf
-        self._adapted = False  # the limit on calls is what the service bears
-        self.adapted_s = 0.0
-        self._counts_calls = CALLS in limits.limits  # otherwise only rates are leased
-        self._wakes: asyncio.TimerHandle | None = None  # when a window has room again
-        self._gate = gate
-        self._ask_soon = ask_soon
         self.loop = asyncio.get_running_loop()
         # the base class's time() is this function in another frame, and every call reads it
         self.clock = (
             monotonic if type(self.loop).time is asyncio.BaseEventLoop.time else self.loop.time
         )
-        self._waiting: dict[asyncio.Future[None], asyncio.Task[Any] | None] = {}  # and who waits
+        self._longest_call = limits.longest_call
+        self._counts_calls = CALLS in limits.limits  # otherwise only rates are leased
+        self._holder = LeaseHolder(limits.limits)
+        self._windows = WindowLimits(limits, self._holder)
+        self._has_windows = bool(limits.reserved)
+        self._budgets = SpentBudgets(limits)
+        self.observed = None if limits.at_least is None else ObservedLoad()
+        self._gate = HeldGate(gate, self.clock)
+        self._ask_soon = ask_soon
+        self._calls: dict[LeasedCall, None] = {}  # running, in the order of their beginnings
+        self._ends: asyncio.TimerHandle | None = None  # calls that take too long
+        self._line = WaitingLine(self.loop)
+        self._wakes: asyncio.TimerHandle | None = None  # the line, when a window has room again
+        self._unserved = 0  # answers without enough for the line, in a row
+        self._probe = Probe()
         self._counted: CountedCalls | None = None
-        self._unserved = 0  # answers without enough in a row
-        self._closed = False  # the gate, by this lease
-        self._others_close_until = 0.0  # the gate, by the loop's time
-        self._probing = False  # a probe call is running
-        self._probe_ended = -math.inf  # by the loop's time; older answers are out of date
-        self.probed = False  # the probe was answered, and the driver does not know yet
 
     @property
     def running(self) -> int:
         """The calls in flight."""
         return (
-            len(self._calls)
-            if self._counted is None
-            else self._counted.running() - len(self._waiting)
+            len(self._calls) if self._counted is None else self._counted.running() - len(self._line)
         )
 
     @property
@@ -104,15 +92,15 @@ class ServiceLease:
     @property
     def counts_calls(self) -> bool:
         """Whether only calls, of a request each and with high limits, are limited and observed."""
-        limits = [(use, self._holder.limits[name].amount) for name, use in self._windows.items()]
-        return self._seen is None and all(
-            use.is_one_request and amount >= HIGH for use, amount in limits
+        return self.observed is None and all(
+            use.is_one_request and self._holder.limits[name].amount >= HIGH
+            for name, use in self._windows.uses.items()
         )
 
     def count_calls(self) -> CountedCalls:
         """Have an operator count the calls; only calls that may not start freely ask the lease."""
         self._counted = CountedCalls(
-            self._windows, self._holder, self._ask_soon, lambda task: task in self._waiting.values()
+            self._windows.uses, self._holder, self._ask_soon, self._line.has
         )
         return self._counted
 
@@ -133,16 +121,15 @@ class ServiceLease:
             UsedUp: A budget is used up.
         """
         while not self.may_start(asking=1):
-            if self._used_up:
-                raise UsedUp(self._used_up)
-            turn = self.loop.create_future()
-            self._waiting[turn] = asyncio.current_task(self.loop)
+            if self._budgets.used_up:
+                raise UsedUp(self._budgets.used_up)
+            turn = self._line.join()
             self._hold_back()
             self._ask_soon()
             try:
                 await turn
             except asyncio.CancelledError:
-                self._waiting.pop(turn, None)
+                self._line.leave(turn)
                 self._wake()  # this call may have blocked the next
                 raise
 
@@ -151,12 +138,13 @@ class ServiceLease:
         now = self.clock()
         call.began, call.until = now, now + self._longest_call
         if self._holder.gate == PROBE:
-            call.probes = self._probing = True
+            call.probes = True
+            self._probe.begin()
         self._calls[call] = None
         if self._ends is None:
             self._ends = self.loop.call_at(call.until, self._end_late_calls)
-        if self._windows:
-            call.use = CallUse(self._windows.values(), self.clock, call.until)
+        if self._has_windows:
+            call.use = CallUse(self._windows.uses.values(), self.clock, call.until)
         IN_CALL.set(call.use or call)
 
     def _end_late_calls(self) -> None:
@@ -184,16 +172,17 @@ class ServiceLease:
         IN_CALL.set(None)  # its worker goes on, with calls that may not ask
         if call.use is not None:
             call.use.end(known=known)
-        if self._seen is not None and call.tells:
-            self._note(call.began, answered=answered, known=known)
+        if self.observed is not None and call.tells:
+            now = self.clock()
+            self.observed.note(now - call.began, answered=answered, known=known)
+            if self.observed.tells_enough(now, self.calls):
+                self._ask_soon()
         if call.probes:
-            self._probing, self._probe_ended = False, self.clock()
-            self.probed = self.probed or answered
+            self._probe.end(self.clock(), answered=answered)
             if self._holder.gate == PROBE:
                 self._holder.gate = CLOSED  # until the driver knows of the end and answers
             self._ask_soon()
-        if self._waiting:
-            self._wake()
+        self._wake()
         if self._wakes is not None:
             self._wake_later()  # its use may end sooner than was known
 
@@ -201,24 +190,6 @@ class ServiceLease:
         """Do not count how this task's call ends, as another call for its key was quicker."""
         for call in self._calls:
             call.tells = call.tells and call.task is not task
-
-    def _note(self, began: float, *, answered: bool, known: bool) -> None:
-        """Note what the end of a call tells of the service; report it after each round of calls."""
-        now, seen = self.clock(), self._seen
-        assert seen is not None
-        if answered:
-            seen.answered += 1
-            seen.seconds += now - began
-        elif known:
-            seen.refused += 1
-        else:
-            seen.failed += 1
-        if not answered:
-            seen.lost += now - began
-        if now >= self._reported_at + SOONEST and (
-            seen.refused or seen.answered + seen.failed >= self.calls
-        ):
-            self._ask_soon()
 
     def may_start(self, *, asking: int = 0) -> bool:
         """Return whether a call may start now.
@@ -230,40 +201,33 @@ class ServiceLease:
         if (
             now + self._longest_call > holder.until
             or holder.gate == CLOSED
-            or now < self._others_close_until
+            or now < self._gate.others_close_until
         ):
             return False
-        if holder.gate == PROBE and self._probing:
+        if holder.gate == PROBE and self._probe.state is ProbeState.RUNNING:
             return False
         running = len(self._calls) if self._counted is None else self.running - asking
         if self._counts_calls and running >= holder.may_use(CALLS, now):
             return False
-        return not self._windows or self._may_reserve(now)
-
-    def _may_reserve(self, now: float) -> bool:
-        """Return whether another call fits into every limit with a window."""
-        for name, use in self._windows.items():  # written out, because it runs for each call
-            if use.in_use(now) + use.reserve_per_call > self._holder.may_use(name, now):
-                return False
-        return True
+        return not self._has_windows or self._windows.have_room(now)
 
     def _hold_back(self) -> None:
         """Stop the records' clocks, unless the wait is only for calls of this task."""
         now = self.clock()
-        rates_wait = self._windows and not self._may_reserve(now)
+        rates_wait = not self._windows.have_room(now)
         ends = now + self._longest_call > self._holder.until
-        if ends or self._holder.gate == CLOSED or self._probing or not self.running or rates_wait:
-            self._closed = True
-            self._gate.close(CLOSED_FOR)
+        probes = self._probe.state is ProbeState.RUNNING
+        if ends or self._holder.gate == CLOSED or probes or not self.running or rates_wait:
+            self._gate.close()
         if rates_wait:
             self._wake_later()
 
     def _wake_later(self) -> None:
         """Look again when a part of a window becomes free."""
-        free_at = [at for use in self._windows.values() if (at := use.next_free()) is not None]
-        if not free_at:
+        free_at = self._windows.next_free()
+        if free_at is None:
             return
-        at = max(min(free_at), self.clock() + WAKE_EVERY)
+        at = max(free_at, self.clock() + WAKE_EVERY)
         if self._wakes is not None:
             if self._wakes.when() <= at:
                 return
@@ -272,7 +236,7 @@ class ServiceLease:
 
     def _look_again(self) -> None:
         self._wakes = None
-        if not self._waiting:
+        if not self._line:
             return
         if self.may_start():
             self._open()
@@ -281,45 +245,19 @@ class ServiceLease:
 
     def _open(self) -> None:
         """Let calls start and the records' clocks run."""
-        if self._closed and self.clock() >= self._others_close_until:
-            self._gate.open()
-        self._closed = False
+        self._gate.open()
         self._wake()
 
     def others_close(self, seconds: float) -> None:
         """Let no waiting call start for this long, as others closed the gate."""
-        self._others_close_until = max(self._others_close_until, self.clock() + seconds)
-        self.loop.call_at(self._others_close_until, self._look_again)
+        self._gate.others_close(seconds)
+        self.loop.call_at(self._gate.others_close_until, self._look_again)
 
     def _wake(self) -> None:
-        """Wake waiting calls; each checks again whether it may start."""
-        free = self._startable() if self._waiting else 0
-        while free and self._waiting:
-            if self._let_first_go():
-                free -= 1
-
-    def _let_first_go(self) -> bool:
-        turn = next(iter(self._waiting))
-        del self._waiting[turn]
-        if turn.done():  # cancelled
-            return False
-        turn.set_result(None)
-        return True
-
-    def _startable(self) -> int:
-        """Return how many calls may start now."""
-        if not self.may_start():
-            return 0
-        now = self.clock()
-        windows = [
-            (self._holder.may_use(name, now) - use.in_use(now)) // max(1, use.reserve_per_call)
-            for name, use in self._windows.items()
-        ]
-        return (
-            max(1, min(self.calls - self.running, *windows))
-            if windows
-            else max(1, self.calls - self.running)
-        )
+        """Wake as many waiting calls as may start now."""
+        if self._line and self.may_start():
+            room = min(self.calls - self.running, self._windows.room(self.clock()))
+            self._line.wake(max(1, int(room)))
 
     # -- heartbeats --------------------------------------------------------------------------------
 
@@ -328,46 +266,34 @@ class ServiceLease:
         now = self.clock()
         if self._counted is not None:
             self._counted.settle(now)
-        in_use = {CALLS: self.running} | {
-            name: use.in_use(now) for name, use in self._windows.items()
-        }
-        first = {
-            name: self._holder.limits[name].amount // FIRST
-            for name in self._windows
-            if name not in self._budgets
-        }
-        could_use = {CALLS: wants} | {
-            name: use.wants(now, wants, at_least=first.get(name, 0))
-            for name, use in self._windows.items()
-        }
-        found = self._holder.ask(in_use, could_use)
+        found = self._holder.ask(
+            {CALLS: self.running} | self._windows.in_use(now),
+            {CALLS: wants} | self._windows.wants(now, wants),
+        )
         self._let_start()
-        probed, self.probed = self.probed, False
         message = {
             "claims": {name: [one.keeps, one.wants] for name, one in found.items()},
-            "probed": probed,
+            "probed": self._probe.report(),
         }
-        if self._seen is not None:
-            if self._adapted and wants > self.calls:
-                self.adapted_s += now - self._reported_at
-            message["seen"] = vars(self._seen)
-            self._seen, self._reported_at = Seen(), now
+        if self.observed is not None:
+            message["seen"] = self.observed.report(now, waits=wants > self.calls)
         return message
 
     def take(self, answer: Answer, *, asked_at: float) -> None:
         """Use the driver's answer; `asked_at` is this task's clock before it asked."""
         self._holder.take(answer, asked_at=asked_at)
-        if answer.gate == PROBE and asked_at <= self._probe_ended:
+        if answer.gate == PROBE and self._probe.ended_since(asked_at):
             self._holder.gate = CLOSED
         if self._counted is not None:
             self._let_start()
             self._counted.lasts_until(self._holder.until)
-        self._adapted = answer.adapted
+        if self.observed is not None:
+            self.observed.is_adapted = answer.adapted
         self._note_used_up()
         if self.may_start():
             self._unserved = 0
             self._open()
-        elif self._waiting:
+        elif self._line:
             self._hold_back()
             if any(share.free and share.has == share.target for share in answer.shares.values()):
                 self.loop.call_later(
@@ -376,26 +302,13 @@ class ServiceLease:
                 self._unserved += 1
 
     def _ask_if_waiting(self) -> None:
-        if self._waiting:
+        if self._line:
             self._ask_soon()
 
     def _note_used_up(self) -> None:
-        """Note whether a budget is used up.
-
-        It is if for a while it had no room for another call, and no run could give any back.
-        """
-        now, shares = self.clock(), self._holder.shares
-        used_up = [
-            budget
-            for name, budget in self._budgets.items()
-            if self._windows[name].in_use(now) + self._windows[name].reserve_per_call
-            > shares[name].has + shares[name].free
-        ]
-        if not used_up or self.running or not self._waiting:
-            self._used_up_since = None
-        elif self._used_up_since is None:
-            self._used_up_since = now
-        elif now - self._used_up_since >= GIVEN_BACK_WITHIN:
-            self._used_up = used_up[0]
-            while self._waiting:
-                self._let_first_go()
+        """Note whether a budget is used up; then each waiting call learns of it."""
+        now = self.clock()
+        may_be = self._line and not self.running
+        self._budgets.note(self._windows.full(now) if may_be else (), now)
+        if self._budgets.used_up:
+            self._line.wake(len(self._line))

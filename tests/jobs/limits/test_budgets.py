@@ -184,7 +184,7 @@ def test_a_budget_of_tokens_is_reserved_at_the_highest_price_and_settled_by_the_
 def test_a_budget_ends_a_run_of_batches_though_their_rows_wait_for_the_next_request(
     url, service, monkeypatch
 ):
-    monkeypatch.setattr("jobs.task.lease.service_lease.GIVEN_BACK_WITHIN", 0.5)
+    monkeypatch.setattr("jobs.task.lease.window_limits.GIVEN_BACK_WITHIN", 0.5)
     sizes = []
 
     async def answer(request):
@@ -205,7 +205,7 @@ def test_a_budget_ends_a_run_of_batches_though_their_rows_wait_for_the_next_requ
 def test_no_key_counts_as_asked_whose_batch_the_budget_left_unsent(
     url, service, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr("jobs.task.lease.service_lease.GIVEN_BACK_WITHIN", 0.5)
+    monkeypatch.setattr("jobs.task.lease.window_limits.GIVEN_BACK_WITHIN", 0.5)
 
     async def answer(request):
         return web.json_response([{"first_x": 1}] * len(await request.json()))
@@ -338,7 +338,7 @@ def test_a_budget_where_runs_do_not_meet_is_refused_before_anything_starts(monke
 def test_a_raised_budget_holds_at_once_and_a_lower_one_for_the_runs_that_declare_it(
     url, service, monkeypatch
 ):
-    monkeypatch.setattr("jobs.task.lease.service_lease.GIVEN_BACK_WITHIN", 0.5)
+    monkeypatch.setattr("jobs.task.lease.window_limits.GIVEN_BACK_WITHIN", 0.5)
     service.answer = billing = Billing("1.00")
     first = Run(url, priced(service.url, "1 USD", Budget("5 USD", per="day")), "killed", tasks=1)
     first.start(lambda: batches(100))

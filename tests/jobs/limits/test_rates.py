@@ -23,6 +23,7 @@ from jobs.limits.lease_keeper import LeaseKeeper
 from jobs.limits.limits_plan import CALLS, Reserved, ServiceLimits
 from jobs.limits.window_use import CallUse, WindowUse, arrives_within
 from jobs.task.lease.lease_messages import parse_claims
+from jobs.task.lease.leased_call import LeasedCall
 from jobs.task.lease.service_lease import ServiceLease
 from tests.jobs.limits.fleet import MemoryStore, Way
 from tidegate import HttpLookup, Service
@@ -204,7 +205,7 @@ class FleetRun:
 
         async def caller():
             while self.alive:
-                async with lease.call():
+                async with LeasedCall(lease):
                     await self.fleet.service.call(self.name)
 
         callers = [asyncio.create_task(caller()) for _ in range(self.fleet.width)]

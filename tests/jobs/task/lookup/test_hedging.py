@@ -199,7 +199,7 @@ def test_of_two_calls_the_slower_one_tells_nothing_of_what_the_service_bears(ste
     limits = ServiceLimits("s", {CALLS: Limit(4)}, 60.0, at_least=4)
     ask(declared(timeout=1.0), lambda key: steps, ["a"], (limits,), leased)
     (one,) = told
-    assert (one._seen.answered, one._seen.failed) == seen
+    assert (one.observed.seen.answered, one.observed.seen.failed) == seen
     assert one.running == 0
 
 

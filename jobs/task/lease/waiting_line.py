@@ -1,0 +1,37 @@
+"""The calls of a task that wait for their lease."""
+
+import asyncio
+from typing import Any
+
+
+class WaitingLine:
+    """Calls that wait for their turn, in the order in which they came."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._turns: dict[asyncio.Future[None], asyncio.Task[Any] | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def has(self, task: asyncio.Task[Any]) -> bool:
+        """Whether this task's call waits."""
+        return task in self._turns.values()
+
+    def join(self) -> asyncio.Future[None]:
+        """Return a future that is done when the current task's call may look again."""
+        turn = self._loop.create_future()
+        self._turns[turn] = asyncio.current_task(self._loop)
+        return turn
+
+    def leave(self, turn: asyncio.Future[None]) -> None:
+        self._turns.pop(turn, None)
+
+    def wake(self, many: int) -> None:
+        """Wake the first `many` calls; each checks again whether it may start."""
+        while many > 0 and self._turns:
+            turn = next(iter(self._turns))
+            del self._turns[turn]
+            if not turn.done():  # else it was cancelled
+                turn.set_result(None)
+                many -= 1
