@@ -31,9 +31,9 @@ SECTIONS = (
 )
 HEAD = """# Reference: every field of a declaration
 
-Made from the declarations by `make reference`; a test holds this page to them. A field without a
-default is required. Times in s are numbers, others a `timedelta`. What is wrong with a value is
-said where it is declared: the rule, the value, the cure.
+Made from the declarations, in the repository by `make reference`; a test holds this page to them. A
+field without a default is required. Times in s are numbers, others a `timedelta`. What is wrong
+with a value is said where it is declared: the rule, the value, the cure.
 
 How they are used together: [your first enrichment](your-first-enrichment.md),
 [lookups](lookups.md), [the ledger](ledger.md). `Expectation("expect_...", severity="error", ...)`

@@ -82,10 +82,10 @@ class FileStore:
 
     async def books(self) -> tuple[dict[str, LeaseBook], float]:
         """See LimitStore. First takes over books from before the machine's last start."""
-        if others := self._of_other_starts():
+        if others := self._foreign_books():
             await asyncio.sleep(WRITTEN_WITHIN)
             # without books that another run took over meanwhile
-            now = dict(self._of_other_starts())
+            now = dict(self._foreign_books())
             if any(now.get(service, version) != version for service, version in others):
                 raise self._shared()
             for service, _ in others:
@@ -96,7 +96,7 @@ class FileStore:
                 service: book_in(book, service, self._path) for service, book in rows
             }, self._clock()
 
-    def _of_other_starts(self) -> set[tuple[str, int]]:
+    def _foreign_books(self) -> set[tuple[str, int]]:
         """Return services and versions of books from another machine or start of the machine."""
         with self._errors():
             select = "SELECT service, version FROM books WHERE boot <> ?"

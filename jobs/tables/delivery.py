@@ -69,11 +69,11 @@ def with_rows(facts: DayFacts) -> list[str]:
     return [
         file
         for file in facts.published_files
-        if known.get(file) or (file not in known and _rows_of(file))
+        if known.get(file) or (file not in known and _count_rows(file))
     ]
 
 
-def _rows_of(file: str) -> int:
+def _count_rows(file: str) -> int:
     rows: int = read_footer(file).num_rows
     return rows
 

@@ -29,7 +29,7 @@ def over_parts(task: Task, parts: Sequence[Any]) -> SparkTask:
     def run(
         batches: Iterator[pa.RecordBatch], facts: TaskFacts | None = None
     ) -> Iterator[pa.RecordBatch]:
-        facts = facts or _of_spark()
+        facts = facts or _task_facts()
         for batch in batches:
             for number in batch["id"].to_pylist():
                 yield _result(number, task(parts[number], facts))
@@ -43,13 +43,13 @@ def over_rows(task: Task) -> SparkTask:
     def run(
         batches: Iterator[pa.RecordBatch], facts: TaskFacts | None = None
     ) -> Iterator[pa.RecordBatch]:
-        facts = facts or _of_spark()
+        facts = facts or _task_facts()
         yield _result(facts.partitionId(), task(batches, facts))
 
     return run
 
 
-def _of_spark() -> TaskFacts:
+def _task_facts() -> TaskFacts:
     task = TaskContext.get()
     assert task is not None  # it is set in a task
     return task

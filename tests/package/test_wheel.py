@@ -2,7 +2,10 @@
 takes.
 """
 
+import ast
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -35,6 +38,22 @@ orders = Enrichment(
     lookups=[rating],
     output=Output(path="data/published/orders_rated"),
 )
+"""
+
+
+# how Tidegate is built and measured: read in the repository
+OF_THE_REPOSITORY = {"benchmarks.md", "design.md", "promises.md", "simulation.md"}
+PAGES = [
+    path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in OF_THE_REPOSITORY
+]
+INNER = re.compile(
+    r"\b(?:jobs|data_quality|orchestration|tools|tests|benchmarks|demo)[./]\w[\w./]*"
+)
+PARSERS = """
+import json
+from tidegate.__main__ import parser
+(commands,) = (one for one in parser()._actions if one.choices)
+print(json.dumps({name: sorted(one._option_string_actions) for name, one in commands.choices.items()}))
 """
 
 
@@ -143,3 +162,70 @@ def test_an_import_that_cannot_be_renamed_is_refused():
     )
     with pytest.raises(ValueError, match="cannot be renamed"):
         with_inner_names("import jobs.schema\n")
+
+
+# -- pages that a user of the wheel reads ----------------------------------------------------------
+def sections(page):
+    """The sections of a page that do not speak of the repository."""
+    text = re.sub(r"\]\([^)]*\)", "]", page.read_text())  # links are other pages
+    return [one for one in re.split(r"(?m)^#+ ", text) if "repository" not in one]
+
+
+def commands(page):
+    """The command lines of `tidegate` in the code of a page: the command and its options."""
+    code = re.findall(r"(?m)^```(?:.|\n)*?^```|^    \S.*$|`[^`\n]+`", page.read_text())
+    for line in "\n".join(code).replace("\\\n", "").splitlines():
+        for command, rest in re.findall(r"(?<![\w./-])tidegate ([a-z][a-z-]*)\b([^`|;#]*)", line):
+            if command != "import":
+                yield line.strip(), command, set(re.findall(r"(?<!\S)--[a-z-]+", rest))
+
+
+@pytest.fixture(scope="module")
+def modules(wheel):
+    """The names that each module of the wheel binds."""
+    with zipfile.ZipFile(wheel) as archive:
+        sources = {
+            name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): archive.read(name)
+            for name in archive.namelist()
+            if name.endswith(".py")
+        }
+    return {name: set(bound(ast.parse(source))) for name, source in sources.items()}
+
+
+def bound(tree):
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (
+                name.id for one in targets for name in ast.walk(one) if isinstance(name, ast.Name)
+            )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_for_users_names_no_path_of_the_repository_without_saying_so(page):
+    assert [name for text in sections(page) for name in INNER.findall(text)] == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
+def test_the_wheel_has_each_name_that_a_page_imports(page, modules):
+    for module, names in re.findall(
+        r"(?m)^ *from ((?:tidegate|asyncio_core)(?:\.\w+)*) import ([\w, ]+)", page.read_text()
+    ):
+        missing = {name.strip() for name in names.split(",")} - modules.get(module, set())
+        assert sorted(missing) == [], module
+
+
+def test_an_installed_wheel_has_each_command_and_option_of_the_pages(lean):
+    told = subprocess.run([lean.python, "-c", PARSERS], capture_output=True, text=True, check=True)
+    known = {name: set(options) for name, options in json.loads(told.stdout).items()}
+    wrong = [
+        f"{page.name}: {line}"
+        for page in [*PAGES, ROOT / "README.md"]
+        for line, command, options in commands(page)
+        if command not in known or options - known[command]
+    ]
+    assert wrong == []

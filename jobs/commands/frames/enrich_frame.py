@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.clients.billing_meter import Meters, metered
-from jobs.commands.frames.frame_kinds import as_input, is_spark, kind_of
+from jobs.commands.frames.frame_kinds import as_input, frame_kind, is_spark
 from jobs.declare.enrichment import Enrichment, written_columns
 from jobs.input.day import of_files
 from jobs.run.coordinator.run_leases import end_run
@@ -70,7 +70,7 @@ def enrich_frame(
         RowFailed: A row failed whose policy is "fail".
     """
     run = _Run(
-        _of_lookups_only(enrichment),
+        _without_days(enrichment),
         new_id().hex,
         now().isoformat(timespec="milliseconds"),
         rules,
@@ -78,7 +78,7 @@ def enrich_frame(
     )
     if is_spark(frame):
         return _by_spark(frame, run)
-    kind = kind_of(frame)
+    kind = frame_kind(frame)
     names = check_frame(run.enrichment, kind.names(frame))
     columns = as_input(kind.read(frame, names))
     return kind.put_beside(frame, _answers(columns, len(frame), run))
@@ -126,7 +126,7 @@ class _Run:
         return f"{total:f} {priced[0].prices[0].currency}"
 
 
-def _of_lookups_only(enrichment: Enrichment) -> Enrichment:
+def _without_days(enrichment: Enrichment) -> Enrichment:
     """Return the declaration without its parts about days: order, windows, identity of rows."""
     declared = replace(enrichment.input, row_id=(), rows="all")
     return replace(

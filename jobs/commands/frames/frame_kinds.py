@@ -38,7 +38,7 @@ class FrameKind:
     put_beside: Callable[[Any, pa.Table], Any]
 
 
-def kind_of(frame: Any) -> FrameKind:
+def frame_kind(frame: Any) -> FrameKind:
     """Return the kind of a frame.
 
     Raises:

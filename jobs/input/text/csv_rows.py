@@ -87,7 +87,7 @@ class _Rows:
     def without_first(self) -> _Rows:
         return _Rows(self.text, self.starts[1:], self.line_ends, self.first_line)
 
-    def bytes_of(self, first: int, end: int) -> bytes:
+    def text_between(self, first: int, end: int) -> bytes:
         """Return the text of the rows from `first` to before `end`."""
         stop = len(self.text) if end == self.count else int(self.starts[end])
         text = self.text[int(self.starts[first]) : stop]
@@ -215,7 +215,7 @@ def _after_quote(text: bytes, line: int, place: int, close: int) -> TextFault:
 
 def _header(rows: _Rows) -> list[str]:
     try:
-        text = rows.bytes_of(0, 1).decode()
+        text = rows.text_between(0, 1).decode()
         return next(csv.reader(io.StringIO(text, newline=""), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
         raise TextFault(f"the header cannot be read as UTF-8: {error}", rows.line(0)) from error
@@ -239,7 +239,7 @@ def _table(
     rows: _Rows, columns: Sequence[AnswerColumn], places: Sequence[int], width: int
 ) -> pa.Table:
     try:
-        texts = _parse(rows.bytes_of(0, rows.count), places, width)
+        texts = _parse(rows.text_between(0, rows.count), places, width)
     except pa.ArrowInvalid as error:
         raise _wrong_width(rows, width) from error
     if texts.num_rows != rows.count:
@@ -281,11 +281,11 @@ def _wrong_width(rows: _Rows, width: int) -> TextFault:
     while wrong - right > 1:
         middle = (right + wrong) // 2
         try:
-            _parse(rows.bytes_of(right, middle), [], width)
+            _parse(rows.text_between(right, middle), [], width)
             right = middle
         except pa.ArrowInvalid:
             wrong = middle
-    text = rows.bytes_of(right, wrong).decode("utf-8", "replace")
+    text = rows.text_between(right, wrong).decode("utf-8", "replace")
     try:
         found = len(next(csv.reader(io.StringIO(text, newline=""))))
     except csv.Error as error:  # a value is longer than Python's module reads

@@ -211,7 +211,7 @@ class Claims:
         if not tables:
             return
         table = pa.Table.from_batches(tables).combine_chunks()
-        keys = {one: self._keys_of(one, table) for one in self._shared}
+        keys = {one: self._claimed_keys(one, table) for one in self._shared}
         for own in keys.values():
             self._take_over(own)
         groups = deque(
@@ -241,7 +241,7 @@ class Claims:
                 put_off = 0
                 waited_since = self._wait({one for one, _ in groups}, keys, waited_since)
 
-    def _keys_of(self, one: int, table: pa.Table) -> _Keys:
+    def _claimed_keys(self, one: int, table: pa.Table) -> _Keys:
         rows = np.flatnonzero(table[self._place].to_numpy() == one)
         texts = table[self._text].combine_chunks().take(pa.array(rows))
         hashes = table[self._hashed].combine_chunks().take(pa.array(rows)).to_numpy()

@@ -44,7 +44,7 @@ def require_shared_places(
             do.
     """
     folders = _folders(enrichment, on_store=on_store)
-    files = {absolute(file): _of_input(file) for file in input_day.files[:1] if not is_url(file)}
+    files = {absolute(file): _unseen(file) for file in input_day.files[:1] if not is_url(file)}
     with contextlib.ExitStack() as tokens:
         for folder, why in folders.items():
             files[tokens.enter_context(_token(Path(folder)))] = why
@@ -106,7 +106,7 @@ def _folders(enrichment: Enrichment, *, on_store: bool) -> dict[str, str]:
     return found
 
 
-def _of_input(file: str) -> str:
+def _unseen(file: str) -> str:
     folder = str(Path(file).resolve().parent)
     return (
         f"input: {{host}}, on which tasks run, does not see {folder}. Put the input on an object "
