@@ -7,8 +7,10 @@ import functools
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
+
+Restorer = Callable[[Any], Any]
 
 
 class Facts:
@@ -24,19 +26,19 @@ class Facts:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        hints = cls._hints()
+        restorers = cls._restorers()
         return cls(
             **{
-                name: _restored(hints[name], value)
+                name: value if (restore := restorers[name]) is None else restore(value)
                 for name, value in values.items()
-                if name in hints
+                if name in restorers
             }
         )
 
     @classmethod
     @functools.cache
-    def _hints(cls) -> dict[str, Any]:
-        return typing.get_type_hints(cls)
+    def _restorers(cls) -> dict[str, Restorer | None]:
+        return {name: _restorer(hint) for name, hint in typing.get_type_hints(cls).items()}
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -44,16 +46,25 @@ def _fields(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
-def _restored(hint: Any, value: Any) -> Any:
-    """Restore a value of this type from JSON: lists become tuples, objects become Facts."""
+@functools.cache
+def _restorer(hint: Any) -> Restorer | None:
+    """Return what makes values of this type of JSON: tuples of lists, and Facts of objects.
+
+    None for a type that JSON has. Made once for each type, as it is called for each value.
+    """
     if isinstance(hint, types.UnionType):
-        choices = [choice for choice in typing.get_args(hint) if choice is not type(None)]
-        return None if value is None else _restored(choices[0], value)
+        inner = _restorer(next(one for one in typing.get_args(hint) if one is not type(None)))
+        return inner and (lambda value: None if value is None else inner(value))
     if isinstance(hint, type) and issubclass(hint, Facts):
-        return hint.from_dict(value)
-    if typing.get_origin(hint) is tuple:
-        inner = typing.get_args(hint)
-        if inner[-1] is Ellipsis:
-            return tuple(_restored(inner[0], item) for item in value)
-        return tuple(_restored(kind, item) for kind, item in zip(inner, value, strict=True))
+        return hint.from_dict
+    if typing.get_origin(hint) is not tuple:
+        return None
+    kinds = typing.get_args(hint)
+    items = [_restorer(kind) or _unchanged for kind in kinds if kind is not Ellipsis]
+    if kinds[-1] is Ellipsis:
+        return tuple if items[0] is _unchanged else lambda value: tuple(map(items[0], value))
+    return lambda value: tuple(restore(item) for restore, item in zip(items, value, strict=True))
+
+
+def _unchanged(value: Any) -> Any:
     return value

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from jobs.wording import counted
 from tidegate.commands.command import RIGHT, Command
+from tidegate.commands.lines import aligned
 
 HEADINGS = ("service", "enrichment", "lookup", "billed", "cost", "saved")
 
@@ -32,11 +33,8 @@ def _run(options: argparse.Namespace) -> int:
          _money(one.billed.saved, one.billed.currency))
         for one in costs.by_lookup()
     ]  # fmt: skip
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines if costs.charges else ():
-        print(
-            "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
-        )
+    for line in aligned(lines) if costs.charges else ():
+        print(line)
     for currency, total in sorted(costs.totals().items()):
         print(f"{options.month}: {total:,f} {currency}")
     if not costs.charges:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
-import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +17,12 @@ from tidegate.commands.command import (
     named,
     print_json,
 )
+from tidegate.commands.lines import entry
 
 if TYPE_CHECKING:
     from jobs.commands.explaining.explain import Explained, ExplainedLookup
 
-WIDTH, INDENT = 100, 14  # characters
+NAMES = 12  # characters of the names of entries
 LONGEST = 600  # shown characters of an answer
 
 
@@ -65,24 +64,24 @@ def _run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(found)
         return RIGHT
-    width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
-    for line in _lines(found, width):
+    for line in _lines(found):
         print(line)
     return RIGHT
 
 
-def _lines(found: Explained, width: int) -> Iterator[str]:
+def _lines(found: Explained) -> Iterator[str]:
     version = "" if found.version is None else f", version {found.version}"
     yield f"{found.enrichment}  {found.day}{version}, run {found.run_id}"
-    yield from _entry("row", _pairs(found.row), width)
+    yield from entry(f"{'row':{NAMES}}", _pairs(found.row), 2)
     if found.source_file:
-        yield from _entry("read from", f"row {found.source_row} of {found.source_file}", width)
+        place = f"row {found.source_row} of {found.source_file}"
+        yield from entry(f"{'read from':{NAMES}}", place, 2)
     for lookup in found.lookups:
         yield ""
         yield f"{lookup.lookup}  {_outcome(lookup)}"
         for name, text in _entries(lookup):
             if text:
-                yield from _entry(name, text, width)
+                yield from entry(f"{name:{NAMES}}", text, 2)
 
 
 def _outcome(lookup: ExplainedLookup) -> str:
@@ -118,16 +117,6 @@ def _entries(lookup: ExplainedLookup) -> Iterator[tuple[str, str]]:
         more = ", ..." if lookup.used_by > len(lookup.rows) else ""
         rows = ": " + ", ".join(map(_pairs, lookup.rows)) + more if lookup.rows else ""
         yield "used by", f"{counted(lookup.used_by, 'other row')} of the day{rows}"
-
-
-def _entry(name: str, text: str, width: int) -> list[str]:
-    return textwrap.wrap(
-        one_line(text),
-        width,
-        initial_indent=f"  {name:{INDENT - 2}}",
-        subsequent_indent=" " * INDENT,
-        break_on_hyphens=False,
-    )
 
 
 def _pairs(values: Mapping[str, Any]) -> str:

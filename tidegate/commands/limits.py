@@ -6,6 +6,7 @@ from jobs.declare.budgets import MONEY, PARTS
 from jobs.errors import DeclarationError
 from jobs.limits.store_url import LIMITS_URL, limits_url
 from tidegate.commands.command import RIGHT, Command, no_arguments
+from tidegate.commands.lines import aligned
 
 HEADINGS = ("service", "limit", "run", "holds", "due", "wants", "ends in")
 
@@ -35,11 +36,8 @@ def _run(_options: argparse.Namespace) -> int:
         )
         for one in holders
     ]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        print(
-            "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
-        )
+    for line in aligned(lines):
+        print(line)
     return RIGHT
 
 

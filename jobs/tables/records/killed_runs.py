@@ -1,7 +1,7 @@
 """Finds killed runs, which report no end and leave their files behind."""
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -11,26 +11,49 @@ from jobs.tables.leases.day_leases import Lease, at_work
 from jobs.tables.records import run_bills, run_records
 
 STATE = "killed"
+RUNNING, AT_WORK = "running", "the run is at work"
 REASON = "the run ended without a word, as after a kill"
 
 
 def killed_runs(enrichment: str, table: str) -> list[UnwrittenRun]:
     """Returns the runs here that began, are not at work, and have no recorded end."""
-    began = _begun(enrichment)  # first, so that a run that begins later is not in it
+    return [run for run in unended_runs(enrichment, table) if run.state == STATE]
+
+
+def unended_runs(
+    enrichment: str, table: str, day: str | None = None, *, ended: Collection[str] = ()
+) -> list[UnwrittenRun]:
+    """Returns the runs here, of a day or all, without a recorded end: killed or at work.
+
+    ended: runs whose end the caller has read.
+    """
+    # first, so that a run that begins later is not in it
+    began = _begun(enrichment, day, ended)
+    if not began:
+        return []
     try:
         alive = at_work(table)
     except TidegateError:  # an unreadable lease does not prove that a run was killed
         return []
-    known = {run.run_id for run in run_records.unwritten(enrichment)}
-    known |= {
-        record.facts.run_id for record in run_records.load(enrichment) if record.state != "written"
-    }
-    return [run for run_id, run in began.items() if run_id not in known and run_id not in alive]
+    known = _ended(enrichment, day)  # again: a run may have ended before the leases were read
+    return [
+        replace(run, state=RUNNING, reason=AT_WORK, next_step="") if run_id in alive else run
+        for run_id, run in began.items()
+        if run_id not in known
+    ]
 
 
-def _begun(enrichment: str) -> dict[str, UnwrittenRun]:
+def _ended(enrichment: str, day: str | None) -> set[str]:
+    known = {run.run_id for run in run_records.unwritten(enrichment, day)}
+    records = run_records.load(enrichment, day)
+    return known | {record.facts.run_id for record in records if record.state != "written"}
+
+
+def _begun(enrichment: str, only: str | None, ended: Collection[str]) -> dict[str, UnwrittenRun]:
     runs = {}
-    for day, run_id, log in run_records.spark_logs(enrichment):
+    for day, run_id, log in run_records.spark_logs(enrichment, only or "*"):
+        if run_id in ended:
+            continue
         with suppress(OSError):  # removed meanwhile
             last = dt.datetime.fromtimestamp(log.stat().st_mtime, dt.UTC).isoformat(
                 timespec="milliseconds"

@@ -40,8 +40,17 @@ def spark_log(enrichment: str, day: str, run_id: str) -> Path:
     return folder(enrichment, day) / f"{run_id}.spark.log"
 
 
-def spark_logs(enrichment: str) -> list[tuple[str, str, Path]]:
-    found = sorted((ROOT / enrichment).glob("*/*.spark.log"))
+def days(enrichment: str) -> list[str]:
+    """Returns the days of which a run has ever begun here, in order."""
+    try:
+        with os.scandir(ROOT / enrichment) as found:
+            return sorted(entry.name for entry in found if entry.is_dir())
+    except FileNotFoundError:
+        return []
+
+
+def spark_logs(enrichment: str, day: str = "*") -> list[tuple[str, str, Path]]:
+    found = sorted((ROOT / enrichment).glob(f"{day}/*.spark.log"))
     return [(path.parent.name, path.name.removesuffix(".spark.log"), path) for path in found]
 
 

@@ -1,0 +1,99 @@
+"""The days of an enrichment, each with its last run, from the records of its runs."""
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from data_quality.report.day_runs import RunLine, list_day_runs
+from jobs.schema.records import DayRecord, UnwrittenRun, Verdict
+
+
+@dataclass(frozen=True)
+class Day:
+    """The last run of a day that wrote files, and a later run that wrote none; at least one is set.
+
+    shown: The run whose rows readers see. runs: All runs of the day, oldest first.
+    """
+
+    day: str
+    record: DayRecord | None
+    unwritten: UnwrittenRun | None
+    shown: DayRecord | None = None
+    runs: tuple[RunLine, ...] = ()
+
+    @property
+    def state(self) -> str:
+        """The state of the last run; `written` until the day is published or held back."""
+        if self.unwritten is not None:
+            return self.unwritten.state
+        return state(self.record) if self.record else ""
+
+    @property
+    def reason(self) -> str:
+        if self.unwritten is not None:
+            return self.unwritten.reason
+        return reason(self.record) if self.record else ""
+
+    @property
+    def ended_at(self) -> str:
+        if self.unwritten is not None:
+            return self.unwritten.ended_at
+        return self.record.facts.finished_at if self.record else ""
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        return () if self.record is None else self.record.verdicts
+
+    @property
+    def is_published(self) -> bool:
+        """Whether readers see the recorded run, whatever came later without files."""
+        return self.record is not None and self.record.state == "published"
+
+
+def days_of(records: Sequence[DayRecord], unwritten: Sequence[UnwrittenRun]) -> list[Day]:
+    """Returns the days in order. A run without files counts until a later run writes some."""
+    written = {record.facts.day: record for record in _in_order(records)}
+    ended = {run.day: run for run in sorted(unwritten, key=lambda run: run.ended_at)}
+    shown = {
+        record.facts.day: record for record in _in_order(records) if record.state == "published"
+    }
+    days = []
+    for day in sorted(written.keys() | ended.keys()):
+        record, run = written.get(day), ended.get(day)
+        is_later = run is not None and (
+            record is None or _time(run.ended_at) > _time(record.facts.started_at)
+        )
+        runs = list_day_runs(day, records, unwritten)
+        days.append(Day(day, record, run if is_later else None, shown.get(day), runs))
+    return days
+
+
+def _in_order(records: Sequence[DayRecord]) -> list[DayRecord]:
+    return sorted(records, key=lambda record: record.facts.started_at)
+
+
+def _time(text: str) -> dt.datetime:
+    return dt.datetime.fromisoformat(text)
+
+
+def state(record: DayRecord) -> str:
+    """Returns the state of a record; verdicts may already hold a `written` record back."""
+    if record.state == "written" and any(verdict.holds_back for verdict in record.verdicts):
+        return "held back"
+    return record.state
+
+
+def reason(record: DayRecord) -> str:
+    if record.reason:
+        return record.reason
+    stops = [verdict for verdict in record.verdicts if verdict.holds_back]
+    if stops:
+        more = f" ({len(stops)} checks hold the day back)" if len(stops) > 1 else ""
+        return f"{stops[0].check}: {stops[0].sentence}{more}"
+    warnings = [verdict for verdict in record.verdicts if verdict.status == "failed"]
+    count = sum(verdict.status == "passed" for verdict in record.verdicts)
+    passed = "1 check passed" if count == 1 else f"{count} checks passed"
+    if warnings:
+        return f"{passed}; a warning: {warnings[0].check}: {warnings[0].sentence}"
+    not_run = [verdict for verdict in record.verdicts if verdict.status == "not_run"]
+    return passed + (f", {len(not_run)} not run" if not_run else "")

@@ -1,0 +1,68 @@
+"""`status`: reads the records of the last days of an enrichment, and what runs without one."""
+
+import datetime as dt
+from dataclasses import dataclass
+
+from jobs.commands.day_range import day_range
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.values.calendar import last_ended
+from jobs.schema.records import DayRecord, UnwrittenRun
+from jobs.tables.records import run_records
+from jobs.tables.records.killed_runs import unended_runs
+
+
+@dataclass(frozen=True)
+class RecentRuns:
+    """The runs of the last days of an enrichment.
+
+    Attributes:
+        days: The days, in order: those that the schedule wants, and others that have run.
+        records: The records of their runs.
+        ended: Their runs that wrote no files, or are at work.
+    """
+
+    days: tuple[str, ...]
+    records: tuple[DayRecord, ...]
+    ended: tuple[UnwrittenRun, ...]
+
+
+def recent_runs(enrichment: Enrichment, count: int, now: dt.datetime) -> RecentRuns:
+    """Return the runs of the last `count` days, without reading records of earlier days.
+
+    Raises TidegateError if a record, or the store with those of other machines, cannot be read.
+    """
+    name, table = enrichment.name, enrichment.output.path
+    run_records.fetch(name, table)
+    known, wanted = run_records.days(name), scheduled_days(enrichment, count, now)
+    if not isinstance(enrichment.input.every, str):
+        days = sorted({*known, *wanted})
+    elif wanted:
+        days = sorted({*wanted, *(day for day in known if day >= wanted[0])})
+    else:
+        days = known[-count:]
+    records: list[DayRecord] = []
+    ended: list[UnwrittenRun] = []
+    for day in days:
+        written, unwritten = run_records.load(name, day), run_records.unwritten(name, day)
+        over = {run.run_id for run in unwritten}
+        over |= {record.facts.run_id for record in written if record.state != "written"}
+        records += written
+        ended += [*unwritten, *unended_runs(name, table, day, ended=over)]
+    return RecentRuns(tuple(days), tuple(records), tuple(ended))
+
+
+def scheduled_days(enrichment: Enrichment, count: int, now: dt.datetime) -> list[str]:
+    """Return which of the last `count` days, or their hours, a daily schedule wants; all names."""
+    every, zone = enrichment.input.every, enrichment.zone
+    if not isinstance(every, str):
+        return [*every]
+    if enrichment.schedule is None or enrichment.schedule.split()[2:] != ["*", "*", "*"]:
+        return []
+    last = last_ended(now, every, zone)
+    earliest = dt.date.fromisoformat(last[:10]) - dt.timedelta(days=count - 1)
+    first = max(earliest, dt.date.fromisoformat(enrichment.start)).isoformat()
+    if first > last[:10]:
+        return []
+    days = day_range(enrichment, first, last, names=("start", "now"))
+    end = enrichment.end
+    return [day for day in days if end is None or day < end]

@@ -1,0 +1,137 @@
+"""`status`: what the records of the last days say, judged by a list of states that a test plants."""
+
+import dataclasses
+import datetime as dt
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from jobs.commands.status import recent_runs, scheduled_days
+from jobs.schema.records import UnwrittenRun
+from jobs.tables.leases.day_leases import leased
+from jobs.tables.records import run_records
+from tests.jobs.commands.conftest import towns_in, verdict
+from tidegate.__main__ import main
+from tidegate.commands.status import _spans, _status
+
+NOW = dt.datetime(2013, 1, 20, 7, 0, tzinfo=dt.UTC)
+NIGHTLY = "towns = replace(towns, schedule='15 2 * * *', publish_by='06:30', start='2013-01-01')"
+RED = dataclasses.replace(verdict("1 row lost"), status="failed")
+
+
+@pytest.fixture
+def towns(tmp_path, monkeypatch):
+    project = towns_in(tmp_path, monkeypatch)
+    project.declare_too(NIGHTLY)
+    return project
+
+
+def held_back(towns, day):
+    record = towns.written(day, [1, 2], f"run-{day}", {2: "error"}, [RED])
+    run_records.hold_back(record, "every_row_once: 1 row lost")
+
+
+def ended(day, state="stopped: service"):
+    at = f"{day}T02:20:00+00:00"
+    run = UnwrittenRun("towns", day, f"run-{day}", state, "it is down", "Wait for it.", at, at)
+    run_records.save_unwritten(run)
+
+
+def killed(_towns, day):
+    log = run_records.spark_log("towns", day, f"run-{day}")
+    log.parent.mkdir(parents=True)
+    log.touch()
+
+
+PLANTS = {
+    "published": lambda towns, day: towns.publish(day, [1, 2, 3]),
+    "held back": held_back,
+    "stopped: service": lambda _towns, day: ended(day),
+    "killed": killed,
+    "missing": lambda _towns, _day: None,
+}
+
+
+def test_each_day_has_the_state_that_was_planted(towns):
+    draw = random.Random(5)
+    days = [(dt.date(2013, 1, 1) + dt.timedelta(days=number)).isoformat() for number in range(19)]
+    planted = {day: draw.choice([*PLANTS]) for day in days}
+    for day, state in planted.items():
+        PLANTS[state](towns, day)
+    found = _status(towns.enrichment, 14, NOW)
+    assert {day.day: day.state for day in found.days} == dict([*planted.items()][-14:])
+    seen = [day for day, state in planted.items() if state == "published"]
+    assert found.published_day == seen[-1]
+    for day in found.days:
+        assert (day.rows is not None) == (day.state in ("published", "held back"))
+        assert bool(day.next_step) == (day.state != "published")
+        assert "2013" in day.next_step or day.next_step in ("", "Wait for it.")
+    assert len(recent_runs(towns.enrichment, 3, NOW).days) == 3
+
+
+def test_the_last_day_is_awaited_until_its_deadline_and_a_run_at_work_is_running(towns):
+    towns.publish("2013-01-18", [1])
+    early = NOW.replace(hour=6)
+    assert [day.state for day in _status(towns.enrichment, 2, early).days][-1] == "waiting"
+    assert [day.state for day in _status(towns.enrichment, 2, NOW).days][-1] == "missing"
+    killed(towns, "2013-01-19")
+    with leased(towns.enrichment.output.path, "2013-01-19", "run-2013-01-19"):
+        assert [day.state for day in _status(towns.enrichment, 2, NOW).days][-1] == "running"
+    assert [day.state for day in _status(towns.enrichment, 2, NOW).days][-1] == "killed"
+
+
+def test_days_are_missed_only_where_a_daily_schedule_wants_them(towns):
+    assert scheduled_days(towns.enrichment, 3, NOW) == ["2013-01-17", "2013-01-18", "2013-01-19"]
+    for change, days in (
+        ({"schedule": None, "publish_by": None}, []),
+        ({"schedule": "15 2 * * 1"}, []),
+        ({"start": "2013-01-19"}, ["2013-01-19"]),
+        ({"start": "2013-01-20"}, []),
+        ({"end": "2013-01-19"}, ["2013-01-17", "2013-01-18"]),
+    ):
+        assert scheduled_days(dataclasses.replace(towns.enrichment, **change), 3, NOW) == days
+    towns.publish("2012-05-01", [1])
+    by_hand = dataclasses.replace(towns.enrichment, schedule=None, publish_by=None)
+    assert [day.day for day in _status(by_hand, 14, NOW).days] == ["2012-05-01"]
+
+
+def test_what_is_wrong_comes_first_with_its_reason_and_what_to_do(towns, capsys):
+    towns.declare_too(
+        "towns = replace(towns, schedule=None, publish_by=None)",
+        "fine = replace(towns, name='a_fine', output=replace(towns.output, path='a_fine'))",
+        "idle = replace(towns, name='idle', output=replace(towns.output, path='idle'))",
+    )
+    Path("declared/broken.py").write_text("import missing_module\n")
+    held_back(towns, "2013-01-19")
+    arguments = ["status", "--package", "declared"]
+    assert main(arguments) == 1
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert lines[0] == "declared.broken  WRONG"
+    assert "towns  2013-01-19  HELD BACK" in lines
+    assert "  every_row_once: 1 row lost" in lines
+    assert "  next: Fix the cause, then run" in out
+    assert "No run yet: a_fine, idle." in lines
+    assert main([*arguments, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [table["enrichment"] for table in found["tables"]] == [
+        "declared.broken", "towns", "a_fine", "idle",
+    ]  # fmt: skip
+    assert found["tables"][1]["days"][0]["state"] == "held back"
+    assert main(["status", "declared.towns:idle"]) == 0
+    assert main(["status", "--days", "0"]) == 2
+    assert capsys.readouterr().err == "--days is 0; it must be at least 1.\n"
+
+
+def test_missing_days_in_a_row_are_a_span(towns):
+    for day in ("2013-01-10", "2013-01-14", "2013-01-16"):
+        towns.publish(day, [1])
+    found = _status(towns.enrichment, 10, NOW)
+    assert _spans(found.days) == [
+        "2013-01-11 to 2013-01-13",
+        "2013-01-15",
+        "2013-01-17 to 2013-01-18",
+    ]
