@@ -102,5 +102,6 @@ def test_vacuum_removes_what_a_killed_process_was_writing_of_a_record(project, t
     assert len(drafts) == 1
     vacuum(FLIGHTS)
     assert drafts[0].exists()
-    vacuum(FLIGHTS, clock=lambda: drafts[0].stat().st_mtime + 8 * 86_400)
+    later = drafts[0].stat().st_mtime + 8 * 86_400
+    vacuum(FLIGHTS, clock=lambda: later)
     assert not drafts[0].exists()
