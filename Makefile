@@ -12,12 +12,18 @@ NO_CODEGEN := -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMo
 # the files of the short tests, where there is a gigabyte for them: on a disk they wait a third of their time
 IN_MEMORY = $(shell [ "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 1000000 ] 2>/dev/null && \
 	echo PYTEST_DEBUG_TEMPROOT=/dev/shm)
+# the tests that notice when the insides of others change
+INSIDES = tests/asyncio_core tests/jobs/clients/http tests/jobs/task/lookup/test_answers_in_doubt.py \
+	tests/jobs/task/test_stopping.py tests/jobs/task/test_worker_daemon.py tests/jobs/task/test_functions_that_do_not_end.py \
+	tests/jobs/run/keys/test_day_keys.py tests/jobs/run/engines tests/jobs/run/test_enrich.py tests/jobs/input \
+	tests/jobs/tables/delta tests/jobs/process/test_days_on_a_store.py tests/jobs/process/test_forked_program.py \
+	tests/data_quality/test_slow_imports.py tests/data_quality/test_day.py tests/orchestration
 export GX_ANALYTICS_ENABLED := false
 export DAGSTER_DISABLE_TELEMETRY := 1
 unexport PYTHONDONTWRITEBYTECODE # each of the many Pythons would compile every module anew
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: java lock promises wheel help setup demo ui airflow quick short test proof hosts simulate test-ui bench bench-flink check format reference clean
+.PHONY: java lock promises wheel help setup demo ui airflow quick short test proof newest hosts simulate test-ui bench bench-flink check format reference clean
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -51,6 +57,14 @@ proof: $(CLASSES) $(AIRFLOW) ## everything the tests can show, the long ones too
 simulate: $(READY) ## nights of the real code under every fault: SEED=14 TRACE=1, SEEDS=1000, SEEDS=5000:6000 or HOURS=2; ARGS=--publishing
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(HOURS),--hours $(HOURS)) $(if $(TRACE),--trace) $(ARGS)
+
+newest: $(CLASSES) ## the tests of others' insides (docs/adr/0023) on the newest aiohttp, deltalake, great-expectations, pyspark, dagster
+	$(BIN)/uv venv -q --clear --python $(BIN)/python .venv-newest
+	$(BIN)/uv pip install -q --python .venv-newest/bin/python --overrides tools/newest.txt -e ".[dev]"
+	@# dagster-dg-cli, which only tests need, holds dagster back
+	$(BIN)/uv pip install -q --upgrade --python .venv-newest/bin/python dagster dagster-webserver
+	PYSPARK_PYTHON=$(CURDIR)/.venv-newest/bin/python .venv-newest/bin/python -m pytest -q -n 2 --dist loadfile \
+		-m "not proof and not ui" $(or $(ARGS),$(INSIDES))
 
 hosts: $(CLASSES) ## days on five hosts in namespaces: power cuts, partitions, wrong clocks (root; Debian: iproute2 iptables faketime)
 	$(BIN)/python -m pytest -m hosts -s tests/hosts $(ARGS)

@@ -1,6 +1,7 @@
 """The import rules of the house, and the rules of naming: what may know what."""
 
 import ast
+import re
 import subprocess
 import sys
 
@@ -149,3 +150,21 @@ sys.exit(str([name for name in {HEAVY} if name in sys.modules]))
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False
     )
     assert done.stderr.strip() == "[]"
+
+
+def test_each_use_of_the_insides_of_another_library_stands_in_its_table():
+    table = (ROOT / "docs/adr/0023-insides-of-others.md").read_text()
+    reaching = re.compile(
+        r"noqa: SLF001|sys\.meta_path|^ *from \w+\._\w|from pyspark import daemon"
+        r"|^class \w+\(.*(TCPConnector|DeltaTable|EventLoop)\)"
+    )
+    ours = ("._value", "._spark = None")  # private names of this project
+    found = {
+        str(path.relative_to(ROOT))
+        for package in PACKAGES
+        for path in modules(package)
+        for line in path.read_text().splitlines()
+        if reaching.search(line) and not any(name in line for name in ours)
+    }
+    assert found, "the pattern finds nothing"
+    assert sorted(name for name in found if name not in table) == []
