@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from jobs.errors import TaskFailed
-from jobs.task import operators, runner
+from jobs.task import chain, runner
 from jobs.task.runner import PartitionRun
 from jobs.task.threads import call_threads, loop_watch
 from tests.jobs.task.test_runner import Function, answered, batches, in_time, lookup, plan
@@ -27,7 +27,7 @@ HANGS = 3  # the key whose call does not end
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    for module in (call_threads, loop_watch, operators, runner):
+    for module in (call_threads, loop_watch, chain, runner):
         monkeypatch.setattr(module, "ENDS_WITHIN", ENDS)
     monkeypatch.setattr(loop_watch, "NAMED_FROM", 0.3)
     monkeypatch.setattr(loop_watch, "LOOK_EVERY", 0.1)
