@@ -1,8 +1,8 @@
 """Counts on disk what services bill to a task, before each request leaves.
 
-Each attempt of a task has a file. It has a line of fixed length for each lookup and day, whose
-count is overwritten. That costs about a microsecond, and a write that has returned survives the
-kill of its process.
+Each attempt of a task has a file. It has a line of fixed length for each lookup, unit and day,
+whose count is overwritten. That costs about a microsecond, and a write that has returned survives
+the kill of its process.
 """
 
 import datetime as dt
@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,13 +26,13 @@ class Meters:
 
     Attributes:
         folder: A folder that only this run uses.
-        units: By lookup with a price, the unit that is billed.
+        units: By lookup with a price, the units that are billed.
         run_id: The run's id.
         started_at: When the run began, ISO 8601.
     """
 
     folder: str
-    units: Mapping[str, str] = field(default_factory=dict)
+    units: Mapping[str, Collection[str]] = field(default_factory=dict)
     run_id: str = ""
     started_at: str = ""
 
@@ -59,13 +59,13 @@ class BillingMeter:
 
     failure: TidegateError | None = None
 
-    def __init__(self, path: Path, units: Mapping[str, str]) -> None:
+    def __init__(self, path: Path, units: Mapping[str, Collection[str]]) -> None:
         self._units = units
         self._path = path
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         self._end = 0  # of the file
-        # by lookup and day: position in the file, and count
-        self._counts: dict[tuple[str, int], tuple[int, int]] = {}
+        # by lookup, unit and day: position in the file, and count
+        self._counts: dict[tuple[str, str, int], tuple[int, int]] = {}
 
     def add(self, lookup: str, unit: str, day: int, many: int) -> None:
         """Count units that a service bills.
@@ -74,24 +74,25 @@ class BillingMeter:
             lookup: The lookup's name.
             unit: The unit; a unit without a price is not counted.
             day: Days since the epoch, in UTC.
-            many: Number of units.
+            many: Number of units; a negative number takes some back.
 
         Raises:
             TidegateError: The file cannot be written.
         """
-        if self._units.get(lookup) != unit or not many:
+        if unit not in self._units.get(lookup, ()) or not many:
             return
-        known = self._counts.get((lookup, day))
+        line = (lookup, unit, day)
+        known = self._counts.get(line)
         try:
             if known is None:
-                head = f"{json.dumps([lookup, day])} ".encode()
+                head = f"{json.dumps(line)} ".encode()
                 os.pwrite(self._file, head + b"%0*d\n" % (DIGITS, many), self._end)
-                self._counts[lookup, day] = self._end + len(head), many
+                self._counts[line] = self._end + len(head), many
                 self._end += len(head) + DIGITS + 1
             else:
                 place, count = known
                 os.pwrite(self._file, b"%0*d" % (DIGITS, count + many), place)
-                self._counts[lookup, day] = place, count + many
+                self._counts[line] = place, count + many
         except OSError as error:
             self.failure = unwritable(str(self._path), error)
             raise self.failure from error
@@ -109,12 +110,16 @@ def unwritable(path: str, error: OSError) -> TidegateError:
     )
 
 
-def metered(folder: Path) -> dict[str, Counter[int]]:
-    """Return what all attempts of all tasks of a run counted: by lookup, day -> units."""
-    found: dict[str, Counter[int]] = {}
+Usage = Counter[tuple[str, int]]  # unit and day -> number
+
+
+def metered(folder: Path) -> dict[str, Usage]:
+    """Return what all attempts of all tasks of a run counted, by lookup."""
+    found: dict[str, Usage] = {}
     for path in folder.glob(f"*{SUFFIX}"):
         for line in path.read_text().splitlines():
             head, _, count = line.rpartition(" ")
-            lookup, day = json.loads(head)
-            found.setdefault(lookup, Counter())[day] += int(count)
+            lookup, *unit, day = json.loads(head)
+            # an earlier version counted a single unit, without its name
+            found.setdefault(lookup, Counter())[unit[0] if unit else "", day] += int(count)
     return found

@@ -15,11 +15,12 @@ from jobs.clients.http.http_session import ServiceSession
 from jobs.clients.http.session_client import SessionClient
 from jobs.clients.request_counter import RequestCounts, Unasked, counts_of
 from jobs.declare.answers.answer_casts import cast_all
+from jobs.declare.answers.usage import MOST, as_count
 from jobs.declare.coroutine_lookup import CoroutineLookup, Row
 from jobs.declare.lookup import Key
 from jobs.declare.rates import REQUEST
 from jobs.declare.values.addresses import is_below, leads_elsewhere
-from jobs.declare.values.prices import SENT
+from jobs.declare.values.prices import SENT, priced_units, reported_units, singular
 from jobs.declare.values.templates import as_json, as_text
 from jobs.errors import RunStopped, TidegateError
 
@@ -33,6 +34,8 @@ class CoroutineClient(SessionClient):
         self._columns = lookup.columns
         self._names = tuple(lookup.keys)
         self._counts = counts_of(lookup.name)
+        self._counts.model = lookup.model
+        self._is_reported = bool(reported_units(lookup.prices))
         self._session = ServiceSession(
             lookup.service,
             share,
@@ -43,7 +46,7 @@ class CoroutineClient(SessionClient):
         )
 
     async def call(self, key: Key) -> Any | None:
-        priced = {price.unit for price in self._lookup.prices}
+        priced = set(priced_units(self._lookup.prices))
         priced |= {rate.unit for rate in self._lookup.rates} - {REQUEST} if priced else set()
         requests = Requests(self._session, self._counts, priced, key)
         self._session.call_begins(key)
@@ -53,6 +56,8 @@ class CoroutineClient(SessionClient):
             self._session.refuse_doubtful(key)
         except BaseException:
             self._counts.lost += requests.billed
+            if not requests.billed and self._is_reported:
+                self._counts.unknown_use += 1
             raise
         return answer
 
@@ -197,17 +202,21 @@ class Requests:
                 task.cancel()
 
     def bill(self, **units: int) -> None:
+        counted: dict[str, int] = {}
         for name, many in units.items():
-            unit = name if name.endswith("ss") else name.removesuffix("s")
+            unit = singular(name)
             if unit in SENT or (self._priced and unit not in self._priced):
                 raise ValueError(
                     f"bill({name}=...): the service has no price per {unit} that is to be told"
                 )
-            count = _as_count(many)
+            count = as_count(many)
             if count is None:
-                raise ValueError(f"bill({name}={many!r}): it must be a whole number, 0 or more")
-            self._counts.bill(unit, count)
-            self.billed[unit] += count
+                raise ValueError(
+                    f"bill({name}={many!r}): it must be a whole number, from 0 to {MOST:,}"
+                )
+            counted[unit] = counted.get(unit, 0) + count
+        self._counts.bill(counted)
+        self.billed.update(counted)
 
     def _url(self, path: str) -> URL:
         """Return the URL of a request. Raises ValueError if a key would change the address."""
@@ -255,12 +264,3 @@ class Requests:
             self.about_all = message
             raise
         return response.content
-
-
-def _as_count(many: Any) -> int | None:
-    """Return `many` as a whole number, 0 or more, also from 100.0 or numpy's types; else None."""
-    try:
-        count = int(many)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return count if not isinstance(many, bool | str) and count == many and count >= 0 else None

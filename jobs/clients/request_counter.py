@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from jobs.clients.billing_meter import BillingMeter
 
 DAY = 86_400  # s
+Unit = tuple[str, str | None]  # a unit, and the model whose calls use it
+UNKNOWN_USE = (
+    "unknown_use"  # in the place of a unit: requests at the service, or whose use is unknown
+)
 
 
 @dataclass
@@ -24,8 +28,11 @@ class RequestCounts:
 
     sent: Counter[int] = field(default_factory=Counter)  # day -> requests sent
     items: Counter[int] = field(default_factory=Counter)  # day -> keys in them
-    # a coroutine's unit -> day -> number
+    # unit that answers tell -> day -> number
     units: dict[str, Counter[int]] = field(default_factory=dict)
+    unknown_use: int = (
+        0  # requests whose use no answer told, though the lookup reads it from answers
+    )
     lost: Counter[str] = field(default_factory=Counter)  # units of runs without an answer
     answered: int = 0  # requests that brought an answer or a miss
     repeated: int = 0  # requests with a key that got no answer before; of batches and second calls
@@ -36,17 +43,20 @@ class RequestCounts:
     in_flight: int = 0
     most_at_once: int = 0
     lookup: str = ""
+    model: str | None = None  # whose prices hold
 
     def request(self, items: int | Unasked = 1) -> Request:
         """Return a request with this many new keys; notify it when it is sent and when it ends."""
         return Request(self, items if isinstance(items, Unasked) else Unasked(items))
 
-    def bill(self, unit: str, many: int) -> None:
+    def bill(self, units: Mapping[str, int]) -> None:
+        """Count what an answer tells."""
         day = _today()
-        self.units.setdefault(unit, Counter())[day] += many
-        self.meter(unit, day, many)
+        for unit, many in units.items():
+            self.units.setdefault(unit, Counter())[day] += many
+            self.meter(unit, day, many)
         if (call := IN_CALL.get()) is not None:
-            call.bill(unit, many)
+            call.bill({(unit, self.model): many for unit, many in units.items()})
 
     def meter(self, unit: str, day: int, many: int) -> None:
         """Count it on disk too, if the run has a bill."""
@@ -65,7 +75,7 @@ class RequestCounts:
 class Call(Protocol):
     """The call of the current context, if its use is limited."""
 
-    def request_left(self, items: int) -> None:
+    def request_left(self, items: int, model: str | None = None) -> None:
         """Note that a request is about to leave, with `items` keys that no earlier request had.
 
         Raises:
@@ -75,8 +85,11 @@ class Call(Protocol):
     def request_ended(self) -> None:
         """Note that a request was answered, or failed."""
 
-    def bill(self, unit: str, many: int) -> None:
+    def bill(self, units: Mapping[Unit, int]) -> None:
         """Note that the call reports so many units."""
+
+    def note_unknown_use(self) -> None:
+        """Note that a request was answered, or failed, and did not tell what it used."""
 
 
 class Unasked:
@@ -104,6 +117,8 @@ class Request:
         "_left_at",
         "_unasked",
         "connection",
+        "tells",
+        "used",
     )
 
     def __init__(
@@ -117,6 +132,8 @@ class Request:
         self._in_flight = False
         self._items = 0
         self.connection: Any = None  # for HTTP, the connection in use
+        self.tells = False  # its answer tells what it used
+        self.used: Mapping[str, int] | None = None  # as its answer told; None: not yet
 
     def leaves(self, connection: Any = None) -> None:
         """Note that it has a connection.
@@ -129,7 +146,7 @@ class Request:
             raise _meter.failure
         self._items = self._unasked.taken()
         if (call := IN_CALL.get()) is not None:
-            call.request_left(self._items)
+            call.request_left(self._items, self._counts.model)
             self._call = call
         self.connection = connection
         counts = self._counts
@@ -146,6 +163,8 @@ class Request:
         counts, day = self._counts, _today()
         counts.meter("request", day, 1)
         counts.meter("item", day, self._items)
+        if self.tells:
+            counts.meter(UNKNOWN_USE, day, 1)
         counts.sent[day] += 1
         counts.items[day] += self._items
 
@@ -161,6 +180,18 @@ class Request:
             self._counts.seconds += self._clock() - self._left_at
             if self._call is not None:
                 self._call.request_ended()
+            if self.tells:
+                self._settle()
+
+    def _settle(self) -> None:
+        """Count what it used; if that is unknown, it stays so."""
+        if self.used is not None:
+            self._counts.bill(self.used)  # first, so that a kill in between bills no less
+            self._counts.meter(UNKNOWN_USE, _today(), -1)
+        else:
+            self._counts.unknown_use += 1
+            if self._call is not None:
+                self._call.note_unknown_use()
 
 
 def _today(clock: Callable[[], float] = time.time) -> int:

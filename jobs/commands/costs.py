@@ -66,13 +66,13 @@ class MonthlyCosts:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(FOCUS)
-        for one in self.charges:
+        lines = [(one, part) for one in self.charges for part in one.billed.parts]
+        for one, part in lines:
             writer.writerow(
                 (
                     _instant(self.first), _instant(self.end), _instant(one.day),
                     _instant(one.day + dt.timedelta(days=1)), "Usage", one.service, one.enrichment,
-                    f"lookup {one.lookup}", one.billed.units, one.billed.unit, one.billed.cost,
-                    one.billed.currency,
+                    f"lookup {one.lookup}", part.units, part.unit, part.cost, one.billed.currency,
                 )
             )  # fmt: skip
         return text.getvalue()
@@ -138,7 +138,7 @@ def _so_far(bill: RunBill) -> Iterator[Charge]:
 
 
 def _together(charges: Iterable[Charge]) -> list[Charge]:
-    """Sum charges per day, service, enrichment, lookup, unit and currency; sort by these."""
+    """Sum charges per day, service, enrichment, lookup, units and currency; sort by these."""
     found: dict[tuple[Any, ...], Charge] = {}
     for one in charges:
         key = (
@@ -146,7 +146,7 @@ def _together(charges: Iterable[Charge]) -> list[Charge]:
             one.service,
             one.enrichment,
             one.lookup,
-            one.billed.unit,
+            tuple(part.unit for part in one.billed.parts),
             one.billed.currency,
         )
         before = found.get(key)

@@ -1,6 +1,7 @@
 """Budgets of a service or an enrichment: the money that its runs may spend in a day or a month."""
 
 import datetime as dt
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -8,6 +9,7 @@ from fractions import Fraction
 
 from jobs.declare.values.prices import SENT, Money, Price, read_money
 from jobs.errors import DeclarationError
+from jobs.schema.records import PriceFacts
 
 PERIODS = ("day", "month")
 MONEY = "billionths of "  # prefix of the name of a money limit
@@ -24,8 +26,8 @@ class Budget:
         amount: Decimal money, in the currency of the service's prices.
         per: day or month, in UTC; a run counts in the period in which it begins.
         at_most: The most that a call costs, as "0.05 USD": this amount is reserved before each
-            call. By default the price of a request or of a batch's items; required where only the
-            answer tells what a call cost.
+            call. By default the price of a request, of a batch's items, and of the `at_most` units
+            of each price whose units only answers tell; required where such a price has none.
     """
 
     amount: str
@@ -87,11 +89,12 @@ def check_budgets(where: str, budgets: Sequence[Budget], prices: Sequence[Price]
                 f"{where}: budget: {budget.amount!r} is not in the currency of its prices, "
                 f"{facts[0].currency}."
             )
-        if facts[0].unit not in SENT and budget.at_most is None:
+        open_ended = [one.unit for one in facts if one.unit not in SENT and one.at_most is None]
+        if open_ended and budget.at_most is None:
             raise DeclarationError(
-                f"{where}: budget: only an answer tells how many {facts[0].unit}s a call cost; "
-                "declare at_most, the "
-                'most that one call costs, as at_most="0.05 USD".'
+                f"{where}: budget: only an answer tells how many {open_ended[0]}s a call cost; "
+                'declare at_most, the most that one call costs, as at_most="0.05 USD", or the '
+                f"most {open_ended[0]}s in the price, as at_most=2_000."
             )
     if len({budget.per for budget in budgets}) < len(budgets):
         raise DeclarationError(
@@ -99,5 +102,16 @@ def check_budgets(where: str, budgets: Sequence[Budget], prices: Sequence[Price]
         )
 
 
-def parts_of(amount: str, units: int) -> Fraction:
-    return Fraction(Decimal(amount)) * PARTS / units
+def parts_of(price: PriceFacts) -> Fraction:
+    """Return the price of a unit in billionths."""
+    return Fraction(Decimal(price.amount)) * PARTS / price.per
+
+
+def most_parts(prices: Sequence[PriceFacts], items: int) -> int:
+    """Return the most billionths that a call with so many items costs; 0 if nothing tells."""
+    units = {"item": items, "request": 1}
+    most = [units.get(price.unit, price.at_most) for price in prices]
+    if None in most:
+        return 0
+    each = zip(prices, most, strict=True)
+    return math.ceil(sum(parts_of(price) * (many or 0) for price, many in each))

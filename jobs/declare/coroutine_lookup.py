@@ -2,15 +2,18 @@
 
 import importlib
 import inspect
+import json
 import math
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 from jobs.declare.answers.conditions import Conditions
 from jobs.declare.lookup import Lookup
 from jobs.declare.services import Service
+from jobs.declare.values.fingerprint import WHERE_DECLARED
+from jobs.declare.values.prices import reported_units
 from jobs.declare.values.type_checks import require_type, require_types
 from jobs.errors import DeclarationError
 
@@ -118,6 +121,9 @@ class CoroutineLookup(Lookup):
         attempt_timeout: Seconds for a request; by default the row's time limit.
         throttled_when: Statuses that mean throttling.
         max_answer_bytes: A larger answer is an error.
+        model: The model whose prices hold, where the service's prices differ by model.
+        fingerprint: What the coroutine puts into its requests besides the keys, such as
+            [PROMPT, MODEL]: a change repeats all calls, like a raised version.
     """
 
     service: Service
@@ -126,8 +132,10 @@ class CoroutineLookup(Lookup):
     throttled_when: tuple[int, ...] = (429, 503)
     max_answer_bytes: int = 1 << 20
 
+    model: str | None = field(default=None, metadata=WHERE_DECLARED)  # type: ignore[misc]
+    fingerprint: tuple[Any, ...] = field(default=(), metadata=WHERE_DECLARED)
+
     kind = "coroutine"
-    bills = True
 
     def _check_types(self) -> None:
         require_types(self, leave=["throttled_when"])
@@ -140,6 +148,14 @@ class CoroutineLookup(Lookup):
             raise DeclarationError(
                 "@lookup must decorate an async def, which waits for the service."
             )
+        object.__setattr__(self, "fingerprint", tuple(self.fingerprint))
+        try:
+            json.dumps(self.fingerprint)
+        except (TypeError, ValueError) as error:
+            raise DeclarationError(
+                "fingerprint: its values must be texts, numbers, lists and dicts, as [PROMPT, "
+                f"MODEL]: {error}."
+            ) from error
         if len(inspect.signature(self.function).parameters) != 2:
             raise DeclarationError("the function takes two arguments, row and http.")
         if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
@@ -171,10 +187,26 @@ class CoroutineLookup(Lookup):
 
     def request_facts(self) -> dict[str, Any]:
         """Return the facts of a request; the function counts by its name, its body by `version`."""
-        return super().request_facts() | {
+        facts = super().request_facts() | {
             "service": self.service.request_facts(),
             "function": self.function,
         }
+        if self.model is not None:
+            facts["model"] = self.model
+        return facts | ({"fingerprint": list(self.fingerprint)} if self.fingerprint else {})
+
+    def billed_units(self) -> None:
+        return None
+
+    @property
+    def trusts(self) -> str | None:
+        if not reported_units(self.prices) or self.version > 1 or self.fingerprint:
+            return None
+        return (
+            "version: it counts by its name, so that a changed prompt, model or parameter of its "
+            "requests repeats no call; declare fingerprint=[PROMPT, MODEL], or raise version at "
+            "each change"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by name, because pickle finds this object, not the function, under that name."""

@@ -8,12 +8,13 @@ from typing import Any, Literal
 
 from jobs.declare.answers.conditions import Conditions
 from jobs.declare.answers.json_paths import JsonPath
+from jobs.declare.answers.usage import UsageReader
 from jobs.declare.auth import ApiKey
 from jobs.declare.batch import Batch, Pages
 from jobs.declare.lookup import Lookup
 from jobs.declare.services import Service
 from jobs.declare.values.env import Env
-from jobs.declare.values.fingerprint import WHERE_DECLARED
+from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED
 from jobs.declare.values.templates import JsonTemplate, placeholders
 from jobs.errors import DeclarationError
 
@@ -67,6 +68,11 @@ class HttpLookup(Lookup):
         hedge_after: Seconds without an answer, or "p95" of the latest answers, after which a
             request is sent a second time if no row needs its call in flight. The first answer
             counts. Only for a service without prices.
+        bill: Unit -> JSON path of the number that a request used, in its whole answer, as
+            {"input_tokens": "$.usage.prompt_tokens"}; a difference is written
+            "$.usage.prompt_tokens - $.usage.prompt_tokens_details.cached_tokens". Read from errors
+            too; an error that tells nothing costs nothing.
+        model: The model whose prices hold; by default the text `model` of the body.
     """
 
     service: Service
@@ -87,10 +93,14 @@ class HttpLookup(Lookup):
     echo: Mapping[str, str] = field(default_factory=dict, metadata=WHERE_DECLARED)
     idempotency_header: str | None = field(default=None, metadata=WHERE_DECLARED)
     hedge_after: float | Literal["p95"] | None = field(default=None, metadata=WHERE_DECLARED)  # type: ignore[misc]
+    bill: Mapping[str, str] = field(default_factory=dict, metadata=NOT_IN_FINGERPRINT)  # type: ignore[misc]
+    model: str | None = field(default=None, metadata=NOT_IN_FINGERPRINT)  # type: ignore[misc]
 
     kind = "http"
 
     def _check(self) -> None:
+        self._check_model()
+        UsageReader(self.bill)
         super()._check()
         self._check_request()
         self._check_headers()
@@ -108,6 +118,18 @@ class HttpLookup(Lookup):
                 "finish_after_timeout needs attempt_timeout, which bounds the request that goes "
                 "on, and a cache, which "
                 "keeps its answer."
+            )
+
+    def _check_model(self) -> None:
+        body = self.body if self.batch is None else self.batch.body
+        sent = body.get("model") if isinstance(body, Mapping) else None
+        if not isinstance(sent, str) or JsonTemplate("body", sent).names:
+            return
+        if self.model is None:
+            object.__setattr__(self, "model", sent)
+        elif self.model != sent:
+            raise DeclarationError(
+                f"model: it is {self.model!r}, and the body has {sent!r}; leave out model."
             )
 
     def _check_hedge(self) -> None:

@@ -15,7 +15,7 @@ from jobs.declare.budgets import Budget
 from jobs.declare.ledger_settings import Ttl
 from jobs.declare.rates import REQUEST, Rate
 from jobs.declare.services import Cache, Outage, Retry, Service
-from jobs.declare.values.prices import SENT
+from jobs.declare.values.prices import prices_of_model, reported_units, singular
 from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError
 from jobs.schema.records import LookupFacts, PriceFacts
@@ -76,7 +76,8 @@ class Lookup:
     version: int = 1
 
     kind = "lookup"
-    bills = False  # whether it reports billed units of the service
+    model: ClassVar[str | None] = None  # whose prices hold
+    bill: ClassVar[Mapping[str, str]] = {}  # unit -> where an answer tells its number
     finish_after_timeout = False  # a call without a waiting row is cancelled
     # a slow call is not made a second time
     hedge_after: ClassVar[float | Literal["p95"] | None] = None
@@ -135,20 +136,28 @@ class Lookup:
             )
 
     def _check_units(self) -> None:
-        others = [price.unit for price in self.prices if price.unit not in SENT]
-        if others and not self.bills:
+        if self.http_service is not None and self.http_service.prices and not self.prices:
+            named = sorted({str(price.model) for price in self.http_service.prices})
+            needs = "declare model" if self.model is None else f"none is for {self.model!r}"
             raise DeclarationError(
-                f"its service has a price per {others[0]}, which only a coroutine can report, with "
-                "http.bill(...); "
-                "other lookups need a price per item or per request."
+                f"model: its service has prices per model, and {needs}; the prices name "
+                f"{', '.join(named)}."
             )
-        billed = [rate.of for rate in self.rates if rate.unit != REQUEST]
-        if billed and not self.bills:
-            raise DeclarationError(
-                f"its service has a rate of {billed[0]}, which only a coroutine can report, with "
-                "http.bill(...); other "
-                "lookups need a rate of requests."
-            )
+        reported = self.billed_units()
+        for kind, unit in [
+            *(("price per", unit) for unit in reported_units(self.prices)),
+            *(("rate of", rate.unit) for rate in self.rates if rate.unit != REQUEST),
+        ]:
+            if reported is not None and unit not in reported:
+                raise DeclarationError(
+                    f"bill: its service has a {kind} {unit}, and bill does not say where an "
+                    f'answer tells {unit}s; write bill={{"{unit}s": "$.usage.{unit}s"}}, or report '
+                    "them from a coroutine with http.bill(...)."
+                )
+
+    def billed_units(self) -> Collection[str] | None:
+        """Return the units that its answers tell; None if its code reports them."""
+        return {singular(unit) for unit in self.bill}
 
     def _check_keys(self) -> None:
         from jobs.declare.values.key_expressions import (
@@ -237,12 +246,10 @@ class Lookup:
 
     @property
     def prices(self) -> tuple[PriceFacts, ...]:
-        """The service's prices."""
-        return (
-            ()
-            if self.http_service is None
-            else tuple(price.facts for price in self.http_service.prices)
-        )
+        """The service's prices of its model."""
+        service = self.http_service
+        declared = () if service is None else tuple(price.facts for price in service.prices)
+        return prices_of_model(declared, self.model)
 
     @property
     def rates(self) -> tuple[Rate, ...]:

@@ -4,11 +4,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from jobs.declare.values.prices import UNIT, singular
 from jobs.errors import DeclarationError
 
 SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
 PERIOD = re.compile(r"(?:([1-9]\d{0,5}) )?(second|minute|hour|day)s?")
-UNIT = re.compile(r"[a-z]+")
 REQUEST = "request"
 PART_OF_A_CALL = 100  # without a declared `at_most`, a call reserves this part of a limit of units
 
@@ -23,7 +23,8 @@ class Rate:
     Attributes:
         amount: What the service allows in a period.
         per: second, minute, hour or day, or a multiple, such as "10 seconds".
-        of: requests, or a unit that a coroutine reports with http.bill, such as tokens.
+        of: requests, or a unit that answers tell (the lookup's `bill`, or http.bill), such as
+            tokens.
         at_most: The most that a call uses. It is reserved before each call, and the unused part is
             free again after the call. By default 1 request, or a hundredth of the amount of another
             unit.
@@ -46,8 +47,8 @@ class Rate:
             )
         if not isinstance(self.of, str) or not UNIT.fullmatch(self.of) or self.unit == "item":
             raise DeclarationError(
-                f"rate: of is {self.of!r}; it must be requests, or a unit that a coroutine "
-                "reports, as tokens."
+                f"rate: of is {self.of!r}; it must be requests, or a unit that answers tell, as "
+                "tokens."
             )
         most = self.at_most
         if most is not None and (
@@ -60,7 +61,7 @@ class Rate:
     @property
     def unit(self) -> str:
         """The unit in the singular, as http.bill names it."""
-        return self.of if self.of.endswith("ss") else self.of.removesuffix("s")
+        return singular(self.of)
 
     @property
     def seconds(self) -> int:

@@ -66,6 +66,7 @@ def _address(lookup: Lookup) -> str:
 def _price(lookup: Lookup) -> str:
     return ", ".join(
         f"{one.amount} {one.currency} per {f'{one.per:,} {one.unit}s' if one.per > 1 else one.unit}"
+        + (f" of {one.model}" if one.model else "")
         + (f" from {one.since}" if one.since else "")
         for one in lookup.prices
     )

@@ -1,6 +1,7 @@
 """What a task must know about the ledger and its permitted calls: plain data for the executors."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from jobs.declare.ledger_settings import Ttl
 
@@ -34,9 +35,20 @@ class CallCap:
     Attributes:
         message: As the user wrote it, for the sentence: "max_calls 500".
         parts: By number of the partition.
-        weights: By lookup, the cost of an attempt (1 for calls, a price for money).
+        weights: By lookup, the cost of an attempt (1 for calls, a price for money), or the most
+            that it may cost, where only its answer tells.
+        reported: By lookup, the cost of each unit, where only answers report their number; empty
+            for the other lookups.
     """
 
     message: str
     parts: tuple[float, ...]
     weights: tuple[float, ...]
+    reported: tuple[Mapping[str, float], ...] = ()
+
+    def of_lookups(self, places: Sequence[int]) -> "CallCap":
+        """Return the cap for some of the lookups."""
+        reported = tuple(self.reported[place] for place in places) if self.reported else ()
+        return replace(
+            self, weights=tuple(self.weights[place] for place in places), reported=reported
+        )

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 from jobs.limits.lease_book import Limit
+from jobs.limits.window_use import Each
 
 CALLS = "calls"  # in flight; name of a limit
 
@@ -13,9 +13,8 @@ CALLS = "calls"  # in flight; name of a limit
 class Reserved:
     """The use of a limit per window by calls."""
 
-    unit: str
+    each: Each  # amount of the limit per unit
     reserve_per_call: int  # reserved before each call
-    each: Fraction = Fraction(1)  # amount of the limit per unit
     budget: str = ""  # as the user wrote it, if the limit stops the run; empty: calls wait
 
 

@@ -9,12 +9,13 @@ more than N in any window, and all holders together never use more than the limi
 import math
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 SENT = ("request", "item")  # units that are counted when they are sent
-ONE = Fraction(1)
+Unit = tuple[str, str | None]  # a unit, and the model whose calls use it; None: of any model
+Each = Mapping[Unit, Fraction]  # amount of a limit per unit
 
 PACE = 1.0  # s over which the speed of use is measured
 # share of a window; s. A minimum of 0.1 s was too short: on a busy machine one request in some
@@ -45,21 +46,16 @@ class WindowUse:
 
     Args:
         window: Seconds; infinite for money, which is spent for good.
-        unit: The counted unit.
+        each: Amount of the limit per unit that counts.
         reserve_per_call: Amount that is reserved before each call.
-        each: Amount of the limit per unit.
     """
 
-    def __init__(
-        self, window: float, unit: str, reserve_per_call: int, each: Fraction = ONE
-    ) -> None:
-        self.window, self.unit, self.reserve_per_call, self.each = (
-            window,
-            unit,
-            reserve_per_call,
-            each,
-        )
-        self._is_one = each == ONE  # spares the arithmetic of fractions for each request
+    def __init__(self, window: float, each: Each, reserve_per_call: int) -> None:
+        self.window, self.each, self.reserve_per_call = window, each, reserve_per_call
+        self.counts_sent = any(unit in SENT for unit, _ in each)
+        self.is_reported = any(unit not in SENT for unit, _ in each)
+        # spares the arithmetic of fractions for each request
+        self._only = next(iter(each)) if [*each.values()] == [1] else None
         self._arrives = arrives_within(window)
         self._reserved = 0
         self._used = 0
@@ -88,12 +84,8 @@ class WindowUse:
     @property
     def is_one_request(self) -> bool:
         """Whether each call uses a single unit for a while, its request."""
-        return (
-            self.unit == "request"
-            and self.reserve_per_call == 1
-            and self._is_one
-            and self.window < math.inf
-        )
+        is_request = self._only == ("request", None)
+        return is_request and self.reserve_per_call == 1 and self.window < math.inf
 
     def wants(self, now: float, calls: int, *, at_least: int = 0) -> int:
         """Return the use, plus what `calls` calls could use until the next heartbeats."""
@@ -130,8 +122,15 @@ class WindowUse:
             self._ends.append((now + self.window, sent.amount))
             sent.amount = 0
 
-    def amount_for(self, units: int) -> int:
-        return units if self._is_one else math.ceil(units * self.each)
+    def amount_for(self, units: Mapping[Unit, int]) -> int:
+        """Return the amount that these units use; a model without a rule counts as any model."""
+        if self._only is not None and self._only[1] is None:
+            return sum(many for (unit, _), many in units.items() if unit == self._only[0])
+        found = sum(
+            many * self.each.get((unit, model), self.each.get((unit, None), 0))
+            for (unit, model), many in units.items()
+        )
+        return math.ceil(found)
 
     def _pace(self, now: float) -> None:
         if now >= self._paced_since + PACE:
@@ -149,7 +148,16 @@ class CallUse:
             by then.
     """
 
-    __slots__ = ("_billed", "_clock", "_has_told", "_reserved", "_sent", "_until")
+    __slots__ = (
+        "_billed",
+        "_clock",
+        "_has_sent",
+        "_has_told",
+        "_has_unknown_use",
+        "_reserved",
+        "_sent",
+        "_until",
+    )
 
     def __init__(
         self, limits: Iterable[WindowUse], clock: Callable[[], float], until: float = math.inf
@@ -157,7 +165,9 @@ class CallUse:
         self._clock = clock
         self._until = until
         self._reserved: dict[WindowUse, int] = {}
-        self._billed: dict[str, int] | None = None
+        self._billed: dict[Unit, int] = {}
+        self._has_sent = False
+        self._has_unknown_use = False  # a request will never tell what it used
         self._has_told = False  # it reported a bill; no request left or ended since
         self._sent: list[tuple[WindowUse, Sent]] = []
         now = clock()
@@ -165,7 +175,7 @@ class CallUse:
             limit.reserve(now)
             self._reserved[limit] = limit.reserve_per_call
 
-    def request_left(self, items: int) -> None:
+    def request_left(self, items: int, model: str | None = None) -> None:
         """Note that a request is about to leave, with `items` keys that no earlier request had.
 
         Raises:
@@ -175,10 +185,11 @@ class CallUse:
         now = self._clock()
         if now >= self._until:
             raise TimeoutError
-        self._has_told = False
+        self._has_told, self._has_sent = False, True
+        sent = {("request", model): 1, ("item", model): items}
         for limit, reserved in self._reserved.items():
-            if limit.unit in SENT:
-                used = limit.amount_for(1 if limit.unit == "request" else items)
+            if limit.counts_sent:
+                used = limit.amount_for(sent)
                 of_reserved = min(used, reserved)
                 self._sent.append((limit, limit.send(used, now, of_reserved=of_reserved)))
                 self._reserved[limit] = reserved - of_reserved
@@ -187,11 +198,15 @@ class CallUse:
         """Note that a request of the call was answered, or failed."""
         self._has_told = False
 
-    def bill(self, unit: str, many: int) -> None:
+    def bill(self, units: Mapping[Unit, int]) -> None:
         """Note that the call reports so many units."""
         self._has_told = True
-        self._billed = self._billed or {}
-        self._billed[unit] = self._billed.get(unit, 0) + many
+        for unit, many in units.items():
+            self._billed[unit] = self._billed.get(unit, 0) + many
+
+    def note_unknown_use(self) -> None:
+        """Note that a request will never tell what it used."""
+        self._has_unknown_use = True
 
     def end(self, *, known: bool) -> None:
         """Settle the call.
@@ -207,9 +222,11 @@ class CallUse:
                 limit.arrived(sent, now)
         for limit, reserved in self._reserved.items():
             used = 0
-            if limit.unit not in SENT:
-                billed = limit.amount_for(self._billed.get(limit.unit, 0)) if self._billed else 0
-                used = billed if known or self._has_told else max(billed, reserved)
+            if limit.is_reported:
+                billed = limit.amount_for(self._billed)
+                is_reported = known or self._has_told or not self._has_sent
+                is_known = is_reported and not self._has_unknown_use
+                used = billed if is_known else max(billed, reserved)
             if used or reserved:
                 limit.use(used, now, of_reserved=reserved)
         self._reserved = {}

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.values.fingerprint import plain
-from jobs.declare.values.prices import SENT, in_force, price_text, price_units
+from jobs.declare.values.prices import cost_of, in_force, price_text, reported_units
 from jobs.errors import DeclarationError, NoInput
 from jobs.ledger.selection import select
 from jobs.ledger.stored_request import read_request, versions, what_changed
@@ -201,13 +201,12 @@ def _estimated(
     calls = pc.sum(missing[CALLS]).as_py() or 0
     requests = -(-calls // lookup.batch_size)
     today = datetime.fromtimestamp(now_us / 1e6, UTC).date().isoformat()
-    price = in_force(lookup.prices, today)
+    prices = in_force(lookup.prices, today)
     later = min(
         (one for one in lookup.prices if (one.since or "") > today),
         key=lambda one: one.since or "",
         default=None,
     )
-    units = requests if price is not None and price.unit == "request" else calls
     return LookupEstimate(
         name=lookup.name,
         rows=pc.sum(wanted[ROWS]).as_py() or 0,
@@ -220,11 +219,11 @@ def _estimated(
         calls_because="" if calls == asked else BY_ROW if lookup.cache is None else EVERY_DAY,
         requests=requests,
         batch_size=lookup.batch_size,
-        cost=f"{price_units(price, units):f}"
-        if lookup.prices and lookup.prices[0].unit in SENT
+        cost=f"{cost_of(prices, {'item': calls, 'request': requests}):f}"
+        if lookup.prices and not reported_units(lookup.prices)
         else None,
-        price=price_text(price),
-        later_price=f"{price_text(later)} from {later.since}" if later is not None else "",
+        price=price_text(prices),
+        later_price=f"{price_text([later])} from {later.since}" if later is not None else "",
         seconds=_seconds(lookup, calls, last),
         concurrency=lookup.concurrency,
     )

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
+from jobs.clients.billing_meter import Usage
 from jobs.clients.request_counter import RequestCounts
 from jobs.schema.records import (
     Billed,
@@ -63,6 +64,7 @@ def _with_requests(
         items=sum(one.items.total() for one in counts),
         most_at_once=tuple(most.get(task, 0) for task in range(max(most) + 1)),
         in_doubt=sum(one.in_doubt for one in counts),
+        unknown_use=sum(one.unknown_use for one in counts),
     )
     known = replace(lookup, requests=requests, billed=_billed(facts, lookup, requests, counts))
     if facts.batch_size == 1:
@@ -76,14 +78,12 @@ def _billed(
 ) -> Billed | None:
     if lookup.billed is None:
         return None
-    unit = facts.prices[0].unit
-    by_unit = [
-        {"item": one.items, "request": one.sent}.get(unit, one.units.get(unit, Counter()))
-        for one in counts
-    ]
-    days: Counter[int] = sum(by_unit, Counter())
-    lost = {
-        "item": requests.items - lookup.answered,
-        "request": requests.sent - requests.answered,
-    }.get(unit, sum(one.lost[unit] for one in counts))
-    return replace(run_bills.billed(facts, days), lost=max(0, lost), saved=lookup.billed.saved)
+    usage: Usage = Counter()
+    for one in counts:
+        for unit, days in {**one.units, "item": one.items, "request": one.sent}.items():
+            usage.update({(unit, day): many for day, many in days.items()})
+    lost = sum((one.lost for one in counts), Counter()) | Counter(
+        item=max(0, requests.items - lookup.answered),
+        request=max(0, requests.sent - requests.answered),
+    )
+    return replace(run_bills.billed(facts, usage, lost), saved=lookup.billed.saved)

@@ -17,9 +17,11 @@ class PriceFacts(Facts):
 
     amount: str  # decimal, as "0.0040"
     currency: str  # USD
-    unit: str  # item, request, or a coroutine's unit, such as token
+    unit: str  # item, request, or a unit that answers tell, such as token
     per: int = 1
     since: str | None = None  # 2026-12-01; None: from ever
+    model: str | None = None  # whose calls have this price; None: any
+    at_most: int | None = None  # units that answers tell of a call
 
 
 @dataclass(frozen=True)
@@ -222,17 +224,31 @@ class DayFacts(Facts):
 
 
 @dataclass(frozen=True)
-class Billed(Facts):
-    """The cost of one lookup's calls at the declared prices. A unit is an item or request that was
-    sent, or a unit that a coroutine billed.
-    """
+class BilledUnit(Facts):
+    """What was billed of a unit: an item or a request that was sent, or what answers tell."""
 
+    unit: str  # item, request, or a unit of the service, as token
     units: int
     lost: int  # units without an answer: timed out, failed, retried
-    unit: str  # item, request, or what a coroutine bills by, as token
     cost: str  # decimal, as "12.3400"
+
+
+@dataclass(frozen=True)
+class Billed(Facts):
+    """The cost of one lookup's calls at the declared prices."""
+
+    units: int  # of the first unit with a price
+    lost: int
+    unit: str
+    cost: str  # of all units
     currency: str
     saved: str = "0"  # cost that the ledger's answers saved, each key once
+    by_unit: tuple[BilledUnit, ...] = ()  # of each unit, where several have a price
+
+    @property
+    def parts(self) -> tuple[BilledUnit, ...]:
+        """What was billed of each unit."""
+        return self.by_unit or (BilledUnit(self.unit, self.units, self.lost, self.cost),)
 
 
 @dataclass(frozen=True)
@@ -247,6 +263,8 @@ class RequestMetrics(Facts):
     most_at_once: tuple[int, ...] = ()  # per task, by number: highest number in flight
     # answers that may be another key's, because their connection brought an extra one
     in_doubt: int = 0
+    # whose use no answer told, where the price needs it: their cost is not in the bill
+    unknown_use: int = 0
 
 
 @dataclass(frozen=True)

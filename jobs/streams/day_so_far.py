@@ -3,9 +3,18 @@
 from collections.abc import Collection
 from dataclasses import fields, replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
-from jobs.schema.records import Billed, DayMetrics, DayRecord, LookupMetrics, RequestMetrics
+from jobs.schema.records import (
+    Billed,
+    BilledUnit,
+    DayMetrics,
+    DayRecord,
+    LookupMetrics,
+    RequestMetrics,
+)
+
+Costs = TypeVar("Costs", Billed, BilledUnit)
 
 
 def after_run(run: DayRecord, now: DayMetrics) -> DayMetrics:
@@ -57,12 +66,17 @@ def _billed(before: Billed | None, now: Billed | None) -> Billed | None:
 
 
 def billed_together(before: Billed, now: Billed) -> Billed:
-    """Returns the sum of two bills of the same unit and currency."""
-    cost, saved = (
-        Decimal(before.cost) + Decimal(now.cost),
-        Decimal(before.saved) + Decimal(now.saved),
+    """Returns the sum of two bills of the same units and currency."""
+    saved = Decimal(before.saved) + Decimal(now.saved)
+    parts = zip(before.by_unit, now.by_unit, strict=True)
+    return replace(
+        _costs(before, now), saved=f"{saved:f}", by_unit=tuple(_costs(*both) for both in parts)
     )
-    return replace(now, **_sums(before, now), cost=f"{cost:f}", saved=f"{saved:f}")
+
+
+def _costs(before: Costs, now: Costs) -> Costs:
+    cost = Decimal(before.cost) + Decimal(now.cost)
+    return replace(now, **_sums(before, now), cost=f"{cost:f}")
 
 
 def _sums(before: Any, now: Any, *, leave: Collection[str] = ()) -> dict[str, Any]:

@@ -163,7 +163,7 @@ def _function(
     elif marks is not None:
         ask = partial(marks.before_call, ask)
     if allowance is not None:
-        ask = partial(allowance.charge, place, ask)
+        ask = partial(allowance.charge, place, guard.gate, ask)
     if lease is not None and batched is not None:
         batched.send_by(partial(within_lease, lease))
     elif lease is not None:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from asyncio_core import AsyncWaitOperator
 from jobs.clients.client import Client
 from jobs.clients.registry import client_for
+from jobs.clients.request_counter import counts_of
 from jobs.declare.coroutine_lookup import CoroutineLookup
 from jobs.declare.function_lookup import AsyncFunctionLookup
 from jobs.declare.lookup import Lookup
@@ -347,7 +348,8 @@ class PartitionRun:
     def _surroundings(self, stack: AsyncExitStack) -> Surroundings:
         """Open the ledgers, which close after the operators, and make the task's budget."""
         plan, limits = self._plan, self._limits
-        allowance = CallBudget(plan.cap, self._partition) if plan.bounds_cost else None
+        counts = [counts_of(lookup.name) for lookup in plan.lookups]
+        allowance = CallBudget(plan.cap, self._partition, counts) if plan.bounds_cost else None
         for ledger in self._ledgers:
             if ledger is not None:
                 stack.callback(ledger.close)

@@ -253,7 +253,7 @@ def plan_of(night: Night, run_id: str, act: Act, bill: RunBill) -> PartitionPlan
             for one in lookups
         ),
         may_call=act.does != "remap",
-        meters=Meters(bill.folder, {one.name: one.prices[0].unit for one in bill.lookups}, run_id, bill.started_at),
+        meters=Meters(bill.folder, {one.name: [one.prices[0].unit] for one in bill.lookups}, run_id, bill.started_at),
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import pathlib
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
-from jobs.clients.billing_meter import metered
+from jobs.clients.billing_meter import Usage, metered
 from jobs.declare.budgets import MONEY, PARTS
 from tests.simulation import clock, limits_store
 from tests.simulation.declared import CONCURRENCY, UNITS, lookup_of
@@ -215,7 +215,7 @@ class LimitRules:
         """What a run counted on disk as billed is what the vendor took: to the cent, but for calls
         at a kill.
         """
-        counted: Mapping[str, Counter[int]] = metered(folder)
+        counted: Mapping[str, Usage] = metered(folder)
         cut = sum(one.was_cut for one in workers)
         for lookup in self._night.lookups:
             unit = self._unit(lookup)

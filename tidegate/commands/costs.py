@@ -19,7 +19,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--enrichment", metavar="NAME", help=("only this one; by default all with records here")
     )
     parser.add_argument(
-        "--csv", metavar="FILE", help=("write a line per day and lookup too, in columns of FOCUS")
+        "--csv",
+        metavar="FILE",
+        help="write a line per day, lookup and unit too, in columns of FOCUS",
     )
 
 
@@ -28,7 +30,8 @@ def _run(options: argparse.Namespace) -> int:
 
     costs = list_costs(options.month, options.enrichment)
     lines = [HEADINGS] + [
-        (one.service, one.enrichment, one.lookup, counted(one.billed.units, one.billed.unit),
+        (one.service, one.enrichment, one.lookup,
+         ", ".join(counted(part.units, part.unit) for part in one.billed.parts),
          _money(one.billed.cost, one.billed.currency),
          _money(one.billed.saved, one.billed.currency))
         for one in costs.by_lookup()

@@ -24,6 +24,7 @@ from jobs.clients.request_counter import counts_of
 from jobs.declare.answers.answer_casts import cast_all
 from jobs.declare.answers.conditions import Conditions
 from jobs.declare.answers.json_paths import JsonPath
+from jobs.declare.answers.usage import UsageReader
 from jobs.declare.batch import Batch
 from jobs.declare.http_lookup import UNANSWERED, HttpLookup
 from jobs.declare.lookup import Key
@@ -55,6 +56,7 @@ class HttpClient(SessionClient, BatchingClient):
             place for place, column in enumerate(self._columns) if column.name in lookup.required
         ]
         self._counts = counts_of(lookup.name)
+        self._counts.model = lookup.model
         self._picked = [_picked(lookup, column.name, column.spark_type) for column in self._columns]
         self._session = ServiceSession(
             lookup.service,
@@ -72,6 +74,7 @@ class HttpClient(SessionClient, BatchingClient):
             counts=self._counts,
             headers=lookup.headers,
             secrets=[variable.read() for variable in lookup.secrets()],
+            usage=UsageReader(lookup.bill) if lookup.bill else None,
         )
         self._of_request = (
             None if lookup.idempotency_header is None else fingerprint(lookup.request_facts())

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +21,8 @@ from jobs.clients.http.decoding import CODINGS, NotDecodable, TooLong, decoded, 
 from jobs.clients.http.transport import Transport
 from jobs.clients.http.watched_connection import QUIET_AT_LEAST, QUIET_AT_MOST, WatchedConnection
 from jobs.clients.request_counter import LEAVING, RequestCounts, Unasked
-from jobs.declare.answers.json_text import RepeatedMember
+from jobs.declare.answers.json_text import RepeatedMember, read_json
+from jobs.declare.answers.usage import UsageReader
 from jobs.declare.lookup import Key
 from jobs.declare.services import Service
 from jobs.declare.values.addresses import path_secrets, with_parameter
@@ -30,6 +32,7 @@ from jobs.wording import one_line
 REDIRECTS = (300, 301, 302, 303, 305, 307, 308)
 PROXY_WANTS_PASSWORD = 407
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+NOTHING: Mapping[str, int] = MappingProxyType({})  # used
 CODING_ADDS = 1_024  # highest number of bytes by which a coding lengthens a body
 
 
@@ -109,6 +112,7 @@ class ServiceSession:
         counts: RequestCounts,
         headers: Mapping[str, str] = NO_HEADERS,
         secrets: Sequence[str] = (),
+        usage: UsageReader | None = None,
     ) -> None:
         """Prepare the session; `open` creates it.
 
@@ -125,6 +129,7 @@ class ServiceSession:
             counts: The lookup's counts.
             headers: Sent with every request.
             secrets: Texts to mask in messages.
+            usage: Reads from each answer what its request used; None: no answer tells.
         """
         self.base_url = service.base_url
         self._shown_url = service.shown_url
@@ -144,6 +149,7 @@ class ServiceSession:
         # below 300 too
         self._refused = frozenset((*throttled, *service.stop_on, *errors, *unanswered))
         self._in_items = in_items
+        self._usage = usage
         self._counts = counts
         self._headers = CIMultiDict(headers)
         self._headers_of_json = CIMultiDict({"Content-Type": "application/json"})
@@ -242,11 +248,14 @@ class ServiceSession:
             AccessRefused: The service denies access.
         """
         request = self._counts.request(items)
+        request.tells = self._usage is not None
         LEAVING.set(request)
         try:
             response = await self._exchange(method, url, body, misses, received, own=headers)
-        except CallFailed as failed:
-            if not failed.passing and request.connection is not None:
+        except BaseException as error:
+            self._counts.lost.update(request.used or NOTHING)
+            is_final = isinstance(error, CallFailed) and not error.passing
+            if is_final and request.connection is not None:
                 request.connection.brought(keys)
             raise
         finally:
@@ -282,6 +291,8 @@ class ServiceSession:
                 method, url, data=body, headers=sent, allow_redirects=False
             ) as response:
                 note(exchange, response.status)
+                if response.status in misses or response.status >= 400:
+                    LEAVING.get().used = NOTHING  # services do not bill it, unless its text tells
                 if response.status == 401 and self._authorizer.refused(headers):
                     raise Throttled("401: the token is no longer accepted and will be renewed", 0.0)
                 if response.status not in misses and (
@@ -329,12 +340,16 @@ class ServiceSession:
             if not self._in_items:
                 raise
             content, is_ambiguous = loaded(body, response.charset, ambiguous=True), True
+        LEAVING.get().used = self._used(content)
         return Response(response.status, content, False, response.headers, len(body), is_ambiguous)
 
     async def _refuse(self, response: aiohttp.ClientResponse, exchange: Exchange | None) -> None:
         """Raise the error for a status that is neither an answer nor a miss."""
         status = response.status
-        text = self.masked(await error_text(response))
+        text = await error_text(response)
+        with suppress(ValueError):
+            LEAVING.get().used = self._used(read_json(text)) or NOTHING
+        text = self.masked(text)
         if status in REDIRECTS:
             text = (
                 f"redirects to {self.masked(_location(response))}, and redirects are not followed"
@@ -362,6 +377,10 @@ class ServiceSession:
         raise StatusFailed(
             message, status, passing=(status >= 500 or status == 408) and status not in self._errors
         )
+
+    def _used(self, content: Any) -> Mapping[str, int] | None:
+        """Return what the request of this answer used; None if it does not tell."""
+        return NOTHING if self._usage is None else self._usage.read(content)
 
     def _loaded(self, answer: bytes, response: aiohttp.ClientResponse, *, is_whole: bool) -> Any:
         """Return the answer's JSON. Raises ValueError, or CallFailed if it is empty or cut."""

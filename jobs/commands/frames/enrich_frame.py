@@ -119,10 +119,10 @@ class _Run:
         """Return the cost as "0.18 USD"; empty if no lookup has a price."""
         if self.meters is None:
             return ""
-        units, total = metered(Path(self.meters.folder)), Decimal(0)
+        usage, total = metered(Path(self.meters.folder)), Decimal(0)
         priced = [lookup for lookup in self.enrichment.facts().lookups if lookup.prices]
         for lookup in priced:
-            total += Decimal(run_bills.billed(lookup, units.get(lookup.name, Counter())).cost)
+            total += Decimal(run_bills.billed(lookup, usage.get(lookup.name, Counter())).cost)
         return f"{total:f} {priced[0].prices[0].currency}"
 
 

@@ -27,7 +27,11 @@ def reading() -> Iterator[None]:
 
 
 class JsonPath:
-    """A path of RFC 9535; if `lenient`, with python-jsonpath's extensions, as in `paths`."""
+    """A path of RFC 9535; if `lenient`, with python-jsonpath's extensions, as in `paths`.
+
+    Attributes:
+        steps: The path's names and indexes, if it has nothing else.
+    """
 
     def __init__(self, where: str, path: str, *, lenient: bool = False) -> None:
         """Raise DeclarationError, with the declaring field, for an invalid path."""
@@ -37,7 +41,7 @@ class JsonPath:
             raise DeclarationError(
                 f"{where}: {path!r} is not a JSON path; write it as $.a.b."
             ) from error
-        self._steps = _steps(self._compiled)
+        self.steps = _steps(self._compiled)
         self._lenient = lenient
 
     @property
@@ -53,11 +57,11 @@ class JsonPath:
         """
         if not isinstance(document, dict | list):
             return None
-        if self._steps is None:
+        if self.steps is None:
             with reading():
                 match = self._compiled.match(document)
             return None if match is None else match.value
-        for step in self._steps:
+        for step in self.steps:
             if isinstance(step, str):
                 document = document.get(step) if isinstance(document, dict) else None
             elif isinstance(document, list):

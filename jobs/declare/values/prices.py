@@ -1,7 +1,7 @@
 """Prices of a service: decimal money per item, request or the service's unit, from a given day."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -10,9 +10,9 @@ from jobs.errors import DeclarationError
 from jobs.schema.records import PriceFacts
 
 MONEY = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ([A-Z]{3})")
-PER = re.compile(r"(?:([1-9]\d{0,8}) )?([a-z]+?)(?:(?<!s)s)?")
-# units that are counted when sent; a coroutine reports others with http.bill
-SENT = ("item", "request")
+UNIT = re.compile(r"[a-z]+(?:_[a-z]+)*")
+PER = re.compile(rf"(?:([1-9]\d{{0,8}}) )?({UNIT.pattern})")
+SENT = ("item", "request")  # units that are counted when sent; only answers tell others
 
 
 @dataclass(frozen=True)
@@ -36,34 +36,63 @@ def read_money(text: str, where: str) -> Money:
     return Money(Decimal(found[1]), found[2])
 
 
+def singular(unit: str) -> str:
+    """Return the name of a unit: `token` for tokens, `address` for address."""
+    return unit if unit.endswith("ss") else unit.removesuffix("s") or unit
+
+
 @dataclass(frozen=True)
 class Price:
     """The price of each attempt that reached the service: Price("0.0040 USD", per="item",
-    since="2026-12-01").
+    since="2026-12-01"). Prices per different units add up.
 
     Attributes:
         amount: Decimal money, as "0.0040 USD".
-        per: item (a key), request (a call; a retry is another call), a unit that a coroutine bills,
-            such as token, or a multiple, such as "1000 items".
-        since: The first day, in UTC, of the price, which applies until another price begins; None
-            for the first price.
+        per: item (a key), request (a call; a retry is another call), a unit that answers tell
+            (`bill` of the lookup, or http.bill), such as input_token, or a multiple, such as
+            "1000 items".
+        since: The first day, in UTC, of the price, which applies until another price per this unit
+            begins; None for the first price.
+        model: The model whose calls have this price; None: any model without a price of its own.
+        at_most: The highest number of units that answers tell of one call, such as a model's
+            max_tokens. Budgets and --max-cost reserve its price before each call.
     """
 
     amount: str
     per: str = field(default="item", kw_only=True)
     since: str | None = field(default=None, kw_only=True)
+    model: str | None = field(default=None, kw_only=True)
+    at_most: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         read_money(self.amount, "price: amount")
         if not isinstance(self.per, str) or PER.fullmatch(self.per) is None:
             raise DeclarationError(
                 f"price {self.amount}: per is {self.per!r}; it must be item, request, a unit of "
-                "the service's own as "
-                "token, or so many, as '1000 items'."
+                "the service's own as token, or so many, as '1000 items'."
             )
         if self.since is not None and not (isinstance(self.since, str) and is_day(self.since)):
             raise DeclarationError(
                 f"price {self.amount}: since is {self.since!r}; it must be a date, as 2026-12-01."
+            )
+        if self.model is not None and not (isinstance(self.model, str) and self.model):
+            raise DeclarationError(
+                f"price {self.amount}: model is {self.model!r}; it must be the name of a model."
+            )
+        self._check_at_most()
+
+    def _check_at_most(self) -> None:
+        most, unit = self.at_most, self.facts.unit
+        if most is None:
+            return
+        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+            raise DeclarationError(
+                f"price {self.amount}: at_most is {most!r}; it must be a whole number of {unit}s, "
+                "at least 1."
+            )
+        if unit in SENT:
+            raise DeclarationError(
+                f"price {self.amount}: at_most: {unit}s are counted before a call; leave it out."
             )
 
     @property
@@ -73,37 +102,59 @@ class Price:
         found = PER.fullmatch(self.per)
         assert found is not None  # checked at construction
         return PriceFacts(
-            str(money.amount), money.currency, found[2], int(found[1] or 1), self.since
-        )
+            str(money.amount), money.currency, singular(found[2]), int(found[1] or 1), self.since,
+            self.model, self.at_most,
+        )  # fmt: skip
 
 
 def check_prices(where: str, prices: Sequence[Price]) -> None:
     """Raise DeclarationError for prices with an ambiguous day or currency."""
     facts = [price.facts for price in prices]
-    if len({(one.currency, one.unit) for one in facts}) > 1:
+    if len({one.currency for one in facts}) > 1:
+        raise DeclarationError(f"{where}: prices: all must be in one currency.")
+    begins = [(one.unit, one.model, one.since) for one in facts]
+    twice = next((one for one in begins if begins.count(one) > 1), None)
+    if twice is not None:
         raise DeclarationError(
-            f"{where}: prices: all must be in one currency, and per the same unit."
-        )
-    begins = [one.since for one in facts]
-    if len(set(begins)) < len(begins):
-        raise DeclarationError(
-            f"{where}: prices: two begin on the same day; each needs a different `since`."
+            f"{where}: prices: two per {twice[0]} begin on the same day; each needs a different "
+            "`since` or `model`."
         )
 
 
-def in_force(prices: Sequence[PriceFacts], day: str) -> PriceFacts | None:
-    """Return the price on a day such as 2026-12-01; None before the first price."""
+def prices_of_model(prices: Sequence[PriceFacts], model: str | None) -> tuple[PriceFacts, ...]:
+    """Return the prices of a lookup's calls: for each unit its model's, else those of no model."""
+    its = {price.unit for price in prices if price.model is not None and price.model == model}
+    return tuple(price for price in prices if price.model == (model if price.unit in its else None))
+
+
+def in_force(prices: Sequence[PriceFacts], day: str) -> tuple[PriceFacts, ...]:
+    """Return the price of each unit on a day such as 2026-12-01; () before the first price."""
     begun = [price for price in prices if price.since is None or price.since <= day]
-    return max(begun, key=lambda price: price.since or "", default=None)
+    latest = {price.unit: price for price in sorted(begun, key=lambda price: price.since or "")}
+    return tuple(latest.values())
 
 
-def price_units(price: PriceFacts | None, units: int) -> Decimal:
-    return Decimal(0) if price is None else Decimal(price.amount) * units / price.per
+def price_text(prices: Sequence[PriceFacts]) -> str:
+    """Return prices as `0.0040 USD per item`; empty without a price."""
+    return ", ".join(
+        f"{one.amount} {one.currency} per {f'{one.per:,} {one.unit}s' if one.per > 1 else one.unit}"
+        for one in prices
+    )
 
 
-def price_text(price: PriceFacts | None) -> str:
-    """Return a price as `0.0040 USD per item`; empty without a price."""
-    if price is None:
-        return ""
-    many = f"{price.per:,} {price.unit}s" if price.per > 1 else price.unit
-    return f"{price.amount} {price.currency} per {many}"
+def priced_units(prices: Sequence[PriceFacts]) -> tuple[str, ...]:
+    """Return the units with a price, each once."""
+    return tuple(dict.fromkeys(price.unit for price in prices))
+
+
+def reported_units(prices: Sequence[PriceFacts]) -> tuple[str, ...]:
+    """Return the units with a price whose number only answers tell."""
+    return tuple(unit for unit in priced_units(prices) if unit not in SENT)
+
+
+def cost_of(prices: Sequence[PriceFacts], units: Mapping[str, int]) -> Decimal:
+    """Return what these units cost at the prices in force."""
+    return sum((Decimal(one.amount) * units.get(one.unit, 0) / one.per for one in prices), _NOTHING)
+
+
+_NOTHING = Decimal(0)

@@ -11,9 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
+from fractions import Fraction
 from typing import Any
 
-from jobs.declare.budgets import Budget, parts_of
+from jobs.declare.budgets import Budget, most_parts, parts_of
 from jobs.declare.lookup import Lookup, service_identity
 from jobs.declare.values.prices import in_force
 from jobs.errors import DeclarationError, RunStopped
@@ -249,7 +250,9 @@ def _read_service_limits(
 ) -> ServiceLimits:
     """Returns the limits of the service of these lookups. own: budgets of their enrichment."""
     first = lookups[0]
-    budgets = [("", budget) for budget in first.budgets] + [*(own if first.prices else ())]
+    budgets = [("", budget) for budget in first.budgets] + [
+        *(own if any(lookup.prices for lookup in lookups) else ())
+    ]
     if budgets and not over_runs:
         raise DeclarationError(
             f"lookup {first.name}: its service has a budget, which runs share in a store, and "
@@ -274,22 +277,18 @@ def _read_service_limits(
         longest = max(longest, lookup.longest_call)
     limits = {CALLS: Limit(first.concurrency)} if over_runs or first.adaptive else {}
     limits |= {rate.name: Limit(rate.amount, rate.seconds) for rate in first.rates}
-    reserved = {rate.name: Reserved(rate.unit, rate.reserve_per_call) for rate in first.rates}
-    price, items = (
-        in_force(first.prices, today.isoformat()),
-        max(lookup.batch_size for lookup in lookups),
-    )
-    for enrichment, budget in budgets:
-        if price is None:  # no price is in force yet
-            break
-        each = parts_of(price.amount, price.per)
-        reserve_per_call = budget.reserve_per_call or math.ceil(
-            each * (items if price.unit == "item" else 1)
-        )
+    reserved = {
+        rate.name: Reserved({(rate.unit, None): Fraction(1)}, rate.reserve_per_call)
+        for rate in first.rates
+    }
+    prices = [(in_force(one.prices, today.isoformat()), one.batch_size) for one in lookups]
+    each = {(one.unit, one.model): parts_of(one) for found, _ in prices for one in found}
+    most = max(most_parts(found, items) for found, items in prices)
+    for enrichment, budget in budgets if each else ():  # otherwise no price is in force yet
         name, whose = budget.name(today, enrichment), enrichment or first.service_name
         limits[name] = Limit(budget.parts, math.inf)
         subject = f"the budget of {whose}, {budget.amount} per {budget.per},"
-        reserved[name] = Reserved(price.unit, reserve_per_call, each, subject)
+        reserved[name] = Reserved(each, budget.reserve_per_call or most, subject)
     at_least = None if first.adaptive is None else first.adaptive.at_least
     return ServiceLimits(service_identity(first), limits, longest, reserved, at_least)
 

@@ -171,7 +171,7 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
         answers=tuple(plan.layout.answers[place] for place in places),
         key_names=tuple(plan.layout.key_names[place] for place in places),
     )
-    cap = plan.cap and replace(plan.cap, weights=tuple(plan.cap.weights[place] for place in places))
+    cap = plan.cap and plan.cap.of_lookups(places)
     return replace(
         plan,
         # a row has the key of a single lookup: the keys of the others are null, whatever they

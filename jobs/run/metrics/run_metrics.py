@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
-from jobs.declare.values.prices import SENT, in_force, price_units
+from jobs.declare.values.prices import cost_of, in_force, reported_units
 from jobs.input.keys.arrow_keys import read_key_tuples
 from jobs.ledger.answers import ANSWERS, ENCODED
 from jobs.ledger.keys import joined, key_hashes, texts_in
@@ -24,8 +24,9 @@ from jobs.ledger.scan import read_parts
 from jobs.run.engines.stages import Stage, ThreadStage
 from jobs.run.keys.hits import open_folder, run_of_keys
 from jobs.schema import columns as schema
-from jobs.schema.records import Billed, DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics
+from jobs.schema.records import DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics
 from jobs.storage.parquet_files import open_parquet
+from jobs.tables.records import run_bills
 from jobs.task.plan import PartitionPlan
 
 ANSWERED = pa.array(["ok", "miss"])
@@ -209,7 +210,11 @@ def _figures(lookup: LookupFacts, files: list[_LookupCounts]) -> LookupMetrics:
         keys_from_ledger=known,
         shared=sources["shared"],
         answered=sum(one.answered for one in files),
-        billed=_billed(lookup, _saved(lookup, known)),
+        # only what was saved: only the senders know what was billed, as a request may ask for many
+        # keys, and a key may need many requests
+        billed=replace(run_bills.billed(lookup, Counter()), saved=_saved(lookup, known))
+        if lookup.prices
+        else None,
         throttled=sum(one.throttled for one in files),
         oldest_answer_at=None if oldest == FOR_EVER else _moment(oldest),
     )
@@ -240,21 +245,10 @@ def _moment(micros: int) -> str:
 def _saved(
     lookup: LookupFacts, keys: int, now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
 ) -> str:
-    if not keys or lookup.prices[0].unit not in SENT:  # run_bills.with_saved
+    if not keys or reported_units(lookup.prices):  # run_bills.with_saved
         return "0"
-    price = in_force(lookup.prices, now().date().isoformat())
-    per_unit = lookup.batch_size if lookup.prices[0].unit == "request" else 1
-    return f"{price_units(price, -(-keys // per_unit)):f}"
-
-
-def _billed(lookup: LookupFacts, saved: str) -> Billed | None:
-    """Returns the bill with only what was saved. Only the senders know what was billed: a request
-    may ask for many keys, and a key may need many requests.
-    """
-    if not lookup.prices:
-        return None
-    first = lookup.prices[0]
-    return Billed(0, 0, first.unit, f"{price_units(first, 0):f}", first.currency, saved)
+    prices = in_force(lookup.prices, now().date().isoformat())
+    return f"{cost_of(prices, {'item': keys, 'request': -(-keys // lookup.batch_size)}):f}"
 
 
 def with_stored(counted: DayMetrics, plan: PartitionPlan) -> DayMetrics:

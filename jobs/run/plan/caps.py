@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from jobs.declare.values.prices import SENT, Money, in_force, price_units, read_money
+from jobs.declare.values.prices import SENT, Money, cost_of, in_force, read_money, reported_units
 from jobs.errors import DeclarationError
 from jobs.ledger.plan import CallCap
 from jobs.limits.fair_shares import even_shares
@@ -16,6 +16,7 @@ from jobs.limits.fair_shares import even_shares
 if TYPE_CHECKING:
     from jobs.declare.lookup import Lookup
     from jobs.run.plan.options import RunOptions
+    from jobs.schema.records import PriceFacts
 
 
 def divide_cap(options: RunOptions, lookups: Sequence[Lookup], tasks: int) -> CallCap | None:
@@ -65,29 +66,24 @@ def cap_on_cost(
     """Returns a cap on the cost of a run ("5 USD") at today's prices, divided over the tasks.
 
     An attempt at a key costs its price; if a request asks for many keys and is billed as a unit, a
-    full request is assumed.
+    full request is assumed. Where only an answer tells what it cost, an attempt reserves the most
+    that it may cost, and its answer settles that.
 
     Raises DeclarationError if the amount cannot be compared with the prices, or no lookup has a
     price.
     """
     money = read_money(most, "max-cost")
     today = now().date().isoformat()
-    weights = []
+    weights, reported = [], []
     for lookup in lookups:
-        price = in_force(lookup.prices, today)
-        if price is not None and price.currency != money.currency:
+        prices = in_force(lookup.prices, today)
+        if prices and prices[0].currency != money.currency:
             raise DeclarationError(
-                f"max-cost is {most!r}, but lookup {lookup.name} is billed in {price.currency}; "
-                "name that currency."
+                f"max-cost is {most!r}, but lookup {lookup.name} is billed in "
+                f"{prices[0].currency}; name that currency."
             )
-        if price is not None and price.unit not in SENT:
-            raise DeclarationError(
-                f"max-cost is {most!r}, but lookup {lookup.name} is billed per {price.unit}, which "
-                "only an answer "
-                "tells; use --max-calls."
-            )
-        keys_per_unit = lookup.batch_size if price is not None and price.unit == "request" else 1
-        weights.append(price_units(price, 1) / keys_per_unit)
+        weights.append(_most_of_attempt(lookup, prices, most))
+        reported.append(prices if reported_units(prices) else ())
     if not any(weights):
         raise DeclarationError(
             f"max-cost is {most!r}, but no lookup has a price in force; declare one, or use "
@@ -99,4 +95,36 @@ def cap_on_cost(
     message = f"max_cost {money}"
     if part < 1:
         message = _too_little(message, str(Money(largest * tasks, money.currency)), tasks)
-    return CallCap(message, (part,) * tasks, tuple(float(weight / largest) for weight in weights))
+    return CallCap(
+        message,
+        (part,) * tasks,
+        tuple(float(weight / largest) for weight in weights),
+        tuple(
+            {one.unit: float(cost_of([one], {one.unit: 1}) / largest) for one in of}
+            for of in reported
+        ),
+    )
+
+
+def _most_of_attempt(lookup: Lookup, prices: Sequence[PriceFacts], most: str) -> Decimal:
+    """Returns what an attempt at a key costs, or the most that it may cost.
+
+    Raises:
+        DeclarationError: Only an answer tells, and nothing declares the most.
+    """
+    units: dict[str, int] = {"item": 1, "request": 1}
+    reported = [price for price in prices if price.unit not in SENT]
+    open_ended = [price.unit for price in reported if price.at_most is None]
+    declared = [read_money(one.at_most, "") for one in lookup.budgets if one.at_most is not None]
+    if open_ended and declared:
+        return min(money.amount for money in declared)
+    if open_ended:
+        raise DeclarationError(
+            f"max-cost is {most!r}, but lookup {lookup.name} is billed per {open_ended[0]}, which "
+            "only an answer tells; declare at_most in that price, or use --max-calls."
+        )
+    if reported:
+        return cost_of(prices, units | {price.unit: price.at_most or 0 for price in reported})
+    # the cost of requests is divided by their keys
+    requests = cost_of(prices, {"request": 1}) / lookup.batch_size
+    return requests + cost_of(prices, {"item": 1})

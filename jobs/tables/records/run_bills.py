@@ -11,19 +11,30 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
+from types import MappingProxyType
 
-from jobs.clients.billing_meter import Meters, metered, unwritable
-from jobs.clients.request_counter import DAY
-from jobs.declare.budgets import parts_of
+from jobs.clients.billing_meter import Meters, Usage, metered, unwritable
+from jobs.clients.request_counter import DAY, UNKNOWN_USE
+from jobs.declare.budgets import most_parts, parts_of
 from jobs.declare.lookup import Lookup, service_identity
-from jobs.declare.values.prices import SENT, in_force, price_units
-from jobs.schema.records import Billed, DayFacts, DayMetrics, DayRecord, LookupFacts, RunBill
+from jobs.declare.values.prices import SENT, cost_of, in_force, priced_units, reported_units
+from jobs.schema.records import (
+    Billed,
+    BilledUnit,
+    DayFacts,
+    DayMetrics,
+    DayRecord,
+    LookupFacts,
+    RunBill,
+)
 from jobs.storage import durable
 from jobs.storage.urls import is_url
 from jobs.storage.work_folders import work_folder
 from jobs.tables.records import run_records
 
+NOTHING: Mapping[str, int] = MappingProxyType({})
 FOLDER = "_bills"  # readers of tables ignore names that begin with _
 
 
@@ -51,7 +62,11 @@ def begin(facts: DayFacts, lookups: Sequence[Lookup]) -> Meters | None:
         durable.write(path, bill.to_json().encode())
     except OSError as error:
         raise unwritable(str(path), error) from error
-    units = {lookup.name: lookup.prices[0].unit for lookup in services}
+    units = {
+        declared.name: (*priced_units(declared.prices), *((UNKNOWN_USE,) if lookup.bill else ()))
+        for declared, lookup in zip(facts.declared.lookups, lookups, strict=True)
+        if declared.prices
+    }
     return Meters(folder, units, bill.run_id, bill.started_at)
 
 
@@ -65,8 +80,8 @@ def end(bill: RunBill | None) -> None:
 def spent(bill: RunBill, service: str) -> int | None:
     """Returns what a run spent at a service, in billionths, at the price of the day it began.
 
-    Returns None if only answers show what a call cost: a call in flight at a kill may have cost
-    more than is counted.
+    A request whose use is unknown, such as those in flight at a kill, counts as `at_most`. Returns
+    None where that is not declared, and where a coroutine reports what its calls used.
 
     Args:
         bill: Of a run whose calls have ended.
@@ -74,25 +89,38 @@ def spent(bill: RunBill, service: str) -> int | None:
     """
     if not bill.services:  # of an earlier version
         return None
-    units, amount = metered(Path(bill.folder)), 0
+    usage, amount = metered(Path(bill.folder)), 0
     for lookup, of in zip(bill.lookups, bill.services, strict=True):
-        price = in_force(lookup.prices, bill.started_at[:10])
-        if of == service and lookup.prices[0].unit not in SENT:
+        if of != service:
+            continue
+        prices, used = in_force(lookup.prices, bill.started_at[:10]), usage.get(lookup.name)
+        units = _sums(used or Counter(), lookup)
+        reported = [price for price in prices if price.unit not in SENT]
+        if reported and lookup.kind == "coroutine":
             return None
-        if of == service and price is not None:
-            amount += math.ceil(
-                parts_of(price.amount, price.per) * units.get(lookup.name, Counter()).total()
-            )
+        most = most_parts(reported, 1)
+        if reported and units[UNKNOWN_USE] and not most:
+            return None
+        each = sum((parts_of(price) * units[price.unit] for price in prices), Fraction(0))
+        amount += math.ceil(each) + most * units[UNKNOWN_USE]
     return amount
+
+
+def _sums(usage: Usage, lookup: LookupFacts) -> Counter[str]:
+    """Returns the number of each unit over all days."""
+    found: Counter[str] = Counter()
+    for (unit, _), many in usage.items():
+        found[unit or lookup.prices[0].unit] += many
+    return found
 
 
 def charges(bill: RunBill) -> Mapping[str, Billed]:
     """Returns by lookup what the run was billed so far, for lookups with a charge."""
-    units = metered(Path(bill.folder))
+    usage = metered(Path(bill.folder))
     return {
-        lookup.name: billed(lookup, units[lookup.name])
+        lookup.name: billed(lookup, usage[lookup.name])
         for lookup in bill.lookups
-        if lookup.name in units
+        if lookup.name in usage
     }
 
 
@@ -105,16 +133,17 @@ def with_bill(
     """
     if meters is None:
         return figures
-    units = metered(Path(meters.folder))
+    usage = metered(Path(meters.folder))
     lookups = []
     for lookup, found in zip(declared, figures.lookups, strict=True):
-        known, whole = (
-            found.billed,
-            billed(lookup, units.get(lookup.name, Counter())) if lookup.prices else None,
-        )
-        if known is not None and whole is not None:
-            lost = known.lost + max(0, whole.units - known.units)
-            known = replace(whole, lost=lost, saved=known.saved)
+        known = found.billed
+        if known is not None and lookup.prices:
+            used = usage.get(lookup.name, Counter())
+            units, before = _sums(used, lookup), {one.unit: one for one in known.parts}
+            lost = {
+                unit: one.lost + max(0, units[unit] - one.units) for unit, one in before.items()
+            }
+            known = replace(billed(lookup, used, lost), saved=known.saved)
         lookups.append(replace(found, billed=known))
     return replace(figures, lookups=tuple(lookups))
 
@@ -134,11 +163,7 @@ def with_saved(
     """
     lookups = list(figures.lookups)
     for place, (lookup, found) in enumerate(zip(declared, figures.lookups, strict=True)):
-        if (
-            found.billed is not None
-            and found.keys_from_ledger
-            and lookup.prices[0].unit not in SENT
-        ):
+        if found.billed is not None and found.keys_from_ledger and reported_units(lookup.prices):
             before = (
                 one
                 for record in earlier()
@@ -161,12 +186,31 @@ def with_saved(
     return replace(figures, lookups=tuple(lookups))
 
 
-def billed(lookup: LookupFacts, days: Counter[int]) -> Billed:
-    """Returns the bill for these units of each day, counted from the epoch in UTC."""
-    first = lookup.prices[0]
-    costs = (price_units(in_force(lookup.prices, _date(day)), units) for day, units in days.items())
-    cost = sum(costs, price_units(first, 0))  # with the price's decimals
-    return Billed(days.total(), 0, first.unit, f"{cost:f}", first.currency)
+def billed(lookup: LookupFacts, usage: Usage, lost: Mapping[str, int] = NOTHING) -> Billed:
+    """Returns the bill for these units of each day, counted from the epoch in UTC.
+
+    Args:
+        lookup: A lookup with prices.
+        usage: What was counted.
+        lost: By unit, the number without an answer.
+    """
+    parts = [_billed_unit(lookup, unit, usage, lost) for unit in priced_units(lookup.prices)]
+    cost = sum((Decimal(one.cost) for one in parts[1:]), Decimal(parts[0].cost))
+    return Billed(
+        parts[0].units, parts[0].lost, parts[0].unit, f"{cost:f}", lookup.prices[0].currency,
+        by_unit=tuple(parts) if len(parts) > 1 else (),
+    )  # fmt: skip
+
+
+def _billed_unit(
+    lookup: LookupFacts, unit: str, usage: Usage, lost: Mapping[str, int]
+) -> BilledUnit:
+    prices = [price for price in lookup.prices if price.unit == unit]
+    names = (unit, "") if unit == lookup.prices[0].unit else (unit,)
+    days = {day: many for (name, day), many in usage.items() if name in names}
+    costs = (cost_of(in_force(prices, _date(day)), {unit: many}) for day, many in days.items())
+    cost = sum(costs, cost_of(prices[:1], {}))  # with the price's decimals
+    return BilledUnit(unit, sum(days.values()), lost.get(unit, 0), f"{cost:f}")
 
 
 def _date(day: int) -> str:

@@ -2,13 +2,19 @@
 
 import asyncio
 import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
+from asyncio_core import Gate
 from jobs.clients.client import Ask
+from jobs.clients.request_counter import RequestCounts
 from jobs.declare.lookup import Key
 from jobs.errors import BudgetExhausted
 from jobs.ledger.plan import CallCap
 
+LOOK_EVERY = 0.1  # s
 ROUNDING = 1e-6  # of a call of the dearest lookup, for rounding errors of repeated subtraction
 
 
@@ -19,46 +25,87 @@ class UsedUp(Exception):  # noqa: N818  # reads as what happened
 class CallBudget:
     """A task's budget over all its lookups; every attempt costs the weight of its lookup.
 
-    When it is used up, the calls in flight finish and their answers are stored; then the run stops.
+    Where only answers tell what a lookup costs, an attempt reserves its weight until it ends, and
+    the lookup's bill is spent. When the budget is used up, the calls in flight finish and their
+    answers are stored; then the run stops.
     """
 
-    def __init__(self, cap: CallCap | None, partition: int) -> None:
+    def __init__(
+        self,
+        cap: CallCap | None,
+        partition: int,
+        counts: Sequence[RequestCounts] = (),
+    ) -> None:
         """Take the task's part of the cap.
 
         Args:
             cap: The run's cap; None where only budgets over runs bound what it spends
                 (service_lease.py).
             partition: The task's number.
+            counts: Of the requests of each lookup whose cost answers tell.
         """
         self._cap = cap
+        # by lookup: the weight of an attempt, the cost of each unit, and the counts
+        self._reported: dict[int, tuple[float, Mapping[str, float], RequestCounts]] = {}
+        for place, each in enumerate(() if cap is None else cap.reported):
+            if each and cap is not None:
+                self._reported[place] = cap.weights[place], each, counts[place]
+        self._at_work = Counter[int]()  # attempts of these lookups
         self._left = math.inf if cap is None else cap.parts[partition % len(cap.parts)]
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
+        self._ended = asyncio.Event()  # an attempt has, since a call waits for it
 
     def spent_before(self, place: int, calls: int) -> None:
         """Count the known spending of earlier attempts of this task."""
         if self._cap is not None:
             self._left -= calls * self._cap.weights[place]
 
-    async def charge(self, place: int, ask: Ask, key: Key) -> Any:
+    async def charge(self, place: int, gate: Gate, ask: Ask, key: Key) -> Any:
         """Spend an attempt of the lookup at this place, and call.
+
+        Args:
+            place: Of the lookup.
+            gate: Of its service: closed while the attempt waits for others' answers, so that no
+                record's clock runs.
+            ask: Makes the call.
+            key: The key.
 
         Raises:
             BudgetExhausted: The budget is used up, and no call is in flight any more.
         """
         weight = 0.0 if self._cap is None else self._cap.weights[place]
-        if weight > self._left + ROUNDING:
-            await self.end()
-        self._left -= weight
+        while weight > self._left - self._reserved() + ROUNDING:
+            if not self._at_work.total():  # no answer can free what an attempt reserved
+                await self.end()
+            self._ended.clear()
+            gate.close(2 * LOOK_EVERY)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY):
+                    await self._ended.wait()
+        if place in self._reported:
+            self._at_work[place] += 1
+        else:
+            self._left -= weight
         self._running += 1
         self._idle.clear()
         try:
             return await ask(key)
         finally:
             self._running -= 1
+            if place in self._reported:
+                self._at_work[place] -= 1
+                self._ended.set()
             if not self._running:
                 self._idle.set()
+
+    def _reserved(self) -> float:
+        """Return what the lookups whose cost answers tell have spent, and may still spend."""
+        return sum(
+            weight * (self._at_work[place] + counts.unknown_use) + _spent(each, counts)
+            for place, (weight, each, counts) in self._reported.items()
+        )
 
     async def end(self, subject: str = "") -> NoReturn:
         """Stop new attempts.
@@ -88,3 +135,12 @@ class CallBudget:
             return await ask(key)
         except UsedUp as budget:
             await self.end(str(budget))
+
+
+def _spent(each: Mapping[str, float], counts: RequestCounts) -> float:
+    """Return what these requests cost; `each` is the cost per unit."""
+    sent = {"request": counts.sent.total(), "item": counts.items.total()}
+    return sum(
+        cost * (sent[unit] if unit in sent else counts.units.get(unit, Counter()).total())
+        for unit, cost in each.items()
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from jobs.clients.client import CallFailed, Throttled
@@ -11,6 +11,7 @@ from jobs.clients.client import CallFailed, Throttled
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from jobs.clients.request_counter import Unit
     from jobs.limits.window_use import CallUse
 
 T = TypeVar("T")
@@ -107,7 +108,7 @@ class LeasedCall:
 
     # -- for its requests, where no limit has a window ---------------------------------------------
 
-    def request_left(self, _items: int) -> None:
+    def request_left(self, _items: int, _model: str | None = None) -> None:
         """Note that a request is about to leave, like CallUse.
 
         Raises:
@@ -119,8 +120,11 @@ class LeasedCall:
     def request_ended(self) -> None:
         """Do nothing: no limit counts the end of a request."""
 
-    def bill(self, unit: str, many: int) -> None:
+    def bill(self, units: Mapping[Unit, int]) -> None:
         """Do nothing: no limit counts what it used."""
+
+    def note_unknown_use(self) -> None:
+        """Do nothing, likewise."""
 
 
 async def within_lease(lease: Lease, send: Callable[[T], Awaitable[R]], keys: T) -> R:

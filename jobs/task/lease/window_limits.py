@@ -21,7 +21,7 @@ class WindowLimits:
 
     def __init__(self, limits: ServiceLimits, holder: LeaseHolder) -> None:
         self.uses = {
-            name: WindowUse(limits.limits[name].window, one.unit, one.reserve_per_call, one.each)
+            name: WindowUse(limits.limits[name].window, one.each, one.reserve_per_call)
             for name, one in limits.reserved.items()
         }
         self._holder = holder

@@ -147,7 +147,9 @@ def _lookup_metadata(lookup: LookupMetrics) -> dict[str, Any]:
         metadata |= {"limited_by": lookup.limited_by, "slots_in_use": round(lookup.slots_in_use, 3)}
         metadata |= {"gate_closed_s": closed}
     if lookup.billed is not None:
-        metadata |= {"units_billed": lookup.billed.units, "units_lost": lookup.billed.lost}
+        for part in lookup.billed.parts:
+            name = f"{part.unit}s" if lookup.billed.by_unit else "units"
+            metadata |= {f"{name}_billed": part.units, f"{name}_lost": part.lost}
         currency = lookup.billed.currency.lower()
         metadata |= {
             f"cost_{currency}": float(lookup.billed.cost),

@@ -229,7 +229,7 @@ def test_what_a_coroutine_bills_counts_whatever_became_of_its_run(service):
     assert counts.lost == {"token": 10}
     assert message == {
         "dear": "bill(dollars=...): the service has no price per dollar that is to be told",
-        "odd": "bill(tokens=0.5): it must be a whole number, 0 or more",
+        "odd": "bill(tokens=0.5): it must be a whole number, from 0 to 1,000,000,000,000",
     }
 
 
@@ -273,7 +273,7 @@ def test_no_request_leaves_once_the_bill_cannot_be_written_and_one_sentence_says
     caller = client_for(
         over_http(service.url, service=priced, request=f"{method} /{{q}}", **body), 2
     )
-    meter = Meters(str(tmp_path / "bills"), {"place": "request"}).open()
+    meter = Meters(str(tmp_path / "bills"), {"place": ["request"]}).open()
 
     async def message(key):
         with pytest.raises((CallFailed, TidegateError)) as error:
@@ -312,7 +312,7 @@ def test_a_bill_without_a_place_is_one_sentence(tmp_path):
             r"leaves without it"
         ),
     ):
-        Meters(str(tmp_path / "bills"), {"place": "request"}).open()
+        Meters(str(tmp_path / "bills"), {"place": ["request"]}).open()
 
 
 @pytest.mark.parametrize(("batch_size", "queries"), [(1, 5), (5, 1)])

@@ -72,7 +72,7 @@ def test_whatever_is_lost_no_window_has_more_than_the_limit(steps, unit, window)
         if name not in owners:
             owners[name] = (
                 LeaseHolder({"r": Limit(amount, window)}),
-                WindowUse(window, unit, reserve_per_call),
+                WindowUse(window, {(unit, None): 1}, reserve_per_call),
                 [],
             )
         return owners[name]
@@ -104,7 +104,7 @@ def test_whatever_is_lost_no_window_has_more_than_the_limit(steps, unit, window)
             if unit == "request":  # it has arrived before its answer
                 used[call["used"]] = (min(call["left"], now), 1)
             if unit == "token":
-                call["use"].bill("token", billed)
+                call["use"].bill({("token", None): billed})
                 # the service counts it no later than at the end of the call
                 used.append((now, billed))
             call["use"].end(known=True)
@@ -133,7 +133,7 @@ def test_what_a_task_has_at_its_end_is_out_of_use_until_the_window_has_passed():
 
 def test_a_request_counts_until_a_window_after_its_answer_or_after_the_time_in_which_it_arrives():
     now = 0.0
-    use = WindowUse(1.0, "request", 1)
+    use = WindowUse(1.0, {("request", None): 1}, 1)
     calls = [CallUse([use], lambda: now) for _ in range(3)]
     for call in calls:
         call.request_left(1)
@@ -174,7 +174,7 @@ class Counting:
         tokens = self.draw.randint(20, 100)
         self.tokens.append((loop.time(), tokens))
         await asyncio.sleep(0.001)
-        IN_CALL.get().bill("token", tokens)
+        IN_CALL.get().bill({("token", None): tokens})
 
 
 class Fleet:
@@ -184,7 +184,9 @@ class Fleet:
         self.service, self.loop, self.width = service, asyncio.get_running_loop(), width
         limits = {CALLS: Limit(calls)} if store is not None else {}
         limits |= {rate.name: Limit(rate.amount, rate.seconds) for rate in rates}
-        reserved = {rate.name: Reserved(rate.unit, rate.reserve_per_call) for rate in rates}
+        reserved = {
+            rate.name: Reserved({(rate.unit, None): 1}, rate.reserve_per_call) for rate in rates
+        }
         self.limits = ServiceLimits("geo", limits, longest, reserved)
         self.runs = [FleetRun(self, f"run-{number}", store, tasks) for number in range(runs)]
 
@@ -361,7 +363,7 @@ def test_a_call_reserves_one_request_or_a_hundredth_of_another_unit_or_what_is_d
                 returns="x INT",
                 timeout=1.0,
             ),
-            "its service has a rate of tokens, which only a coroutine can report",
+            "bill: its service has a rate of token, and bill does not say where an answer tells",
         ),
     ],
 )

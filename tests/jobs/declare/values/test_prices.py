@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from jobs.declare.values.fingerprint import fingerprint
-from jobs.declare.values.prices import in_force, price_units
+from jobs.declare.values.prices import cost_of, in_force, prices_of_model
 from jobs.errors import DeclarationError
 from jobs.ledger.declared_folder import request_fingerprint
 from tidegate import HttpLookup, Price, Service
@@ -31,20 +31,22 @@ def test_the_price_in_force_is_the_last_one_that_has_begun():
         Price("0.0040 USD"),
         Price("0.0050 USD", since="2027-01-01"),
     ).prices
-    assert [in_force(prices, day).amount for day in ("2026-11-30", "2026-12-01", "2027-02-01")] == [
+    assert [
+        in_force(prices, day)[0].amount for day in ("2026-11-30", "2026-12-01", "2027-02-01")
+    ] == [
         "0.0040",
         "0.0046",
         "0.0050",
     ]
-    assert in_force(prices[:1], "2026-11-30") is None
+    assert in_force(prices[:1], "2026-11-30") == ()
 
 
 def test_costs_are_exact_decimals_of_the_units_billed():
     (item,) = geo(Price("0.10 USD")).prices
     (many,) = geo(Price("2.50 EUR", per="1000 items")).prices
-    assert price_units(item, 3) == Decimal("0.30")
-    assert price_units(many, 1) == Decimal("0.0025")
-    assert price_units(None, 10) == 0
+    assert cost_of([item], {"item": 3, "request": 7}) == Decimal("0.30")
+    assert cost_of([many], {"item": 1}) == Decimal("0.0025")
+    assert cost_of([], {"item": 10}) == 0
 
 
 def test_a_price_is_never_part_of_a_fingerprint():
@@ -64,11 +66,20 @@ def test_a_price_is_never_part_of_a_fingerprint():
         ),
         (
             lambda: [Price("1 USD", per="token")],
-            ("its service has a price per token, which only a coroutine can report"),
+            "bill: its service has a price per token, and bill does not say where",
         ),
         (
-            lambda: [Price("1 USD"), Price("2 USD", per="request", since="2026-12-01")],
-            "all must be .* same unit",
+            lambda: [Price("1 USD", model="large")],
+            "model: its service has prices per model, and declare model; the prices name large",
+        ),
+        (lambda: [Price("1 USD", model="")], "price 1 USD: model is ''; it must be the name"),
+        (
+            lambda: [Price("1 USD", per="token", at_most=0)],
+            "price 1 USD: at_most is 0; it must be a whole number of tokens, at least 1",
+        ),
+        (
+            lambda: [Price("1 USD", at_most=7)],
+            "price 1 USD: at_most: items are counted before a call; leave it out",
         ),
         (lambda: [Price("1 USD", since="2026-12-1")], "since is '2026-12-1'; it must be a date"),
         (
@@ -77,10 +88,26 @@ def test_a_price_is_never_part_of_a_fingerprint():
         ),
         (
             lambda: [Price("1 USD"), Price("2 USD")],
-            ("service geo: prices: two begin on the same day"),
+            "service geo: prices: two per item begin on the same day",
         ),
     ],
 )
 def test_a_price_that_cannot_be_is_refused_in_one_sentence(prices, message):
     with pytest.raises(DeclarationError, match=message):
         geo(*prices())
+
+
+def test_a_model_has_its_prices_per_unit_and_those_of_no_model_for_the_other_units():
+    prices = [
+        Price("1 USD", per="input_token"),
+        Price("2 USD", per="input_token", model="large"),
+        Price("3 USD", per="output_token", model="large", since="2026-12-01"),
+        Price("4 USD", per="request"),
+    ]
+    facts = [price.facts for price in prices]
+    for model, amounts in ((None, ["1", "4"]), ("small", ["1", "4"]), ("large", ["2", "3", "4"])):
+        assert [price.amount for price in prices_of_model(facts, model)] == amounts
+    large = prices_of_model(facts, "large")
+    assert [price.amount for price in in_force(large, "2026-11-30")] == ["2", "4"]
+    used = {"input_token": 3, "output_token": 5, "request": 1, "cached_token": 9}
+    assert cost_of(in_force(large, "2026-12-01"), used) == 2 * 3 + 3 * 5 + 4

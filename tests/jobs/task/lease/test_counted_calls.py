@@ -265,7 +265,9 @@ def test_a_high_rate_is_used_in_blocks_while_there_is_plenty_and_any_rate_exactl
     async def main():
         loop = asyncio.get_running_loop()
         limits = {CALLS: Limit(200), "r": Limit(rate, 1.0)}
-        declared = ServiceLimits("function first", limits, LONGEST, {"r": Reserved("request", 1)})
+        declared = ServiceLimits(
+            "function first", limits, LONGEST, {"r": Reserved({("request", None): 1}, 1)}
+        )
         keeper = LeaseKeeper(declared, "", "", None, loop.time)
         function = Function(lambda key: 0.005 + key % 7 / 500)
         tasks = [
@@ -312,7 +314,9 @@ def test_calls_that_wait_for_a_rate_wait_for_the_end_of_a_pause_too():
     async def main():
         loop = asyncio.get_running_loop()
         limits = {CALLS: Limit(40), "r": Limit(10, 1.0)}
-        declared = ServiceLimits("function first", limits, LONGEST, {"r": Reserved("request", 1)})
+        declared = ServiceLimits(
+            "function first", limits, LONGEST, {"r": Reserved({("request", None): 1}, 1)}
+        )
         task = Task(Function(lambda key: 0.05), share=40, limits=declared)
         shares = {CALLS: Share(40, 40), "r": Share(10, 10)}
         task.lease.take(Answer(shares, 60.0), asked_at=0.0)

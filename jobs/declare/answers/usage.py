@@ -1,0 +1,90 @@
+"""Reads from an answer how many units its call used, such as a model's tokens."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from jobs.declare.answers.json_paths import JsonPath
+from jobs.declare.values.prices import SENT, UNIT, singular
+from jobs.errors import DeclarationError
+
+MOST = 10**12  # units of an answer
+MINUS = re.compile(r" - (?=\$)")
+
+
+class UsageReader:
+    """Reads the numbers that a lookup's `bill` declares.
+
+    Args:
+        bill: Unit -> JSON path of its number, or a difference such as "$.total - $.cached".
+
+    Raises:
+        DeclarationError: A unit or a path is invalid.
+    """
+
+    def __init__(self, bill: Mapping[str, str]) -> None:
+        self._paths = {_unit(name): _terms(name, text) for name, text in bill.items()}
+        if len(self._paths) < len(bill):
+            raise DeclarationError("bill: two of its names mean the same unit; leave one out.")
+
+    def read(self, answer: Any) -> dict[str, int] | None:
+        """Return the number of each unit; None if a number is absent or is not a count.
+
+        A null, also on the way to the number, counts 0: services write it for a part that they did
+        not use.
+        """
+        used = {}
+        for unit, (first, *less) in self._paths.items():
+            try:
+                many = as_count(_number(answer, first) - sum(_number(answer, one) for one in less))
+            except (TypeError, ValueError, LookupError):
+                return None
+            if many is None:
+                return None
+            used[unit] = many
+        return used
+
+
+def as_count(many: Any) -> int | None:
+    """Return a whole number from 0 to MOST, also from 100.0 or numpy's types; None for others."""
+    try:
+        count = int(many)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    is_count = not isinstance(many, bool | str) and count == many and 0 <= count <= MOST
+    return count if is_count else None
+
+
+def _unit(name: str) -> str:
+    if not UNIT.fullmatch(name) or singular(name) in SENT:
+        raise DeclarationError(
+            f"bill: {name!r} is not a unit that answers tell; write lower-case letters and _, as "
+            "input_tokens. Requests and items are counted when they are sent."
+        )
+    return singular(name)
+
+
+def _terms(name: str, text: str) -> list[tuple[str | int, ...]]:
+    where = f"bill: {name}"
+    steps = [JsonPath(where, part).steps for part in MINUS.split(text)]
+    if None in steps:
+        raise DeclarationError(
+            f"{where}: {text!r} may match several values; name one, as $.usage.total_tokens."
+        )
+    return [tuple(one) for one in steps if one is not None]
+
+
+def _number(answer: Any, steps: tuple[str | int, ...]) -> int:
+    """Return the number at the end of these steps.
+
+    Raises:
+        LookupError, TypeError, ValueError: It is absent, or is not a whole number.
+    """
+    for step in steps:
+        if answer is None:
+            return 0
+        answer = answer[step]
+    count = 0 if answer is None else as_count(answer)
+    if count is None:
+        raise ValueError("it is not a count")
+    return count

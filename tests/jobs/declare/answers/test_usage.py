@@ -1,0 +1,64 @@
+"""What an answer tells of its use is read digit for digit, or is unknown: never a wrong number."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.declare.answers.usage import MOST, UsageReader
+from jobs.errors import DeclarationError
+
+PATHS = {
+    "input_tokens": "$.usage.prompt - $.usage.details.cached",
+    "cached_tokens": "$.usage.details.cached",
+    "output_tokens": "$.usage.completion",
+}
+NUMBER = st.one_of(
+    st.integers(-3, 2_000), st.none(), st.sampled_from(["7", True, 1.5, 8.0, 10**13, [], {}]),
+)  # fmt: skip
+
+
+def count(value):
+    """What a number of units means: a model that knows no path."""
+    if value is None:
+        return 0
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return int(value) if is_number and value == int(value) and 0 <= value <= MOST else None
+
+
+@given(
+    usage=st.fixed_dictionaries(
+        {},
+        optional={
+            "prompt": NUMBER,
+            "completion": NUMBER,
+            "details": st.one_of(st.none(), st.fixed_dictionaries({}, optional={"cached": NUMBER})),
+        },
+    )
+)
+def test_usage_is_what_the_answer_tells_or_unknown_and_never_a_wrong_number(usage):
+    details = usage.get("details", {})
+    cached = 0 if details is None else count(details["cached"]) if "cached" in details else None
+    prompt = count(usage["prompt"]) if "prompt" in usage else None
+    completion = count(usage["completion"]) if "completion" in usage else None
+    right = None
+    if None not in (cached, prompt, completion) and prompt >= cached:
+        right = {
+            "input_token": prompt - cached, "cached_token": cached, "output_token": completion,
+        }  # fmt: skip
+    assert UsageReader(PATHS).read({"usage": usage}) == right
+
+
+@pytest.mark.parametrize(
+    ("bill", "sentence"),
+    [
+        ({"requests": "$.n"}, "'requests' is not a unit that answers tell"),
+        ({"Input tokens": "$.n"}, "'Input tokens' is not a unit that answers tell"),
+        ({"tokens": "usage"}, "bill: tokens: 'usage' is not a JSON path"),
+        ({"tokens": "$.usage[*].n"}, "may match several values; name one"),
+        ({"tokens": "$.a - 7"}, "bill: tokens: .* is not a JSON path"),
+        ({"token": "$.a", "tokens": "$.b"}, "two of its names mean the same unit"),
+    ],
+)
+def test_a_bill_that_cannot_be_read_is_refused(bill, sentence):
+    with pytest.raises(DeclarationError, match=sentence):
+        UsageReader(bill)

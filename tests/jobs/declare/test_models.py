@@ -1,0 +1,76 @@
+"""Declarations of calls to models: what their answers hold for, which prices, and what is refused."""
+
+import pytest
+
+from jobs.errors import DeclarationError
+from jobs.ledger.declared_folder import request_fingerprint
+from tidegate import HttpLookup, Price, Rate, Service, lookup
+
+PRICES = [
+    Price("1 USD", per="1000000 tokens", model="small"),
+    Price("9 USD", per="1000000 tokens", model="large"),
+]
+
+
+def over_http(prices=(), rate=(), **fields):
+    usual = {"request": "POST /chat", "body": {"model": "small", "text": "{k}"}}
+    service = Service(
+        name="model", url="http://a", max_concurrency=1, prices=prices, rate=rate
+    )  # fmt: skip
+    return HttpLookup(
+        name="label", keys={"k": "k"}, returns="label STRING", timeout=1.0, service=service,
+        **usual | fields,
+    )  # fmt: skip
+
+
+def coroutine(prices=PRICES, **fields):
+    async def label(row, http): ...
+
+    service = Service(name="model", url="http://a", max_concurrency=1, prices=prices)
+    usual = {"model": "small"} if prices else {}
+    return lookup(
+        service=service, keys={"k": "k"}, returns="label STRING", timeout=1.0, **usual | fields
+    )(label)  # fmt: skip
+
+
+def test_the_model_in_the_body_has_its_prices():
+    bill = {"tokens": "$.usage.total"}
+    assert [price.amount for price in over_http(PRICES, bill=bill).prices] == ["1"]
+    large = {"body": {"model": "large", "text": "{k}"}}
+    assert [price.amount for price in over_http(PRICES, bill=bill, **large).prices] == ["9"]
+    in_path = {"request": "POST /large/chat", "body": {"text": "{k}"}, "model": "large"}
+    assert [price.amount for price in over_http(PRICES, bill=bill, **in_path).prices] == ["9"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"body": {"text": "{k}"}}, "model: .* per model, and declare model; the prices name lar"),
+        ({"body": {"model": "mid", "text": "{k}"}}, "model: .* none is for 'mid'; the prices name"),
+        ({"model": "large"}, "model: it is 'large', and the body has 'small'; leave out model"),
+        ({"bill": {}}, "bill: its service has a price per token, and bill does not say where"),
+        ({"rate": Rate(9, per="day", of="words")}, "bill: its service has a rate of word"),
+    ],
+)
+def test_a_price_that_no_call_would_have_is_refused(fields, sentence):
+    with pytest.raises(DeclarationError, match=sentence):
+        over_http(PRICES, **{"bill": {"tokens": "$.usage.total"}} | fields)
+
+
+def test_a_price_or_a_bill_repeats_no_call_and_a_prompt_does():
+    plain = request_fingerprint(over_http())
+    assert request_fingerprint(over_http(PRICES, bill={"tokens": "$.usage.total"})) == plain
+    changed = {"body": {"model": "small", "text": "Label: {k}"}}
+    assert request_fingerprint(over_http(**changed)) != plain
+
+
+def test_a_coroutine_asks_anew_what_its_named_prompt_changed_and_check_says_where_none_is_named():
+    plain = coroutine(prices=())
+    assert plain.trusts is None, "nothing of it is billed by token"
+    assert coroutine().trusts.startswith("version: it counts by its name")
+    named = [coroutine(fingerprint=[prompt, "small"]) for prompt in ("a", "b", "b")]
+    first, second, third = map(request_fingerprint, named)
+    assert first != second == third
+    assert [one.trusts for one in (*named, coroutine(version=2))] == [None] * 4
+    with pytest.raises(DeclarationError, match="fingerprint: its values must be texts, numbers"):
+        coroutine(fingerprint=[object()])
