@@ -246,6 +246,19 @@ def compare_stores(place, tmp_path, seeds, count):
                 assert real == other, operation
 
 
+def test_a_listing_of_the_simulated_store_lags_for_the_given_time_only():
+    with simulated(0) as night:
+        store = SimulatedObjects(ObjectStore(), lag=10.0)
+        store.write("s3://bucket/in/a", b"1")
+        listings = []
+        while (age := night.now) < 12.0:
+            assert store.content("s3://bucket/in/a") == b"1"
+            listings.append((age, bool(store.listed("s3://bucket/in"))))
+            night.sleep(0.5)
+    assert {is_listed for age, is_listed in listings if age < 5.0} == {True, False}
+    assert all(is_listed for age, is_listed in listings if age > 10.5)
+
+
 @pytest.mark.process
 def test_the_simulated_store_answers_as_an_s3_server(s3, tmp_path):
     compare_stores(s3.bucket, tmp_path, range(3), 40)

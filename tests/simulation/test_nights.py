@@ -89,6 +89,20 @@ def test_a_night_of_publishing_is_the_same_in_two_processes():
     assert digests(nights.stdout)[30:] == digests(last.stdout)
 
 
+def play_stores(first, last):
+    command = [sys.executable, "-m", "tests.simulation.store_nights", str(first), str(last)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("last", [15, pytest.param(500, marks=pytest.mark.proof)])
+def test_a_lock_and_records_on_a_store_keep_every_promise_in_nights_of_kills(last):
+    played = play_stores(0, last)
+    assert played.returncode == 0, played.stdout + played.stderr
+    holders = r"[1-9]\d* holders; faults: .*\d+ kill at a file"
+    assert re.fullmatch(rf"{last} nights, 0 failed; {holders}.*\n", played.stdout)
+
+
 @pytest.mark.process
 def test_no_module_keeps_a_real_thread_clock_or_socket_in_a_night():
     checked = subprocess.run(
