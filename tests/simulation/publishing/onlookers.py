@@ -27,7 +27,7 @@ def read(world: World) -> None:
             _read_files(world, version, files, opened_at)
         if world.night.shows_folders:
             with world.folder.unseen():
-                world.rules.check_folders()
+                world.rules.readers.check_folders()
         world.scheduler.sleep(0.3 * world.draws.random())
 
 
@@ -36,14 +36,14 @@ def _read_files(world: World, version: int, files: Sequence[str], opened_at: flo
     try:
         for uri in sorted(files):
             rows = pq.read_table(unquote(uri), columns=["id", "price"], partitioning=None)
-            day = world.rules.day_of_file(uri)
+            day = world.rules.readers.day_of_file(uri)
             pairs = zip(*(column.to_pylist() for column in rows.columns), strict=True)
             found += ((day, *row) for row in pairs)
     except FileNotFoundError as error:
-        if not world.rules.may_be_gone(opened_at):
+        if not world.rules.readers.may_be_gone(opened_at):
             world.fail(f"a missing file: of version {version}: {error}")
     else:
-        world.rules.check_read(version, found)
+        world.rules.readers.check_read(version, found)
 
 
 def show_status(world: World) -> None:
@@ -63,5 +63,5 @@ def show_status(world: World) -> None:
                 # a folder of records that cannot be listed counts as empty
                 is_known = record is not None or not world.has_errors
                 if is_known and version == world.rules.version:
-                    world.rules.check_record_of_readers(day, record)
+                    world.rules.readers.check_record_of_readers(day, record)
         world.scheduler.sleep(0.2 * world.draws.random())

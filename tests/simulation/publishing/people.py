@@ -54,5 +54,5 @@ def _without(
 
 def vacuum(world: World, act: Act) -> None:
     with world.told("vacuum"):
-        world.rules.vacuum_begins(act.days)
+        world.rules.removals.vacuum_begins(act.days)
         commands.vacuum(world.enrichment, older_than=timedelta(days=act.days))

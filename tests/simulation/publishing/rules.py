@@ -6,11 +6,9 @@ The rules know what each run wrote, and read the logs of the tables by themselve
 
 import contextlib
 import json
-import math
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,15 +16,14 @@ import pyarrow.parquet as pq
 from jobs.schema.records import DayRecord
 from jobs.tables import audit, dead_letters
 from jobs.tables.records import run_records
-from jobs.tables.shown.shown_as_parquet import STATE
 from tests.simulation.night_at_work import scheduler
 from tests.simulation.publishing.lease_rules import LeaseRules
 from tests.simulation.publishing.logs import Added, Entry, Log
-from tests.simulation.publishing.project import BY_MARK, NAME, PLAIN, TABLE, Inputs, Row, Written
-from tests.simulation.scheduler import Process
+from tests.simulation.publishing.project import BY_MARK, NAME, TABLE, Inputs, Row, Written
+from tests.simulation.publishing.reader_rules import ReaderRules
+from tests.simulation.publishing.removal_rules import DAY, RemovalRules
 
 Days = dict[str, tuple[str, ...]]  # the runs whose rows readers see, by day
-DAY = 86_400.0  # s
 
 
 class Rules:
@@ -35,23 +32,22 @@ class Rules:
     def __init__(self) -> None:
         self.runs: dict[str, Written] = {}
         self.leases = LeaseRules()
+        self.readers = ReaderRules(self)
+        self.removals = RemovalRules(self)
         self.versions: dict[int, Days] = {}  # of the published table
         self.batches: set[int] = set()
         self.said: dict[str, int] = {}  # runs that were said to be published, and their version
         self.committed: dict[str, int] = {}  # runs, and the version that published them
         self.replaced_at: dict[str, float] = {}  # by file, when a later commit took it out
-        self._gone: set[str] = set()  # of these files
-        self.retentions: dict[Process, float] = {}  # s; of vacuums
         self.erased: set[int] = set()
-        self.emptied_at = -1.0  # when a vacuum that keeps nothing removed files last
         self.days_passed = 0
         # rows of runs that were not said to be published may be lost beside the table
         self.power_was_off = False
-        self._log = Log(TABLE)
-        self._beside = {
+        self.log = Log(TABLE)
+        self.beside = {
             name: Log(name) for name in (audit.table_of(TABLE), dead_letters.table_of(TABLE))
         }
-        self._summary = Log(str(Path(TABLE).with_name(BY_MARK.name)))
+        self.summary = Log(str(Path(TABLE).with_name(BY_MARK.name)))
 
     @property
     def now(self) -> float:
@@ -64,7 +60,7 @@ class Rules:
 
     @property
     def version(self) -> int:
-        return self._log.version
+        return self.log.version
 
     def rows_shown(self, day: str, days: Days | None = None) -> list[Row]:
         runs = (self.shown if days is None else days).get(day, ())
@@ -78,10 +74,10 @@ class Rules:
     def look(self) -> None:
         """Look at what was committed since the last look."""
         before = self.version
-        for entry in self._log.new_entries():
+        for entry in self.log.new_entries():
             self._judge(entry)
         changed = self.version != before
-        for log in self._beside.values():
+        for log in self.beside.values():
             for _ in log.new_entries():
                 changed = True
         if changed:
@@ -115,7 +111,7 @@ class Rules:
                 f"{entry.version}"
             )
         self.leases.require_holder(run.day, run_id)
-        of_day = [file.path for file in self._log.files.values() if file.day == run.day]
+        of_day = [file.path for file in self.log.files.values() if file.day == run.day]
         self._require_equal(f"files of {run_id}", _paths(entry.added, run.day), _with_rows(run))
         self._require_equal(f"files that {run_id} replaces", entry.removed, of_day)
         self.committed[run_id] = entry.version
@@ -152,7 +148,7 @@ class Rules:
 
     def _check_beside(self) -> None:
         """The audit and the dead letters have all rows of each run that readers see, each once."""
-        for place, (name, log) in enumerate(self._beside.items()):
+        for place, (name, log) in enumerate(self.beside.items()):
             found: Counter[tuple[str, str]] = Counter()
             for file in log.files.values():
                 found[file.day, file.run_id] += file.rows
@@ -160,7 +156,7 @@ class Rules:
                 for run_id in runs:
                     run = self.runs[run_id]
                     wanted = run.letters if place else len(run.rows)
-                    if found[day, run_id] != wanted and not self._may_be_lost(run_id):
+                    if found[day, run_id] != wanted and not self.may_be_lost(run_id):
                         self.fail(
                             f"wrong {name}: {found[day, run_id]} rows of {run_id}, shown on "
                             f"{day}, not {wanted}"
@@ -189,7 +185,7 @@ class Rules:
         ):
             self.fail(f"wrong record: of {run_id}: {kept and (kept.state, kept.published_version)}")
         if alone:
-            for name, log in self._beside.items():
+            for name, log in self.beside.items():
                 others = {file.run_id for file in log.files.values() if file.day == day} - {run_id}
                 if others:
                     self.fail(
@@ -197,7 +193,7 @@ class Rules:
                         "was published"
                     )
 
-    def _may_be_lost(self, run_id: str) -> bool:
+    def may_be_lost(self, run_id: str) -> bool:
         """Whether a power cut may have taken rows of a run beside the table: it was not said to be
         published.
         """
@@ -210,12 +206,12 @@ class Rules:
         nobody's word may be gone.
         """
         self.power_was_off = True
-        self._log, self.versions, self.committed = Log(TABLE), {}, {}
-        self._beside = {name: Log(name) for name in self._beside}
-        self._summary = Log(str(self._summary.table))
+        self.log, self.versions, self.committed = Log(TABLE), {}, {}
+        self.beside = {name: Log(name) for name in self.beside}
+        self.summary = Log(str(self.summary.table))
         self.leases.holders.clear()
         self.batches.clear()
-        for entry in self._log.new_entries():
+        for entry in self.log.new_entries():
             days = dict(self.shown)
             if run := entry.info.get("tidegate.run_id"):
                 self.committed[run] = entry.version
@@ -232,7 +228,7 @@ class Rules:
                     f"lost by a power cut: {run_id}, said to be version {version}: "
                     f"{self.committed.get(run_id)}"
                 )
-        for log in self._beside.values():
+        for log in self.beside.values():
             for _ in log.new_entries():
                 pass
         self._check_contents()
@@ -241,140 +237,24 @@ class Rules:
         """Each file that readers see is whole; in the tables beside, of the runs that were said to
         be published.
         """
-        for log in (self._log, *self._beside.values()):
+        for log in (self.log, *self.beside.values()):
             for name, file in log.files.items():
-                is_promised = log is self._log or file.run_id in self.said
+                is_promised = log is self.log or file.run_id in self.said
                 if is_promised and _rows_in(log.table / name) != file.rows:
                     self.fail(f"lost by a power cut: rows of {log.table / name}")
-
-    # -- readers
-    # ----------------------------------------------------------------------------------------------
-    def check_read(self, version: int, found: Collection[tuple[str, int, float]]) -> None:
-        """Rows that a reader of this version got: day, id, mark."""
-        wanted = {
-            (day, row.id, float(row.mark))
-            for day in self.versions[version]
-            for row in self._rows(version, day)
-        }
-        count = sum(len(self._rows(version, day)) for day in self.versions[version])
-        if {*found} != wanted or len(found) != count:
-            self.fail(
-                f"wrong rows: readers of version {version} see {len(found)}, not {count}: "
-                f"{self.versions[version]}"
-            )
-
-    def check_record_of_readers(self, day: str, record: DayRecord | None) -> None:
-        """The record that the day is taken to be shown by is of a run whose rows readers see."""
-        runs = self.shown[day]
-        if runs and (record is None or record.facts.run_id not in runs):
-            found = None if record is None else record.facts.run_id
-            self.fail(f"wrong record: readers of {day} see {runs}, and its record is of {found}")
-
-    def day_of_file(self, uri: str) -> str:
-        return self.runs[Path(unquote(uri)).parent.name].day
-
-    def check_folders(self, *, only_last: bool = False) -> None:
-        """What readers of the folders of Parquet see at this moment: each day whole, as some
-        version has it.
-        """
-        shown: dict[str, list[tuple[int, float]]] = {}
-        for path in sorted(Path(PLAIN).glob("date=*/*.parquet")):
-            rows = pq.read_table(path, columns=["id", "price"], partitioning=None)
-            pairs = zip(rows["id"].to_pylist(), rows["price"].to_pylist(), strict=True)
-            shown.setdefault(path.parent.name.removeprefix("date="), []).extend(pairs)
-        versions = (
-            [self.version]
-            if only_last
-            else [at for at in self.versions if at >= self._version_in_folders()]
-        )
-        for day in {*shown} | {day for at in versions for day in self.versions[at]}:
-            rows = shown.get(day, [])
-            wholes = [
-                sorted((row.id, float(row.mark)) for row in self._rows(at, day)) for at in versions
-            ]
-            if sorted(rows) not in wholes and (rows or self._version_in_folders() >= 0):
-                self.fail(f"a torn day: folder of {day} has {len(rows)} rows, which no version has")
-
-    def _version_in_folders(self) -> int:
-        """The version that the folders have shown whole."""
-        state = Path(PLAIN, STATE)
-        return int(state.read_text().rpartition("@")[2] or -1) if state.exists() else -1
-
-    def _rows(self, version: int, day: str) -> list[Row]:
-        return self.rows_shown(day, self.versions[version])
-
-    def may_be_gone(self, opened_at: float) -> bool:
-        """Whether a reader who opened the table then may miss a file: a vacuum that keeps no old
-        file removed some.
-
-        It may have begun before, since it removes what is replaced while it works.
-        """
-        return self.emptied_at >= opened_at
-
-    # -- removals
-    # ----------------------------------------------------------------------------------------------
-    def vacuum_begins(self, days: int) -> None:
-        self.retentions[scheduler().me().process] = days * DAY
-
-    def _note_removal(self) -> None:
-        if self.retentions.get(scheduler().me().process) == 0:
-            self.emptied_at = self.now
-
-    def removes(self, path: str) -> None:
-        """Somebody is about to remove this file or folder."""
-        self._note_removal()
-        if path.startswith(f"{Path(PLAIN).resolve()}/date="):
-            self.fail(f"a shown folder is removed in place: {path}")
-        root = f"{Path(TABLE).resolve()}/"
-        name = path.removeprefix(root)
-        if not path.startswith(root) or not name.startswith("runs/"):
-            return
-        if name in self._log.files:
-            self.fail(f"a shown file is removed: {name} by {scheduler().me().process}")
-        self._check_kept(name)
-        run_id = name.split("/")[1]
-        me = scheduler().me().process
-        for day, (holder, _) in self.leases.holders.items():
-            if run_id in self.leases.at_work(day) and me is not holder:
-                self.fail(f"a file of a run at work is removed: {name} by {me}")
-
-    def _check_kept(self, name: str) -> None:
-        at = self.replaced_at.get(name)
-        retention = self.retentions.get(scheduler().me().process, math.inf)
-        if at is not None and self.now - at < retention:
-            self.fail(f"removed too early: {name}, replaced {self.now - at:.0f} s before")
-
-    def check_files(self) -> None:
-        """deltalake has removed files: none that is shown, and none that is needed by readers of
-        versions lately.
-        """
-        self._note_removal()
-        for name in self._log.files:
-            if not Path(TABLE, name).exists():
-                self.fail(f"a shown file is gone: {name}")
-        for name in self.replaced_at:
-            if name not in self._gone and not Path(TABLE, name).exists():
-                self._gone.add(name)
-                self._check_kept(name)
-        for log in (*self._beside.values(), self._summary):
-            for _ in log.new_entries():
-                pass
-            for name, file in log.files.items():
-                if not (log.table / name).exists() and not self._may_be_lost(file.run_id):
-                    self.fail(f"a shown file is gone: {log.table}/{name}")
 
     # -- the end
     # ----------------------------------------------------------------------------------------------
     def check_end(self) -> None:
         """After a quiet vacuum: what is on the disk is what is shown, and the records say so."""
-        shown = {f"{TABLE}/{name}" for name in self._log.files}
+        shown = {f"{TABLE}/{name}" for name in self.log.files}
         there = {
             str(path) for path in Path(TABLE).rglob("*.parquet") if "_delta_log" not in path.parts
         }
         self._require_equal("files after a vacuum", there, shown)
         folders = {path.name for path in Path(TABLE, "runs").glob("*")}
         self._require_equal(
-            "folders after a vacuum", folders, {Path(name).parent.name for name in self._log.files}
+            "folders after a vacuum", folders, {Path(name).parent.name for name in self.log.files}
         )
         for day, runs in self.shown.items():
             for run_id in runs[-1:]:

@@ -119,7 +119,7 @@ class Stage:
         for sentence in (*shown_days.lost_days(world.enrichment), *lagging):
             world.fail(f"at the end: {sentence}")
         if world.night.shows_folders:
-            rules.check_folders(only_last=True)
+            rules.readers.check_folders(only_last=True)
         if holders := at_work(TABLE):
             world.fail(f"leases at the end: {holders}")
 

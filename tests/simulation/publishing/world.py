@@ -65,7 +65,7 @@ class World:
         self.folder = self.scheduler.folder = Folder(path, self.faults, night.latency, night.stalls)
         self.folder.fails_between = night.fails_between
         self.rules = self.scheduler.rules = Rules()
-        self.folder.removes = self.rules.removes
+        self.folder.removes = self.rules.removals.removes
         self.folder.committed = self._committed
         self.scheduler.world = self
         self.draws = self.scheduler.stream("people")
@@ -82,7 +82,7 @@ class World:
     def _committed(self, call: str) -> None:
         self.rules.look()
         if call == "vacuum":
-            self.rules.check_files()
+            self.rules.removals.check_files()
 
     def fail(self, message: str) -> None:
         self.scheduler.fail(message)
