@@ -23,7 +23,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 unexport PYTHONDONTWRITEBYTECODE # each of the many Pythons would compile every module anew
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: java lock promises wheel help setup demo ui airflow quick short test proof newest hosts simulate test-ui bench bench-flink check format reference clean
+.PHONY: java lock promises wheel help setup demo ui airflow quick short test proof coverage newest hosts simulate test-ui bench bench-flink check format reference clean
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -52,17 +52,26 @@ test: $(CLASSES) $(AIRFLOW) ## the tests, one proof per promise (at most 12 minu
 proof: $(CLASSES) $(AIRFLOW) ## everything the tests can show, the long ones too
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not ui and not hosts" --hypothesis-profile=explore $(ARGS)
 	$(BIN)/python -m tests.asyncio_core.plant_faults
+	$(MAKE) --no-print-directory coverage ARGS=
 	$(BIN)/mypy --python-executable .venv-airflow/bin/python orchestration/airflow/tidegate_airflow.py
 
 simulate: $(READY) ## nights of the real code under every fault: SEED=14 TRACE=1, SEEDS=1000, SEEDS=5000:6000 or HOURS=2; ARGS=--publishing
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(HOURS),--hours $(HOURS)) $(if $(TRACE),--trace) $(ARGS)
 
+coverage: $(READY) ## how many lines the short tests run, at least 78 of 100
+	@test -d .coverage-tool || $(BIN)/uv pip install -q --no-deps --target .coverage-tool coverage==7.17.5
+	$(IN_MEMORY) PYTHONPATH=.coverage-tool $(BIN)/python -m coverage run \
+		--source=asyncio_core,jobs,data_quality,orchestration,tidegate \
+		-m pytest -q --quick --hypothesis-profile=quick $(ARGS)
+	PYTHONPATH=.coverage-tool $(BIN)/python -m coverage report --skip-covered --fail-under=78
+
 newest: $(CLASSES) ## the tests of others' insides (docs/adr/0023) on the newest aiohttp, deltalake, great-expectations, pyspark, dagster
 	$(BIN)/uv venv -q --clear --python $(BIN)/python .venv-newest
 	$(BIN)/uv pip install -q --python .venv-newest/bin/python --overrides tools/newest.txt -e ".[dev]"
 	@# dagster-dg-cli, which only tests need, holds dagster back
-	$(BIN)/uv pip install -q --upgrade --python .venv-newest/bin/python dagster dagster-webserver
+	$(BIN)/uv pip install -q --python .venv-newest/bin/python dagster dagster-webserver \
+		$(foreach name,dagster dagster-webserver dagster-graphql dagster-pipes dagster-shared,-P $(name))
 	PYSPARK_PYTHON=$(CURDIR)/.venv-newest/bin/python .venv-newest/bin/python -m pytest -q -n 2 --dist loadfile \
 		-m "not proof and not ui" $(or $(ARGS),$(INSIDES))
 

@@ -229,3 +229,10 @@ def test_an_installed_wheel_has_each_command_and_option_of_the_pages(lean):
         if command not in known or options - known[command]
     ]
     assert wrong == []
+
+
+def test_the_pages_install_the_wheel_that_is_built(wheel):
+    pages = (ROOT / "README.md", ROOT / "docs/deploying.md", ROOT / "docs/cluster.md")
+    named = [re.findall(r"\btidegate-[\w.]+-py3-none-any\.whl", page.read_text()) for page in pages]
+    assert {name for names in named for name in names} == {wheel.name}
+    assert all(named)
