@@ -39,7 +39,7 @@ from whole_run import session
 
 from data_quality.day_quality import DayQuality
 from jobs.streams.enrich_stream import Stream, Trigger
-from jobs.streams.micro_batches import MicroBatches, source_of
+from jobs.streams.micro_batches import MicroBatches, open_source
 from jobs.streams.stream_state import checkpoint_path
 from jobs.task.windows.arrival import path_of
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Service
@@ -123,7 +123,7 @@ class Bench:
             wait=0.0,
             published=lambda *_: None,
         )
-        watched = source_of(enrichment, checkpoint_path(enrichment.output.path)).watched()
+        watched = open_source(enrichment, checkpoint_path(enrichment.output.path)).watched()
         files = self.spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)
         query = (
             files.parquet(watched.folders).writeStream.foreachBatch(work)

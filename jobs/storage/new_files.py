@@ -41,6 +41,6 @@ def new_file(place: str) -> Iterator[Writable]:
         raise
 
 
-def size_of(file: Writable) -> int:
+def written_bytes(file: Writable) -> int:
     """Return the number of bytes written so far."""
     return file.stat().st_size if isinstance(file, Path) else file.seek(0, 2)

@@ -80,7 +80,7 @@ class Stream:
             delete_what_crashes_left(self._enrichment)
             self._follow(trigger)
         except Exception as error:
-            self._save(state=state_of(error), reason=explain_failure(error))
+            self._save(state=end_state(error), reason=explain_failure(error))
             raise
         self._save(state="published" if self._state.batches else "unchanged")
 
@@ -134,7 +134,7 @@ class Stream:
         stream_state.write(self._state)
 
 
-def state_of(error: Exception) -> str:
+def end_state(error: Exception) -> str:
     """Returns the state of a stream that this error ended, in the words of a day's state."""
     match error:
         case RunStopped():

@@ -65,7 +65,7 @@ class MicroBatches:
             quality,
         )
         self._wait, self._published = wait, published
-        self.source = source_of(enrichment, checkpoint)
+        self.source = open_source(enrichment, checkpoint)
         self._watermark = StreamWatermark(enrichment.event_time, checkpoint)
         self._compaction = StreamCompaction(enrichment)
         self._tables: dict[str, DeltaTable] = {}
@@ -155,7 +155,7 @@ class MicroBatches:
             )
 
 
-def source_of(enrichment: Enrichment, checkpoint: Path) -> StreamSource:
+def open_source(enrichment: Enrichment, checkpoint: Path) -> StreamSource:
     """Returns the declared input, as the stream of this checkpoint reads it."""
     kind = DeltaSource if enrichment.input.format == "delta" else FolderSource
     return kind(enrichment, checkpoint)

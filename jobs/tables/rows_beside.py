@@ -17,7 +17,7 @@ from jobs.ledger.keys import asked_texts
 from jobs.schema import columns as schema
 from jobs.schema.columns import RUN_ID
 from jobs.schema.records import DayFacts, LookupFacts, WrittenFile
-from jobs.storage.new_files import new_file, size_of
+from jobs.storage.new_files import new_file, written_bytes
 from jobs.storage.parquet_files import parquet_dataset
 from jobs.storage.urls import below
 
@@ -65,7 +65,7 @@ def _write(
             for batch in chain([first], batches):
                 writer.write_batch(batch.select(names))
                 rows += batch.num_rows
-        size = size_of(target)
+        size = written_bytes(target)
     return WrittenFile(place, size, rows)
 
 

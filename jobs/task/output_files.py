@@ -28,7 +28,7 @@ from jobs.errors import TidegateError
 from jobs.input.types import SPARK_TYPES
 from jobs.schema.columns import arrow_schema
 from jobs.schema.records import WrittenFile
-from jobs.storage.new_files import new_file, size_of
+from jobs.storage.new_files import new_file, written_bytes
 from jobs.storage.removal import remove_others
 from jobs.storage.urls import below
 
@@ -97,7 +97,7 @@ class TaskFiles:
                         writer.write_table(group)
                         rows += group.num_rows
                         del group  # otherwise it stays in memory until the next group is complete
-                size = size_of(target)
+                size = written_bytes(target)
         except BaseException as error:
             if isinstance(batches, Generator):
                 with suppress(Exception):  # it has an error already, or ends its calls

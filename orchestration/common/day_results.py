@@ -36,7 +36,7 @@ EXIT_CODES = {
 }
 
 
-def state_of(outcome: DayOutcome) -> str:
+def day_state(outcome: DayOutcome) -> str:
     if outcome.state != FAILED:
         return outcome.state
     if outcome.no_input:
@@ -47,7 +47,7 @@ def state_of(outcome: DayOutcome) -> str:
 
 
 def describe_result(enrichment: str, outcome: DayOutcome) -> dict[str, Any]:
-    state = state_of(outcome)
+    state = day_state(outcome)
     has_page = state != NOT_STARTED
     warnings = [
         *outcome.warnings,

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from jobs.schema.records import WrittenFile
 from jobs.storage import objects
-from jobs.storage.new_files import Writable, new_file, size_of
+from jobs.storage.new_files import Writable, new_file, written_bytes
 from jobs.storage.parquet_files import open_parquet, read_footer, read_schema
 from jobs.storage.stored_files import StoredFile
 from jobs.storage.urls import below, is_url
@@ -95,7 +95,7 @@ def _keep(number: int, sources: Sequence[Source], folder: str) -> list[WrittenFi
             with _writer(target, columns) as writer:
                 for source, chosen in of_columns:
                     _add(source, chosen, writer)
-            size = size_of(target)
+            size = written_bytes(target)
         found.append(WrittenFile(place, size, read_footer(place).num_rows))
     return found
 

@@ -44,7 +44,7 @@ def publication_mark(table: DeltaTable, facts: DayFacts) -> int:
 Days = dict[str, frozenset[PublishedFile]]
 
 
-def state_of(published: DeltaTable) -> str:
+def shown_state(published: DeltaTable) -> str:
     """Returns the table and its version as a word that a re-created table does not repeat."""
     return f"{published.metadata().id}@{published.version()}"
 

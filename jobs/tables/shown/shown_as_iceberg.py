@@ -35,7 +35,7 @@ from jobs.storage.parquet_files import parquet_source
 from jobs.storage.stored_files import error_text
 from jobs.storage.urls import is_url
 from jobs.tables.delta.delta_log import table_at
-from jobs.tables.delta.published_files import Days, PublishedFile, changed_since, state_of
+from jobs.tables.delta.published_files import Days, PublishedFile, changed_since, shown_state
 
 SHOWS = "tidegate.shows"
 TRIES = 5  # against other programs' commits, each with pyiceberg's tries
@@ -54,13 +54,13 @@ def show(declared: DeclaredFacts) -> None:
     with _committing(declared):
         table = _opened(declared, published)
         for _ in range(TRIES):
-            if table.properties.get(SHOWS) == state_of(published):
+            if table.properties.get(SHOWS) == shown_state(published):
                 return
             try:
                 _commit(table, declared, published)
             except (CommitFailedException, CommitStateUnknownException, ValidationException):
                 table.refresh()
-        if table.properties.get(SHOWS) != state_of(published):
+        if table.properties.get(SHOWS) != shown_state(published):
             raise CommitFailedException(f"other programs commit to it, and {TRIES} commits failed")
 
 
@@ -158,7 +158,7 @@ def _commit(table: Table, declared: DeclaredFacts, published: DeltaTable) -> Non
         for files in changed.values():
             _name_others(change, files)
         _replace_days(change, table, declared, changed)
-        change.set_properties({SHOWS: state_of(published)})
+        change.set_properties({SHOWS: shown_state(published)})
 
 
 def _add_columns(change: Transaction, columns: pa.Schema) -> None:

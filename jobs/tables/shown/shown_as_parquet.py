@@ -19,7 +19,7 @@ from jobs.storage import durable
 from jobs.storage.exchange import exchange
 from jobs.storage.parquet_files import parquet_source
 from jobs.tables.delta.delta_log import table_at
-from jobs.tables.delta.published_files import PublishedFile, changed_since, state_of
+from jobs.tables.delta.published_files import PublishedFile, changed_since, shown_state
 from jobs.tables.delta.publishers import storing
 
 STATE = "_tidegate"  # readers of folders ignore names that begin with _
@@ -62,7 +62,7 @@ def show(declared: DeclaredFacts, *, sleep: Callable[[float], object] = time.sle
         if any(drafts.glob("*")):
             sleep(LISTED_WITHIN)
         shutil.rmtree(drafts, ignore_errors=True)
-        durable.write(folder / STATE, state_of(published).encode())
+        durable.write(folder / STATE, shown_state(published).encode())
 
 
 def state_shown(declared: DeclaredFacts) -> str:

@@ -48,5 +48,5 @@ def user_facing_error(error: BaseException) -> BaseException:
 
 
 def _which(row: Row) -> str:
-    file, number = row.batch.source_of(row.number)
+    file, number = row.batch.row_source(row.number)
     return "" if file is None else f" It is row {number} of {file} (the first is 0)."

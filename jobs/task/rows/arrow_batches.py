@@ -64,7 +64,7 @@ class InputBatch:
     def order_keys(self) -> list[Any]:
         return read_key_tuples(self._order_key, self._order_key.schema.names, nulls=True)
 
-    def source_of(self, number: int) -> tuple[str | None, int | None]:
+    def row_source(self, number: int) -> tuple[str | None, int | None]:
         """Return a row's source file and its number in it; None if Spark does not know them."""
         file, row = (self.carried.column(name)[number].as_py() for name in schema.SOURCE_IDENTITY)
         return file, row

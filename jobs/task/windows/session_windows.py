@@ -139,16 +139,16 @@ def _with_firings(rows: pa.Table, firings: list[Firing]) -> pa.Table:
     counts = np.array([len(one.rows) for one in firings], np.int64)
     taken = np.array([row for one in firings for row in one.rows], np.int64)
 
-    def of_each(values: Iterator[Any], kind: pa.DataType) -> pa.Array:
+    def per_row(values: Iterator[Any], kind: pa.DataType) -> pa.Array:
         return pa.array(values, kind).take(pa.array(np.repeat(np.arange(len(firings)), counts)))
 
     table = rows.take(pa.array(taken))
     added = (
-        of_each((one.start for one in firings), pa.int64()),
-        of_each((one.end for one in firings), pa.int64()),
-        of_each((one.fired for one in firings), pa.string()),
-        of_each((one.pane for one in firings), pa.int32()),
-        of_each((one.pane < 0 for one in firings), pa.bool_()),
+        per_row((one.start for one in firings), pa.int64()),
+        per_row((one.end for one in firings), pa.int64()),
+        per_row((one.fired for one in firings), pa.string()),
+        per_row((one.pane for one in firings), pa.int32()),
+        per_row((one.pane < 0 for one in firings), pa.bool_()),
     )
     for (name, _), column in zip(SessionsOfKey.ADDED, added, strict=True):
         table = table.append_column(name, column)

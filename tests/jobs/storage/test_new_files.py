@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.storage import objects
-from jobs.storage.new_files import new_file, size_of
+from jobs.storage.new_files import new_file, written_bytes
 from jobs.storage.parquet_files import open_parquet
 from jobs.storage.removal import remove_folder, remove_others
 from jobs.storage.urls import below
@@ -47,7 +47,7 @@ def test_a_new_file_is_readable_at_its_place(folder):
     place = below(folder, "a.parquet")
     with new_file(place) as file:
         pq.write_table(ROWS, file)
-        size = size_of(file)
+        size = written_bytes(file)
     with open_parquet(place) as written:
         assert written.read() == ROWS
     assert size > 1000
