@@ -1,17 +1,31 @@
-"""`dead-letters`: lists a day's dead letters, also of a held-back day, which no table lists."""
+"""`dead-letters`: finds dead letters, also of held-back days, which no table lists, by reason."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from jobs.commands.replay import held_back_letters, last_run
-from jobs.declare.enrichment import Enrichment
+from jobs.commands.replay import held_back_letters
 from jobs.errors import DeclarationError
+from jobs.ledger.declared_folder import declared_folder
+from jobs.ledger.keys import HIDDEN, plain_json
+from jobs.ledger.scan import records_of
 from jobs.schema.columns import RUN_ID
+from jobs.schema.facts import Facts
 from jobs.tables import dead_letters
 from jobs.tables.records import run_records
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+
+WITH_DIGIT = re.compile(r"[\w-]*\d[\w-]*(?:[.,:][\w-]*\d[\w-]*)*")  # a generated id, or a number
+STATUS = re.compile(r"[1-5]\d\d (?=[A-Z])")  # of HTTP, at the beginning of an error
+SHORTEST = 3  # characters of a part of a key that is taken out of a reason
 
 
 @dataclass(frozen=True)
@@ -19,37 +33,127 @@ class DayLetters:
     """The dead letters of a run of a day.
 
     Attributes:
+        day: The day.
         run_id: The run.
         state: The run's state.
         rows: The letters.
+        removed: How many there were in files that `vacuum` removed.
     """
 
+    day: str
     run_id: str
     state: str
-    rows: list[Mapping[str, Any]]
+    rows: list[dict[str, Any]]
+    removed: int
 
 
-def find_dead_letters(enrichment: Enrichment, day: str) -> DayLetters:
-    """Return the letters of the held-back or published run, which a replay would complete.
+@dataclass(frozen=True)
+class LetterGroup(Facts):
+    """Dead letters of a lookup with the same status and reason."""
 
-    Raises DeclarationError if the day has no run, or if the files of a held-back run are removed.
+    lookup: str
+    status: str
+    reason: str  # without the key, generated ids and numbers
+    letters: int
+    held_back: int  # of them, in held-back days
+    days: tuple[str, ...]
+    sample: dict[str, Any]  # a letter of the newest day, as `--csv` has it; personal values ***
+    answer: str | None  # stored for its key, raw; None: none, or it is personal
+
+
+def find_dead_letters(
+    enrichment: Enrichment, day: str | None = None, where: str = ""
+) -> list[DayLetters]:
+    """Return by day the letters that a replay would complete: of the held-back or published run.
+
+    Args:
+        enrichment: The enrichment.
+        day: Only this day; None for all whose records are here.
+        where: Only letters with this text in their reason, in any case.
+
+    Raises:
+        DeclarationError: `day` has no run, or the files of its held-back run are removed.
     """
-    run_records.fetch(enrichment.name, enrichment.output.path)
-    last = last_run(enrichment, day)
-    if last is None:
+    name, output = enrichment.name, enrichment.output.path
+    run_records.fetch(name, output)
+    records = [one for one in run_records.load(name, day) if one.state != "written"]
+    last = {record.facts.day: record for record in records}
+    if day is not None and not last:
         raise DeclarationError(
-            f"{enrichment.name}: {day} was never run to its end: it has no dead letters. Run it."
+            f"{name}: {day} was never run to its end: it has no dead letters. Run it."
         )
-    if last.state == "held back":
-        rows = [row for batch in held_back_letters(last) for row in batch.to_pylist()]
-        if last.dead_letters and not rows:
+    found = []
+    for of, record in last.items():
+        rows: list[dict[str, Any]] = []
+        if record.state == "held back":
+            rows = [row for batch in held_back_letters(record) for row in batch.to_pylist()]
+        elif record.dead_letters:
+            table = dead_letters.of_day(output, enrichment.input.partition, of)
+            own = table.filter(pc.equal(table[RUN_ID], record.facts.run_id))
+            rows = own.to_pylist()
+        removed = record.dead_letters if record.state == "held back" and not rows else 0
+        if removed and day is not None:
             raise DeclarationError(
-                f"{enrichment.name}: vacuum removed the files of {day}, with its "
-                f"{last.dead_letters:,} dead letters. "
+                f"{name}: vacuum removed the files of {of}, with its {removed:,} dead letters. "
                 "Run the day again."
             )
-    else:
-        found = dead_letters.of_day(enrichment.output.path, enrichment.input.partition, day)
-        own = pc.equal(found[RUN_ID], last.facts.run_id) if found.num_rows else None
-        rows = (found if own is None else found.filter(own)).to_pylist()
-    return DayLetters(last.facts.run_id, last.state, rows)
+        rows = [row for row in rows if where.lower() in f"{reason(row)}\n{row['_error']}".lower()]
+        found.append(DayLetters(of, record.facts.run_id, record.state, rows, removed))
+    return found
+
+
+def reason(letter: Mapping[str, Any]) -> str:
+    """Return a letter's error without its key, and with # for each word that has a digit."""
+    text = letter["_error"] or ""
+    begin = STATUS.match(text)
+    status = begin[0] if begin else ""
+    text = text[len(status) :]
+    key = letter["_key"] or ""
+    parts = [] if not key or key.startswith(HIDDEN) else json.loads(key)
+    for part in sorted((one for one in parts if isinstance(one, str)), key=len, reverse=True):
+        text = text.replace(part, "<key>") if len(part) >= SHORTEST else text
+    return status + WITH_DIGIT.sub("#", text)
+
+
+def group_letters(enrichment: Enrichment, found: Iterable[DayLetters]) -> list[LetterGroup]:
+    """Return the letters by lookup, status and reason, the largest group first.
+
+    Raises LedgerError if the stored answers of the samples cannot be read.
+    """
+    groups: dict[tuple[str, str, str], list[tuple[DayLetters, dict[str, Any]]]] = {}
+    for day in found:
+        for row in day.rows:
+            group = row["_lookup"], row["_status"], reason(row)
+            groups.setdefault(group, []).append((day, row))
+    grouped = [
+        LetterGroup(
+            *group,
+            letters=len(letters),
+            held_back=sum(day.state == "held back" for day, _ in letters),
+            days=tuple(dict.fromkeys(day.day for day, _ in letters)),
+            sample=_sample(enrichment, letters[-1][1]),
+            answer=_stored_answer(enrichment, letters[-1][1]),
+        )
+        for group, letters in groups.items()
+    ]
+    return sorted(grouped, key=lambda group: (-group.letters, group.lookup, group.reason))
+
+
+def _sample(enrichment: Enrichment, letter: Mapping[str, Any]) -> dict[str, Any]:
+    personal = {name.lower() for name in enrichment.pii}
+    if (letter["_key"] or "").startswith(HIDDEN):
+        personal.add("_error")  # it may repeat the key
+    return {
+        name: "***" if name.lower() in personal else plain_json(value)
+        for name, value in letter.items()
+    }
+
+
+def _stored_answer(enrichment: Enrichment, letter: Mapping[str, Any]) -> str | None:
+    """Return the newest raw answer that the ledger has for the key of a letter."""
+    lookup = next((one for one in enrichment.lookups if one.name == letter["_lookup"]), None)
+    folder = None if lookup is None else declared_folder(enrichment, lookup)
+    if lookup is None or folder is None or not letter["_key"] or lookup.reads(enrichment.pii):
+        return None
+    records = records_of(folder, [letter["_key"]]).to_pylist()
+    return next((one["response"] for one in reversed(records) if one["response"]), None)

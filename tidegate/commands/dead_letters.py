@@ -1,47 +1,132 @@
-"""`tidegate dead-letters`: prints the rows of a day that got no answer, each with the reason."""
+"""`tidegate dead-letters`: prints rows that got no answer, by reason or each, of all days."""
+
+from __future__ import annotations
 
 import argparse
 import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from jobs.declare.values.calendar import require_day
-from jobs.wording import counted
-from tidegate.commands.command import RIGHT, Command, add_enrichment, named
+from jobs.schema.facts import Facts
+from jobs.wording import counted, listed, one_line
+from tidegate.commands.command import (
+    RIGHT,
+    Command,
+    add_enrichment,
+    add_json_object,
+    named,
+    print_json,
+)
+from tidegate.commands.lines import entry
+
+if TYPE_CHECKING:
+    from jobs.commands.dead_letters import DayLetters, LetterGroup
+
+LONGEST = 600  # shown characters of an answer
+
+
+@dataclass(frozen=True)
+class Letters(Facts):
+    """The object of --json."""
+
+    enrichment: str
+    letters: int
+    removed: int
+    groups: tuple[Any, ...]
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_enrichment(parser)
-    parser.add_argument("--day", required=True, metavar="YYYY-MM-DD")
+    parser.add_argument("--day", metavar="YYYY-MM-DD", help="by default all days")
+    add_where(parser)
+    parser.add_argument("--each", action="store_true", help="a line for each, not by reason")
     parser.add_argument(
         "--csv", type=Path, metavar="FILE", help=("write them there, with all columns")
+    )
+    add_json_object(parser)
+
+
+def add_where(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--where", default="", metavar="TEXT", help="only those with this text in their reason"
     )
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.commands.dead_letters import find_dead_letters
+    from jobs.commands.dead_letters import find_dead_letters, group_letters
 
     enrichment = named(options).enrichment
-    day = require_day(options.day, "--day", enrichment.input.every)
-    found = find_dead_letters(enrichment, day)
+    day = options.day and require_day(options.day, "--day", enrichment.input.every)
+    found = find_dead_letters(enrichment, day, options.where)
     if options.csv is not None:
-        with options.csv.open("w", newline="", encoding="utf-8", errors="replace") as file:
-            writer = csv.DictWriter(file, list(found.rows[0]) if found.rows else [])
-            writer.writeheader()
-            writer.writerows(found.rows)
+        _write_csv(options.csv, [row for day in found for row in day.rows])
+    if options.json:
+        count, removed = (sum(len(one.rows) for one in found), sum(one.removed for one in found))
+        groups = tuple(group_letters(enrichment, found))
+        print_json(Letters(enrichment.name, count, removed, groups))
+    elif options.csv is not None or options.each:
+        for line in _each(found, all_lines=options.csv is None):
+            print(line)
     else:
-        for row in found.rows:
-            print(
-                (
-                    f"{row['_lookup']}  {row['_status']}  {row['_key']}  {row['_error'] or ''}"
-                ).rstrip()
-            )
-    print(f"{day}  {counted(len(found.rows), 'dead letter')} of run {found.run_id} ({found.state})")
+        for line in _by_reason(group_letters(enrichment, found), found):
+            print(line)
     return RIGHT
+
+
+def _write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    columns = dict.fromkeys(name for row in rows for name in row)  # days may differ in row_id
+    with path.open("w", newline="", encoding="utf-8", errors="replace") as file:
+        writer = csv.DictWriter(file, list(columns))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _each(found: Sequence[DayLetters], *, all_lines: bool) -> Iterator[str]:
+    for day in found:
+        for row in day.rows if all_lines else ():
+            text = f"{row['_lookup']}  {row['_status']}  {row['_key']}  {row['_error'] or ''}"
+            yield text.rstrip()
+        count = counted(len(day.rows), "dead letter")
+        if day.rows or len(found) == 1:
+            yield f"{day.day}  {count} of run {day.run_id} ({day.state})"
+    yield from _summary(found)
+
+
+def _by_reason(groups: Sequence[LetterGroup], found: Sequence[DayLetters]) -> Iterator[str]:
+    for group in groups:
+        days = listed(group.days, 3)
+        held_back = f", {group.held_back:,} held back" if group.held_back else ""
+        letters = counted(group.letters, "letter")
+        yield f"{group.lookup}  {group.status}  {letters}{held_back}  {days}"
+        yield from entry("", group.reason or "no reason is recorded", 2)
+        yield from entry("as: ", _letter(group.sample), 2)
+        if group.answer is not None:
+            yield from entry("answer: ", one_line(group.answer, LONGEST), 2)
+        yield ""
+    yield from _summary(found)
+
+
+def _letter(row: dict[str, Any]) -> str:
+    own = "  ".join(f"{name}={value}" for name, value in row.items() if name[0] != "_")
+    return f"{row['_key']}  {own}  {row['_error'] or ''}"
+
+
+def _summary(found: Sequence[DayLetters]) -> Iterator[str]:
+    if len(found) != 1:
+        count = counted(sum(len(day.rows) for day in found), "dead letter")
+        yield f"{count} of {counted(sum(bool(day.rows) for day in found), 'day')}"
+    for day in found:
+        if day.removed:
+            count = counted(day.removed, "letter")
+            yield f"{day.day}  vacuum removed the files of its {count}. Run the day again."
 
 
 COMMAND = Command(
     "dead-letters",
-    "the rows of a day that got no answer, also of a held-back day",
+    "the rows that got no answer, by reason, of all days, also of held-back ones",
     _add_arguments,
     _run,
     needs=("spark",),

@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 import importlib
 import sys
+import uuid
 from pathlib import Path
 
 import pyarrow as pa
@@ -219,7 +220,9 @@ class LocalDays:
         town = request.path.rpartition("/")[2]
         if town in self.fails:
             self.calls.append((self.day, town, None))
-            return web.json_response({"error": f"{town} broke"}, status=self.fails[town])
+            status = self.fails[town]
+            text = f"request {uuid.uuid4()} of {town} broke after {len(self.calls)} ms"
+            return web.Response(text=text, status=status)
         answer = {"temp_c": float(len(self.calls)), "town": town}
         self.calls.append((self.day, town, answer))
         return web.json_response(answer)

@@ -50,7 +50,7 @@ def test_letters_are_those_of_the_published_run_or_of_the_one_held_back_since(to
 def test_the_dead_letters_of_a_held_back_day_are_listed_as_are_those_of_a_published_one(
     towns, capsys
 ):
-    arguments = ["dead-letters", "towns", "--package", "declared", "--day", DAY]
+    arguments = ["dead-letters", "towns", "--package", "declared", "--day", DAY, "--each"]
     assert main(arguments) == 2
     towns.publish(DAY, [1, 2, 3], statuses={3: "error"})
     # whose rows a crash may leave in the table
