@@ -1,0 +1,118 @@
+"""The files of a day in a version of its table, or of a run that was held back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from jobs.errors import DeclarationError
+from jobs.storage.stored_files import is_there
+from jobs.tables.delta.delta_log import table_at
+from jobs.tables.delta.published_files import days_of
+from jobs.tables.records import run_records
+from jobs.wording import listed
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+    from jobs.schema.records import DayRecord
+
+
+@dataclass(frozen=True)
+class DayVersion:
+    """A day as readers saw it, or as a run wrote it.
+
+    Attributes:
+        version: Of the table; None for a run that was never published.
+        run_id: The run that wrote its last file; empty for a day without rows.
+        files: Its files, in the order of their paths.
+        record: The record of the run, if it is here.
+    """
+
+    version: int | None
+    run_id: str
+    files: tuple[str, ...]
+    record: DayRecord | None
+
+
+def find_versions(
+    enrichment: Enrichment, day: str, first: str | None, last: str | None
+) -> tuple[DayVersion, DayVersion]:
+    """Return the two versions of a day.
+
+    Args:
+        enrichment: The enrichment.
+        day: The day.
+        first: A version of the table or a run's id; by default the publication before the last one
+            (or before that of `last`).
+        last: Likewise; by default the last publication.
+
+    Raises:
+        DeclarationError: A version does not exist, or its files are removed.
+    """
+    table = table_at(enrichment.output.path)
+    published = [] if table is None else _publications(table, day)
+    if table is None or not published:
+        raise DeclarationError(f"{enrichment.name}: {day} is not published: nothing to compare.")
+    to = _find(enrichment, table, day, last or str(published[-1]), "--to")
+    before = [one for one in published if to.version is None or one < to.version]
+    if first is None and not before:
+        raise DeclarationError(
+            f"{enrichment.name}: {day} was published once, as version {published[0]}; name another "
+            "version or a run by --from."
+        )
+    return _find(enrichment, table, day, first or str(before[-1]), "--from"), to
+
+
+def _publications(table: DeltaTable, day: str) -> list[int]:
+    """Return the versions that published the day, oldest first, as far as the log goes back."""
+    return sorted(
+        int(entry["version"])
+        for entry in table.history()
+        if entry.get("tidegate.day") == day or f'"{day}"' in entry.get("tidegate.runs", "")
+    )
+
+
+def _find(
+    enrichment: Enrichment, table: DeltaTable, day: str, named: str, option: str
+) -> DayVersion:
+    run_records.fetch(enrichment.name, enrichment.output.path)
+    record = run_records.of_run(enrichment.name, day, named)
+    if named.isdigit():
+        return _of_version(enrichment, table, day, int(named), option)
+    if record is None:
+        runs = [one.facts.run_id for one in run_records.load(enrichment.name, day)]
+        raise DeclarationError(
+            f"{option} {named}: it must be a version of the table or a run of {day} that wrote "
+            f"files. Its runs are: {listed(runs, 10) or 'none'}."
+        )
+    files = sorted(record.facts.published_files)
+    _require_files(files, f"{option} {named}")
+    return DayVersion(record.published_version, named, tuple(files), record)
+
+
+def _of_version(
+    enrichment: Enrichment, table: DeltaTable, day: str, version: int, option: str
+) -> DayVersion:
+    try:
+        seen = DeltaTable(enrichment.output.path, version=version)
+    except (DeltaError, OverflowError) as error:
+        raise DeclarationError(
+            f"{option} {version}: the table has no such version; its last is {table.version()}."
+        ) from error
+    files = sorted(file.place for file in days_of(seen, enrichment.facts()).get(day, ()))
+    _require_files(files, f"{option} {version}")
+    run_id = files[-1].rpartition("/")[0].rpartition("/")[2] if files else ""
+    record = run_records.of_run(enrichment.name, day, run_id) if run_id else None
+    return DayVersion(version, run_id, tuple(files), record)
+
+
+def _require_files(files: Sequence[str], named: str) -> None:
+    missing = [file for file in files if not is_there(file)]
+    if missing:
+        raise DeclarationError(
+            f"{named}: its files are removed, as by vacuum: {listed(missing, 1)}."
+        )

@@ -1,0 +1,129 @@
+"""`diff`: judged by a model that compares rows as dicts, on random versions of a day."""
+
+import json
+import random
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.commands.diffing.diff import EXAMPLES, diff
+from jobs.tables.records import run_records
+from tests.jobs.commands.conftest import as_written
+from tidegate.__main__ import main
+
+DAY = "2013-01-10"
+STATUSES = ("ok", "miss", "error")
+NAN = float("nan")
+
+
+def version(towns, draw, rows, run_id, monkeypatch):
+    """A published version: rows are number -> (temp_c, status), in several files and any order."""
+    numbers = draw.sample([*rows], len(rows))
+
+    def written(numbers, _statuses):
+        table = as_written(numbers, [rows[number][1] for number in numbers])
+        temps = pa.array([rows[number][0] for number in numbers], pa.float64())
+        return table.set_column(table.schema.get_field_index("temp_c"), "temp_c", temps)
+
+    monkeypatch.setattr("tests.jobs.commands.conftest.as_written", written)
+    return towns.publish(DAY, numbers, run_id=run_id)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_versions_differ_as_a_model_says_and_the_same_each_time(towns, monkeypatch, seed):
+    draw = random.Random(seed)
+
+    def drawn():
+        temp = draw.choice([None, NAN, 0.0, -0.0, 1.5, 2.5])
+        return temp, draw.choice(STATUSES)
+
+    before = {number: drawn() for number in draw.sample(range(60), 40)}
+    after = {number: drawn() if draw.random() < 0.4 else row for number, row in before.items()}
+    after = {number: row for number, row in after.items() if draw.random() < 0.9}
+    after |= {number: drawn() for number in draw.sample(range(60, 80), 5)}
+    for number, (run_id, rows) in enumerate({"first": before, "second": after}.items()):
+        assert version(towns, draw, rows, run_id, monkeypatch).published_version == number
+    found = diff(towns.enrichment, DAY)
+    both = before.keys() & after.keys()
+    cells = Counter()
+    for number in both:
+        old, new = before[number], after[number]
+        bits = [json.dumps(one[0]) for one in (old, new)]  # -0.0 is not 0.0
+        cells["temp_c"] += bits[0] != bits[1]
+        cells["weather_status"] += old[1] != new[1]
+    changed = [one for one in both if str(before[one]) != str(after[one])]
+    assert (found.added, found.removed) == (len(after) - len(both), len(before) - len(both))
+    assert found.changed == len(changed)
+    assert found.unchanged == len(both) - len(changed)
+    assert {one.column: one.cells for one in found.columns} == {k: v for k, v in cells.items() if v}
+    for column in found.columns:
+        place = {"temp_c": 0, "weather_status": 1}[column.column]
+        assert len(column.examples) == min(EXAMPLES, column.cells)
+        for one in column.examples:
+            number = one["row"]["number"]
+            olds = str(before[number][place]), str(after[number][place])
+            assert (str(one["from"]), str(one["to"])) == olds
+    for side, rows in ((found.before, before), (found.after, after)):
+        assert side.outcomes["weather"] == Counter(status for _, status in rows.values())
+    assert diff(towns.enrichment, DAY, "0", "1").to_json() == found.to_json()
+    assert diff(towns.enrichment, DAY, "first", "second") == found
+    back = diff(towns.enrichment, DAY, "1", "0")
+    assert (back.added, back.removed, back.changed) == (found.removed, found.added, found.changed)
+
+
+def test_a_held_back_run_is_compared_with_what_readers_see(towns, capsys):
+    towns.publish(DAY, [1, 2, 3])
+    red = towns.written(DAY, [1, 2, 3, 4], "red", {2: "error"})
+    run_records.hold_back(red, "too many errors")
+    arguments = ["diff", "towns", DAY, "--package", "declared", "--from", "0", "--to", "red"]
+    assert main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert lines[0] == f"towns  {DAY}"
+    assert lines[2].split() == ["version", "0", "never", "published"]
+    assert "1 row changed, 1 added, 0 removed, 2 unchanged" in lines
+    assert "  number=2 ok -> error" in lines
+    assert "added: number=4" in lines
+    assert main([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["format"] == 1
+    assert found["after"]["version"] is None
+
+
+def test_a_new_column_is_named_and_personal_values_are_not_shown(towns):
+    towns.declare(pii=["town"])
+    towns.publish(DAY, [1, 2], run_id="first")
+    towns.declare(returns="temp_c DOUBLE, sky STRING", pii=["town"])
+    second = towns.written(DAY, [1, 2], "second", {1: "miss"})
+    (other,) = second.facts.files
+    rows = pq.read_table(other)
+    towns_ = pa.array(["x", "y"], pa.string())
+    rows = rows.set_column(1, "town", towns_).append_column("sky", pa.array(["blue", None]))
+    pq.write_table(rows, other)
+    run_records.hold_back(second, "for a test")
+    found = diff(towns.enrichment, DAY, "0", "second")
+    assert found.new_columns == ("sky",)
+    changes = {one.column: one for one in found.columns}
+    assert changes["town"].cells == 2
+    assert {one[side] for one in changes["town"].examples for side in ("from", "to")} == {"***"}
+    assert changes["weather_status"].cells == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["2013-01-09"], "towns: 2013-01-09 is not published: nothing to compare."),
+        ([DAY], "was published once, as version 0; name another version or a run by --from."),
+        ([DAY, "--from", "7"], "--from 7: the table has no such version; its last is 0."),
+        ([DAY, "--from", "x"], "--from x: it must be a version of the table or a run of 2013-01"),
+        (["13-1-9"], "DAY is '13-1-9'; it must be a date"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_in_one_sentence(towns, capsys, arguments, message):
+    towns.publish(DAY, [1])
+    assert main(["diff", "towns", "--package", "declared", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert printed.err.count("\n") == 1

@@ -1,0 +1,108 @@
+"""`tidegate diff`: prints what differs between two versions of a published day; no call."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from jobs.declare.values.calendar import require_day
+from jobs.wording import counted
+from tidegate.commands.command import (
+    RIGHT,
+    Command,
+    add_enrichment,
+    add_json_object,
+    named,
+    print_json,
+)
+from tidegate.commands.lines import aligned, entry
+
+if TYPE_CHECKING:
+    from jobs.commands.diffing.diff import Difference, Side
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_enrichment(parser)
+    parser.add_argument("day", metavar="DAY", help="as 2013-01-10")
+    for option, default in (("--from", "the publication before"), ("--to", "the last one")):
+        parser.add_argument(
+            option,
+            dest={"--from": "first", "--to": "last"}[option],
+            metavar="VERSION|RUN",
+            help=f"of the table, or a run of the day; by default {default}",
+        )
+    add_json_object(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from jobs.commands.diffing.diff import diff
+
+    enrichment = named(options).enrichment
+    day = require_day(options.day, "DAY", enrichment.input.every)
+    found = diff(enrichment, day, options.first, options.last)
+    if options.json:
+        print_json(found)
+        return RIGHT
+    for line in _lines(found):
+        print(line)
+    return RIGHT
+
+
+def _lines(found: Difference) -> Iterator[str]:
+    yield f"{found.enrichment}  {found.day}"
+    sides = (found.before, found.after)
+    rows = [
+        ("", "from", "to"),
+        ("version", *(_version(side) for side in sides)),
+        ("run", *(side.run_id for side in sides)),
+        ("rows", *(f"{side.rows:,}" for side in sides)),
+        *_outcomes(found.before, found.after),
+        ("calls", *("" if side.calls is None else f"{side.calls:,}" for side in sides)),
+        ("cost", *(", ".join(f"{m} {c}" for c, m in side.cost.items()) for side in sides)),
+    ]
+    checks = dict.fromkeys([*found.before.checks, *found.after.checks])
+    for check in checks:
+        states = [side.checks.get(check, "") for side in sides]
+        if states[0] != states[1]:
+            rows.append((check, *states))
+    yield from aligned([row for row in rows if any(row[1:])])
+    yield ""
+    yield (
+        f"{counted(found.changed, 'row')} changed, {found.added:,} added, {found.removed:,} "
+        f"removed, {found.unchanged:,} unchanged"
+    )
+    for name, columns in (("new", found.new_columns), ("lost", found.lost_columns)):
+        if columns:
+            yield f"{name} columns: {', '.join(columns)}"
+    for change in found.columns:
+        yield f"{change.column}  {counted(change.cells, 'cell')}"
+        for one in change.examples:
+            yield from entry("", f"{_pairs(one['row'])}  {one['from']} -> {one['to']}", 2)
+    for name, examples in (("added", found.added_rows), ("removed", found.removed_rows)):
+        if examples:
+            yield from entry(f"{name}: ", ", ".join(map(_pairs, examples)), 0)
+
+
+def _version(side: Side) -> str:
+    return "never published" if side.version is None else str(side.version)
+
+
+def _outcomes(before: Side, after: Side) -> Iterator[tuple[str, str, str]]:
+    for lookup in dict.fromkeys([*before.outcomes, *after.outcomes]):
+        counts = [side.outcomes.get(lookup, {}) for side in (before, after)]
+        for outcome in sorted({*counts[0], *counts[1]}):
+            first, last = (f"{count.get(outcome, 0):,}" for count in counts)
+            yield f"{lookup} {outcome}", first, last
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+COMMAND = Command(
+    "diff",
+    "two versions of a published day: cells, rows, outcomes, checks, cost; no call",
+    _add_arguments,
+    _run,
+)
