@@ -167,7 +167,15 @@ def void_what_failed(enrichment: Enrichment, day: str, letters: pa.Table) -> int
     Answers of an unrepeatable call stay, and answers that an interrupted replay has paid. Returns
     the number of expired answers.
     """
-    marked, asked_again = 0, _AskedAgain.of(enrichment, day)
+    failed = failed_answers(enrichment, day, letters)
+    return sum(mark_expired(kept.folder, keys) for kept, keys in failed)
+
+
+def failed_answers(
+    enrichment: Enrichment, day: str, letters: pa.Table
+) -> Iterator[tuple[Kept, list[str]]]:
+    """Yield by lookup the keys of stored answers that made dead letters and are called again."""
+    asked_again = _AskedAgain.of(enrichment, day)
     for kept in kept_by([("", enrichment)]):
         own = letters.filter(pc.equal(letters["_lookup"], kept.lookup.name))["_key"].drop_null()
         if len(own) and kept.lookup.repeatable:
@@ -175,13 +183,14 @@ def void_what_failed(enrichment: Enrichment, day: str, letters: pa.Table) -> int
             stored = as_answers(
                 select(kept.folder, own, now_us=time.time_ns() // 1000, ttl=FOR_EVER).answers
             )
-            failed = [
-                one.key
-                for one in stored
-                if _makes_a_letter(one, kept.lookup, caller) and not asked_again.includes(one)
-            ]
-            marked += mark_expired(kept.folder, failed)
-    return marked
+            yield (
+                kept,
+                [
+                    one.key
+                    for one in stored
+                    if _makes_a_letter(one, kept.lookup, caller) and not asked_again.includes(one)
+                ],
+            )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import importlib
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -170,7 +170,7 @@ def run_files(
                 on_store=on_store,
             )
             plan = plan_day(engine, enrichment, input_day, run)
-            if plan.tasks.may_call:
+            if plan.tasks.may_call or run.options.only:
                 meters = run_bills.begin(plan.facts, plan.tasks.lookups)
                 plan = replace(plan, tasks=replace(plan.tasks, meters=meters))
             here, here_if_known = (  # a micro-batch of a stream goes through Spark's workers
@@ -187,8 +187,9 @@ def run_files(
             bill = run_records.bill_of(run_id, enrichment.name, day)
             try:
                 facts = _written(
-                    plan, input_day, progress, sent, here=here, here_if_known=here_if_known
-                )
+                    plan, input_day, progress, sent, here=here, here_if_known=here_if_known,
+                    only=run.options.only,
+                )  # fmt: skip
             finally:
                 is_settled = bill is None or end_run(bill)
     except Exception as error:
@@ -253,9 +254,10 @@ def _written(
     *,
     here: bool,
     here_if_known: bool,
+    only: Mapping[str, Sequence[str]],
 ) -> DayFacts:
     """Writes the rows. here: make the calls in this process. here_if_known: also process the rows
-    here if none needs a call.
+    here if none needs a call. only: as in RunOptions.
     """
     from jobs.run.enrich import write_out
     from jobs.run.keys.ledger_session import prepare_ledger
@@ -264,8 +266,9 @@ def _written(
     scratch = f"{plan.facts.folder}{KEYS}"
     asking = progress.prefetching_keys
     with prepare_ledger(
-        plan.rows, plan.tasks, scratch=scratch, day=input_day, here=here, asking=asking, sent=sent
-    ) as run:
+        plan.rows, plan.tasks, scratch=scratch, day=input_day, here=here, asking=asking, sent=sent,
+        only=only,
+    ) as run:  # fmt: skip
         rows_here = here_if_known if run.all_known else here
         written = write_out(plan.rows, run.plan, plan.facts.folder, sent, here=rows_here)
     return replace(

@@ -108,6 +108,7 @@ class _Day:
             max_cost=options.max_cost,
             may_call=not options.no_calls,
             ignore_ttl=options.ignore_ttl,
+            only=json.loads(options.only_keys.read_text()) if options.only_keys else {},
         )
         return run_day(
             enrichment, self._day, self._run_id, rules=rules, checks=options.checks,
@@ -196,6 +197,12 @@ def _options(
         "--max-cost", metavar="MONEY", help=("the same for what they cost, as '5 USD'")
     )
     parser.add_argument("--no-calls", action="store_true", help="answers out of the ledger only")
+    parser.add_argument(
+        "--only-keys",
+        type=Path,
+        metavar="JSON",
+        help="with --no-calls: call for these, lookup -> keys, and no others",
+    )
     parser.add_argument(
         "--ignore-ttl",
         action="store_true",

@@ -1,16 +1,45 @@
-"""`tidegate replay`: calls again for the dead letters of a day, and nothing else."""
+"""`tidegate replay`: calls again for the dead letters of a day, or some of them; nothing else."""
+
+from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from jobs.declare.values.calendar import require_day
-from tidegate.commands.command import RIGHT, Command, add_enrichment
-from tidegate.commands.day_json import add_json, tell_as_asked, tell_unchanged
+from jobs.errors import DeclarationError
+from jobs.schema.facts import Facts
+from jobs.wording import counted
+from tidegate.commands.command import RIGHT, Command, add_enrichment, print_json
+from tidegate.commands.day_json import add_json, tell_as_asked, tell_unchanged, words
 from tidegate.commands.days import add_engine, add_wait, open_pipeline
+from tidegate.commands.dead_letters import add_where
+
+if TYPE_CHECKING:
+    from jobs.commands.replay_where import Chosen
+    from jobs.process.day_pipeline import DayPipeline
+
+
+@dataclass(frozen=True)
+class Price(Facts):
+    """The object of --where with --json, before anything is sent."""
+
+    enrichment: str
+    where: str
+    letters: tuple[Any, ...]
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_enrichment(parser)
-    parser.add_argument("--day", required=True, metavar="YYYY-MM-DD")
+    parser.add_argument("--day", metavar="YYYY-MM-DD", help="with --where by default all days")
+    add_where(parser)
+    parser.add_argument(
+        "--run",
+        action="store_true",
+        dest="do",
+        help="with --where: send; without it only the price is shown",
+    )
     add_engine(parser)
     add_wait(parser)
     add_json(parser)
@@ -19,8 +48,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from jobs.commands import replay
 
+    if options.day is None and not options.where:
+        raise DeclarationError("no day is given: write --day 2013-01-10, or --where 'a reason'.")
+    if options.do and not options.where:
+        raise DeclarationError("--run goes with --where; without it a replay is sent at once.")
     pipeline = open_pipeline(options)
-    day = require_day(options.day, "--day", pipeline.enrichment.input.every)
+    day = options.day and require_day(options.day, "--day", pipeline.enrichment.input.every)
+    if options.where:
+        return _run_chosen(options, pipeline, day)
     events = replay.replay(pipeline, day)
     if events is None:
         if options.json:
@@ -32,9 +67,42 @@ def _run(options: argparse.Namespace) -> int:
     return tell_as_asked(options, pipeline, events)
 
 
+def _run_chosen(options: argparse.Namespace, pipeline: DayPipeline, day: str | None) -> int:
+    from jobs.commands.replay_where import choose_letters, replay_chosen
+
+    chosen = choose_letters(pipeline.enrichment, options.where, day)
+    if options.json and not options.do:
+        priced = tuple(one for of_day in chosen for one in of_day.priced)
+        print_json(Price(pipeline.enrichment.name, options.where, priced))
+        return RIGHT
+    for line in _lines(chosen):
+        print(line, file=words(options), flush=True)
+    if not options.do:
+        print("Nothing was called or changed. With --run these letters are called for again.")
+        return RIGHT
+    status = RIGHT
+    for one in chosen:
+        events = replay_chosen(pipeline, options.where, one)
+        status = status or tell_as_asked(options, pipeline, events)
+    return status
+
+
+def _lines(chosen: Sequence[Chosen]) -> Iterator[str]:
+    if not chosen:
+        yield "No dead letter has this reason."
+    for day in chosen:
+        for one in day.priced:
+            cost = f", {one.cost} at {one.price}" if one.cost is not None else ""
+            requests = f" in {counted(one.requests, 'request')}" if one.requests < one.calls else ""
+            yield (
+                f"{day.day}  {one.lookup}: {counted(one.letters, 'letter')}, "
+                f"{counted(one.calls, 'call')}{requests}{cost}"
+            )
+
+
 COMMAND = Command(
     "replay",
-    "ask again for the dead letters of a day, and nothing else; publish it",
+    "ask again for the dead letters of a day, or for those with a reason, and nothing else",
     _add_arguments,
     _run,
     needs=("spark",),

@@ -182,6 +182,7 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
         mode="unordered",
         unit="keys",
         reads=None,
+        may_call=True,
         distinct_keys=(),
         layout=layout,
         cap=cap,

@@ -5,7 +5,7 @@ single row is called by that row, or prefetched with the others if they are few.
 """
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,6 +31,7 @@ from jobs.storage.removal import remove_folder
 from jobs.task.plan import PartitionPlan
 
 FEW_KEYS = 10_000  # of a lookup
+NO_KEYS: Mapping[str, Sequence[str]] = {}
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ def prepare_ledger(
     here: bool = False,
     asking: Callable[[int | None], object] = lambda _: None,
     sent: RequestMetricsCollector | None = None,
+    only: Mapping[str, Sequence[str]] = NO_KEYS,
     draw: Callable[[int], int] = secrets.randbits,
 ) -> Iterator[LedgerSession]:
     """Yields the plan with what is known of the day's keys, after calls for repeated keys.
@@ -68,6 +70,7 @@ def prepare_ledger(
         here: Call in this process, if `is_for_driver` allows it.
         asking: Called with the number of keys before they are called, and with None afterwards.
         sent: Receives the requests.
+        only: As in RunOptions.
         draw: Draws random bits.
 
     Raises:
@@ -82,7 +85,9 @@ def prepare_ledger(
         # a run that sees another run at any ledger keeps no key of any lookup to itself, so that no
         # two runs ever wait for each other's keys
         alone = not any(one.others for one in there)
-        look = partial(_look, prepared, plan, there, day=day, alone=alone, seed=seed, stack=stack)
+        look = partial(
+            _look, prepared, plan, there, day=day, alone=alone, seed=seed, stack=stack, only=only
+        )
         looks = [look(place) for place in range(len(plan.lookups))]
         first = {place: look.first for place, look in enumerate(looks) if look.first is not None}
         found = replace(
@@ -138,6 +143,7 @@ def _look(
     alone: bool,
     seed: int,
     stack: ExitStack,
+    only: Mapping[str, Sequence[str]],
 ) -> _Look:
     """Finds what the ledger knows of the keys, and which keys are called before the rows; tells
     other runs which keys this run keeps to itself.
@@ -148,7 +154,8 @@ def _look(
     parts = None if plan.reads is None else plan.reads.parts
     source = KeySource(prepared, names, plan.lookups[place], day, parts)
     shares = plan.may_call and plan.lookups[place].cache is not None
-    if plan.cap is None and alone and not there[place].has_answers:
+    chosen = only.get(plan.lookups[place].name, ())
+    if plan.cap is None and alone and not there[place].has_answers and not chosen:
         # no answer can be known, so only repeats matter
         found = source.hashes() if shares else None
         if found is None or not found.repeat:
@@ -158,6 +165,9 @@ def _look(
     stack.callback(hits.keys.drop)
     indexed = ledger and with_index(ledger, hits.answers)
     keys, by_row = _divided_keys(hits, alone=alone) if shares else (hits.missing.slice(0, 0),) * 2
+    if chosen:
+        is_chosen = pc.is_in(hits.missing[TEXT], value_set=pa.array(chosen, pa.string()))
+        keys = hits.missing.filter(is_chosen)
     _tell(prepared, plan, place, by_row[HASH].to_numpy(), keys[TEXT] if alone else None)
     if not keys.num_rows:
         return _Look(indexed, hits)

@@ -1,6 +1,7 @@
 """The options of a run about calls and stored answers."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from jobs.declare.enrichment import Enrichment
@@ -24,12 +25,15 @@ class RunOptions:
         may_call: Without it nothing is called, and a key that the ledger does not know leaves as
             not_asked.
         ignore_ttl: Use an answer whatever its age, but never an error (replay, remap).
+        only: Lookup -> its keys, in the ledger's form, that are called although `may_call` is
+            False.
     """
 
     max_calls: int | None = None
     max_cost: str | None = None
     may_call: bool = True
     ignore_ttl: bool = False
+    only: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.max_calls is not None and self.max_calls < 1:

@@ -1,0 +1,152 @@
+"""`replay --where`: prices the dead letters with some reason, and calls again for exactly those."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from jobs.commands.dead_letters import find_dead_letters
+from jobs.commands.ledgers import kept_by
+from jobs.commands.marks import mark_expired
+from jobs.commands.replay import OPTIONS, failed_answers, refuse_other_requests
+from jobs.declare.ledger_settings import FOR_EVER
+from jobs.declare.values.prices import cost_of, in_force, price_text, reported_units
+from jobs.errors import DeclarationError
+from jobs.ledger.selection import select
+from jobs.process.day_options import DayOptions
+from jobs.schema.facts import Facts
+from jobs.storage.locked_folders import temporary_folder
+from jobs.wording import counted
+
+if TYPE_CHECKING:
+    from jobs.commands.dead_letters import DayLetters
+    from jobs.commands.ledgers import Kept
+    from jobs.declare.enrichment import Enrichment
+    from jobs.process.day_events import DayEvent
+    from jobs.process.day_pipeline import DayPipeline
+    from jobs.schema.records import DayRecord
+
+LEFT = ("error", "unknown", "not_asked")  # outcomes of rows that still have no answer
+
+
+@dataclass(frozen=True)
+class PricedLetters(Facts):
+    """The chosen letters of a lookup on a day, and what calling for them costs today."""
+
+    day: str
+    lookup: str
+    letters: int
+    calls: int  # distinct keys without a stored answer
+    requests: int  # with full batches
+    cost: str | None  # decimal; None: no price is declared, or only an answer shows its units
+    price: str  # as "0.0040 USD per item"; empty: none
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The dead letters of a day that are called again. keys: lookup -> keys."""
+
+    day: str
+    keys: dict[str, list[str]]
+    priced: tuple[PricedLetters, ...]
+
+
+def choose_letters(
+    enrichment: Enrichment,
+    where: str,
+    day: str | None = None,
+    clock: Callable[[], int] = time.time_ns,
+) -> list[Chosen]:
+    """Return by day the letters with this text in their reason, priced. Calls and changes nothing.
+
+    Raises DeclarationError as `replay`, and for a lookup that calls for every row (cache=None).
+    """
+    if enrichment.ledger is None:
+        raise DeclarationError(
+            f"{enrichment.name} has no ledger: a replay would call for all rows."
+        )
+    chosen = []
+    for found in find_dead_letters(enrichment, day, where):
+        if found.rows:
+            refuse_other_requests(enrichment, found.day)
+            chosen.append(_priced(enrichment, found, clock() // 1000))
+    return chosen
+
+
+def _priced(enrichment: Enrichment, found: DayLetters, now_us: int) -> Chosen:
+    rows = Counter((row["_lookup"], row["_key"]) for row in found.rows if row["_key"] is not None)
+    failed = {kept.lookup.name: keys for kept, keys in _failed(enrichment, found)}
+    today = dt.datetime.fromtimestamp(now_us / 1e6, dt.UTC).date().isoformat()
+    keys, priced = {}, []
+    for kept in kept_by([("", enrichment)]):
+        lookup = kept.lookup
+        own = sorted(key for name, key in rows if name == lookup.name)
+        if not own:
+            continue
+        if lookup.cache is None:
+            raise DeclarationError(
+                f"lookup {lookup.name}: cache=None: it calls for rows, and --where chooses keys. "
+                "Replay the whole day."
+            )
+        wanted = pa.array(own, pa.string())
+        known = select(kept.folder, wanted, now_us=now_us, ttl=FOR_EVER).answers.num_rows
+        calls = len(own) - known + len(failed.get(lookup.name, ()))
+        requests = -(-calls // lookup.batch_size)
+        prices = in_force(lookup.prices, today)
+        cost = None
+        if lookup.prices and not reported_units(lookup.prices):
+            cost = f"{cost_of(prices, {'item': calls, 'request': requests}):f}"
+        letters = sum(count for (name, _), count in rows.items() if name == lookup.name)
+        keys[lookup.name] = own
+        priced.append(
+            PricedLetters(
+                found.day, lookup.name, letters, calls, requests, cost, price_text(prices)
+            )
+        )
+    return Chosen(found.day, keys, tuple(priced))
+
+
+def _failed(enrichment: Enrichment, found: DayLetters) -> Iterator[tuple[Kept, list[str]]]:
+    columns = {name: [row[name] for row in found.rows] for name in ("_lookup", "_key")}
+    letters = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
+    yield from failed_answers(enrichment, found.day, letters)
+
+
+def replay_chosen(pipeline: DayPipeline, where: str, chosen: Chosen) -> Iterator[DayEvent]:
+    """Run the day with stored answers of any age, and calls for the chosen letters only.
+
+    Other rows without an answer leave as not_asked. The day is held back if those and the failed
+    ones are more than the declaration tolerates. After a stop the same call continues.
+    """
+    enrichment = pipeline.enrichment
+    for found in find_dead_letters(enrichment, chosen.day, where):
+        for kept, keys in _failed(enrichment, found):
+            mark_expired(kept.folder, keys)
+    with temporary_folder() as folder:
+        file = Path(folder, "keys.json")
+        file.write_text(json.dumps(chosen.keys))
+        options = (*OPTIONS, "--no-calls", "--only-keys", str(file))
+        yield from pipeline.run([chosen.day], DayOptions(options, accept=leaves_few))
+
+
+def leaves_few(record: DayRecord) -> str:
+    """Return why a day has too many rows without an answer; empty if it has not."""
+    tolerated = record.facts.declared.error_tolerance
+    for lookup in record.figures.lookups:
+        rows = sum(lookup.outcomes.values())
+        left = sum(lookup.outcomes.get(outcome, 0) for outcome in LEFT)
+        if rows and left / rows > tolerated:
+            return (
+                f"lookup {lookup.name}: {counted(left, 'row')} of {rows:,} would have no answer, "
+                f"{left / rows:.2%}; tolerated {tolerated:.2%}. The answers are stored: replay the "
+                "other letters too."
+            )
+    return ""
