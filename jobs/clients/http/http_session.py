@@ -254,8 +254,10 @@ class ServiceSession:
             response = await self._exchange(method, url, body, misses, received, own=headers)
         except BaseException as error:
             self._counts.lost.update(request.used or NOTHING)
-            is_final = isinstance(error, CallFailed) and not error.passing
-            if is_final and request.connection is not None:
+            is_answer = isinstance(error, Throttled) or (
+                isinstance(error, CallFailed) and not error.passing
+            )
+            if is_answer and request.connection is not None:
                 request.connection.brought(keys)
             raise
         finally:

@@ -168,14 +168,16 @@ class TaskLedger:
     def expire(self, keys: Sequence[Key]) -> None:
         """Expire the stored answers of these keys, which may be another key's.
 
-        A call that must not be repeated keeps its mark, and its answer is lost. Never raises: the
-        next stored answer reports a full disk.
+        A call that must not be repeated keeps its mark, or gets it back after a 429 that may be
+        another call's, and its answer is lost. Never raises: the next stored answer reports a full
+        disk.
         """
         now = self._now_us()
         try:
             for key in keys:
                 self._put(key, "expired", None, now)
                 if not self._plan.idempotent:
+                    self._marked.add(self._text(key))
                     self._put(key, "asked", None, now + 1)
         except LedgerError as error:
             self._failure = error

@@ -2,6 +2,7 @@
 ledger keeps none.
 """
 
+import asyncio
 import dataclasses
 import gc
 import itertools
@@ -32,6 +33,7 @@ from tests.support.disorderly_service import (
     HARMLESS,
     SHIFTING,
     DisorderlyService,
+    response,
 )
 from tests.support.places import everywhere, place_of
 from tidegate import Batch, Env, HttpLookup, OAuth2ClientCredentials, Pages, Retry, Service
@@ -331,6 +333,36 @@ def test_a_call_that_must_not_be_made_twice_is_unknown_once_its_answer_is_in_dou
     assert "unknown" in statuses
     assert statuses <= {"ok", "unknown", "error"}
     assert wrong(rows) == []
+
+
+class OneAnswerBehind(DisorderlyService):
+    """Sends its first answer twice on its first connection, where it throttles the second call: so
+    the third call gets that 429, and then its answer.
+    """
+
+    def __init__(self):
+        super().__init__(value, fault=lambda number: number if len(self.log) < 3 else None)
+
+    async def _respond(self, fault, content, reader, writer, later):
+        if fault == 1:
+            self._first = response(content)
+        if fault == 3:
+            headers = ("Retry-After: 1",)
+            writer.write(response({}, status="429 Too Many Requests", headers=headers))
+            await asyncio.sleep(0.05)
+        writer.write(self._first if fault == 2 else response(content))
+
+
+def test_another_calls_429_does_not_repeat_a_call_that_must_not_be_made_twice(folder):
+    ledger = LedgerPlan(
+        folder.root, folder.lookup, folder.fingerprint, "r1", Ttl(), 200, 0.05, idempotent=False
+    )
+    with OneAnswerBehind() as service:
+        lookup = asked(service.url, idempotent=False, retry=Retry(retries=0))
+        planned = dataclasses.replace(plan(lookup, share=1), ledgers=(ledger,))
+        rows = collected(planned, batches(3)).to_pylist()
+    assert service.log.count("/v/2") == 1
+    assert [row["first_status"] for row in rows if row["k"] == 2] == ["unknown"]
 
 
 def test_rows_that_no_check_judges_fail_their_task_when_answers_are_in_doubt():
