@@ -18,6 +18,7 @@ from tests.simulation.vendor import Charge, Request, Vendor
 
 LONGEST_CALL = 20.0  # s: after it the vendor's work on the call of a killed run counts no more
 HEARD_BY_ALL = 2.5  # s until all runs know of a pause
+HEARD_IN_RUN = 1.0  # s until all tasks of a run know of a pause
 CENT = PARTS // 100
 EPS = 1e-6
 
@@ -34,7 +35,7 @@ class LimitRules:
         # by lookup, and by run where runs do not meet
         self._arrivals: dict[tuple[str, str], deque[float]] = {}
         self._tokens: deque[tuple[float, int]] = deque()
-        self._pauses: dict[str, list[tuple[float, float, Process]]] = {}
+        self._called_since: dict[Process, float] = {}  # by task: its first call
         self._days: set[dt.date] = set()
         self._restarted = -1.0
         self.spent: Counter[str] = Counter()  # cents by lookup
@@ -72,7 +73,8 @@ class LimitRules:
             )
         if self.over_runs:
             self._days.add(clock.utc_now().date())
-            self._check_pause(request)
+        self._called_since.setdefault(request.process, night.now)
+        self._check_pause(request)
 
     def _is_at_work(self, request: Request) -> bool:
         """The vendor may work on a call after its run was killed.
@@ -89,8 +91,9 @@ class LimitRules:
         )
 
     def _check_pause(self, request: Request) -> None:
-        """A service that says to wait is called by no run, once all know: while store and network
-        are well.
+        """A service that says to wait is called by no task, once all know: tasks of other runs only
+        where limits hold over runs, and a task that begins meanwhile only there. All this while
+        store and network are well.
         """
         night, faults = scheduler(), self._vendor.faults.struck
         if len(request.keys[0]) > 1:  # of a coroutine that is under way
@@ -104,18 +107,22 @@ class LimitRules:
             )
         ):
             return
+        run, within = _run_of(request.process), HEARD_BY_ALL if self.over_runs else HEARD_IN_RUN
         for (worker, lookup), since in self._vendor.throttled_at.items():
+            is_told = _run_of(worker) == run and self._called_since[request.process] < since
+            if not (self.over_runs or is_told):
+                continue
             until = self._vendor.closed_until[worker, lookup]
             died = [
                 one.died_at for one in (worker, worker.driver) if one is not None and one.is_dead
             ]
-            told = not died or min(died) > since + HEARD_BY_ALL
+            told = not died or min(died) > since + within
             is_new = since > self._restarted and worker is not request.process
             if (
                 lookup == request.lookup
                 and is_new
                 and told
-                and since + HEARD_BY_ALL < night.now < until - EPS
+                and since + within < night.now < until - EPS
             ):
                 night.fail(
                     f"asked while others were throttled: {lookup} {request.keys} by "

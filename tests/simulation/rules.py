@@ -25,7 +25,7 @@ from tests.simulation.vendor import Charge, Request, Vendor
 ANSWERED = ("ok", "miss")
 FILE_ERRORS = ("error before a file operation", "error after a file operation", "power cut")
 HEARD_WITHIN = 0.1  # s
-DRIVERLESS = 5.0  # s for which a task may go on without its driver
+DRIVERLESS = 1.5  # s for which a task may go on without its driver
 SLACK = 5.0  # s between a search for stored answers and the call for one that had expired
 STORED_WITHIN = 1.5  # s after its answer, on a fast disk
 STAGELESS = 1.0  # s for which a task may go on after Spark gave its stage up
@@ -75,7 +75,7 @@ class Rules:
         self._began: dict[Process, float] = {}
         self.last_power_cut = -1.0
         self.disk_failed = False
-        self.copies = False  # a task ran twice at once
+        self.copied: set[str] = set()  # runs of which a task ran twice at once
         self.older_values = False  # an answer of before a refresh may be right
         self.clock_was_set = False
         self._refreshed: set[tuple[str, str]] = set()
@@ -134,7 +134,7 @@ class Rules:
         night, run = scheduler(), self._declared(request.process)
         if run.act.does == "remap":
             night.fail(f"asked by a remap: {request.lookup} {request.keys}")
-        self.limits.check_request(request, is_excused=self.copies)
+        self.limits.check_request(request, is_excused=run_of(request.process) in self.copied)
         self._check_permission(request)
         for key in request.keys:
             self._check_key(request, run, key)
@@ -234,8 +234,8 @@ class Rules:
         # a part that was not synced was lost with the power
         lost_by_the_disk = self.last_power_cut >= charge.charged_at
         # Spark runs a task twice at once: each copy calls for what the other has in flight
-        # (docs/ledger.md)
-        of_a_copy = self.copies and run_of(charge.process) == run_of(request.process)
+        # (docs/ledger.md), and the second deletes the claims of the first (docs/planning.md)
+        of_a_copy = not self.copied.isdisjoint((run_of(charge.process), run_of(request.process)))
         # a retry, a hedge, or the second run of a coroutine whose first request was answered
         by_itself = charge.process is request.process and (
             not charge.arrived or request.lookup == "score"

@@ -123,7 +123,7 @@ class Spark:
         for part in range(len(parts)):
             self._launch(stage, part)
         if self._faults.strikes("second copy of a task"):
-            scheduler().rules.copies = True
+            scheduler().rules.copied.add(self._name)
             part = self._draws.randrange(len(parts))
             night.after(2 * self._draws.random(), lambda: self._launch(stage, part))
         try:
