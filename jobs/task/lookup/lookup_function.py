@@ -177,7 +177,8 @@ class LookupFunction(AsyncFunction[Row, Row]):
             asked.task = asyncio.current_task(self._loop)
         now_us, ask = self._now_us, self._ask  # locals, because method lookup is slower
         asked.started = now_us()
-        closed = self._closed_seconds  # no attempt starts while the gate is closed
+        # a call in the same turn of the loop may have closed the gate just now
+        closed = self._closed_seconds if self._gate_is_open else self._gate.closed_seconds
         if asked.needs_retry:
             asked.begin_anew(closed)
         elif closed:

@@ -452,3 +452,26 @@ def test_what_the_function_opens_it_closes_whether_its_hooks_are_async_or_not():
     function = Hooked()
     ask(function, "a")
     assert function.hooks == ["open", "close"]
+
+
+def test_a_call_that_begins_as_the_gate_closes_pauses_no_longer_than_it_lasts():
+    declared = lookup(Scripted({"a": [reply({"score": 1.0}, after=4.0)]}))
+
+    async def main():
+        loop, gate = asyncio.get_running_loop(), Gate()
+        watch = CircuitBreaker(declared.outage_rule, "mood", gate, lambda: int(loop.time() * 1e6))
+        client = client_for(declared, 1)
+        asking = LookupFunction(
+            declared, client, client.call, place=0, gate=gate, watch=watch,
+            now_us=lambda: int(loop.time() * 1e6), attempts=AttemptCounts(),
+        )  # fmt: skip
+        await asking.open(lambda: None)
+        gate.close(5.0)
+        await asyncio.sleep(2.0)
+        row = LookupState(("a",))
+        await asking.async_invoke(Row(None, 0, (row,)))
+        await asking.close()
+        return row
+
+    row = run_virtual(main)
+    assert row.paused == pytest.approx(3.0), "of the four seconds of the call"
