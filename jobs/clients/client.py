@@ -72,6 +72,14 @@ class Doubting(Protocol):
         """Wait until no answer can come into doubt any more; no call follows."""
 
 
+@runtime_checkable
+class Paced(Protocol):
+    """A client whose answers report that a limit of the service is used up."""
+
+    def note_used_up(self, note: Callable[[float], None]) -> None:
+        """Register `note`, which is called with the seconds until the limit is reset."""
+
+
 class CallFailed(Exception):  # noqa: N818  # reads as what happened
     """An attempt without an answer.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamElement, exponential_backoff
-from jobs.clients.client import Ask, Client, Doubting, Enclosing, Requesting
+from jobs.clients.client import Ask, Client, Doubting, Enclosing, Paced, Requesting
 from jobs.clients.registry import client_for
 from jobs.clients.request_counter import counts_of
 from jobs.declare.function_lookup import AsyncFunctionLookup
@@ -110,6 +110,8 @@ def _operator(
     rows = rows_at_once(lookup, share)
     if isinstance(caller, Doubting):
         caller.tell_doubt(asking.doubt)
+    if isinstance(caller, Paced):
+        caller.note_used_up(guard.watch.used_up)
     retry = lookup.retry
     operator: AsyncWaitOperator = AsyncWaitOperator(
         asking,

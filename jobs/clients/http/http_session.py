@@ -158,6 +158,7 @@ class ServiceSession:
         # keys whose answers came into doubt since their last call began
         self._in_doubt: set[str] = set()
         self._tell_doubt: Callable[[Sequence[Key]], None] = lambda _keys: None
+        self._note_used_up: Callable[[float], None] = lambda _seconds: None
         self._connector: _Connector
         self._session: aiohttp.ClientSession | None = None
 
@@ -186,6 +187,10 @@ class ServiceSession:
     def tell_doubt(self, tell: Callable[[Sequence[Key]], None]) -> None:
         """Register `tell`, which is called with keys whose connection brought an extra response."""
         self._tell_doubt = tell
+
+    def note_used_up(self, note: Callable[[float], None]) -> None:
+        """Register `note`, which is called with the seconds until a used-up limit is reset."""
+        self._note_used_up = note
 
     async def settle(self) -> None:
         """Wait until every connection was silent for long enough to clear its answers of doubt."""
@@ -302,6 +307,8 @@ class ServiceSession:
                 ):
                     await self._refuse(response, exchange)
                 self._authorizer.accepted(headers)
+                if (seconds := throttling.until_reset(response.headers)) is not None:
+                    self._note_used_up(seconds)
                 if response.status in misses:
                     return Response(response.status, None, True, response.headers)
                 return await self._answer(response, received, exchange)

@@ -24,5 +24,8 @@ class SessionClient:
     def tell_doubt(self, tell: Callable[[Sequence[Key]], None]) -> None:
         self._session.tell_doubt(tell)
 
+    def note_used_up(self, note: Callable[[float], None]) -> None:
+        self._session.note_used_up(note)
+
     async def settle(self) -> None:
         await self._session.settle()

@@ -7,10 +7,26 @@ import re
 from collections.abc import Callable, Mapping
 
 UNSAID = 1.0  # s, for a throttled answer without a time
-REMAINING = ("X-RateLimit-Remaining", "RateLimit-Remaining", "X-Rate-Limit-Remaining")
-RESET = ("X-RateLimit-Reset", "RateLimit-Reset", "X-Rate-Limit-Reset")
-NONE_LEFT = re.compile(r";\s*r\s*=\s*0+(?![\d.])")  # of the header RateLimit, as in the IETF draft
-FREE_IN = re.compile(r";\s*t\s*=\s*(\d+)")
+PARTS = ("requests", "tokens", "input-tokens", "output-tokens")  # of vendors of language models
+# names of the headers with what is left of a limit, and of those with the time of its reset
+LIMITS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+    (
+        ("X-RateLimit-Remaining", "RateLimit-Remaining", "X-Rate-Limit-Remaining"),
+        ("X-RateLimit-Reset", "RateLimit-Reset", "X-Rate-Limit-Reset"),
+    ),
+    *(((f"x-ratelimit-remaining-{one}",), (f"x-ratelimit-reset-{one}",)) for one in PARTS),
+    *(
+        ((f"anthropic-ratelimit-{one}-remaining",), (f"anthropic-ratelimit-{one}-reset",))
+        for one in PARTS
+    ),
+)
+# of the header RateLimit, in the forms of two IETF drafts: `"a";r=0;t=30`, and
+# `limit=9, remaining=0, reset=30`
+POLICY = re.compile(r',(?=\s*")')
+NONE_LEFT = re.compile(r"(?:;\s*r|\bremaining)\s*=\s*0+(?![\d.])")
+FREE_IN = re.compile(r"(?:;\s*t|\breset)\s*=\s*(\d+)")
+DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|d|h|m|s)")  # as in 6m0s or 250ms
+SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 EPOCH_FROM = 1e9  # a greater number is a time since the epoch, not a duration
 MILLISECONDS_FROM = 1e11
 
@@ -22,30 +38,54 @@ def is_throttled(
 ) -> bool:
     """Return whether a denial is about the rate: a 403 that names a time to retry."""
     return status == 403 and (
-        _seconds_of_retry_after(headers, now) is not None or _is_used_up(headers)
+        _seconds_of_retry_after(headers, now) is not None or bool(_resets(headers, now))
     )
 
 
 def pause(headers: Mapping[str, str], now: Now = lambda: dt.datetime.now(dt.UTC)) -> float:
     """Return the seconds to wait: Retry-After, else until a used-up limit's reset, else UNSAID."""
     seconds = _seconds_of_retry_after(headers, now)
-    if seconds is None and _is_used_up(headers):
-        seconds = _seconds_to_reset(headers, now)
+    if seconds is None:
+        seconds = until_reset(headers, now)
     return UNSAID if seconds is None else max(0.0, seconds)
 
 
-def _is_used_up(headers: Mapping[str, str]) -> bool:
-    left = next((headers[name] for name in REMAINING if name in headers), "")
-    return _number(left) == 0 or NONE_LEFT.search(headers.get("RateLimit", "")) is not None
+def until_reset(
+    headers: Mapping[str, str], now: Now = lambda: dt.datetime.now(dt.UTC)
+) -> float | None:
+    """Return the seconds until all used-up limits are reset; None if no header tells any."""
+    return max((one for one in _resets(headers, now) if one is not None), default=None)
 
 
-def _seconds_to_reset(headers: Mapping[str, str], now: Now) -> float | None:
-    if found := FREE_IN.search(headers.get("RateLimit", "")):
-        return float(found[1])
-    reset = _number(next((headers[name] for name in RESET if name in headers), ""))
-    if reset is None or reset < EPOCH_FROM:
-        return reset
-    return reset / (1000 if reset >= MILLISECONDS_FROM else 1) - now().timestamp()
+def _resets(headers: Mapping[str, str], now: Now) -> list[float | None]:
+    """Return for each used-up limit the seconds until its reset; None where no header tells."""
+    found: list[float | None] = []
+    for policy in POLICY.split(headers.get("RateLimit", "")):
+        if NONE_LEFT.search(policy):
+            free_in = FREE_IN.search(policy)
+            found.append(None if free_in is None else float(free_in[1]))
+    for remaining, reset in LIMITS:
+        left = next((headers[name] for name in remaining if name in headers), "")
+        if left and _number(left) == 0:
+            text = next((headers[name] for name in reset if name in headers), "")
+            found.append(_seconds_to(text, now))
+    return found
+
+
+def _seconds_to(reset: str, now: Now) -> float | None:
+    """Return the seconds to a reset: a number of them, a duration, or a time in any form."""
+    number = _number(reset)
+    if number is not None and number >= EPOCH_FROM:
+        return number / (1000 if number >= MILLISECONDS_FROM else 1) - now().timestamp()
+    if number is not None:
+        return number
+    parts = DURATION.findall(reset)
+    if parts and "".join(map("".join, parts)) == reset:
+        return sum(float(many) * SECONDS[unit] for many, unit in parts)
+    try:
+        return (dt.datetime.fromisoformat(reset) - now()).total_seconds()
+    except (ValueError, TypeError):  # TypeError: without a zone
+        return _seconds_to_date(reset, now)
 
 
 def _seconds_of_retry_after(headers: Mapping[str, str], now: Now) -> float | None:
@@ -53,8 +93,12 @@ def _seconds_of_retry_after(headers: Mapping[str, str], now: Now) -> float | Non
     header = headers.get("Retry-After", "")
     if (seconds := _number(header)) is not None:
         return seconds
+    return _seconds_to_date(header, now)
+
+
+def _seconds_to_date(date: str, now: Now) -> float | None:
     try:
-        when = email.utils.parsedate_to_datetime(header)
+        when = email.utils.parsedate_to_datetime(date)
         # "-0000": UTC of unknown origin
         when = when if when.tzinfo else when.replace(tzinfo=dt.UTC)
         return (when - now()).total_seconds()

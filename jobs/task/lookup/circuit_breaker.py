@@ -130,6 +130,10 @@ class CircuitBreaker:
             )
         self._close(seconds, reason)
 
+    def used_up(self, seconds: float) -> None:
+        """Pause, at most PATIENCE, because an answer reports that nothing of a limit is left."""
+        self._close(min(max(0.0, seconds), PATIENCE), "a limit of the service is used up")
+
     def redirected(self, reason: str) -> None:
         """Record a redirect.
 

@@ -2,7 +2,9 @@
 
 import datetime as dt
 import email.utils
+import math
 import random
+import time
 
 import pytest
 from aiohttp import web
@@ -12,6 +14,7 @@ from jobs.clients.client import CallFailed, Throttled
 from jobs.clients.http import throttling
 from jobs.errors import AccessRefused
 from tests.jobs.clients.http.test_http_client import ask, lookup, replies
+from tests.jobs.declare.test_lookups_guide import enriched
 from tidegate import Service
 
 NOW = dt.datetime(2026, 11, 26, 12, tzinfo=dt.UTC)
@@ -109,3 +112,76 @@ def test_a_403_that_is_declared_an_error_stays_one(service):
 )
 def test_retry_after_may_be_a_date(header, seconds):
     assert throttling.pause({"Retry-After": header}, lambda: NOW) == seconds
+
+
+VENDORS = {  # seconds until the reset -> the headers of an answer with which nothing is left
+    "a duration": lambda seconds: {
+        "x-ratelimit-remaining-requests": "7", "x-ratelimit-reset-requests": "6m0s",
+        "x-ratelimit-remaining-tokens": "0",
+        "x-ratelimit-reset-tokens": f"{int(seconds)}s{round(seconds % 1 * 1000)}ms",
+    },
+    "a time": lambda seconds: {
+        "anthropic-ratelimit-requests-remaining": "0",
+        "anthropic-ratelimit-requests-reset": after(seconds).isoformat().replace("+00:00", "Z"),
+        "anthropic-ratelimit-input-tokens-remaining": "5",
+        "anthropic-ratelimit-input-tokens-reset": after(3600).isoformat(),
+    },
+    "a draft": lambda seconds: {"ratelimit": f"limit=5, remaining=0, reset={math.ceil(seconds)}"},
+    "since the epoch": lambda seconds: {
+        "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(after(seconds).timestamp()),
+    },
+}  # fmt: skip
+
+
+def after(seconds):
+    return dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("reset", "seconds"),
+    [
+        ("1s", 1.0), ("6m0s", 360.0), ("250ms", 0.25), ("1h2m3.5s", 3723.5), ("30", 30.0),
+        ("0.5", 0.5), (str(NOW.timestamp() + 30), 30.0), (str(NOW.timestamp() * 1000 + 30_000), 30.0),
+        ("2026-11-26T12:00:30Z", 30.0), ("2026-11-26T13:00:30+01:00", 30.0),
+        (email.utils.format_datetime(NOW + dt.timedelta(seconds=30), usegmt=True), 30.0),
+        ("", 1.0), ("soon", 1.0), ("6m0", 1.0), ("2026-11-26T12:00:30", 1.0), ("nan", 1.0),
+    ],
+)  # fmt: skip
+def test_the_reset_of_a_used_up_limit_is_read_in_each_form(reset, seconds):
+    for remaining, name in (
+        ("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
+        ("anthropic-ratelimit-output-tokens-remaining", "anthropic-ratelimit-output-tokens-reset"),
+        ("X-RateLimit-Remaining", "X-RateLimit-Reset"),
+    ):
+        headers = CIMultiDict({remaining: "0", name: reset})
+        assert throttling.pause(headers, lambda: NOW) == pytest.approx(seconds)
+        left = CIMultiDict({remaining: "1", name: reset})
+        assert throttling.until_reset(left, lambda: NOW) is None
+
+
+def test_of_several_used_up_limits_the_last_reset_counts():
+    policies = '"a";r=3;t=90, "b";r=0;t=30, "c";r=0;t=60'
+    beside = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "45s"}
+    headers = CIMultiDict({"RateLimit": policies, **beside})
+    assert throttling.pause(headers, lambda: NOW) == 60
+
+
+@pytest.mark.parametrize("vendor", VENDORS.values(), ids=VENDORS)
+def test_no_call_leaves_while_an_answer_says_that_nothing_is_left(service, vendor):
+    window, most, begins, refused = 0.6 if "limit=" not in str(vendor(0.6)) else 1.0, 4, [], []
+
+    async def answer(_request):
+        now = time.monotonic()
+        begins[:] = [one for one in begins if now - one < window]
+        if len(begins) >= most:
+            refused.append(now)
+            return web.json_response({}, status=429)
+        begins.append(now)
+        left = {} if len(begins) < most else vendor(begins[0] + window - now)
+        return web.json_response({"temp_c": 1.0, "gust_mph": 2.0}, headers=left)
+
+    service.answer = answer
+    limited = Service(name="weather", url=service.url, max_concurrency=1)
+    rows = enriched(lookup(service.url, service=limited), *((f"K{row}",) for row in range(10)))
+    assert len(rows) == 10
+    assert not refused
