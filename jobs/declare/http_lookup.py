@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from jobs.declare.answers.answer_schema import load_schema
 from jobs.declare.answers.conditions import Conditions
+from jobs.declare.answers.inner_answer import InnerAnswer
 from jobs.declare.answers.json_paths import JsonPath
 from jobs.declare.answers.usage import UsageReader
 from jobs.declare.auth import ApiKey
@@ -18,6 +20,7 @@ from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED
 from jobs.declare.values.templates import JsonTemplate, placeholders
 from jobs.errors import DeclarationError
 
+SCHEMA = "schema"  # placeholder in the body
 HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 METHODS = ("GET", "POST", "PUT")
 NOT_DECLARED = frozenset(
@@ -73,6 +76,14 @@ class HttpLookup(Lookup):
             "$.usage.prompt_tokens - $.usage.prompt_tokens_details.cached_tokens". Read from errors
             too; an error that tells nothing costs nothing.
         model: The model whose prices hold; by default the text `model` of the body.
+        answer: JSON path of the answer inside the response, as "$.choices[0].message.content"; a
+            text there is read as JSON, also in a Markdown fence. `paths`, `required` and `schema`
+            count from there; conditions, `echo`, `bill` and `batch` from the response.
+        schema: JSON Schema that an answer must fit, otherwise it is an error: a dict, the path of a
+            JSON file, or a class of pydantic. "{schema}" in the body, as a text of its own, becomes
+            the schema.
+        cut_when: Condition on the response, or a list of them, that means a cut answer, as
+            "$.choices[0].finish_reason == 'length'": an error that is not sent again.
     """
 
     service: Service
@@ -95,12 +106,19 @@ class HttpLookup(Lookup):
     hedge_after: float | Literal["p95"] | None = field(default=None, metadata=WHERE_DECLARED)  # type: ignore[misc]
     bill: Mapping[str, str] = field(default_factory=dict, metadata=NOT_IN_FINGERPRINT)  # type: ignore[misc]
     model: str | None = field(default=None, metadata=NOT_IN_FINGERPRINT)  # type: ignore[misc]
+    answer: str | None = field(default=None, metadata=WHERE_DECLARED)
+    schema: Any = field(default=None, metadata=WHERE_DECLARED)
+    cut_when: str | tuple[str, ...] = field(default=(), metadata=WHERE_DECLARED)
 
     kind = "http"
 
     def _check(self) -> None:
         self._check_model()
         UsageReader(self.bill)
+        if self.schema is not None:
+            object.__setattr__(self, "schema", load_schema(self.schema))
+        if self.answer is not None:
+            InnerAnswer(self.answer)
         super()._check()
         self._check_request()
         self._check_headers()
@@ -163,6 +181,7 @@ class HttpLookup(Lookup):
                 f"pages: they are requested by GET, but request is {self.request!r}."
             )
         used = _placeholders(self.request, self.path) | JsonTemplate("body", self.body).names
+        used -= self._check_schema_place()
         if self.batch is not None:
             if used or self.body is not None:
                 raise DeclarationError(
@@ -179,6 +198,18 @@ class HttpLookup(Lookup):
                 else (f"keys, but {whole} does not use it")
             )
             raise DeclarationError(f"request {self.request!r}: {odd!r} is in {where}.")
+
+    def _check_schema_place(self) -> set[str]:
+        """Return the name in the body that stands for the schema."""
+        body = JsonTemplate("body", self.body)
+        if SCHEMA not in body.names or SCHEMA in self.keys:
+            return set()
+        if self.schema is None or body.whole.count(SCHEMA) != 1:
+            raise DeclarationError(
+                'body: "{schema}" stands for the declared schema, once, as a text of its own; '
+                "declare schema, or rename it."
+            )
+        return {SCHEMA}
 
     def _check_batch(self, batch: Batch) -> None:
         statuses = [one for one in self.miss_when if isinstance(one, int)]
@@ -269,7 +300,15 @@ class HttpLookup(Lookup):
                     f"returns: $.{name} is not a JSON path; declare the path of {name!r} in paths, "
                     f"as \"$['{name}']\"."
                 ) from error
-        for where in ("miss_when", "throttled_when", "error_when", "answer_when", "required"):
+        if isinstance(self.cut_when, str):
+            object.__setattr__(self, "cut_when", (self.cut_when,))
+        if statuses := Conditions("cut_when", self.cut_when).statuses:
+            raise DeclarationError(
+                f"cut_when holds {min(statuses)}; write a condition on the response, as "
+                "\"$.choices[0].finish_reason == 'length'\"."
+            )
+        lists = ("miss_when", "throttled_when", "error_when", "answer_when", "required")
+        for where in lists:
             declared = getattr(self, where)
             if isinstance(declared, str | int):
                 raise DeclarationError(
@@ -350,6 +389,8 @@ class HttpLookup(Lookup):
         }
         if self.body is not None:
             facts["body"] = self.body
+            if SCHEMA in JsonTemplate("body", self.body).names - set(self.keys):
+                facts["schema"] = self.schema
         if self.headers:
             facts["headers"] = self.headers
         if self.batch is not None:

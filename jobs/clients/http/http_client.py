@@ -22,11 +22,13 @@ from jobs.clients.http.pages import PageReader
 from jobs.clients.http.session_client import SessionClient
 from jobs.clients.request_counter import counts_of
 from jobs.declare.answers.answer_casts import cast_all
+from jobs.declare.answers.answer_schema import schema_check
 from jobs.declare.answers.conditions import Conditions
+from jobs.declare.answers.inner_answer import InnerAnswer
 from jobs.declare.answers.json_paths import JsonPath
 from jobs.declare.answers.usage import UsageReader
 from jobs.declare.batch import Batch
-from jobs.declare.http_lookup import UNANSWERED, HttpLookup
+from jobs.declare.http_lookup import SCHEMA, UNANSWERED, HttpLookup
 from jobs.declare.lookup import Key
 from jobs.declare.values.addresses import leads_elsewhere
 from jobs.declare.values.fingerprint import fingerprint
@@ -51,6 +53,9 @@ class HttpClient(SessionClient, BatchingClient):
         self._misses = Conditions("miss_when", lookup.miss_when)
         self._throttles = Conditions("throttled_when", lookup.throttled_when)
         self._errors = Conditions("error_when", lookup.error_when)
+        self._cuts = Conditions("cut_when", lookup.cut_when)
+        self._inner = None if lookup.answer is None else InnerAnswer(lookup.answer)
+        self._check_schema = None if lookup.schema is None else schema_check(lookup.schema)
         self._columns = lookup.columns
         self._required = [
             place for place, column in enumerate(self._columns) if column.name in lookup.required
@@ -160,7 +165,7 @@ class HttpClient(SessionClient, BatchingClient):
         return self._batching is None or self._batching.has_sent(key)
 
     async def _ask(self, key: Key) -> Response:
-        values = dict(zip(self._names, key, strict=True))
+        values = {SCHEMA: self._lookup.schema, **dict(zip(self._names, key, strict=True))}
         url, misses = self._url(values), self._misses.statuses
         keys = [] if self._echo else [key]
         if self._pages is not None:
@@ -252,8 +257,21 @@ class HttpClient(SessionClient, BatchingClient):
             shown = one_line(self._session.masked(json.dumps(answer, default=str)), SHOWN)
             raise ValueError(f"it is an error by error_when: {shown}")
 
+    def _inner_answer(self, response: Any) -> Any:
+        """Return the answer inside a response. Raises ValueError if it is cut or does not fit."""
+        if self._cuts.hold_for(response):
+            raise ValueError("it is cut, by cut_when, and would be again; allow a longer answer")
+        answer = response if self._inner is None else self._inner.read(response)
+        if self._check_schema is not None:
+            self._check_schema(answer)
+        return answer
+
     def columns(self, answer: Any) -> tuple[Any, ...]:
         self._refuse_error(answer)
+        try:
+            answer = self._inner_answer(answer)
+        except ValueError as error:
+            raise ValueError(self._session.masked(str(error))) from error
         if not isinstance(answer, dict | list):
             raise ValueError(f"expected a JSON object or array, got {type(answer).__name__}")  # noqa: TRY004  # Caller's word
         try:

@@ -1,0 +1,62 @@
+"""Reads an answer that is inside another: JSON in a text, as a language model writes it."""
+
+import re
+from typing import Any
+
+from jobs.declare.answers.json_paths import JsonPath
+from jobs.declare.answers.json_text import read_json
+from jobs.declare.answers.times import shown
+
+FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+FENCE_MARK = "```"
+
+
+class InnerAnswer:
+    """Finds the answer at a JSON path, as JSON or as a text with JSON.
+
+    Args:
+        path: The path, declared as `answer`.
+
+    Raises:
+        DeclarationError: The path is invalid.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._declared = path
+        self._path = JsonPath("answer", path)
+
+    def read(self, answer: Any) -> Any:
+        """Return the inner answer.
+
+        A text is JSON, or has exactly one Markdown fence whose content is.
+
+        Raises:
+            ValueError: There is none, or its text is not JSON by the rules of `read_json`.
+        """
+        found = self._path.value(answer)
+        if found is None:
+            raise ValueError(f"it has nothing at {self._declared} (answer)")
+        if not isinstance(found, str):
+            return found
+        try:
+            return read_json(_without_fence(found))
+        except ValueError as error:
+            raise ValueError(
+                f"the text at {self._declared} (answer) is not JSON: {error}: {shown(found)}"
+            ) from error
+
+
+def _without_fence(text: str) -> str:
+    """Return the content of a text's only fence, or the text without a fence.
+
+    Raises:
+        ValueError: Several fences, or a fence without an end.
+    """
+    if FENCE_MARK not in text or text.lstrip()[:1] in ("{", "["):  # the mark is inside the JSON
+        return text
+    fenced: list[str] = FENCE.findall(text)
+    if len(fenced) != 1:
+        raise ValueError(f"it has {len(fenced)} whole fences" if fenced else "its fence has no end")
+    if FENCE_MARK in FENCE.sub("", text):
+        raise ValueError("a fence has no end")
+    return fenced[0]

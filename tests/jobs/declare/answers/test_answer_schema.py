@@ -1,0 +1,72 @@
+"""An answer fits its schema or is an error with path and reason; a schema that cannot hold is
+refused when it is declared.
+"""
+
+import json
+
+import pydantic
+import pytest
+
+from jobs.declare.answers.answer_schema import load_schema, schema_check
+from jobs.errors import DeclarationError
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "topic": {"enum": ["price", "other"]},
+        "scores": {"type": "array", "items": {"$ref": "#/$defs/score"}},
+    },
+    "required": ["topic"],
+    "$defs": {"score": {"type": "integer", "minimum": 1, "maximum": 5}},
+}
+
+
+class Label(pydantic.BaseModel):
+    topic: str
+    score: int = pydantic.Field(ge=1, le=5)
+
+
+def test_a_schema_is_a_dict_a_file_or_a_class_of_pydantic(tmp_path):
+    file = tmp_path / "label.json"
+    file.write_text(json.dumps(SCHEMA))
+    assert load_schema(SCHEMA) == load_schema(str(file)) == load_schema(file) == SCHEMA
+    schema_check(load_schema(Label))({"topic": "price", "score": 5})
+    with pytest.raises(ValueError, match=r"at \$.score \(maximum\): 6 is greater than"):
+        schema_check(load_schema(Label))({"topic": "price", "score": 6})
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        ({"topic": "price", "scores": [1, 2.0, 5]}, None),
+        ({"topic": "dear"}, r"at \$.topic \(enum\): 'dear' is not one of"),
+        ({"scores": [1]}, r"at \$ \(required\): 'topic' is a required property"),
+        ({"topic": "price", "scores": [1, 9]}, r"at \$.scores\[1\] \(maximum\): 9 is greater"),
+        ({"topic": "price", "scores": ["1"]}, r"at \$.scores\[0\] \(type\): '1' is not of type"),
+        ({"topic": "price", "scores": [True]}, r"at \$.scores\[0\] \(type\): True is not of type"),
+        ([], r"at \$ \(type\): \[\] is not of type 'object'"),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_an_error_with_its_path_and_the_reason(answer, sentence):
+    check = schema_check(SCHEMA)
+    if sentence is None:
+        check(answer)
+        return
+    with pytest.raises(ValueError, match=sentence):
+        check(answer)
+
+
+@pytest.mark.parametrize(
+    ("declared", "sentence"),
+    [
+        (7, "schema is 7; it must be a JSON Schema: a dict, the path"),
+        ("none.json", "schema: none.json cannot be read: No such file"),
+        ({"type": "text"}, r"schema is not a JSON Schema: \$.type: 'text' is not valid"),
+        ({"$ref": "https://a.example/b"}, "'https://a.example/b' leads to nothing inside it"),
+        ({"items": {"$ref": "#/$defs/no"}}, "'#/\\$defs/no' leads to nothing inside it"),
+        ({"enum": [{1, 2}]}, "schema is not a JSON Schema"),
+    ],
+)
+def test_a_schema_that_cannot_hold_is_refused(declared, sentence):
+    with pytest.raises(DeclarationError, match=sentence):
+        load_schema(declared)

@@ -1,0 +1,78 @@
+"""The answer inside a text is the JSON that stands there, or an error: never a guess."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.declare.answers.inner_answer import InnerAnswer
+from jobs.errors import DeclarationError
+
+INNER = InnerAnswer("$.choices[0].message.content")
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.text(max_size=5), inner, max_size=3), max_leaves=8,
+)  # fmt: skip
+WORDS = st.text(max_size=20).filter(
+    lambda text: "`" not in text and not text.lstrip().startswith(("{", "["))
+)
+
+
+def response(content):
+    return {"choices": [{"message": {"content": content}}]}
+
+
+@given(
+    value=VALUES, indent=st.sampled_from([None, 2]),
+    fence=st.none() | st.tuples(WORDS, st.sampled_from(["", "json", "JSON "]), WORDS),
+)  # fmt: skip
+def test_json_in_a_text_or_in_its_only_fence_is_read_as_it_stands(value, indent, fence):
+    text = json.dumps({"answer": value}, indent=indent)
+    if fence is not None:
+        before, language, after = fence
+        text = f"{before}\n```{language}\n{text}\n```\n{after}"
+    assert INNER.read(response(text)) == {"answer": value}
+
+
+@given(value=VALUES, at=st.floats(0, 1), is_fenced=st.booleans())
+def test_a_text_that_broke_off_is_an_error(value, at, is_fenced):
+    text = json.dumps({"answer": value, "last": "x"})
+    text = f"```json\n{text}\n```" if is_fenced else text
+    with pytest.raises(ValueError, match="is not JSON"):
+        INNER.read(response(text[: int(at * (len(text) - 1))]))
+
+
+def test_json_that_is_no_text_is_the_answer_itself():
+    for value in ({"a": 1}, [1], 7, True):
+        assert INNER.read(response(value)) is value
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "nothing at \\$.choices\\[0\\].message.content"),
+        ('{"a": 1}\n{"a": 2}', "Extra data"),
+        ('{"a": 1, "a": 1}', 'an object has the member "a" twice'),
+        ('{"a": NaN}', "NaN is not a JSON number"),
+        ('{"a": 1e999}', "larger than any number"),
+        ('```json\n{"a": 1}\n```\nor\n```json\n{"a": 2}\n```', "it has 2 whole fences"),
+        ('```json\n{"a": 1}\n', "its fence has no end"),
+        ('```json\n{"a": 1}\n```\n```json\n{"a": 2}', "a fence has no end"),
+        ('Here it is: {"a": 1}', "is not JSON"),
+        ("", "is not JSON"),
+    ],
+)
+def test_what_could_be_read_in_two_ways_is_an_error(content, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        INNER.read(response(content))
+
+
+def test_numbers_in_a_text_keep_their_digits():
+    read = INNER.read(response('{"a": 0.1234567890123456789, "b": 123456789012345678901234567890}'))
+    assert (str(read["a"]), read["b"]) == ("0.1234567890123456789", 123456789012345678901234567890)
+
+
+def test_a_path_that_is_none_is_refused():
+    with pytest.raises(DeclarationError, match="answer: 'choices' is not a JSON path"):
+        InnerAnswer("choices")
