@@ -63,6 +63,13 @@ class RequestCounts:
         if _meter is not None:
             _meter.add(self.lookup, unit, day, many)
 
+    def usage(self) -> Counter[tuple[str, int]]:
+        """Return the number of each unit on each day."""
+        units = {**self.units, "request": self.sent, "item": self.items}
+        return Counter(
+            {(unit, day): many for unit, days in units.items() for day, many in days.items()}
+        )
+
     def repeats(self) -> None:
         """Count a second call for a key whose first call has no answer yet."""
         self.repeated += 1

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from jobs.clients.billing_meter import Usage
 from jobs.clients.request_counter import RequestCounts
 from jobs.schema.records import (
     Billed,
@@ -78,10 +77,7 @@ def _billed(
 ) -> Billed | None:
     if lookup.billed is None:
         return None
-    usage: Usage = Counter()
-    for one in counts:
-        for unit, days in {**one.units, "item": one.items, "request": one.sent}.items():
-            usage.update({(unit, day): many for day, many in days.items()})
+    usage = sum((one.usage() for one in counts), Counter())
     lost = sum((one.lost for one in counts), Counter()) | Counter(
         item=max(0, requests.items - lookup.answered),
         request=max(0, requests.sent - requests.answered),

@@ -30,6 +30,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from jobs.clients.request_counter import begin, counts_of
     from jobs.commands.previewing import preview_text
     from jobs.commands.previewing.preview import first_rows, preview_rows
     from jobs.commands.previewing.preview_keys import evaluate_keys
@@ -70,6 +71,7 @@ def _run(options: argparse.Namespace) -> int:
             )
         )
         hidden = lookup.reads(enrichment.pii) and not options.show_personal
+        begin()
         done, masked = [], preview_text.mask(lookup)
         for row in preview_rows(lookup, of_lookup):
             done.append(row)
@@ -77,7 +79,10 @@ def _run(options: argparse.Namespace) -> int:
                 row, width, together=lookup.batch_size > 1, hidden=hidden
             ):
                 print(masked(line), flush=True)
-        print(f"      {preview_text.summary(done)}\n")
+        print(f"      {preview_text.summary(done)}")
+        print(
+            f"      {preview_text.bill(lookup, counts_of(lookup.name))}\n" if lookup.prices else ""
+        )
         right &= all(row.status in ("ok", "miss", "skipped", "fallback") for row in done)
     return RIGHT if right else FAILED
 

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from jobs.clients.registry import client_for
+from jobs.clients.request_counter import RequestCounts
 from jobs.commands.previewing.preview import PreviewRow
 from jobs.declare.lookup import Lookup
+from jobs.tables.records import run_bills
 from jobs.wording import counted, one_line
 
 LONGEST = 600  # shown characters of a request or an answer
@@ -81,6 +83,15 @@ def side_by_side(left: str, right: str, width: int) -> Iterator[str]:
 
 def _broken(text: str, width: int) -> list[str]:
     return textwrap.wrap(one_line(text, LONGEST), width, break_on_hyphens=False) or [""]
+
+
+def bill(lookup: Lookup, counts: RequestCounts) -> str:
+    """Return what the calls were billed, as `812 input_tokens, 40 output_tokens: 0.000146 USD`."""
+    billed = run_bills.billed(lookup.facts(), counts.usage())
+    units = ", ".join(counted(part.units, part.unit) for part in billed.parts)
+    unknown = counted(counts.unknown_use, "request")
+    missing = f"; the use of {unknown} is unknown (bill)" if counts.unknown_use else ""
+    return f"billed {units}: {billed.cost} {billed.currency}{missing}"
 
 
 def summary(rows: Iterable[PreviewRow]) -> str:

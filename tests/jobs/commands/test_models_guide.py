@@ -139,6 +139,10 @@ def test_each_review_ends_as_the_vendor_says_and_costs_are_its_invoice(vendor, c
         {"id": list(range(ROWS)), "review": [f"review {row}" for row in range(ROWS)]}
     )
     pq.write_table(reviews, f"data/raw/date={DAY}/a.parquet")
+    assert main(["try", "reviews", "--package", "declared", "--rows", "5"]) in (0, 1)
+    assert f": {vendor.invoice:f} USD" in capsys.readouterr().out
+    vendor.asked.clear()
+    tried = vendor.invoice
     assert main(["run", "reviews", "--package", "declared", "--day", DAY]) == 0
     rows = DeltaTable("data/labelled").to_pyarrow_table().to_pylist()
     assert len(rows) == ROWS == len(vendor.asked)
@@ -149,7 +153,7 @@ def test_each_review_ends_as_the_vendor_says_and_costs_are_its_invoice(vendor, c
         assert (row["label_status"], given) == right, kind
     (record,) = run_records.load("reviews")
     (figures,) = record.figures.lookups
-    assert Decimal(figures.billed.cost) == vendor.invoice
+    assert Decimal(figures.billed.cost) == vendor.invoice - tried
     assert figures.requests.unknown_use == 0
     sent = vendor.asked[0]["response_format"]["json_schema"]["schema"]
     assert sent["properties"]["score"] == {"type": "integer", "minimum": 1, "maximum": 5}
