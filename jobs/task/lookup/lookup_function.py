@@ -235,7 +235,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         asked.answer, asked.answered_at, asked.finished = columns, now, now
         if before:
             self._attempts.retries += 1
-        closed = self._closed_seconds if self._gate_is_open else self._gate.closed_seconds
+        closed = self._closed_seconds if self._gate_is_open else self._closed_until(now)
         if closed:
             asked.paused = closed - asked.paused
         return True
@@ -367,8 +367,18 @@ class LookupFunction(AsyncFunction[Row, Row]):
             raise RetryLater
         self._settle(asked, now)
 
+    def _closed_until(self, now: int) -> float:
+        """Return for how many seconds the gate was closed until `now`, a moment ago.
+
+        Storing and reading an answer takes time, in which a closed gate stays closed.
+        """
+        if self._gate_is_open:
+            return self._closed_seconds
+        since = (self._now_us() - now) / 1e6
+        return max(self._closed_seconds, self._gate.closed_seconds - since)
+
     def _settle(self, asked: LookupState, now: int) -> None:
-        asked.settle(now, self._gate.closed_seconds)
+        asked.settle(now, self._closed_until(now))
         if asked.status != "ok":
             self._obey_policy(asked)
 

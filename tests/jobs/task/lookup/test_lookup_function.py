@@ -3,6 +3,7 @@ real operator.
 """
 
 import asyncio
+import time
 from dataclasses import asdict
 from datetime import timedelta
 
@@ -475,3 +476,41 @@ def test_a_call_that_begins_as_the_gate_closes_pauses_no_longer_than_it_lasts():
 
     row = run_virtual(main)
     assert row.paused == pytest.approx(3.0), "of the four seconds of the call"
+
+
+class SlowAnswer(dict):
+    """An answer that takes a while to read."""
+
+    def get(self, *arguments):
+        time.sleep(0.05)
+        return super().get(*arguments)
+
+
+@pytest.mark.parametrize("score", [1.0, "no number"])
+def test_a_pause_ends_with_its_row_and_not_after_the_answer_is_read(score):
+    async def main():
+        loop, gate = asyncio.get_running_loop(), Gate()
+
+        async def answer():
+            gate.close(5.0)
+            return [SlowAnswer(score=score)]
+
+        def now_us():
+            return int(loop.time() * 1e6)
+
+        declared = lookup(Scripted({"a": [answer]}))
+        watch = CircuitBreaker(declared.outage_rule, "mood", gate, now_us)
+        client = client_for(declared, 1)
+        asking = LookupFunction(
+            declared, client, client.call, place=0, gate=gate, watch=watch, now_us=now_us,
+            attempts=AttemptCounts(),
+        )  # fmt: skip
+        await asking.open(lambda: None)
+        row = LookupState(("a",))
+        await asking.async_invoke(Row(None, 0, (row,)))
+        await asking.close()
+        return row
+
+    row = asyncio.run(main())
+    began = row.attempts[0][0]
+    assert 0 <= row.paused <= (row.finished - began) / 1e6 + 0.005
