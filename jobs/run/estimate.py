@@ -20,6 +20,7 @@ from jobs.errors import DeclarationError, NoInput
 from jobs.ledger.selection import select
 from jobs.ledger.stored_request import read_request, versions, what_changed
 from jobs.run.changes.changed_rows import find_changes
+from jobs.run.forecast import forecast_cost
 from jobs.run.keys.hits import open_folder
 from jobs.run.keys.judged_answers import needing_no_call
 from jobs.run.keys.key_texts import ROWS, TEXT
@@ -60,11 +61,15 @@ class LookupEstimate(Facts):
     calls_because: str  # why calls exceed `asked`; empty if they do not
     requests: int  # calls, with full batches
     batch_size: int
-    cost: str | None  # decimal; None: no price is declared, or only an answer shows its units
+    # decimal; None: no price is declared, or only answers show the units and few are stored
+    cost: str | None
     price: str  # such as "0.0040 USD per item"; empty: no price is declared
     later_price: str  # such as "0.0046 USD per item from 2026-12-01"; empty without a later price
     seconds: float | None  # None: unknown, as no earlier run measured a call
     concurrency: int  # calls in flight
+    # where the cost is a forecast from stored answers: it is between these 95 times of 100
+    cost_between: tuple[str, str] | None = None
+    sample: int = 0  # those answers
 
 
 @dataclass(frozen=True)
@@ -207,6 +212,9 @@ def _estimated(
         key=lambda one: one.since or "",
         default=None,
     )
+    forecast = None
+    if plan is not None and lookup.bill and lookup.batch_size == 1 and prices:
+        forecast = forecast_cost(lookup, open_folder(plan), prices, missing[TEXT], missing[CALLS])
     return LookupEstimate(
         name=lookup.name,
         rows=pc.sum(wanted[ROWS]).as_py() or 0,
@@ -219,9 +227,13 @@ def _estimated(
         calls_because="" if calls == asked else BY_ROW if lookup.cache is None else EVERY_DAY,
         requests=requests,
         batch_size=lookup.batch_size,
-        cost=f"{cost_of(prices, {'item': calls, 'request': requests}):f}"
+        cost=f"{forecast.cost:.6f}"
+        if forecast is not None
+        else f"{cost_of(prices, {'item': calls, 'request': requests}):f}"
         if lookup.prices and not reported_units(lookup.prices)
         else None,
+        cost_between=None if forecast is None else (f"{forecast.low:.6f}", f"{forecast.high:.6f}"),
+        sample=0 if forecast is None else forecast.sample,
         price=price_text(prices),
         later_price=f"{price_text([later])} from {later.since}" if later is not None else "",
         seconds=_seconds(lookup, calls, last),
@@ -304,9 +316,14 @@ def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
         later = f"; {lookup.later_price}" if lookup.later_price else ""
         price = lookup.price or "no price is in force today"
         currency = lookup.price.split(" ")[1] if lookup.price else ""
-        lines.insert(
-            -1, (f"  cost               {lookup.cost} {currency}").rstrip() + f" at {price}{later}"
-        )
+        between = ""
+        if lookup.cost_between is not None:
+            between = (
+                f", {' to '.join(lookup.cost_between)} with 95 %, from "
+                f"{counted(lookup.sample, 'stored answer')},"
+            )
+        cost = f"{lookup.cost} {currency}".rstrip()
+        lines.insert(-1, f"  cost               {cost}{between} at {price}{later}")
     return lines
 
 

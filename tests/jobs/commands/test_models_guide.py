@@ -17,6 +17,7 @@ import pytest
 from aiohttp import web
 from deltalake import DeltaTable
 
+from jobs.commands.dead_letters import find_dead_letters, group_letters
 from jobs.limits.store_url import LIMITS_URL, STATE_HOME
 from jobs.process.spark_submit import SparkSubmit
 from jobs.run.coordinator import run_leases
@@ -126,6 +127,14 @@ def declare(code, vendor):
     importlib.invalidate_caches()
 
 
+def write(day, rows):
+    Path(f"data/raw/date={day}").mkdir(parents=True)
+    reviews = pa.table(
+        {"id": list(range(rows)), "review": [f"review {row} of {day}" for row in range(rows)]}
+    )
+    pq.write_table(reviews, f"data/raw/date={day}/a.parquet")
+
+
 def test_the_declaration_has_at_most_thirty_lines():
     declaration = example().split("model = Service(")[1].splitlines()
     assert len(declaration) <= 30
@@ -134,11 +143,7 @@ def test_the_declaration_has_at_most_thirty_lines():
 
 def test_each_review_ends_as_the_vendor_says_and_costs_are_its_invoice(vendor, capsys):
     declare(example(), vendor)
-    Path(f"data/raw/date={DAY}").mkdir(parents=True)
-    reviews = pa.table(
-        {"id": list(range(ROWS)), "review": [f"review {row}" for row in range(ROWS)]}
-    )
-    pq.write_table(reviews, f"data/raw/date={DAY}/a.parquet")
+    write(DAY, ROWS)
     assert main(["try", "reviews", "--package", "declared", "--rows", "5"]) in (0, 1)
     assert f": {vendor.invoice:f} USD" in capsys.readouterr().out
     vendor.asked.clear()
@@ -159,24 +164,36 @@ def test_each_review_ends_as_the_vendor_says_and_costs_are_its_invoice(vendor, c
     assert sent["properties"]["score"] == {"type": "integer", "minimum": 1, "maximum": 5}
 
     capsys.readouterr()
-    assert main(["dead-letters", "reviews", "--package", "declared", "--day", DAY]) == 0
-    printed, kinds = capsys.readouterr().out, Counter(kind for kind, _ in vendor.said.values())
-    assert printed.count("I cannot help with that.") == kinds["refused"]
-    reasons = [line.split(maxsplit=1) for line in printed.splitlines() if line.startswith(" ")]
-    counts = {reason: int(count) for count, reason in reasons}
-    fault = "label  error  the answer does not fit"
-    assert (
-        counts[f"{fault}: it is cut, by cut_when, and would be again; allow a longer answer"]
-        == (kinds["cut"])
-    )
-    assert counts[f"{fault}: it is an error by error_when"] == kinds["refused"]
-    assert counts.keys() >= {f"{fault}: it breaks the schema at $.score (maximum)"}
+    declared = importlib.import_module("declared.reviewing").reviews
+    groups = group_letters(declared, find_dead_letters(declared, DAY))
+    counts = {group.reason: group.letters for group in groups}
+    kinds = Counter(kind for kind, _ in vendor.said.values())
+    (cut,) = [many for reason, many in counts.items() if "it is cut, by cut_when" in reason]
+    refused = [many for reason, many in counts.items() if "I cannot help with that" in reason]
+    assert (cut, sum(refused)) == (kinds["cut"], kinds["refused"])
+    assert any("it breaks the schema at $.score (maximum)" in reason for reason in counts)
     assert sum(counts.values()) == ROWS - kinds["fits"]
+
+    # the ledger's answers forecast what another day costs
+    write("2026-11-02", 200)
+    assert main(["plan", "reviews", "--package", "declared", "--day", "2026-11-02"]) == 0
+    (line,) = [one for one in capsys.readouterr().out.splitlines() if one.startswith("  cost ")]
+    cost, low, high, sample = re.fullmatch(
+        r"  cost +(\S+) USD, (\S+) to (\S+) with 95 %, from (\d+) stored answers, at .*", line
+    ).groups()
+    billed = vendor.invoice
+    assert main(["run", "reviews", "--package", "declared", "--day", "2026-11-02"]) == 0
+    truth = vendor.invoice - billed
+    assert int(sample) == ROWS
+    assert Decimal(low) < Decimal(cost) < Decimal(high)
+    assert abs(Decimal(cost) / truth - 1) < Decimal("0.2")
+    del vendor.asked[ROWS:]
 
     # a changed declaration reads the stored responses again, and calls nothing
     declare(example().replace("score INT", "score INT, reason STRING"), vendor)
-    assert main(["remap", "reviews", "--package", "declared", "--from", DAY]) == 0
+    assert main(["remap", "reviews", "--package", "declared", "--from", DAY, "--to", DAY]) == 0
     again = DeltaTable("data/labelled").to_pyarrow_table().to_pylist()
+    again = [row for row in again if str(row["date"]) == DAY]
     assert Counter(row["label_status"] for row in again) == Counter(
         row["label_status"] for row in rows
     )
