@@ -1,7 +1,8 @@
 """Counts and foreign texts in a sentence, a column or a terminal."""
 
+import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 LONGEST = 2_000  # characters of an error
 # what commands a terminal or reorders its text, and lone surrogates, which cannot be encoded; not
@@ -20,6 +21,12 @@ def listed(names: Sequence[str], most: int = 5) -> str:
     """`a, b and 3 more`."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """` Did you mean 'status'?`; empty if no known name is close."""
+    close = difflib.get_close_matches(name, [*known], n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from jobs.declare.finding.extras import require_extra
 from jobs.errors import DeclarationError, RowFailed, RunStopped, TidegateError
-from tidegate.commands import COMMANDS
+from jobs.wording import did_you_mean
+from tidegate.commands import COMMANDS, GROUPS
 from tidegate.commands.command import FAILED, STOPPED, WRONG
+from tidegate.commands.lines import entry
 from tidegate.terminal import printable_output
 
 INTERRUPTED, UNREAD = 130, 141  # as in a shell
@@ -23,15 +25,29 @@ OF_THE_DISK = {
 def parser() -> argparse.ArgumentParser:
     """Return a parser with all commands; the parsed options have the `run` of their command."""
     whole = argparse.ArgumentParser(
-        prog="tidegate", description=("Nightly tables enriched from outside systems.")
+        prog="tidegate",
+        description="Nightly tables enriched from outside systems.",
+        epilog=_commands_by_purpose(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     whole.add_argument("--version", action="version", version=f"tidegate {version('tidegate')}")
-    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = whole.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", help=argparse.SUPPRESS
+    )
     for command in COMMANDS:
-        added = commands.add_parser(command.name, help=command.help, description=f"{command.help}.")
+        added = commands.add_parser(command.name, description=f"{command.help}.")
         command.add_arguments(added)
         added.set_defaults(run=command.run, refuse=added.error, needs=command.needs)
     return whole
+
+
+def _commands_by_purpose() -> str:
+    lines = []
+    for purpose, commands in GROUPS.items():
+        lines.append(f"{purpose}:")
+        for command in commands:
+            lines += entry(f"{command.name:14}", command.help, 2)
+    return "\n".join([*lines, "", "tidegate COMMAND --help lists the options of a command."])
 
 
 def main(arguments: list[str] | None = None, *, owns_process: bool = False) -> int:
@@ -54,7 +70,13 @@ def main(arguments: list[str] | None = None, *, owns_process: bool = False) -> i
 
 
 def _run(arguments: list[str] | None, *, owns_process: bool) -> int:
-    options, unknown = parser().parse_known_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    names = [command.name for command in COMMANDS]
+    if given and given[0][:1] != "-" and given[0] not in names:
+        close = did_you_mean(given[0], names) or " tidegate --help lists the commands."
+        print(f"tidegate has no command {given[0]!r}.{close}", file=sys.stderr)
+        return WRONG
+    options, unknown = parser().parse_known_args(given)
     options.owns_process = owns_process
     if unknown:
         options.refuse(

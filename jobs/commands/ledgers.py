@@ -8,6 +8,7 @@ from jobs.declare.lookup import Lookup
 from jobs.errors import DeclarationError
 from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.store import LedgerFolder
+from jobs.wording import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ def named(enrichments: Iterable[tuple[str, Enrichment]], lookup: str) -> list[Ke
     kept = kept_by(enrichments)
     found = [one for one in kept if one.lookup.name == lookup]
     if not found:
-        names = ", ".join(sorted({one.lookup.name for one in kept}))
-        there = f"There are: {names}." if names else "No enrichment has a ledger."
-        raise DeclarationError(f"no lookup with a ledger is named {lookup!r}. {there}")
+        names = sorted({one.lookup.name for one in kept})
+        there = f"There are: {', '.join(names)}." if names else "No enrichment has a ledger."
+        close = did_you_mean(lookup, names)
+        raise DeclarationError(f"no lookup with a ledger is named {lookup!r}.{close} {there}")
     return found

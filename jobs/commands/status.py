@@ -31,8 +31,8 @@ def recent_runs(enrichment: Enrichment, count: int, now: dt.datetime) -> RecentR
 
     Raises TidegateError if a record, or the store with those of other machines, cannot be read.
     """
-    name, table = enrichment.name, enrichment.output.path
-    run_records.fetch(name, table)
+    name = enrichment.name
+    run_records.fetch(name, enrichment.output.path)
     known, wanted = run_records.days(name), scheduled_days(enrichment, count, now)
     if not isinstance(enrichment.input.every, str):
         days = sorted({*known, *wanted})
@@ -40,15 +40,24 @@ def recent_runs(enrichment: Enrichment, count: int, now: dt.datetime) -> RecentR
         days = sorted({*wanted, *(day for day in known if day >= wanted[0])})
     else:
         days = known[-count:]
-    records: list[DayRecord] = []
-    ended: list[UnwrittenRun] = []
-    for day in days:
-        written, unwritten = run_records.load(name, day), run_records.unwritten(name, day)
-        over = {run.run_id for run in unwritten}
-        over |= {record.facts.run_id for record in written if record.state != "written"}
-        records += written
-        ended += [*unwritten, *unended_runs(name, table, day, ended=over)]
-    return RecentRuns(tuple(days), tuple(records), tuple(ended))
+    found = [_runs_of_day(enrichment, day) for day in days]
+    records = tuple(record for written, _ in found for record in written)
+    return RecentRuns(tuple(days), records, tuple(run for _, ended in found for run in ended))
+
+
+def runs_of_day(enrichment: Enrichment, day: str) -> tuple[list[DayRecord], list[UnwrittenRun]]:
+    """Return a day's runs that wrote files, and the others, at work too. Raises TidegateError."""
+    run_records.fetch(enrichment.name, enrichment.output.path)
+    return _runs_of_day(enrichment, day)
+
+
+def _runs_of_day(enrichment: Enrichment, day: str) -> tuple[list[DayRecord], list[UnwrittenRun]]:
+    name = enrichment.name
+    written, unwritten = run_records.load(name, day), run_records.unwritten(name, day)
+    over = {run.run_id for run in unwritten}
+    over |= {record.facts.run_id for record in written if record.state != "written"}
+    unended = unended_runs(name, enrichment.output.path, day, ended=over)
+    return written, [*unwritten, *unended]
 
 
 def scheduled_days(enrichment: Enrichment, count: int, now: dt.datetime) -> list[str]:

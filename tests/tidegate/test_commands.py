@@ -62,7 +62,7 @@ def test_an_unknown_enrichment_is_reported_with_those_that_there_are():
     with pytest.raises(
         DeclarationError,
         match=(
-            r"no enrichment is named 'fligths'\. There are: "
+            r"no enrichment is named 'fligths'\. Did you mean 'flights'\? There are: "
             r".*flights_enriched"
         ),
     ):

@@ -1,4 +1,4 @@
-"""The commands of the command line, a module each, in the order in which help lists them."""
+"""The commands of the command line, a module each, by purpose, in the order of help."""
 
 from tidegate.commands import (
     check,
@@ -10,6 +10,7 @@ from tidegate.commands import (
     forget,
     init,
     limits,
+    ls,
     manifest,
     pack,
     plan,
@@ -18,6 +19,7 @@ from tidegate.commands import (
     replay,
     reports,
     run,
+    show,
     status,
     stream,
     try_rows,
@@ -26,27 +28,20 @@ from tidegate.commands import (
 )
 from tidegate.commands.command import Command
 
-COMMANDS: tuple[Command, ...] = (
-    init.COMMAND,
-    check.COMMAND,
-    try_rows.COMMAND,
-    plan.COMMAND,
-    run.COMMAND,
-    stream.COMMAND,
-    status.COMMAND,
-    explain.COMMAND,
-    diff.COMMAND,
-    dead_letters.COMMAND,
-    replay.COMMAND,
-    remap.COMMAND,
-    refresh.COMMAND,
-    forget.COMMAND,
-    compact.COMMAND,
-    vacuum.COMMAND,
-    limits.COMMAND,
-    costs.COMMAND,
-    manifest.COMMAND,
-    pack.COMMAND,
-    ui.COMMAND,
-    reports.COMMAND,
-)
+GROUPS: dict[str, tuple[Command, ...]] = {
+    "Begin": (init.COMMAND, check.COMMAND, try_rows.COMMAND, plan.COMMAND),
+    "Run days": (run.COMMAND, stream.COMMAND),
+    "Look, without a call": (
+        ls.COMMAND,
+        status.COMMAND,
+        show.COMMAND,
+        explain.COMMAND,
+        diff.COMMAND,
+        dead_letters.COMMAND,
+    ),
+    "Mend": (replay.COMMAND, remap.COMMAND, refresh.COMMAND, forget.COMMAND),
+    "Keep tidy": (compact.COMMAND, vacuum.COMMAND),
+    "Limits and money": (limits.COMMAND, costs.COMMAND),
+    "Deploy and serve": (manifest.COMMAND, pack.COMMAND, ui.COMMAND, reports.COMMAND),
+}
+COMMANDS = tuple(command for commands in GROUPS.values() for command in commands)

@@ -6,7 +6,7 @@ from jobs.commands.day_range import require_end
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.discovery import discover
 from jobs.errors import DeclarationError
-from jobs.wording import counted
+from jobs.wording import counted, did_you_mean
 from tidegate.commands.command import RIGHT, Command, add_package
 from tidegate.commands.day_json import add_json, tell_as_asked, tell_unchanged, words
 from tidegate.commands.days import add_engine, add_wait, pipeline
@@ -68,7 +68,8 @@ def _named(options: argparse.Namespace) -> list[tuple[str, Enrichment]]:
         names = {enrichment.name for _, enrichment in declared}
         names |= {lookup.name for _, enrichment in declared for lookup in enrichment.lookups}
         raise DeclarationError(
-            f"no lookup or enrichment is called {options.name!r}. There are: "
+            f"no lookup or enrichment is called {options.name!r}."
+            f"{did_you_mean(options.name, names)} There are: "
             f"{', '.join(sorted(names)) or 'none'}."
         )
     return found

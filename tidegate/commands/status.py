@@ -151,8 +151,7 @@ def _day(enrichment: Enrichment, name: str, day: Day | None, now: dt.datetime) -
         reason = f"it is due by {due:%Y-%m-%d %H:%M} UTC" if waits else "no run of it is recorded"
         step = "" if waits else f"Run it: `tidegate run {enrichment.name} --day {name}`."
         return DayStatus(name, WAITING if waits else MISSING, reason, step)
-    step = "" if day.state in FINE else _next_step(enrichment, day)
-    found = DayStatus(name, day.state, day.reason, step)
+    found = DayStatus(name, day.state, day.reason, next_step(enrichment, day))
     if day.shown is not None:
         shown = day.shown
         found = replace(found, version=shown.published_version, published_at=shown.published_at)
@@ -173,11 +172,14 @@ def _due(enrichment: Enrichment, day: str) -> dt.datetime | None:
     return deadline(replace(enrichment, publish_by=by), day)
 
 
-def _next_step(enrichment: Enrichment, day: Day) -> str:
-    from data_quality.next_step import next_step
+def next_step(enrichment: Enrichment, day: Day) -> str:
+    """Return what to do about a day; empty if nothing is to do."""
+    from data_quality.next_step import next_step as next_step_of
 
+    if day.state in FINE:
+        return ""
     if day.unwritten is None and day.record is not None:
-        return next_step(day.record)
+        return next_step_of(day.record)
     again = f"Run it again: `tidegate run {enrichment.name} --day {day.day}`."
     return (day.unwritten.next_step if day.unwritten else "") or again
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.schema.records import DayRecord
 
+DIGITS = 12  # so many, or more, begin a run's id
+
 
 @dataclass(frozen=True)
 class DayVersion:
@@ -46,8 +48,8 @@ def find_versions(
     Args:
         enrichment: The enrichment.
         day: The day.
-        first: A version of the table or a run's id; by default the publication before the last one
-            (or before that of `last`).
+        first: A version of the table or how a run's id begins; by default the publication before
+            that of `last`.
         last: Likewise; by default the last publication.
 
     Raises:
@@ -80,18 +82,20 @@ def _find(
     enrichment: Enrichment, table: DeltaTable, day: str, named: str, option: str
 ) -> DayVersion:
     run_records.fetch(enrichment.name, enrichment.output.path)
-    record = run_records.of_run(enrichment.name, day, named)
-    if named.isdigit():
+    if named.isdigit() and len(named) < DIGITS:
         return _of_version(enrichment, table, day, int(named), option)
-    if record is None:
-        runs = [one.facts.run_id for one in run_records.load(enrichment.name, day)]
+    records = run_records.load(enrichment.name, day)
+    found = [one for one in records if one.facts.run_id.startswith(named)]
+    if len(found) != 1:
+        runs = [one.facts.run_id for one in records]
         raise DeclarationError(
-            f"{option} {named}: it must be a version of the table or a run of {day} that wrote "
-            f"files. Its runs are: {listed(runs, 10) or 'none'}."
+            f"{option} {named}: it must be a version of the table, or begin the id of one run of "
+            f"{day} that wrote files. They are: {listed(runs, 10) or 'none'}."
         )
+    (record,) = found
     files = sorted(record.facts.published_files)
     _require_files(files, f"{option} {named}")
-    return DayVersion(record.published_version, named, tuple(files), record)
+    return DayVersion(record.published_version, record.facts.run_id, tuple(files), record)
 
 
 def _of_version(

@@ -25,6 +25,7 @@ from jobs.ledger.stored_request import read_request, versions, what_changed
 from jobs.schema import columns as schema
 from jobs.schema.facts import Facts
 from jobs.tables.records import run_records
+from jobs.wording import did_you_mean
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
@@ -130,7 +131,8 @@ def _chosen(enrichment: Enrichment, column: str | None) -> Sequence[Lookup]:
     if not found:
         made = [name for one in enrichment.lookups for name, _ in one.facts().returns]
         raise DeclarationError(
-            f"--column {column}: no lookup of {enrichment.name} makes it. They make: "
+            f"--column {column}: no lookup of {enrichment.name} makes it."
+            f"{did_you_mean(column, made)} They make: "
             f"{', '.join(made)}. Any other column is the input's."
         )
     return found

@@ -14,7 +14,7 @@ from jobs.errors import DeclarationError
 from jobs.schema import columns as schema
 from jobs.storage.parquet_files import parquet_source, read_schema
 from jobs.tables.delta.asked_keys import files_of_days
-from jobs.wording import counted, listed
+from jobs.wording import counted, did_you_mean, listed
 
 if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
@@ -128,8 +128,8 @@ def _places(
         if field is None:
             own = [one for one in there.names if not one.startswith("_")]
             raise DeclarationError(
-                f"--row {name}={text}: {enrichment.name} has no column {name!r}. It has: "
-                f"{listed(own, 20)}."
+                f"--row {name}={text}: {enrichment.name} has no column {name!r}."
+                f"{did_you_mean(name, own)} It has: {listed(own, 20)}."
             )
         chosen.append(pc.equal(pc.field(field.name), _typed(name, text, field.type)))
     filters = chosen[0]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.finding.loading import load
 from jobs.errors import DeclarationError, TidegateError
+from jobs.wording import did_you_mean
 
 
 class Discovered(NamedTuple):
@@ -82,7 +83,8 @@ def discover_named(package: str, name: str) -> Discovered:
         raise DeclarationError(f"{name!r} names several enrichments; write one of: {references}.")
     known = ", ".join(sorted({one.enrichment.name for one in every}))
     there = f"There are: {known}." if known else f"{package} has none."
-    raise DeclarationError(f"no enrichment is named {name!r}. {there}")
+    close = did_you_mean(name, (known for one in every for known in one.names))
+    raise DeclarationError(f"no enrichment is named {name!r}.{close} {there}")
 
 
 def beside(one: Discovered) -> list[Discovered]:

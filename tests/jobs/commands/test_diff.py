@@ -117,7 +117,7 @@ def test_a_new_column_is_named_and_personal_values_are_not_shown(towns):
         (["2013-01-09"], "towns: 2013-01-09 is not published: nothing to compare."),
         ([DAY], "was published once, as version 0; name another version or a run by --from."),
         ([DAY, "--from", "7"], "--from 7: the table has no such version; its last is 0."),
-        ([DAY, "--from", "x"], "--from x: it must be a version of the table or a run of 2013-01"),
+        ([DAY, "--from", "x"], "--from x: it must be a version of the table, or begin the id"),
         (["13-1-9"], "DAY is '13-1-9'; it must be a date"),
     ],
 )

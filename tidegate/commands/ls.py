@@ -1,0 +1,95 @@
+"""`tidegate ls`: prints the enrichments of a package, with their tables and schedules."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from jobs.declare.finding.discovery import Discovered, discover
+from jobs.schema.facts import Facts
+from jobs.wording import listed
+from tidegate.commands.command import RIGHT, Command, add_json_object, add_package, print_json
+from tidegate.commands.lines import aligned
+
+HEADINGS = ("enrichment", "declared in", "lookups", "schedule", "table")
+
+
+@dataclass(frozen=True)
+class DeclaredLookup(Facts):
+    """A lookup as declared."""
+
+    lookup: str
+    kind: str
+    service: str
+    keys: dict[str, str]  # part -> Spark SQL
+    returns: str
+    timeout: float | None
+
+
+@dataclass(frozen=True)
+class Declared(Facts):
+    """An enrichment as declared."""
+
+    enrichment: str
+    reference: str  # module:name
+    description: str
+    owners: tuple[str, ...]
+    runbook: str | None
+    input: str
+    table: str
+    ledger: str | None
+    schedule: str | None
+    publish_by: str | None
+    zone: str
+    start: str
+    personal: tuple[str, ...]
+    lookups: tuple[DeclaredLookup, ...]
+
+
+@dataclass(frozen=True)
+class Listed(Facts):
+    """The object of --json."""
+
+    enrichments: tuple[Declared, ...]
+
+
+def describe(found: Discovered) -> Declared:
+    """Return what users see of a declaration, without secrets and addresses of services."""
+    one = found.enrichment
+    return Declared(
+        one.name, found.reference, one.description, tuple(one.owners), one.runbook,
+        one.facts().input_path, one.output.path, one.facts().ledger, one.schedule,
+        one.publish_by, one.zone, one.start, tuple(one.pii),
+        tuple(
+            DeclaredLookup(
+                lookup.name, lookup.kind, lookup.service_name, dict(lookup.keys), lookup.returns,
+                lookup.timeout,
+            )
+            for lookup in one.lookups
+        ),
+    )  # fmt: skip
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_package(parser)
+    add_json_object(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    found = [describe(one) for one in discover(options.package)]
+    if options.json:
+        print_json(Listed(tuple(found)))
+        return RIGHT
+    lines = [
+        (one.enrichment, one.reference.partition(":")[0],
+         listed([lookup.lookup for lookup in one.lookups], 3), one.schedule or "", one.table)
+        for one in found
+    ]  # fmt: skip
+    for line in aligned([HEADINGS, *lines]) if lines else [f"{options.package} has no Enrichment."]:
+        print(line)
+    return RIGHT
+
+
+COMMAND = Command(
+    "ls", "the enrichments, with their lookups, schedules and tables", _add_arguments, _run
+)

@@ -1,0 +1,169 @@
+"""`tidegate show`: prints an enrichment as declared, or a day: its runs, checks and lookups."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.values.calendar import require_day
+from jobs.errors import DeclarationError
+from jobs.schema.facts import Facts
+from tidegate.commands.command import (
+    RIGHT,
+    Command,
+    add_enrichment,
+    add_json_object,
+    named,
+    print_json,
+)
+from tidegate.commands.lines import aligned, entry
+from tidegate.commands.ls import Declared, describe
+from tidegate.commands.status import next_step
+
+if TYPE_CHECKING:
+    from data_quality.report.day_runs import RunLine
+    from jobs.schema.records import LookupMetrics, Verdict
+
+RUNS = ("run", "started", "state", "rows", "calls", "from ledger", "letters", "cost")
+LOOKUPS = ("lookup", "outcomes", "calls", "retried", "p50 ms", "p99 ms", "limited by")
+SHORT = 12  # characters of a run's id; `diff` takes them too
+ORDER = ("failed", "not_run", "passed")  # of checks
+
+
+@dataclass(frozen=True)
+class ShownDay(Facts):
+    """A day: its runs, and the figures and checks of the last run that wrote files."""
+
+    enrichment: str
+    day: str
+    state: str
+    reason: str
+    next_step: str
+    runs: tuple[Any, ...]  # oldest first
+    lookups: tuple[Any, ...]
+    checks: tuple[Any, ...]  # without the rows of the evidence, which may be personal
+    report: str
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_enrichment(parser)
+    parser.add_argument("day", nargs="?", metavar="DAY", help="as 2013-01-10")
+    add_json_object(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    found = named(options)
+    if options.day is None:
+        declared = describe(found)
+        lines = _declared(declared)
+    else:
+        day = require_day(options.day, "DAY", found.enrichment.input.every)
+        shown = show_day(found.enrichment, day)
+        lines = _day(shown)
+    if options.json:
+        print_json(declared if options.day is None else shown)
+        return RIGHT
+    for line in lines:
+        print(line)
+    return RIGHT
+
+
+def show_day(enrichment: Enrichment, day: str) -> ShownDay:
+    """Return a day by its records. Raises DeclarationError if no run of it is recorded."""
+    from data_quality.day_quality import REPORTS
+    from data_quality.report.days import days_of
+    from jobs.commands.status import runs_of_day
+
+    days = days_of(*runs_of_day(enrichment, day))
+    if not days:
+        raise DeclarationError(
+            f"{enrichment.name}: no run of {day} is recorded. Run it: `tidegate run "
+            f"{enrichment.name} --day {day}`."
+        )
+    (found,) = days
+    lookups = found.record.figures.lookups if found.record else ()
+    checks = sorted(found.verdicts, key=lambda verdict: ORDER.index(verdict.status))
+    return ShownDay(
+        enrichment.name,
+        day,
+        found.state,
+        found.reason,
+        next_step(enrichment, found),
+        found.runs,
+        tuple(lookups),
+        tuple(_without_rows(verdict) for verdict in checks),
+        str(REPORTS / enrichment.name / day / "index.html"),
+    )
+
+
+def _without_rows(verdict: Verdict) -> Mapping[str, Any]:
+    names = ("check", "status", "severity", "sentence", "unexpected_count", "element_count")
+    return {name: getattr(verdict, name) for name in names}
+
+
+def _declared(found: Declared) -> Iterator[str]:
+    yield f"{found.enrichment}  {found.reference}"
+    fields = {
+        "about": found.description, "owners": ", ".join(found.owners), "runbook": found.runbook,
+        "input": found.input, "table": found.table, "ledger": found.ledger or "none",
+        "schedule": found.schedule and f"{found.schedule} {found.zone}",
+        "publish by": found.publish_by, "personal": ", ".join(found.personal),
+    }  # fmt: skip
+    for name, text in fields.items():
+        if text:
+            yield from entry(f"{name:12}", text, 2)
+    for lookup in found.lookups:
+        yield f"lookup {lookup.lookup}  {lookup.kind}, {lookup.service}"
+        keys = ", ".join(f"{part} = {sql}" for part, sql in lookup.keys.items())
+        yield from entry(f"{'keys':12}", keys, 2)
+        yield from entry(f"{'returns':12}", lookup.returns, 2)
+    yield f"tidegate status {found.enrichment} prints its last days."
+
+
+def _day(found: ShownDay) -> Iterator[str]:
+    yield f"{found.enrichment}  {found.day}  {found.state}"
+    yield from entry("", found.reason, 2)
+    if found.next_step:
+        yield from entry("next: ", found.next_step, 2)
+    yield ""
+    yield from aligned([RUNS, *map(_run_line, found.runs)], right=(3, 4, 5, 6))
+    if found.lookups:
+        yield ""
+        yield from aligned([LOOKUPS, *map(_lookup_line, found.lookups)], right=(2, 3, 4, 5))
+    if found.checks:
+        yield ""
+    for check in found.checks:
+        yield from entry(f"{check['status']:8}", f"{check['check']}: {check['sentence']}", 2)
+    yield f"report: {found.report}"
+
+
+def _run_line(run: RunLine) -> tuple[str, ...]:
+    counts = (run.rows, run.calls, run.from_ledger, run.dead_letters)
+    return (
+        run.run_id[:SHORT],
+        run.started_at[:16].replace("T", " "),
+        run.state,
+        *("" if count is None else f"{count:,}" for count in counts),
+        run.cost,
+    )
+
+
+def _lookup_line(figures: LookupMetrics) -> tuple[str, ...]:
+    counts = ((outcome, count) for outcome, count in figures.outcomes.items() if count)
+    outcomes = " ".join(f"{count:,} {outcome}" for outcome, count in counts)
+    times = (figures.latency_p50_ms, figures.latency_p99_ms)
+    return (
+        figures.name, outcomes, f"{figures.calls:,}", f"{figures.retried:,}",
+        *("" if time is None else f"{time:,.0f}" for time in times), figures.limited_by,
+    )  # fmt: skip
+
+
+COMMAND = Command(
+    "show",
+    "an enrichment as it is declared; or a day: its runs, lookups and checks",
+    _add_arguments,
+    _run,
+)
