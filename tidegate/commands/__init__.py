@@ -1,6 +1,7 @@
 """The commands of the command line, a module each, by purpose, in the order of help."""
 
 from tidegate.commands import (
+    against,
     check,
     compact,
     costs,
@@ -29,7 +30,7 @@ from tidegate.commands import (
 from tidegate.commands.command import Command
 
 GROUPS: dict[str, tuple[Command, ...]] = {
-    "Begin": (init.COMMAND, check.COMMAND, try_rows.COMMAND, plan.COMMAND),
+    "Begin": (init.COMMAND, check.COMMAND, try_rows.COMMAND, plan.COMMAND, against.COMMAND),
     "Run days": (run.COMMAND, stream.COMMAND),
     "Look, without a call": (
         ls.COMMAND,

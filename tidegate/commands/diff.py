@@ -44,12 +44,12 @@ def _run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(found)
         return RIGHT
-    for line in _lines(found):
+    for line in difference_lines(found):
         print(line)
     return RIGHT
 
 
-def _lines(found: Difference) -> Iterator[str]:
+def difference_lines(found: Difference) -> Iterator[str]:
     yield f"{found.enrichment}  {found.day}"
     sides = (found.before, found.after)
     rows = [

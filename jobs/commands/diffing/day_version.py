@@ -69,6 +69,16 @@ def find_versions(
     return _find(enrichment, table, day, first or str(before[-1]), "--from"), to
 
 
+def find_published(enrichment: Enrichment, day: str) -> DayVersion:
+    """Return the day as readers see it. Raises DeclarationError if it is not published."""
+    table = table_at(enrichment.output.path)
+    if table is not None:
+        found = _of_version(enrichment, table, day, table.version(), day)
+        if found.files:
+            return found
+    raise DeclarationError(f"{enrichment.name}: {day} is not published: nothing to compare.")
+
+
 def _publications(table: DeltaTable, day: str) -> list[int]:
     """Return the versions that published the day, oldest first, as far as the log goes back."""
     return sorted(

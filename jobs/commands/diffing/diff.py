@@ -89,7 +89,11 @@ def diff(
     Raises:
         DeclarationError: A version does not exist, or its files are removed.
     """
-    before, after = find_versions(enrichment, day, first, last)
+    return compare(enrichment, day, *find_versions(enrichment, day, first, last))
+
+
+def compare(enrichment: Enrichment, day: str, before: DayVersion, after: DayVersion) -> Difference:
+    """Compare two versions of a day whose files are there."""
     matched = _Matched(enrichment, before, after)
     columns = [matched.changes(name) for name in matched.columns]
     return Difference(

@@ -43,8 +43,11 @@ OWN_KEYS = re.compile(r"__key_\d+_\d+|__partition_of_frame")
 OF_FILES = ("_metadata", "_uri", "_row")
 
 
-def preflight(enrichment: Enrichment, day: str, *, elsewhere: bool = False) -> InputDay:
-    """Checks everything that needs neither Spark nor a call.
+def preflight(
+    enrichment: Enrichment, day: str, *, elsewhere: bool = False, calls: bool = True
+) -> InputDay:
+    """Checks everything that needs neither Spark nor a call. calls: whether the run makes any, so
+    that its services must be there.
 
     Raises DeclarationError, and RunStopped for a service that is down, which may recover before a
     restart.
@@ -54,7 +57,7 @@ def preflight(enrichment: Enrichment, day: str, *, elsewhere: bool = False) -> I
 
     published = published_table(enrichment)
     input_day = find_day(enrichment, day, published, elsewhere=elsewhere)
-    check_input(enrichment, input_day, day, published)
+    check_input(enrichment, input_day, day, published, calls=calls)
     return input_day
 
 
@@ -73,10 +76,15 @@ def find_day(
 
 
 def check_input(
-    enrichment: Enrichment, input_day: InputDay, day: str, published: "Published | None" = None
+    enrichment: Enrichment,
+    input_day: InputDay,
+    day: str,
+    published: "Published | None" = None,
+    *,
+    calls: bool = True,
 ) -> None:
     """Runs the preflight of files that are found: all of a day, or those of a micro-batch."""
-    for step in steps(enrichment, input_day, day, published=published):
+    for step in steps(enrichment, input_day, day, published=published, calls=calls):
         step()
 
 
@@ -106,6 +114,8 @@ def steps(
     day: str | None,
     engine: str | None = None,
     published: "Published | None" = None,
+    *,
+    calls: bool = True,
 ) -> Iterator[Callable[[], object]]:
     """Yields the checks besides those of the input files, in order; each raises DeclarationError or
     RunStopped.
@@ -116,6 +126,7 @@ def steps(
         day: The day.
         engine: That of the run; by default the engine that the environment chooses.
         published: Opens the published table, if the caller uses it too.
+        calls: Whether the run makes any, so that its services are checked.
     """
     # they import deltalake, which definitions load without
     from jobs.tables.delta.type_check import check_types
@@ -133,7 +144,7 @@ def steps(
         yield lambda: check_shown(enrichment, input_day)
         yield lambda: check_summaries(enrichment, input_day, day)
         yield lambda: _check_engine(enrichment, input_day, engine)
-    for lookup in enrichment.lookups:
+    for lookup in enrichment.lookups if calls else ():
         yield functools.partial(
             _check_service, enrichment, lookup, None if input_day is None else input_day.schema
         )

@@ -1,0 +1,89 @@
+"""`test --against`: runs a published day as it is declared now, from the ledger, for comparison."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from jobs.commands.diffing.day_version import DayVersion, find_published
+from jobs.commands.diffing.diff import Difference, compare
+from jobs.commands.remap import lost_answers
+from jobs.declare.outputs import Output
+from jobs.errors import DeclarationError
+from jobs.run.day import run_day
+from jobs.run.engines.engine import ENGINE, LOCAL
+from jobs.run.plan.options import RunOptions
+from jobs.schema.facts import Facts
+from jobs.storage.locked_folders import temporary_folder
+from jobs.tables.records import run_records
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+
+NAME = "{}__tested"  # of the enrichment whose records such a run leaves until its end
+
+
+@dataclass(frozen=True)
+class Tested(Facts):
+    """What a declaration would do to a published day, without a call."""
+
+    held_back: str  # the first check that would hold it back, with its sentence; empty: none
+    lost: str  # a sentence if rows would lose their answers; empty: none would
+    difference: Difference  # from the published day to that of this declaration
+
+
+def run_against(
+    enrichment: Enrichment,
+    day: str,
+    checks: str,
+    new_id: Callable[[], uuid.UUID] = uuid.uuid4,
+) -> Tested:
+    """Run a published day by the local engine, with stored answers of any age and no call.
+
+    Nothing is published, and the run leaves neither a file nor a record.
+
+    Args:
+        enrichment: The enrichment, as it is declared now.
+        day: The published day.
+        checks: The hook that judges the written files, module:function.
+        new_id: Returns the id of the run.
+
+    Raises:
+        DeclarationError: There is no ledger, the day is not published, or the declaration does not
+            fit its input or needs Spark.
+    """
+    if enrichment.ledger is None:
+        raise DeclarationError(f"{enrichment.name} has no ledger: a test without calls needs one.")
+    before = find_published(enrichment, day)
+    run_id, rules = new_id().hex, RunOptions(may_call=False, ignore_ttl=True)
+    with temporary_folder() as folder, _alone(NAME.format(enrichment.name)) as name:
+        beside = replace(
+            enrichment, name=name, output=Output(path=str(folder / "table")), summaries=()
+        )
+        record = run_day(beside, day, run_id, rules=rules, checks=checks)
+        after = DayVersion(None, run_id, tuple(sorted(record.facts.published_files)), record)
+        red = [verdict for verdict in record.verdicts if verdict.holds_back]
+        return Tested(
+            f"{red[0].check}: {red[0].sentence}" if red else "",
+            lost_answers(before.record, record),
+            compare(enrichment, day, before, after),
+        )
+
+
+@contextmanager
+def _alone(name: str) -> Iterator[str]:
+    """Choose the local engine for the body, and remove the records of this name afterwards."""
+    engine = os.environ.get(ENGINE)
+    os.environ[ENGINE] = LOCAL
+    try:
+        yield name
+    finally:
+        shutil.rmtree(run_records.ROOT / name, ignore_errors=True)
+        del os.environ[ENGINE]
+        if engine is not None:
+            os.environ[ENGINE] = engine

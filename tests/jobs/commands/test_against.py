@@ -1,0 +1,102 @@
+"""`test --against`: a changed declaration on a published day, without a connection to a service."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from tidegate.__main__ import main
+
+DAY = "2013-01-10"
+TOWNS = ["alpha", "beta", "gamma", "alpha"]
+
+
+@pytest.fixture
+def tested(local_days, monkeypatch, capsys):
+    """Runs the command with sockets closed; returns its status and its object."""
+    local_days.write_input(DAY, TOWNS)
+    assert local_days.run(DAY) == 0
+    calls = list(local_days.calls)
+
+    own = set()  # ports that the run itself listens on, for its task
+    bind, connect = socket.socket.bind, socket.socket.connect
+
+    def bind_own(self, address):
+        bind(self, address)
+        own.add(self.getsockname()[1])
+
+    def connect_to_own(self, address):
+        if address[1] not in own:
+            raise OSError(f"a connection to {address} was opened")
+        connect(self, address)
+
+    def test(*lines):
+        if lines:
+            local_days.towns.declare_too(*lines)
+        before = sorted(path for path in Path("data").rglob("*") if "_leases" not in str(path))
+        capsys.readouterr()
+        with monkeypatch.context() as closed:
+            closed.setattr(socket.socket, "bind", bind_own)
+            closed.setattr(socket.socket, "connect", connect_to_own)
+            closed.setattr(socket.socket, "connect_ex", connect_to_own)
+            arguments = ["test", "towns", "--package", "declared", "--against", DAY, "--json"]
+            status = main(arguments)
+        assert local_days.calls == calls
+        after = sorted(path for path in Path("data").rglob("*") if "_leases" not in str(path))
+        new = [path for path in after if path not in before and "ledger" not in str(path)]
+        assert new == []
+        return status, json.loads(capsys.readouterr().out.splitlines()[-1])
+
+    return test
+
+
+def test_an_unchanged_declaration_changes_no_cell_and_says_so_twice(tested):
+    status, found = tested()
+    again = tested()[1]
+    assert (status, found["held_back"], found["lost"]) == (0, "", "")
+    difference = found["difference"]
+    assert (difference["changed"], difference["unchanged"], difference["columns"]) == (0, 4, [])
+    for one in (found, again):
+        one["difference"]["after"].pop("run_id")
+    assert again == found
+
+
+def test_a_new_column_and_another_path_are_shown_cell_by_cell(tested):
+    status, found = tested(
+        "towns = replace(towns, lookups=[replace(weather,",
+        "    returns='temp_c DOUBLE, town_there STRING',",
+        "    paths={'town_there': '$.town', 'temp_c': '$.nothing'})])",
+    )
+    assert status == 0
+    difference = found["difference"]
+    assert difference["new_columns"] == ["town_there"]
+    assert {one["column"]: one["cells"] for one in difference["columns"]} == {"temp_c": 4}
+    assert {one["to"] for one in difference["columns"][0]["examples"]} == {None}
+
+
+def test_answers_out_of_a_new_range_would_hold_the_day_back(tested):
+    status, found = tested(
+        "towns = replace(towns, lookups=[replace(weather, ranges={'temp_c': (100.0, None)})])"
+    )
+    assert status == 1
+    assert found["held_back"].startswith("weather__answers_in_range: ")
+
+
+def test_rows_that_would_lose_their_answers_are_counted(tested):
+    status, found = tested("towns = replace(towns, lookups=[replace(weather, version=2)])")
+    assert status == 1
+    assert "lookup weather: 4 rows have an answer in the published day" in found["lost"]
+    assert found["difference"]["after"]["outcomes"] == {"weather": {"not_asked": 4}}
+
+
+def test_what_cannot_be_tested_is_refused_in_one_sentence(local_days, capsys):
+    arguments = ["test", "towns", "--package", "declared", "--against"]
+    assert main([*arguments, DAY]) == 2
+    assert main([*arguments, "13-1-1"]) == 2
+    local_days.towns.declare_too("towns = replace(towns, ledger=None)")
+    assert main([*arguments, DAY]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == f"towns: {DAY} is not published: nothing to compare."
+    assert lines[1].startswith("--against is '13-1-1'; it must be a date")
+    assert lines[2] == "towns has no ledger: a test without calls needs one."

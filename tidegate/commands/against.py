@@ -1,0 +1,50 @@
+"""`tidegate test`: prints what the declaration of now would do to a published day; no call."""
+
+import argparse
+
+from jobs.declare.values.calendar import require_day
+from tidegate.commands.command import (
+    FAILED,
+    RIGHT,
+    Command,
+    add_enrichment,
+    add_json_object,
+    named,
+    print_json,
+)
+from tidegate.commands.diff import difference_lines
+from tidegate.commands.lines import entry
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_enrichment(parser)
+    parser.add_argument("--against", required=True, metavar="DAY", help="a published day")
+    add_json_object(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from data_quality.day_quality import LOCAL_CHECKS
+    from jobs.commands.against import run_against
+
+    enrichment = named(options).enrichment
+    day = require_day(options.against, "--against", enrichment.input.every)
+    tested = run_against(enrichment, day, LOCAL_CHECKS)
+    if options.json:
+        print_json(tested)
+    else:
+        for line in difference_lines(tested.difference):
+            print(line)
+        print()
+        verdict = tested.held_back or tested.lost
+        for line in entry("would be held back: " if verdict else "would be published", verdict, 0):
+            print(line)
+    return FAILED if tested.held_back or tested.lost else RIGHT
+
+
+COMMAND = Command(
+    "test",
+    "what the declaration of now would do to a published day, from the ledger; no call",
+    _add_arguments,
+    _run,
+    needs=("spark",),
+)
