@@ -123,17 +123,10 @@ def load(enrichment: str, day: str | None = None) -> list[DayRecord]:
 
 
 def torn(enrichment: str) -> list[Path]:
-    records = [
-        path
-        for path in _files(enrichment)
-        if durable.is_there(path) and _read(path, DayRecord) is None
-    ]
-    ends = [
-        path
-        for path in _ends(enrichment)
-        if durable.is_there(path) and _read(path, UnwrittenRun) is None
-    ]
-    return sorted([*records, *ends])
+    records = (path for path in _files(enrichment) if _read(path, DayRecord) is None)
+    ends = (path for path in _ends(enrichment) if _read(path, UnwrittenRun) is None)
+    # afterwards, because the next batch of a stream removes the record of the batch before
+    return sorted(path for path in (*records, *ends) if durable.is_there(path))
 
 
 def _files(enrichment: str, day: str | None = None) -> Iterator[Path]:

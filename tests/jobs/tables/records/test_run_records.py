@@ -55,6 +55,17 @@ def test_a_torn_record_is_passed_over_and_named_and_every_other_day_is_known(
     assert sum(str(old_record) in warning.getMessage() for warning in caplog.records) == 1
 
 
+def test_a_record_that_is_removed_while_it_is_looked_at_is_not_called_torn(towns, monkeypatch):
+    read = run_records._read
+
+    def removed_before(path, kind):
+        path.unlink()
+        return read(path, kind)
+
+    monkeypatch.setattr(run_records, "_read", removed_before)
+    assert run_records.torn("towns") == []
+
+
 @pytest.mark.parametrize("data", TORN)
 def test_checks_compare_a_day_with_the_other_days_where_one_record_is_torn(
     old_record, data, caplog
