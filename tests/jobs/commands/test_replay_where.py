@@ -73,6 +73,7 @@ def test_the_price_is_that_of_the_calls_which_the_service_then_counts(failed, ca
     assert set(statuses(DAYS[0]).values()) == {"ok"}
 
 
+@pytest.mark.proof
 def test_a_letter_that_fails_again_is_called_once_and_stays_a_letter(failed):
     assert replay("--where", "422", "--day", DAYS[0], "--run") == 0
     assert [town for _, town, _ in failed.calls] == ["delta"]
@@ -93,14 +94,13 @@ def test_a_day_with_too_many_letters_left_is_held_back_and_keeps_its_answers(fai
     assert sorted(town for _, town, _ in failed.calls) == ["alpha", "delta", "gamma"]
 
 
-def test_what_cannot_be_chosen_is_refused_in_one_sentence(failed, capsys):
-    capsys.readouterr()
+def test_what_cannot_be_chosen_is_refused_in_one_sentence(towns, capsys):
+    towns.store({1: {"temp_c": 1.0}})
+    towns.publish(DAYS[0], [1, 2], statuses={2: "error"})
     assert replay() == 2
     assert replay("--day", DAYS[0], "--run") == 2
-    failed.towns.declare_too(
-        "towns = replace(towns, lookups=[replace(towns.lookups[0], cache=None)])"
-    )
-    assert replay("--where", "500") == 2
+    towns.declare_too("towns = replace(towns, lookups=[replace(towns.lookups[0], cache=None)])")
+    assert replay("--where", "it broke") == 2
     assert capsys.readouterr().err.splitlines() == [
         "no day is given: write --day 2013-01-10, or --where 'a reason'.",
         "--run goes with --where; without it a replay is sent at once.",
