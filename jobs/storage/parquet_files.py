@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,13 +12,10 @@ from jobs.storage import objects
 from jobs.storage.stored_files import open_filesystem
 from jobs.storage.urls import is_url
 
-if TYPE_CHECKING:
-    import pyarrow.dataset as ds
-
 MapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 SMALL = 1 << 20  # bytes of a file that is read whole from a store
-ROWS_FOR_SPARK = 10_000  # rows of a batch
+ROWS_FOR_SPARK = 10_000  # rows of a batch, for Spark or another slow reader
 
 
 def parquet_source(place: str) -> str | pa.NativeFile:
@@ -70,11 +67,48 @@ def read_schema(place: str) -> pa.Schema:
     return pq.read_schema(parquet_source(place))
 
 
-def parquet_dataset(places: Sequence[str]) -> ds.Dataset:
-    """Return these Parquet files of a folder as a dataset; only the first is opened yet."""
-    import pyarrow.dataset as ds  # loads pandas, which definitions do without
+def stream_rows(
+    places: Sequence[str],
+    columns: Iterable[str] | None = None,
+    constants: Mapping[str, pa.Scalar] | None = None,
+) -> pa.RecordBatchReader:
+    """Return the rows of Parquet files, of which a row group at most is in memory.
 
-    filesystem = open_filesystem(places[0])[0]
-    return ds.dataset(
-        [open_filesystem(place)[1] for place in places], filesystem=filesystem, format="parquet"
-    )
+    A dataset reads up to a gigabyte ahead of a slow reader.
+
+    Args:
+        places: The files. A column that only the first has is null in others.
+        columns: Of the first file, by default all.
+        constants: Further columns, or values instead of those of the files.
+    """
+    first = read_schema(places[0])
+    values = dict.fromkeys(columns or first.names) | dict(constants or {})
+    types = pa.schema(
+        [
+            first.field(name) if value is None else pa.field(name, value.type)
+            for name, value in values.items()
+        ]
+    ).remove_metadata()
+
+    def read() -> Iterator[pa.RecordBatch]:
+        for place in places:
+            with open_parquet(place) as file:
+                there = [name for name in file.schema_arrow.names if values.get(name, 0) is None]
+                for group in range(file.num_row_groups):
+                    groups = file.iter_batches(ROWS_FOR_SPARK, row_groups=[group], columns=there)
+                    yield from map(conformed, groups)
+
+    def conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows = batch.num_rows
+        names = set(batch.schema.names)
+        columns = [
+            pa.repeat(values[field.name], rows)
+            if values[field.name] is not None
+            else batch.column(field.name).cast(field.type)
+            if field.name in names
+            else pa.nulls(rows, field.type)
+            for field in types
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=types)
+
+    return pa.RecordBatchReader.from_batches(types, read())

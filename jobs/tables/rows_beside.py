@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 import pyarrow as pa
-import pyarrow.dataset as ds
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.declare.values.calendar import column_value
@@ -18,7 +18,7 @@ from jobs.schema import columns as schema
 from jobs.schema.columns import RUN_ID
 from jobs.schema.records import DayFacts, LookupFacts, WrittenFile
 from jobs.storage.new_files import new_file, written_bytes
-from jobs.storage.parquet_files import parquet_dataset
+from jobs.storage.parquet_files import read_schema, stream_rows
 from jobs.storage.urls import below
 
 FOLDER = "beside"  # in the run's folder
@@ -71,11 +71,9 @@ def _write(
 
 def audit_rows(files: Sequence[str], facts: DayFacts) -> pa.RecordBatchReader:
     """The audit columns of every row, by row identity, day and run."""
-    dataset = parquet_dataset(files)
-    columns = {name: ds.field(name) for name in _audit_columns(facts, dataset.schema)}
-    columns[RUN_ID] = ds.scalar(facts.run_id)
-    columns[facts.declared.partition] = ds.scalar(column_value(facts.day))
-    return dataset.scanner(columns=columns).to_reader()
+    day = pa.scalar(column_value(facts.day))
+    own = {RUN_ID: pa.scalar(facts.run_id), facts.declared.partition: day}
+    return stream_rows(files, _audit_columns(facts, read_schema(files[0])), own)
 
 
 def _audit_columns(facts: DayFacts, written: pa.Schema) -> list[str]:
@@ -93,25 +91,31 @@ def letters(files: Sequence[str], facts: DayFacts) -> Iterator[pa.RecordBatch]:
     """The dead letters: one per row and lookup, without empty batches."""
     for lookup in facts.declared.lookups if files else ():
         if lookup.dead_letters:
-            dataset = parquet_dataset(files)
-            for batch in _wanted(dataset, facts, lookup):
+            for batch in _wanted(files, facts, lookup):
                 if batch.num_rows:
                     yield _batch(batch, facts, lookup)
 
 
-def _wanted(dataset: ds.Dataset, facts: DayFacts, lookup: LookupFacts) -> Iterator[pa.RecordBatch]:
-    by_lower_name = {name.lower(): name for name in dataset.schema.names}
+def _wanted(files: Sequence[str], facts: DayFacts, lookup: LookupFacts) -> Iterator[pa.RecordBatch]:
+    by_lower_name = {name.lower(): name for name in read_schema(files[0]).names}
     name = lookup.name
     # declarations ignore case
     identity = [by_lower_name[column.lower()] for column in facts.declared.row_id]
-    columns = {column: ds.field(column) for column in identity}
-    key = by_lower_name.get(schema.key(name).lower())  # files of an older version have none
-    columns["_key"] = ds.field(key) if key else ds.scalar(pa.scalar(None, pa.struct([])))
-    columns["_status"] = ds.field(by_lower_name[schema.status(name).lower()])
-    columns["_error"] = ds.field(by_lower_name[schema.error(name).lower()])
-    columns["_attempts"] = ds.field(by_lower_name[schema.attempts(name).lower()])
-    outcomes = columns["_status"].isin(list(lookup.dead_letters))
-    yield from dataset.scanner(columns=columns, filter=outcomes).to_batches()
+    columns = {column: column for column in identity}
+    for own, column in (
+        ("_key", schema.key(name)),
+        ("_status", schema.status(name)),
+        ("_error", schema.error(name)),
+        ("_attempts", schema.attempts(name)),
+    ):
+        if column.lower() in by_lower_name or own != "_key":  # files of an older version lack it
+            columns[own] = by_lower_name[column.lower()]
+    outcomes = pa.array(lookup.dead_letters, pa.string())
+    for batch in stream_rows(files, columns.values()):
+        found = batch.filter(pc.is_in(batch[columns["_status"]], value_set=outcomes))
+        letters = {own: found[column] for own, column in columns.items()}
+        letters.setdefault("_key", pa.nulls(found.num_rows, pa.struct([])))
+        yield pa.RecordBatch.from_pydict(letters)
 
 
 def _batch(found: pa.RecordBatch, facts: DayFacts, lookup: LookupFacts) -> pa.RecordBatch:

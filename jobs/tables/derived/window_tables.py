@@ -5,7 +5,7 @@ published after its day by a single commit.
 import datetime as dt
 from collections.abc import Sequence
 
-import pyarrow.dataset as ds
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.declare.enrichment import Enrichment
@@ -14,7 +14,7 @@ from jobs.declare.windows import Window
 from jobs.errors import TidegateError
 from jobs.schema.columns import INPUT_DAY
 from jobs.schema.records import DayRecord
-from jobs.storage.parquet_files import parquet_dataset, parquet_source
+from jobs.storage.parquet_files import parquet_source, stream_rows
 from jobs.storage.stored_files import is_there
 from jobs.storage.urls import beside
 from jobs.tables.derived import derived_tables
@@ -61,7 +61,5 @@ def _replace(target: str, files: Sequence[str], day: str, *, by: list[str]) -> N
     if not files:
         derived_tables.replace_day(target, None, day, by=by)
         return
-    dataset = parquet_dataset(files)
-    columns = {name: ds.field(name) for name in dataset.schema.names}
-    columns[by[-1]] = ds.scalar(dt.date.fromisoformat(day))
-    derived_tables.replace_day(target, dataset.scanner(columns=columns).to_reader, day, by=by)
+    of_day = {by[-1]: pa.scalar(dt.date.fromisoformat(day))}
+    derived_tables.replace_day(target, lambda: stream_rows(files, None, of_day), day, by=by)
