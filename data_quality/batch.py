@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from data_quality.catalogue import CheckSpec, checks
 from data_quality.judging import Judging, QualityResult, make_verdict
@@ -20,6 +20,7 @@ def check(
     metrics: DayMetrics | None = None,
     stored: Stored | None = None,
     evaluate: Evaluate | None = None,
+    **more: Any,
 ) -> QualityResult:
     """Judges a batch as `data_quality.day.check` does a day, without checks that need a whole day.
 
@@ -29,13 +30,14 @@ def check(
     if facts.declared.expectations:
         from data_quality import day
 
-        judged = day.check(spark, facts, metrics, stored, evaluate)
+        judged = day.check(spark, facts, metrics, stored, evaluate, **more)
         of_days = {spec.name for spec in checks(facts.declared) if _is_of_a_day(spec)}
         return replace(
             judged, verdicts=tuple(one for one in judged.verdicts if one.check not in of_days)
         )
     specs = [spec for spec in checks(facts.declared) if not _is_of_a_day(spec)]
-    batch = WrittenDay.of_run(spark, facts, metrics=metrics, stored=stored, evaluate=evaluate)
+    more |= {"metrics": metrics, "stored": stored, "evaluate": evaluate}
+    batch = WrittenDay.of_run(spark, facts, **more)
     judging = Judging([spec.check for spec in specs if spec.check is not None], batch)
     findings = judging.findings()
     return QualityResult(

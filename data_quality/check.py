@@ -22,6 +22,14 @@ class Cure(Enum):
     REFRESH = "refresh"  # a plain run would reuse the stored answers
 
 
+class Takes(Enum):
+    """The rows that `Check.summarize` gets at once."""
+
+    PARTS = "some rows of a task"
+    TASKS = "all rows of a task, with few columns, to compare them with each other"
+    CALLS = "all rows of a task that called, with few columns"
+
+
 class Check(ABC):
     """A check of a declaration. It reads rows in parts, several at once, and combines results."""
 
@@ -29,12 +37,8 @@ class Check(ABC):
     severity: ClassVar[Severity] = "error"  # unless declared otherwise
     red_when: ClassVar[str]  # for the documentation
     cure: ClassVar[Cure] = Cure.RUN_AGAIN
-    # compares a task's rows with each other: reads all at once, with few columns
-    whole_tasks: ClassVar[bool] = False
-
     whole_day: ClassVar[bool] = False  # not meaningful for part of a day, such as a micro-batch
-    # compares rows with data that only the driver has, such as stored answers
-    in_driver: ClassVar[bool] = False
+    in_driver: ClassVar[bool] = False  # its partial results have all rows
 
     def __init__(self, declared: DeclaredFacts) -> None:
         self.declared = declared
@@ -53,6 +57,11 @@ class Check(ABC):
         return True
 
     @property
+    def takes(self) -> Takes:
+        """The rows that it gets at once."""
+        return Takes.PARTS
+
+    @property
     @abstractmethod
     def promise(self) -> str:
         """A single sentence."""
@@ -66,15 +75,20 @@ class Check(ABC):
         """Runs before the first rows."""
 
     def summarize(self, rows: TaskRows, day: WrittenDay) -> Any:  # noqa: B027  # some judge by what the run counted
-        """Returns the partial result for part of a task's rows, or for all with `whole_tasks`."""
+        """Returns the partial result for the rows that it takes."""
 
     @abstractmethod
     def finding(self, parts: list[Any], day: WrittenDay) -> Finding:
         """Returns the finding of the day from `parts`, the results of `summarize`."""
 
     @property
+    def called(self) -> tuple[str, ...]:
+        """Columns of attempts: of rows without attempts in any of them, Takes.CALLS has none."""
+        return ()
+
+    @property
     def reads(self) -> set[str]:
-        """The columns that the check and its evidence use, if it reads whole tasks."""
+        """The columns that the check and its evidence use, unless it takes parts."""
         return {
             *self.needs,
             *identity_columns(self.declared, self.declared.row_id),

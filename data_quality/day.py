@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from data_quality.catalogue import CheckSpec, checks
 from data_quality.findings import Finding, plain
-from data_quality.judging import LONGEST, Judging, QualityResult, Tasks, make_verdict
-from data_quality.rows.written_day import Evaluate, Stored, WrittenDay
+from data_quality.judging import Judging, QualityResult, make_verdict
+from data_quality.rows.written_day import LONGEST, Evaluate, Stored, Tasks, WrittenDay
 from data_quality.slow_imports import (
     NOT_FOR_CHECKS,
     OF_GREAT_EXPECTATIONS,
@@ -30,13 +30,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def check(  # noqa: PLR0917  # as the run calls it
+def check(
     spark: SparkSession,
     facts: DayFacts,
     metrics: DayMetrics | None = None,
     stored: Stored | None = None,
     evaluate: Evaluate | None = None,
+    *,
     tasks: Tasks | None = None,
+    scratch: str | None = None,
 ) -> QualityResult:
     """Judges a day on its run's files before it is published: a verdict per check of the catalogue.
 
@@ -50,15 +52,19 @@ def check(  # noqa: PLR0917  # as the run calls it
         stored: Returns the stored answers of a lookup. Without it, answers are compared only with
             each other.
         evaluate: Returns the values of a key expression, without Spark.
-        tasks: Runs the reading of the files on a cluster; None reads them in the driver.
+        tasks: Read the files; None reads them in the driver.
+        scratch: A folder for what is gathered of many rows; None keeps it in memory.
     """
-    day = WrittenDay.of_run(spark, facts, metrics=metrics, stored=stored, evaluate=evaluate)
-    return judge(day, tasks)
+    day = WrittenDay.of_run(
+        spark, facts, metrics=metrics, stored=stored, evaluate=evaluate, tasks=tasks,
+        scratch=scratch,
+    )  # fmt: skip
+    return judge(day)
 
 
-def judge(day: WrittenDay, tasks: Tasks | None = None) -> QualityResult:
+def judge(day: WrittenDay) -> QualityResult:
     specs = checks(day.declared)
-    judging = Judging([spec.check for spec in specs if spec.check is not None], day, tasks)
+    judging = Judging([spec.check for spec in specs if spec.check is not None], day)
     with quiet():
         results, refused = validate(specs, judging.findings, _frame(day))
     if day.facts.input_files and not day.facts.files and not results["every_row_once"].success:

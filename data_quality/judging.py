@@ -6,18 +6,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from data_quality.catalogue import CheckSpec
-from data_quality.check import Check
+from data_quality.check import Check, Takes
 from data_quality.findings import Finding
 from data_quality.report.pictures import Pictures
+from data_quality.rows.input_rows import NeedsSpark
 from data_quality.rows.run_output import TaskRows
-from data_quality.rows.written_day import WrittenDay
+from data_quality.rows.written_day import Tasks, WrittenDay, guarded, message
 from jobs.schema.records import Verdict
-from jobs.wording import one_line
 
-LONGEST = 300  # characters of an error
 AT_ONCE = min(8, os.cpu_count() or 1)  # parts
 FEW_ROWS = 10_000
 
@@ -46,12 +45,6 @@ def make_verdict(spec: CheckSpec, found: Finding) -> Verdict:
     )
 
 
-class Tasks(Protocol):
-    """Runs a function on each part in tasks of a cluster."""
-
-    def run(self, task: Callable[[Any, Any], Any], parts: Sequence[Any]) -> list[Any]: ...
-
-
 class Judging:
     """Runs the checks of a day.
 
@@ -59,11 +52,8 @@ class Judging:
         pictures: The data of the report's charts.
     """
 
-    def __init__(
-        self, checks: Sequence[Check], day: WrittenDay, tasks: Tasks | None = None
-    ) -> None:
-        """tasks: Run the checks on a cluster; None runs them in the driver."""
-        self._checks, self._day, self._tasks = checks, day, tasks
+    def __init__(self, checks: Sequence[Check], day: WrittenDay) -> None:
+        self._checks, self._day = checks, day
         self.pictures: dict[str, Any] = {}
 
     def findings(self) -> dict[str, Finding]:
@@ -79,12 +69,17 @@ class Judging:
                 check.full_name: finding for check, finding in why_not if finding is not None
             }
             able = [check for check in self._checks if check.full_name not in refused]
-            of_tasks = [check for check in able if check.whole_tasks]
-            of_parts = [check for check in able if not check.whole_tasks]
-            columns = {name for check in of_tasks for name in check.reads}
-            by_task = self._seen(mapped, day.output.tasks(columns) if of_tasks else (), of_tasks)
+            judged, results = list[Check](), list[list[Any]]()
+            for takes in (Takes.CALLS, Takes.TASKS):
+                if some := [check for check in able if check.takes is takes]:
+                    columns = {name for check in some for name in check.reads}
+                    called = {name for check in some for name in check.called}
+                    reads = day.output.tasks(columns, called)
+                    judged += some
+                    results += self._seen(mapped, reads, some)
+            of_parts = [check for check in able if check.takes is Takes.PARTS]
             *by_part, drawn = self._seen(mapped, day.output.parts(), [*of_parts, pictures])
-            judged, results = [*of_tasks, *of_parts], [*by_task, *by_part]
+            judged, results = [*judged, *of_parts], [*results, *by_part]
             found = dict(
                 zip(
                     (check.full_name for check in judged),
@@ -99,24 +94,25 @@ class Judging:
 
     def _seen(self, mapped: Mapped, reads: Iterable[Read], by: Sequence[Sees]) -> list[list[Any]]:
         """Returns the results of each check for all parts."""
-        reads = list(reads)
+        reads, day = list(reads), self._day
+        here = [one for one in by if day.tasks is None or getattr(one, "in_driver", False)]
+        apart = [one for one in by if one not in here]
         found: dict[int, list[Any]] = {id(one): [] for one in by}
-        here = [one for one in by if self._tasks is None or getattr(one, "in_driver", False)]
-        groups: list[tuple[list[Sees], Iterable[list[Any]]]] = []
-        groups.append(
-            (here, mapped(partial(seen_in, by=here, day=self._day), reads if here else ()))
-        )
-        if self._tasks is not None and (apart := [one for one in by if one not in here]):
-            groups.append((apart, in_tasks(self._tasks, reads, apart, self._day)))
+        groups: list[tuple[list[Sees], Iterable[list[Any]]]] = [
+            (here, mapped(partial(seen_in, by=here, day=day), reads if here else ()))
+        ]
+        if day.tasks is not None and apart:
+            groups.append((apart, in_tasks(day.tasks, reads, apart, day)))
         for group, parts in groups:
-            for part in parts:
+            for read, part in zip(reads, parts, strict=False):
                 for one, seen in zip(group, part, strict=True):
-                    found[id(one)].append(seen)
+                    needs_spark = isinstance(seen, NeedsSpark)
+                    found[id(one)].append(seen_in(read, [one], day)[0] if needs_spark else seen)
         return list(found.values())
 
     def _finding(self, check: Check, parts: list[Any]) -> Finding:
         error = next((part for part in parts if isinstance(part, Exception)), None)
-        finding = error or _guarded(partial(check.finding, parts, self._day))
+        finding = error or guarded(partial(check.finding, parts, self._day))
         return finding if isinstance(finding, Finding) else self._broken(finding)
 
     def _broken(self, error: Exception) -> Finding:
@@ -124,17 +120,17 @@ class Judging:
         proves nothing about the files, so the check is then not run.
         """
         if isinstance(error, OSError):
-            return Finding.not_run(_message(error))
+            return Finding.not_run(message(error))
         count = self._day.output.rows
-        return Finding(False, f"the files cannot be judged: {_message(error)}", count, count)
+        return Finding(False, f"the files cannot be judged: {message(error)}", count, count)
 
     def _refused(self, check: Check) -> Finding | None:
         """Returns the finding of a check that cannot read the rows, else None."""
         count = self._day.output.rows
         if wrong := self._day.output.wrong(check.needs):
             return Finding(False, wrong, count, count, check.promise)
-        error = _guarded(partial(check.prepare, self._day))
-        return None if error is None else Finding.not_run(_message(error))
+        error = guarded(partial(check.prepare, self._day))
+        return None if error is None else Finding.not_run(message(error))
 
 
 @contextmanager
@@ -149,36 +145,15 @@ def _side_by_side(day: WrittenDay) -> Iterator[Mapped]:
 
 def seen_in(read: Read, by: Sequence[Sees], day: WrittenDay) -> list[Any]:
     """Returns the result of each check for a part, or the error that stopped it."""
-    rows = _guarded(read)
+    rows = guarded(read)
     if isinstance(rows, Exception):
         return [rows] * len(by)
-    return [_guarded(partial(one.summarize, rows, day)) for one in by]
+    return [guarded(partial(one.summarize, rows, day)) for one in by]
 
 
 def in_tasks(
     tasks: Tasks, reads: Sequence[Read], by: Sequence[Sees], day: WrittenDay
 ) -> list[list[Any]]:
     """Returns the results of all checks for each part, computed in tasks."""
-    there = replace(day, spark=None, stored=None, input=day.input.for_tasks())
-    return tasks.run(
-        lambda read, _facts: [_portable(one) for one in seen_in(read, by, there)], reads
-    )
-
-
-def _portable(seen: Any) -> Any:
-    """Replaces an error with a plain error, because it may hold a lock, which cannot be pickled."""
-    if not isinstance(seen, Exception):
-        return seen
-    return OSError(_message(seen)) if isinstance(seen, OSError) else ValueError(_message(seen))
-
-
-def _guarded(work: Callable[[], Any]) -> Any:
-    """Returns the result; an error of files, ledger or Spark becomes the result: not run."""
-    try:
-        return work()
-    except Exception as error:  # noqa: BLE001
-        return error
-
-
-def _message(error: object) -> str:
-    return one_line(str(error), LONGEST) or repr(error)
+    there = replace(day.for_tasks(), stored=None)
+    return tasks.run(lambda read, _facts: seen_in(read, by, there), reads)

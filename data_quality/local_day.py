@@ -14,13 +14,17 @@ def check(
     metrics: DayMetrics | None = None,
     stored: Stored | None = None,
     evaluate: Evaluate | None = None,
+    *,
+    scratch: str | None = None,
 ) -> QualityResult:
     """Judges a day as `data_quality.day.check` does, with the same verdicts.
 
     The local engine refuses the user's expectations, so Great Expectations has nothing to evaluate;
     importing it takes longer than a small day.
     """
-    day = WrittenDay.of_run(spark, facts, metrics=metrics, stored=stored, evaluate=evaluate)
+    day = WrittenDay.of_run(
+        spark, facts, metrics=metrics, stored=stored, evaluate=evaluate, scratch=scratch
+    )
     specs = checks(facts.declared)
     judging = Judging([spec.check for spec in specs if spec.check is not None], day)
     findings = judging.findings()

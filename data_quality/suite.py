@@ -22,7 +22,7 @@ from great_expectations.render.renderer.renderer import renderer
 
 from data_quality.catalogue import CheckSpec
 from data_quality.findings import Finding, share
-from data_quality.judging import LONGEST
+from data_quality.rows.written_day import LONGEST
 from jobs.schema.records import ExpectationFacts
 from jobs.wording import one_line
 

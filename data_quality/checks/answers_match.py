@@ -12,17 +12,21 @@ from data_quality.checks.answers_in_range import ANSWERED
 from data_quality.checks.time_limit_held import TICK_MS
 from data_quality.findings import ROWS_OF_EVIDENCE, Finding, rows
 from data_quality.rows.answer_groups import (
-    AnswerGroups,
-    StoredAnswers,
-    number_answers,
-    number_places,
+    AnsweredRows,
+    Between,
+    Compared,
+    StoredGroups,
+    WrongRows,
+    compare,
+    divide_places,
+    merged,
 )
 from data_quality.rows.key_expressions import declared_keys, lasting
 from data_quality.rows.run_output import Faults, Flags, TaskRows
 from data_quality.rows.written_day import WrittenDay
-from jobs.arrow_values import Numbers, digest
+from jobs.arrow_values import digest
 from jobs.schema import columns as schema
-from jobs.schema.columns import OUTCOMES, SOURCE_IDENTITY
+from jobs.schema.columns import INPUT_SEQ, OUTCOMES, PARTITION, SOURCE_IDENTITY
 from jobs.schema.records import DayFacts
 
 TICK_US = 1_000 * TICK_MS
@@ -41,15 +45,11 @@ class Answers:
     contradicted: Faults  # by the row's columns about its answer
     other_keys: Faults  # than declared
     parts: Counter[str]  # rows by differing part of the key
-    groups: AnswerGroups  # groups that further rows can change
-    other_source: Faults  # than the run that stored the answer
-    # places of answers that this run stored, in rows that took them from the ledger
-    own_as_stored: Numbers
+    groups: StoredGroups
 
 
 class AnswersMatch(LookupCheck):
     name = "answers_match"
-    in_driver = True
     red_when = (
         "the key in the audit differs from the declared expressions over the input row; the answer "
         "is not the stored "
@@ -94,9 +94,6 @@ class AnswersMatch(LookupCheck):
         return (*self.shown, self.key, self.attempts, latency, *self.columns, *SOURCE_IDENTITY)
 
     def prepare(self, day: WrittenDay) -> None:
-        """Reads the stored answers."""
-        table = day.stored(self.lookup.name) if day.stored else None
-        self._stored = StoredAnswers(table, self.lookup)
         there = day.output.columns
         names = (
             [part.name for part in there.field(self.key).type] if self.key in there.names else []
@@ -108,15 +105,17 @@ class AnswersMatch(LookupCheck):
     def summarize(self, rows: TaskRows, day: WrittenDay) -> Answers:
         contradicted = self.faults(rows, self._contradicted(rows, day.facts), self.shown)
         other_keys, parts = self._other_keys(rows, day)
-        places, answers, by_call = self._numbers(rows, self._answered(rows))
-        groups = AnswerGroups.of(places, answers, by_call)
-        unsettled = groups.only(~self._stored.settled(groups))
-        sources = self._sources(rows, places)
-        return Answers(len(rows), len(places), contradicted, other_keys, parts, unsettled, *sources)
+        answered = AnsweredRows.of(rows, self.lookup)
+        in_turn = day.output.wrong((PARTITION, INPUT_SEQ)) is None
+        groups = answered.grouped(rows, self.lookup, in_turn=in_turn)
+        kept = StoredGroups.of(groups, day.scratch)
+        return Answers(len(rows), len(answered.at), contradicted, other_keys, parts, kept)
 
     def finding(self, parts: list[Answers], day: WrittenDay) -> Finding:
-        found = [self._by_answer(parts, day), self._by_source(parts, day), self._by_row(parts)]
-        return _together([*found, self._by_key(parts, day)])
+        compared = self._compared([part.groups for part in parts], day)
+        by_answer = self._by_answer(sum(part.answered for part in parts), compared, day)
+        by_source = self._by_source(sum(part.rows for part in parts), compared, day)
+        return _together([by_answer, by_source, self._by_row(parts), self._by_key(parts, day)])
 
     # -- the row's columns: published as audited, not skipped with a key, answered at the call's end
     def _contradicted(self, rows: TaskRows, facts: DayFacts) -> Flags:
@@ -167,50 +166,39 @@ class AnswersMatch(LookupCheck):
         return found.with_evidence(faults.evidence)
 
     # -- the source against the run that stored the answer -----------------------------------------
-    def _sources(self, rows: TaskRows, places: Numbers) -> tuple[Faults, Numbers]:
-        """Returns the rows whose called answer another run stored, and `Answers.own_as_stored`."""
-        own, foreign = self._stored.stored_by(places)
-        answered = self._answered(rows)
-        wrong = np.zeros(len(rows), np.bool_)
-        wrong[answered] = foreign & rows.one_of(self.source, "call", "shared")[answered]
-        from_ledger = rows.one_of(self.source, "ledger")[answered]
-        return self.faults(rows, wrong, self.shown), np.unique(places[own & from_ledger])
-
-    def _by_source(self, parts: list[Answers], day: WrittenDay) -> Finding:
+    def _by_source(self, count: int, compared: Compared, day: WrittenDay) -> Finding:
         """Judges the source of each answer.
 
         A run takes its answers from the ledger only where a task ran again, whose first calls are
         in no file.
         """
-        faults = [part.other_source for part in parts]
-        doubtful = np.unique(
-            np.concatenate([np.zeros(0, np.uint64), *(part.own_as_stored for part in parts)])
-        )
-        if len(doubtful):
-            faults += self._called_too(doubtful, day)
-        found, count = Faults.together(faults), sum(part.rows for part in parts)
-        wrong = f"{rows(found.count)} of {count:,} whose source is not where their answer came from"
+        found = compared.foreign.count + compared.called_too.count
+        wrong = f"{rows(found)} of {count:,} whose source is not where their answer came from"
         expected = "call or shared for an answer of this run's calls, ledger for any other"
         judged = Finding.judged(
-            (f"{rows(count)} with the source of their answer"), wrong, found.count, count, expected
+            (f"{rows(count)} with the source of their answer"), wrong, found, count, expected
         )
-        return judged.with_evidence(found.evidence)
+        foreign = self._rows_at_fault(compared.foreign, "asked", self.shown, day)
+        called_too = self._rows_at_fault(compared.called_too, "known", self.shown, day)
+        return judged.with_evidence(Faults.together([*foreign, *called_too]).evidence)
 
-    def _called_too(self, doubtful: Numbers, day: WrittenDay) -> list[Faults]:
-        """Returns the rows with such an answer although another row of the files made the call."""
-        called = np.zeros(0, np.uint64)
-        for read in day.output.parts():
-            places, _, by_call = self._numbers(task := read(), self._answered(task))
-            called = np.union1d(called, places[by_call & np.isin(places, doubtful)])
-        faults = []
-        for read in day.output.parts() if len(called) else ():
-            task = read()
-            answered = self._answered(task)
-            places, _, _ = self._numbers(task, answered)
-            wrong = np.zeros(len(task), np.bool_)
-            wrong[answered] = np.isin(places, called) & task.one_of(self.source, "ledger")[answered]
-            faults.append(self.faults(task, wrong, self.shown))
-        return faults
+    def _rows_at_fault(
+        self, wrong: WrongRows, counted: str, shown: list[str], day: WrittenDay
+    ) -> list[Faults]:
+        """Returns the first rows of these groups, which are the first rows at fault."""
+        if not wrong.count:
+            return []
+        chosen = np.array([*wrong.pairs], np.uint64)
+
+        def of_part(task: TaskRows, _day: WrittenDay) -> Faults:
+            found = AnsweredRows.of(task, self.lookup)
+            pairs = np.stack([found.places, found.answers], axis=1)
+            at_fault = np.zeros(len(task), np.bool_)
+            among = (pairs[:, None, :] == chosen[None, :, :]).all(axis=2).any(axis=1)
+            at_fault[found.at] = among & found.sources[counted]
+            return self.faults(task, at_fault, shown)
+
+        return day.each(of_part, day.output.parts())
 
     # -- the key against the declared expressions over the input row -------------------------------
     def _other_keys(self, rows: TaskRows, day: WrittenDay) -> tuple[Faults, Counter[str]]:
@@ -253,79 +241,38 @@ class AnswersMatch(LookupCheck):
         return found.with_evidence(faults.evidence)
 
     # -- the answer against the stored answer, or against answers of equal rows --------------------
-    def _answered(self, rows: TaskRows) -> Flags:
-        return rows.one_of(self.published, "ok", "miss") & ~rows.is_null(self.answered_at)
+    def _compared(self, groups: list[StoredGroups], day: WrittenDay) -> Compared:
+        """Compares the answers with the stored ones, some keys and times after the others."""
+        stored, lookup = day.stored, self.lookup
 
-    def _numbers(self, rows: TaskRows, wanted: Flags) -> tuple[Numbers, Numbers, Flags]:
-        some = rows.table.select(
-            [self.key, self.answered_at, self.published, *self.columns]
-        ).filter(pa.array(wanted))
-        by_call = rows.one_of(self.source, "call")[wanted]
-        return number_places(some, self.lookup), number_answers(some, self.lookup), by_call
+        def compared(between: Between) -> Compared:
+            some = [table for part in groups for table in part.read(between)]
+            return compare(merged(some), lookup, stored) if some else Compared()
 
-    def _by_answer(self, parts: list[Answers], day: WrittenDay) -> Finding:
-        groups = AnswerGroups.together([part.groups for part in parts])
-        unlike, gone = self._stored.unlike(groups)
-        count, count_gone = sum(part.answered for part in parts), int(groups.rows[gone].sum())
+        return Compared.together(day.run(compared, divide_places(groups)))
+
+    def _by_answer(self, count: int, compared: Compared, day: WrittenDay) -> Finding:
         expected = (
-            ("each answer is the stored one of its key and time") if self._stored.known else _ALIKE
+            ("each answer is the stored one of its key and time") if compared.known else _ALIKE
         )
-        if unlike.any():
-            return self._named(groups.places[unlike], count, expected, day)
-        if not self._stored.known:
+        if wrong := compared.unlike.count:
+            text = (
+                f"{rows(wrong)} of {count:,} whose answer is not the one of their key at that time"
+            )
+            shown = [*SOURCE_IDENTITY, self.published, self.source, self.answered_at, *self.columns]
+            faults = Faults.together(self._rows_at_fault(compared.unlike, "rows", shown, day))
+            return Finding(False, text, wrong, count, expected).with_evidence(faults.evidence)
+        if not compared.known:
             text = (
                 f"{rows(count)} with an answer, the same for equal keys and times; no stored "
                 "response to compare"
             )
-        elif count_gone:
-            of_key = f"{rows(count - count_gone)} with the stored answer of their key"
-            text = f"{of_key}, {count_gone:,} whose stored response is gone"
+        elif compared.gone:
+            of_key = f"{rows(count - compared.gone)} with the stored answer of their key"
+            text = f"{of_key}, {compared.gone:,} whose stored response is gone"
         else:
             text = f"{rows(count)} with an answer, each the stored one of its key"
         return Finding(True, text, 0, count, expected)
-
-    def _named(self, unlike: Numbers, count: int, expected: str, day: WrittenDay) -> Finding:
-        seen: Counter[tuple[int, int]] = Counter()
-        for read in day.output.parts():
-            task = read()
-            places, answers, _ = self._numbers(task, self._answered(task))
-            among = np.isin(places, unlike)
-            seen.update(zip(places[among].tolist(), answers[among].tolist(), strict=True))
-        wrong = self._wrong_answers(seen)
-        faults = []
-        for read in day.output.parts():
-            task = read()
-            answered = self._answered(task)
-            places, answers, _ = self._numbers(task, answered)
-            at_fault = np.zeros(len(task), np.bool_)
-            at_fault[answered] = [
-                pair in wrong for pair in zip(places.tolist(), answers.tolist(), strict=True)
-            ]
-            shown = [*SOURCE_IDENTITY, self.published, self.source, self.answered_at, *self.columns]
-            faults.append(self.faults(task, at_fault, shown))
-        found = Faults.together(faults)
-        text = (
-            f"{rows(found.count)} of {count:,} whose answer is not the one of their key at that "
-            "time"
-        )
-        return Finding(False, text, found.count, count, expected).with_evidence(found.evidence)
-
-    def _wrong_answers(self, seen: Counter[tuple[int, int]]) -> set[tuple[int, int]]:
-        groups: dict[int, dict[int, int]] = {}
-        for (place, answer), times in seen.items():
-            groups.setdefault(place, {})[answer] = times
-        found = zip(
-            *(column.tolist() for column in self._stored.at(np.array([*groups], np.uint64))),
-            strict=True,
-        )
-        wrong = set()
-        for (place, counts), (right, is_there, is_gone) in zip(groups.items(), found, strict=True):
-            most = max(counts.values())
-            tie = list(counts.values()).count(most) > 1
-            for answer, times in counts.items():
-                if (times < most or tie) if is_gone else (answer != right or not is_there):
-                    wrong.add((place, answer))
-        return wrong
 
 
 def _within(facts: DayFacts) -> tuple[float, float]:

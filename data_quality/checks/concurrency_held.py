@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from data_quality.check import LookupCheck
+from data_quality.check import LookupCheck, Takes
 from data_quality.findings import Finding
 from data_quality.rows.run_output import Calls, Faults, Floats, Places, TaskRows
 from data_quality.rows.written_day import WrittenDay
@@ -37,7 +37,6 @@ class Peak:
 
 class ConcurrencyHeld(LookupCheck):
     name = "concurrency_held"
-    whole_tasks = True
     red_when = (
         "a task had more calls in flight than its share at that moment, or the shares together "
         "exceeded the limit; "
@@ -54,6 +53,14 @@ class ConcurrencyHeld(LookupCheck):
     @property
     def needs(self) -> tuple[str, ...]:
         return PARTITION, self.attempts
+
+    @property
+    def takes(self) -> Takes:
+        return Takes.CALLS
+
+    @property
+    def called(self) -> tuple[str, ...]:
+        return (self.attempts,)
 
     @property
     def number(self) -> int:

@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from data_quality.check import Check
+from data_quality.check import Check, Takes
 from data_quality.rows.run_output import TaskRows
 from data_quality.rows.watermarks import NONE_LOST, TrueMarks, true_marks
 from data_quality.rows.written_day import WrittenDay
@@ -24,7 +24,9 @@ Part = TypeVar("Part", bound=Marked)
 
 
 class EventTimeCheck(Check):
-    whole_tasks = True
+    @property
+    def takes(self) -> Takes:
+        return Takes.TASKS
 
     @property
     def wanted(self) -> bool:
@@ -50,11 +52,11 @@ class EventTimeCheck(Check):
         """Judges tasks with lost rows again: without these every later row would look wrong."""
         if not any(part.gaps for part in parts):
             return parts
-        again = []
-        for read in day.output.tasks(self.reads):
-            rows = read()
+        lost = day.lost
+
+        def again(rows: TaskRows, _day: WrittenDay) -> Part:
             task = int(np.nan_to_num(rows.numbers(PARTITION)[0], nan=-1))
-            again.append(
-                self.judged(rows, true_marks(rows, self.event_time, day.lost.get(task, NONE_LOST)))
-            )
-        return again  # type: ignore[return-value]  # of the same check
+            marks = true_marks(rows, self.event_time, lost.get(task, NONE_LOST))
+            return self.judged(rows, marks)  # type: ignore[return-value]  # of the same check
+
+        return day.each(again, day.output.tasks(self.reads))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,24 +69,27 @@ class EveryRowOnce(Check):
             sum(runs.count for part in parts for runs in part.values()),
         )
         there = {path for part in parts for path in part}
-        whole = there <= set(day.input.counts) and all(
-            _are_all([part[path] for part in parts if path in part], count)
-            for path, count in day.input.counts.items()
-        )
-        if whole:
+        wrong = [
+            path
+            for path in sorted(there | day.input.counts.keys())
+            if path not in day.input.counts
+            or not _are_all([part[path] for part in parts if path in part], day.input.counts[path])
+        ]
+        if not wrong:
             holds = f"{rows(rows_in)} in, {rows(rows_out)} out, each exactly once"
             return Finding(True, holds, 0, rows_in, self.expected)
-        return self._named(day)
+        return self._named(wrong, parts, day)
 
-    def _named(self, day: WrittenDay) -> Finding:
+    def _named(self, paths: list[str], parts: list[dict[str, Runs]], day: WrittenDay) -> Finding:
+        """Reads the rows of each of these input files again."""
         places = [
             name for name in (PARTITION, INPUT_SEQ, OUTPUT_SEQ) if name in day.output.columns.names
         ]
-        written = _gathered(day, places)
         counted: Counter[str] = Counter()
         shown: list[dict[str, Any]] = []
-        for path in sorted(written.keys() | day.input.counts.keys()):
-            table = written.get(path, np.zeros((0, 1 + len(places))))
+        for path in paths:
+            reads = zip(day.output.parts(), parts, strict=True)
+            table = _gathered(path, [read for read, part in reads if path in part], places)
             numbers, times = np.unique(table[:, 0].astype(np.int64), return_counts=True)
             lost = np.ones(day.input.counts.get(path, 0), np.bool_)
             known = (numbers >= 0) & (numbers < len(lost))
@@ -99,13 +103,13 @@ class EveryRowOnce(Check):
                     dict(zip(places, copies[:, 1:].min(axis=0), strict=True)) if len(copies) else {}
                 )
                 shown.append(self._shown(day, path, int(number), len(copies), at))
-        parts = [f"{rows(counted['lost'])} lost", f"{counted['doubled']:,} duplicated"]
-        parts += (
+        faults = [f"{rows(counted['lost'])} lost", f"{counted['doubled']:,} duplicated"]
+        faults += (
             [(f"{rows(counted['foreign'])} that the input does not have")]
             if counted["foreign"]
             else []
         )
-        finding = Finding(False, ", ".join(parts), counted.total(), day.input.rows, self.expected)
+        finding = Finding(False, ", ".join(faults), counted.total(), day.input.rows, self.expected)
         return finding.with_evidence(shown)
 
     def _shown(
@@ -132,14 +136,14 @@ def _numbers(rows: TaskRows) -> Places:
     return np.nan_to_num(rows.numbers(SOURCE_ROW), nan=-1).astype(np.int64)
 
 
-def _gathered(day: WrittenDay, places: list[str]) -> dict[str, Floats]:
-    found: dict[str, list[Floats]] = {}
-    for read in day.output.parts():
+def _gathered(path: str, reads: list[Callable[[], TaskRows]], places: list[str]) -> Floats:
+    """Returns the row numbers of an input file that these parts have, with these columns."""
+    found = [np.zeros((0, 1 + len(places)))]
+    for read in reads:
         task = read()
         columns = np.column_stack([_numbers(task), *(task.numbers(name) for name in places)])
-        for uri, at in by_file(task).items():
-            found.setdefault(path_of(uri or ""), []).append(columns[at])
-    return {path: np.concatenate(parts) for path, parts in found.items()}
+        found += [columns[at] for uri, at in by_file(task).items() if path_of(uri or "") == path]
+    return np.concatenate(found)
 
 
 def _are_all(runs: list[Runs], count: int) -> bool:

@@ -1,10 +1,11 @@
 """Checks the order that the mode promises, by each row's place in the input of its task."""
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
 
-from data_quality.check import Check
+from data_quality.check import Check, Takes
 from data_quality.findings import Finding, rows
 from data_quality.in_turn import gone_back, out_of_place
 from data_quality.rows.run_output import Faults, Places, TaskRows
@@ -15,16 +16,23 @@ from jobs.schema.columns import INPUT_SEQ, OUTPUT_SEQ, PARTITION, SEGMENT
 
 @dataclass(frozen=True)
 class Order:
+    """Some rows of a task.
+
+    Attributes:
+        inverted: Rows behind a row that they must precede.
+        claimed: Rows whose output_seq differs from the files.
+        ends: INPUT_SEQ and OUTPUT_SEQ of the first row, and of the last.
+    """
+
+    task: int
     rows: int
     inverted: int
-    claimed: int  # rows whose output_seq differs from the files
-    moved: Faults
-    moved_claims: Faults
+    claimed: int
+    ends: tuple[tuple[float, float], tuple[float, float]]
 
 
 class OrderHeld(Check):
     name = "order_held"
-    whole_tasks = True
     red_when = (
         "`ordered`: the rows of a task do not follow the order of the input; `key_ordered`: the "
         "rows of one key in one"
@@ -52,19 +60,20 @@ class OrderHeld(Check):
     def needs(self) -> tuple[str, ...]:
         return (PARTITION, INPUT_SEQ, OUTPUT_SEQ, SEGMENT, *self.key)
 
-    def summarize(self, rows: TaskRows, _day: WrittenDay) -> Order:
-        among = self._among(rows)
-        inverted, claimed = (
-            gone_back(rows.numbers(INPUT_SEQ), among),
-            gone_back(rows.numbers(OUTPUT_SEQ)),
-        )
-        none = Faults(0)
+    @property
+    def takes(self) -> Takes:
+        return Takes.TASKS if self.key else Takes.PARTS
+
+    def summarize(self, rows: TaskRows, _day: WrittenDay) -> Order | None:
+        if not len(rows):
+            return None
+        seq, claims = rows.numbers(INPUT_SEQ), rows.numbers(OUTPUT_SEQ)
         return Order(
+            int(np.nan_to_num(rows.numbers(PARTITION)[0], nan=-1)),
             len(rows),
-            int(inverted.sum()),
-            int(claimed.sum()),
-            out_of_place(self, rows, INPUT_SEQ, among) if inverted.any() else none,
-            out_of_place(self, rows, OUTPUT_SEQ) if claimed.any() else none,
+            int(gone_back(seq, self._among(rows)).sum()),
+            int(gone_back(claims).sum()),
+            ((float(seq[0]), float(claims[0])), (float(seq[-1]), float(claims[-1]))),
         )
 
     def _among(self, rows: TaskRows) -> Places | None:
@@ -75,23 +84,36 @@ class OrderHeld(Check):
         found: Places = np.unique(numbers, return_inverse=True)[1]
         return found
 
-    def finding(self, parts: list[Order], _day: WrittenDay) -> Finding:
-        count = sum(part.rows for part in parts)
+    def finding(self, parts: list[Order | None], day: WrittenDay) -> Finding:
+        some = [part for part in parts if part is not None]
+        count = sum(part.rows for part in some)
         inverted, claimed = (
-            sum(part.inverted for part in parts),
-            sum(part.claimed for part in parts),
+            sum(part.inverted for part in some),
+            sum(part.claimed for part in some),
         )
+        for before, after in itertools.pairwise(some):
+            if before.task == after.task:
+                inverted += before.ends[1][0] > after.ends[0][0]
+                claimed += before.ends[1][1] > after.ends[0][1]
         among = (
             (f"rows of the same {', '.join(self.key)} in a segment")
             if self.key
             else "the rows of a task"
         )
         found = Finding.judged(
-            f"{rows(count)} of {len(parts)} tasks in order",
+            f"{rows(count)} of {len({part.task for part in some})} tasks in order",
             f"{rows(inverted)} out of order, {claimed:,} whose output_seq differs from the files",
             inverted + claimed,
             count,
             f"in the files, {among} follow their input_seq; output_seq follows the files",
         )
-        moved = [part.moved if inverted else part.moved_claims for part in parts]
-        return found.with_evidence(Faults.together(moved).evidence)
+        if found.success:
+            return found
+
+        def moved(task: TaskRows, _day: WrittenDay) -> Faults:
+            column, groups = (INPUT_SEQ, self._among(task)) if inverted else (OUTPUT_SEQ, None)
+            is_moved = gone_back(task.numbers(column), groups).any()
+            return out_of_place(self, task, column, groups) if is_moved else Faults(0)
+
+        tasks = day.each(moved, day.output.tasks(self.reads))
+        return found.with_evidence(Faults.together(tasks).evidence)

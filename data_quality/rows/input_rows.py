@@ -33,6 +33,10 @@ def path_of(uri: str) -> str:
     return unquote(re.sub(r"^file:/+", "/", uri)) if uri.startswith("file:") else uri
 
 
+class NeedsSpark(Exception):  # noqa: N818  # what is missing
+    """Only Spark can evaluate or read something, and tasks have no Spark."""
+
+
 class InputRows:
     """The rows of the input files. Arrow reads the files that it reads like Spark; Spark reads
     nested columns of old layouts and shifted dates.
@@ -110,7 +114,8 @@ class InputRows:
     def _by_spark(self, path: str, first: int, last: int) -> pa.Table:
         from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
 
-        assert self._spark is not None
+        if self._spark is None:
+            raise NeedsSpark
         row = F.col("_metadata.row_index")
         frame = self._spark.read.schema(self.spark_types).parquet(path)
         found = frame.where(row.between(first, last)).select("*", row.alias("__row")).toArrow()

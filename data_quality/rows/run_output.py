@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -30,7 +30,7 @@ Places = NDArray[np.int64]
 T = TypeVar("T")
 More = Callable[[int], dict[str, Any]]  # further evidence of a row, besides its columns
 
-ROWS_AT_ONCE = 1_000_000  # rows of a part, with all columns about 600 bytes each in memory
+ROWS_AT_ONCE = 250_000  # rows of a part, with all columns about 600 bytes each in memory
 # part-00003-<uuid>-c012.snappy.parquet: the task's 13th file
 _NUMBER_OF_A_TASKS_FILE = re.compile(r"-c(\d+)\.")
 
@@ -244,15 +244,27 @@ class Task:
             part.append(group)
         yield Task(tuple(part))
 
-    def read(self, dictionaries: list[str], columns: list[str] | None = None) -> TaskRows:
+    def read(
+        self,
+        dictionaries: list[str],
+        columns: list[str] | None = None,
+        called: Collection[str] = (),
+    ) -> TaskRows:
+        """called: columns of attempts, to read only the rows that have any."""
         if self.table is not None:
             return TaskRows(self.table)
         tables = []
         for name, groups in itertools.groupby(self.groups, lambda group: group.file):
             with open_parquet(name, read_dictionary=dictionaries) as file:
-                tables.append(
-                    file.read_row_groups([group.number for group in groups], columns=columns)
-                )
+                if called:
+                    tables += [
+                        _with_attempts(file.read_row_group(group.number, columns=columns), called)
+                        for group in groups
+                    ]
+                else:
+                    tables.append(
+                        file.read_row_groups([group.number for group in groups], columns=columns)
+                    )
         return TaskRows(pa.concat_tables(tables, promote_options="default"))
 
 
@@ -371,11 +383,22 @@ class RunOutput:
             for part in task.parts():
                 yield partial(part.read, self._dictionaries, names)
 
-    def tasks(self, columns: Iterable[str]) -> Iterator[Callable[[], TaskRows]]:
+    def tasks(
+        self, columns: Iterable[str], called: Collection[str] = ()
+    ) -> Iterator[Callable[[], TaskRows]]:
+        """Yields all rows of each task, or those with attempts in any column of `called`."""
         wanted = set(columns)
         names = [name for name in self.columns.names if name in wanted and name not in self.unlike]
         for task in self._tasks:
-            yield partial(task.read, [name for name in self._dictionaries if name in wanted], names)
+            dictionaries = [name for name in self._dictionaries if name in wanted]
+            yield partial(task.read, dictionaries, names, called)
+
+
+def _with_attempts(rows: pa.Table, columns: Collection[str]) -> pa.Table:
+    made = np.zeros(len(rows), np.int64)
+    for name in columns:
+        made += pc.fill_null(pc.list_value_length(rows[name]), 0).to_numpy()
+    return rows.filter(pa.array(made > 0))
 
 
 def _in_order_of_writing(file: str) -> tuple[str, int, str]:

@@ -2,36 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
 from data_quality.history import earlier_days
 from data_quality.rows import lost_rows
-from data_quality.rows.input_rows import InputRows
-from data_quality.rows.run_output import RunOutput
+from data_quality.rows.input_rows import InputRows, NeedsSpark
+from data_quality.rows.run_output import RunOutput, TaskRows
 from data_quality.rows.watermarks import Lost
 from jobs.schema.records import DayFacts, DayMetrics, DeclaredFacts, LookupFacts, LookupMetrics
 from jobs.storage.parquet_files import open_parquet
+from jobs.wording import one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Returns, for a lookup's name, the stored responses of the answers in the files, or None. The table
-# has a row for each key and answer time: schema.key, published_answered_at, published_status, and
-# the answers that the stored response gives today: ok, miss or error; NONE without a response, GONE
-# if the response may be missing for a good reason; and schema.BY_RUN.
-Stored = Callable[[str], pa.Table | None]
+P = TypeVar("P")
+T = TypeVar("T")
+
+LONGEST = 300  # characters of an error
+
+# Returns, for a lookup's name and some keys and answer times (with schema.BY_LEDGER), what the
+# ledger holds of them; None for a lookup without a ledger. The table has a row for each key and
+# answer time: schema.key, published_answered_at, published_status, and the answers that the stored
+# response gives today: ok, miss or error; NONE without a response, GONE if the response may be
+# missing for a good reason; and schema.BY_RUN.
+Stored = Callable[[str, pa.Table], pa.Table | None]
 
 # Returns the values of a Spark SQL expression over rows; None where only Spark can evaluate it.
 Evaluate = Callable[[str, pa.Table], pa.Array | None]
 
 
+class Tasks(Protocol):
+    """Runs a function on each part in tasks of a cluster."""
+
+    def run(self, task: Callable[[Any, Any], Any], parts: Sequence[Any]) -> list[Any]: ...
+
+
 @dataclass(frozen=True)
 class WrittenDay:
+    """A written day, with what its checks need besides its rows.
+
+    Attributes:
+        tasks: Reads the files; None: this process reads them.
+        scratch: A folder for what a check gathers of many rows; None keeps it in memory.
+    """
+
     spark: SparkSession | None  # evaluates the user's expectations, and what `evaluate` cannot
     facts: DayFacts
     output: RunOutput
@@ -40,6 +60,8 @@ class WrittenDay:
     stored: Stored | None = None
     evaluate: Evaluate | None = None
     earlier: dict[str, DayMetrics] = field(default_factory=dict)  # published days before it
+    tasks: Tasks | None = None
+    scratch: str | None = None
 
     @classmethod
     def of_run(cls, spark: SparkSession | None, facts: DayFacts, **more: Any) -> WrittenDay:
@@ -74,6 +96,27 @@ class WrittenDay:
             with open_parquet(file) as opened:
                 yield opened.read(list(names))
 
+    def for_tasks(self) -> WrittenDay:
+        """Returns the day as tasks get it: without Spark."""
+        return replace(self, spark=None, tasks=None, input=self.input.for_tasks())
+
+    def run(self, work: Callable[[P], T], parts: Sequence[P]) -> list[T]:
+        """Returns what `work` returns for each part, from tasks if there are any."""
+        if self.tasks is None or len(parts) <= 1:
+            return [work(part) for part in parts]
+        found = self.tasks.run(lambda part, _facts: guarded(partial(work, part)), parts)
+        for one in found:
+            if isinstance(one, Exception):
+                raise one
+        return found
+
+    def each(
+        self, work: Callable[[TaskRows, WrittenDay], T], reads: Iterable[Callable[[], TaskRows]]
+    ) -> list[T]:
+        """Returns what `work` returns for the rows of each read."""
+        there = self if self.tasks is None else self.for_tasks()
+        return self.run(lambda read: work(read(), there), list(reads))
+
     @cached_property
     def lost(self) -> dict[int, Lost]:
         assert self.declared.event_time is not None
@@ -85,3 +128,21 @@ class WrittenDay:
             if self.metrics
             else None
         )
+
+
+def guarded(work: Callable[[], Any]) -> Any:
+    """Returns the result; an error of files, ledger or Spark becomes the result, as a plain error,
+    because it may hold a lock, which cannot be pickled.
+    """
+    try:
+        return work()
+    except NeedsSpark as error:
+        return error
+    except OSError as error:
+        return OSError(message(error))
+    except Exception as error:  # noqa: BLE001
+        return ValueError(message(error))
+
+
+def message(error: object) -> str:
+    return one_line(str(error), LONGEST) or repr(error)

@@ -23,6 +23,7 @@ from jobs.run.metrics.progress import RunProgress
 from jobs.run.plan.options import RunOptions
 from jobs.run.plan.preflight import preflight, require_new_run
 from jobs.schema.records import DayFacts, DayRecord
+from jobs.storage.removal import remove_folder
 from jobs.storage.urls import is_url
 from jobs.tables.records import run_bills, run_records
 
@@ -307,7 +308,7 @@ def _counted(
 ) -> DayRecord:
     from jobs.run.metrics import run_metrics as metrics
 
-    stage = engine.file_stage(facts.files)
+    stage = engine.file_stage(facts.files, rows_in)
     figures = metrics.count(facts.files, facts.declared, rows_in=rows_in, job_s=job_s, stage=stage)
     figures = sent.in_figures(metrics.with_stored(figures, plan.tasks), facts.declared)
     lookups = facts.declared.lookups
@@ -327,17 +328,26 @@ def _latest_first(enrichment: str) -> list[DayRecord]:
 def _judged(engine: Engine, plan: DayPlan, record: DayRecord, checks: str) -> DayRecord:
     """Returns the record with the verdicts; the checks read the rows' stored answers."""
     from jobs.input.keys.arrow_expressions import evaluate
-    from jobs.run.engines.engine import SparkEngine
-    from jobs.run.written_answers import stored_answers
+    from jobs.run.engines.engine import ROWS_IN_DRIVER, SparkEngine
+    from jobs.run.engines.stages import SparkStage
+    from jobs.run.written_answers import StoredAnswers
+    from jobs.tables.old_files import KEYS
 
+    facts = record.facts
     spark = engine.spark if isinstance(engine, SparkEngine) else None
     ledgers = zip(plan.tasks.lookups, plan.tasks.ledgers, strict=True)
     kept = {lookup.name: (lookup, ledger) for lookup, ledger in ledgers if ledger is not None}
-    with stored_answers(record.facts, kept) as stored:
-        tasks = (
-            {"tasks": engine.file_stage(record.facts.files)} if is_url(record.facts.folder) else {}
-        )
-        judged = named(checks)(spark, record.facts, record.figures, stored, evaluate, **tasks)
+    stored = StoredAnswers(kept, facts.run_id, facts.started_at)
+    more: dict[str, Any] = {}
+    if isinstance(stage := engine.file_stage(facts.files, record.figures.rows_out), SparkStage):
+        more["tasks"] = stage
+    if record.figures.rows_out > ROWS_IN_DRIVER:
+        more["scratch"] = f"{facts.folder}{KEYS}"
+    try:
+        judged = named(checks)(spark, facts, record.figures, stored, evaluate, **more)
+    finally:
+        if more:
+            remove_folder(f"{facts.folder}{KEYS}")
     return replace(record, verdicts=tuple(judged.verdicts), pictures=judged.pictures)
 
 

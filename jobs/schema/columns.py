@@ -218,6 +218,7 @@ NOT_REPEATED = "the call must not be made twice"  # in the text of every `unknow
 NONE, GONE = "none", "gone"
 # of a stored answer, boolean: whether the run that is checked stored it; null: not known
 BY_RUN = "by_run"
+BY_LEDGER = "by_ledger"  # of a key and answer time, boolean: all rows have it from the ledger
 Mode = Literal["unordered", "ordered", "key_ordered"]
 MODES: tuple[Mode, ...] = typing.get_args(Mode)
 Severity = Literal["error", "warn"]

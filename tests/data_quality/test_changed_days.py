@@ -23,7 +23,7 @@ from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.keys import key_text
 from jobs.run.keys.hits import open_folder
 from jobs.run.plan.options import RunOptions, plan_ledger
-from jobs.run.written_answers import stored_answers
+from jobs.run.written_answers import StoredAnswers
 from jobs.schema.records import DayFacts, DeclaredFacts, LookupFacts
 from tidegate import Enrichment, HttpLookup, Input, Ledger, Output, Retry, Service, Tolerance
 
@@ -162,11 +162,10 @@ def test_an_answer_that_is_not_the_stored_one_of_its_key_is_found(here, service,
     def judged(rows):
         pq.write_table(pa.Table.from_pylist(rows, whole.schema), file)
         kept = {"rated": (lookup, plan)}
-        with stored_answers(record.facts, kept) as stored:
-            found = {
-                one.check: one
-                for one in check(spark, record.facts, record.figures, stored).verdicts
-            }
+        stored = StoredAnswers(kept, record.facts.run_id, record.facts.started_at)
+        found = {
+            one.check: one for one in check(spark, record.facts, record.figures, stored).verdicts
+        }
         return found["rated__answers_match"]
 
     answered = statuses.count("ok") + statuses.count("miss")

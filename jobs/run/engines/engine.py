@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 ENGINE = "TIDEGATE_ENGINE"  # variable of the environment
 SPARK, LOCAL = "spark", "local"
+ROWS_IN_DRIVER = 250_000  # of which the driver itself reads the files; for fewer, workers cost more
 
 
 class Engine(Protocol):
@@ -53,8 +54,10 @@ class Engine(Protocol):
     def stage(self, address: DriverAddress | None = None, *, here: bool = False) -> Stage:
         """Returns a stage whose tasks register at this address, if any. here: in this process."""
 
-    def file_stage(self, files: Sequence[str]) -> Stage:
-        """Returns a stage over a run's files: tasks read those on a store, the driver others."""
+    def file_stage(self, files: Sequence[str], rows: int = 0) -> Stage:
+        """Returns a stage over a run's files: Spark's tasks read those on a store, and those of
+        more rows than ROWS_IN_DRIVER; the driver reads others.
+        """
 
 
 class SparkEngine:
@@ -79,12 +82,9 @@ class SparkEngine:
     def slots(self) -> int:
         return count_slots(self.spark)
 
-    def file_stage(self, files: Sequence[str]) -> Stage:
-        return (
-            SparkStage(self.spark)
-            if self.is_elsewhere and any(map(is_url, files))
-            else ThreadStage()
-        )
+    def file_stage(self, files: Sequence[str], rows: int = 0) -> Stage:
+        on_store = self.is_elsewhere and any(map(is_url, files))
+        return SparkStage(self.spark) if on_store or rows > ROWS_IN_DRIVER else ThreadStage()
 
     def stage(self, address: DriverAddress | None = None, *, here: bool = False) -> Stage:
         if not here:
@@ -107,7 +107,7 @@ class LocalEngine:
     def coordinator(self) -> DriverCoordinator:
         return _local_coordinator()
 
-    def file_stage(self, files: Sequence[str]) -> Stage:  # noqa: ARG002  # as Spark's
+    def file_stage(self, files: Sequence[str], rows: int = 0) -> Stage:  # noqa: ARG002  # as Spark's
         return ThreadStage()
 
     def stage(self, address: DriverAddress | None = None, *, here: bool = True) -> Stage:  # noqa: ARG002  # it is here

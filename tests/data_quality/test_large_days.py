@@ -1,0 +1,106 @@
+"""Days that are judged in tasks, with what is gathered of many rows in files, have the verdicts of
+days that are judged in memory.
+"""
+
+import pickle
+import re
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from honest_day import honest_day
+from planted_faults import FAULTS, PLACES
+from pyspark import cloudpickle
+
+from data_quality.catalogue import checks
+from data_quality.judging import Judging
+from data_quality.rows import answer_groups
+from data_quality.rows.answer_groups import StoredGroups, divide_places
+from data_quality.rows.written_day import WrittenDay
+
+
+def evaluate(text, rows):
+    """The key expressions of these days, without Spark."""
+    if text == "lower(carrier)":
+        return pc.utf8_lower(rows["carrier"]).combine_chunks()
+    every, name = re.fullmatch(r"if\(distance % (\d+) = 0, null, (\w+)\)", text).groups()
+    distance = rows["distance"].combine_chunks()
+    is_left_out = pc.fill_null(
+        pc.equal(
+            pc.subtract(distance, pc.multiply(pc.divide(distance, int(every)), int(every))), 0
+        ),
+        False,
+    )
+    return pc.if_else(is_left_out, None, rows[name].combine_chunks())
+
+
+class Tasks:
+    """Sends each task and its result as Spark does, and runs it here."""
+
+    def __init__(self):
+        self.ran = 0
+
+    def run(self, task, parts):
+        self.ran += len(parts)
+        sent = [cloudpickle.dumps((task, part)) for part in parts]
+        return [
+            pickle.loads(pickle.dumps(work(part, None))) for work, part in map(pickle.loads, sent)
+        ]
+
+
+def judged(day, facts, figures, *, ledger, **more):
+    stored = day.ledger() if ledger else None
+    written = WrittenDay.of_run(
+        None, facts, metrics=figures, stored=stored, evaluate=evaluate, **more
+    )
+    judging = Judging([spec.check for spec in checks(facts.declared)], written)
+    return judging.findings(), judging.pictures
+
+
+QUICK = ("a row doubled", "a stored answer a year too old", "two rows swapped")
+CASES = [
+    pytest.param(
+        fault, fault.modes[number % len(fault.modes)], PLACES[number % 3], id=fault.name,
+        marks=() if fault.name in QUICK else pytest.mark.proof,
+    )
+    for number, fault in enumerate(FAULTS)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fault", "mode", "place"), CASES)
+def test_tasks_find_a_planted_fault_as_the_driver_does(tmp_path, monkeypatch, fault, mode, place):
+    day = honest_day(tmp_path / "day", mode, files_of_a_task=2)
+    planted = fault.plant(day, place)
+    facts, figures = day.write()
+    in_memory, drawn = judged(day, facts, figures, ledger=fault.ledger)
+    monkeypatch.setattr(answer_groups, "PLACES_AT_ONCE", 7)
+    tasks = Tasks()
+    scratch = str(tmp_path / "scratch")
+    in_tasks, in_tasks_drawn = judged(
+        day, facts, figures, ledger=fault.ledger, tasks=tasks, scratch=scratch
+    )
+    assert in_tasks == in_memory
+    assert drawn == in_tasks_drawn
+    assert {name for name, one in in_tasks.items() if one.success is False} == planted.red
+    assert tasks.ran > len(facts.files)
+
+
+def test_ranges_of_places_have_about_as_many_places_as_are_wanted(monkeypatch):
+    """Of 200,000 places in ten parts that share most of them, by the sketches of the parts."""
+    monkeypatch.setattr(answer_groups, "PLACES_AT_ONCE", 10_000)
+    rng = np.random.default_rng(1)
+    places = rng.integers(0, 1 << 64, 200_000, np.uint64)
+    parts = []
+    for _ in range(10):
+        some = np.sort(rng.choice(places, 150_000, replace=False))
+        parts.append(StoredGroups.of(pa.table({"place": some}), None))
+    ranges = divide_places(parts)
+    assert 18 <= len(ranges) <= 22
+    counts = [
+        np.sum((places >= np.uint64(first)) & (places <= np.uint64(end - 1)))
+        for first, end in ranges
+    ]
+    assert (sum(counts), max(counts) < 12_000) == (200_000, True)
+    assert len(divide_places([replace(one, sketch=one.sketch[:3]) for one in parts[:1]])) == 1
