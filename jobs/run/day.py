@@ -8,8 +8,8 @@ import importlib
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,99 +141,210 @@ def run_files(
         report: Gets the run's events.
         clock: Seconds, monotonic.
     """
-    started_at = _now()
     # import Spark only after the declaration is checked
-    from jobs.run.engines.driver_task import is_for_driver
     from jobs.run.engines.engine import LOCAL, LocalEngine, SparkEngine, chosen_engine
-    from jobs.run.plan.planner import RunOfDay, plan_day
     from jobs.run.request_metrics import RequestMetricsCollector
-    from jobs.run.windows.window_rows import write_windows
 
     report({"kind": "started", "day": day, "run_id": run_id, "rows_total": input_day.rows})
+    name = f"{enrichment.name} {day}"
+    is_local = spark is None and chosen_engine() == LOCAL
+    engine = LocalEngine(name) if is_local else SparkEngine(spark or session(name))
+    return DayRun(
+        engine, enrichment, input_day, day, run_id, whole_day=whole_day, changed=changed,
+        rules=rules or RunOptions(), checks=checks, report=report, clock=clock,
+        sent=RequestMetricsCollector(),
+    ).run()  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DayRun:
+    """A run of files of a day: what its steps share. The fields are those of `run_files`."""
+
     engine: Engine
-    if spark is None and chosen_engine() == LOCAL:
-        engine = LocalEngine(f"tidegate {enrichment.name} {day}")
-    else:
-        engine = SparkEngine(spark or session(f"{enrichment.name} {day}"))
-    on_store = _writes_on_store(engine, enrichment, input_day, run_id, whole_day=whole_day)
-    importing = _import_meanwhile(checks)
-    began, sent = clock(), RequestMetricsCollector()
-    try:
-        with RunProgress(engine.coordinator, input_day.rows, report) as progress:
-            run = RunOfDay(
-                day,
-                run_id,
-                started_at,
-                rules or RunOptions(),
-                progress.number,
-                in_one_task=not whole_day
-                and len(input_day.files) == 1
-                and input_day.rows <= ROWS_OF_ONE_TASK,
-                on_store=on_store,
-            )
-            plan = plan_day(engine, enrichment, input_day, run)
-            if plan.tasks.may_call or run.options.only:
-                meters = run_bills.begin(plan.facts, plan.tasks.lookups)
-                plan = replace(plan, tasks=replace(plan.tasks, meters=meters))
-            here, here_if_known = (  # a micro-batch of a stream goes through Spark's workers
-                isinstance(engine, LocalEngine)
-                or (
-                    whole_day
-                    and is_for_driver(engine.spark, plan.tasks, rows=input_day.rows, calls=calls)
-                )
-                for calls in (True, False)
-            )
-            if here:
-                # an import stops the clocks of calls in this process for tenths of a second
-                importing.join()
-            bill = run_records.bill_of(run_id, enrichment.name, day)
-            try:
-                facts = _written(
-                    plan, input_day, progress, sent, here=here, here_if_known=here_if_known,
-                    only=run.options.only,
-                )  # fmt: skip
-            finally:
-                is_settled = bill is None or end_run(bill)
-    except Exception as error:
-        raise own_words(error) from error
-    if whole_day and isinstance(engine, SparkEngine):
-        facts = write_windows(engine, facts)
-    if changed is not None:
-        from jobs.run.changes.changed_rows import with_kept_rows
+    enrichment: Enrichment
+    input_day: InputDay
+    day: str
+    run_id: str
+    whole_day: bool
+    changed: ChangedRows | None
+    rules: RunOptions
+    checks: str | None
+    report: Report
+    clock: Callable[[], float]
+    sent: RequestMetricsCollector  # of its tasks
 
-        facts = with_kept_rows(facts, changed, engine.file_stage([facts.folder]))
-    if on_store:
-        facts = _with_rows_beside(engine, facts)
-    record = _counted(engine, plan, facts, sent, rows_in=input_day.rows, job_s=clock() - began)
-    record = replace(record, figures=with_limits(record.figures, progress.load()))
-    _show(report, "written", record)
-    if checks:
-        record = _judged(engine, plan, record, checks)
-    # before it is reported, because the receiver decides about the day at once
-    run_records.save(record)
-    run_bills.end(bill if is_settled else None)  # otherwise calls may still be in flight
-    if checks:
-        _show(report, "checked", record)
-    return record
+    def run(self) -> DayRecord:
+        """Writes, counts and judges the files. Returns the saved record."""
+        started_at, began = _now(), self.clock()
+        on_store = self._writes_on_store()
+        importing = _import_meanwhile(self.checks)
+        try:
+            with RunProgress(self.engine.coordinator, self.input_day.rows, self.report) as progress:
+                plan = self._planned(started_at, progress, on_store=on_store)
+                bill = run_records.bill_of(self.run_id, self.enrichment.name, self.day)
+                try:
+                    facts = self._written(plan, progress, importing)
+                finally:
+                    is_settled = bill is None or end_run(bill)
+        except Exception as error:
+            raise own_words(error) from error
+        facts = self._with_derived_rows(facts, on_store=on_store)
+        record = self._counted(plan, facts, job_s=self.clock() - began)
+        record = replace(record, figures=with_limits(record.figures, progress.load()))
+        self._show("written", record)
+        if self.checks:
+            record = self._judged(plan, record, self.checks)
+        # before it is reported, because the receiver decides about the day at once
+        run_records.save(record)
+        run_bills.end(bill if is_settled else None)  # otherwise calls may still be in flight
+        if self.checks:
+            self._show("checked", record)
+        return record
+
+    def _writes_on_store(self) -> bool:
+        """Whether tasks write on the store that the table is on.
+
+        Raises:
+            DeclarationError: They do not see a place that they need.
+        """
+        if not self.engine.is_elsewhere:
+            return False
+        from jobs.run.plan.shared_places import require_shared_places
+
+        on_store = is_url(self.enrichment.output.path) and self.whole_day
+        if on_store:
+            require_new_run(self.enrichment, self.run_id, on_store=True)
+        require_shared_places(self.engine, self.enrichment, self.input_day, on_store=on_store)
+        return on_store
+
+    def _planned(self, started_at: str, progress: RunProgress, *, on_store: bool) -> DayPlan:
+        from jobs.run.plan.planner import RunOfDay, plan_day
+
+        files, rows = len(self.input_day.files), self.input_day.rows
+        in_one_task = not self.whole_day and files == 1 and rows <= ROWS_OF_ONE_TASK
+        run = RunOfDay(
+            self.day, self.run_id, started_at, self.rules, progress.number,
+            in_one_task=in_one_task, on_store=on_store,
+        )  # fmt: skip
+        plan = plan_day(self.engine, self.enrichment, self.input_day, run)
+        if not (plan.tasks.may_call or self.rules.only):
+            return plan
+        meters = run_bills.begin(plan.facts, plan.tasks.lookups)
+        return replace(plan, tasks=replace(plan.tasks, meters=meters))
+
+    def _is_here(self, plan: DayPlan, *, calls: bool) -> bool:
+        """Whether this process runs the rows, with or without calls."""
+        from jobs.run.engines.driver_task import is_for_driver
+        from jobs.run.engines.engine import SparkEngine
+
+        if not isinstance(self.engine, SparkEngine):
+            return True
+        # a micro-batch of a stream goes through Spark's workers
+        return self.whole_day and is_for_driver(
+            self.engine.spark, plan.tasks, rows=self.input_day.rows, calls=calls
+        )
+
+    def _written(
+        self, plan: DayPlan, progress: RunProgress, importing: threading.Thread
+    ) -> DayFacts:
+        from jobs.run.enrich import write_out
+        from jobs.run.keys.ledger_session import prepare_ledger
+
+        here = self._is_here(plan, calls=True)
+        if here:
+            # an import stops the clocks of calls in this process for tenths of a second
+            importing.join()
+        with prepare_ledger(
+            plan.rows, plan.tasks, scratch=_scratch(plan.facts), day=self.input_day, here=here,
+            asking=progress.prefetching_keys, sent=self.sent, only=self.rules.only,
+        ) as run:  # fmt: skip
+            rows_here = self._is_here(plan, calls=False) if run.all_known else here
+            written = write_out(plan.rows, run.plan, plan.facts.folder, self.sent, here=rows_here)
+        return replace(
+            plan.facts,
+            files=written.files,
+            written=written.facts if is_url(plan.facts.folder) else (),
+            shares_given=written.shares_given,
+            attempts=written.attempts,
+            asked_by=run.asked_by,
+            finished_at=_now(),
+        )
+
+    def _with_derived_rows(self, facts: DayFacts, *, on_store: bool) -> DayFacts:
+        """Have tasks write windows, rows that stay, and on a store the rows of the tables beside
+        the published one, which publishing then only commits.
+        """
+        from jobs.run.engines.engine import SparkEngine
+        from jobs.run.windows.window_rows import write_windows
+
+        if self.whole_day and isinstance(self.engine, SparkEngine):
+            facts = write_windows(self.engine, facts)
+        if self.changed is not None:
+            from jobs.run.changes.changed_rows import with_kept_rows
+
+            facts = with_kept_rows(facts, self.changed, self.engine.file_stage([facts.folder]))
+        if not on_store:
+            return facts
+        from jobs.tables.delivery import with_rows
+        from jobs.tables.rows_beside import write_beside
+
+        files, given = with_rows(facts), facts
+        written = self.engine.file_stage(files).run(
+            lambda file, _facts: write_beside(given, file), files
+        )
+        letters = tuple(letters for _, letters in written if letters is not None)
+        audits = tuple(audit for audit, _ in written)
+        return replace(facts, audit_files=audits, letter_files=letters)
+
+    def _counted(self, plan: DayPlan, facts: DayFacts, *, job_s: float) -> DayRecord:
+        from jobs.run.metrics import run_metrics as metrics
+
+        rows_in, lookups = self.input_day.rows, facts.declared.lookups
+        stage = self.engine.file_stage(facts.files, rows_in)
+        figures = metrics.count(
+            facts.files, facts.declared, rows_in=rows_in, job_s=job_s, stage=stage
+        )
+        figures = self.sent.in_figures(metrics.with_stored(figures, plan.tasks), facts.declared)
+        figures = run_bills.with_bill(figures, plan.tasks.meters, lookups)
+        return DayRecord(
+            facts,
+            run_bills.with_saved(figures, lookups, partial(_latest_first, self.enrichment.name)),
+        )
+
+    def _judged(self, plan: DayPlan, record: DayRecord, checks: str) -> DayRecord:
+        """Returns the record with the verdicts; the checks read the rows' stored answers."""
+        from jobs.input.keys.arrow_expressions import evaluate
+        from jobs.run.engines.engine import ROWS_IN_DRIVER, SparkEngine
+        from jobs.run.engines.stages import SparkStage
+        from jobs.run.written_answers import StoredAnswers
+
+        facts, rows = record.facts, record.figures.rows_out
+        spark = self.engine.spark if isinstance(self.engine, SparkEngine) else None
+        ledgers = zip(plan.tasks.lookups, plan.tasks.ledgers, strict=True)
+        kept = {lookup.name: (lookup, ledger) for lookup, ledger in ledgers if ledger is not None}
+        stored = StoredAnswers(kept, facts.run_id, facts.started_at)
+        more: dict[str, Any] = {}
+        if isinstance(stage := self.engine.file_stage(facts.files, rows), SparkStage):
+            more["tasks"] = stage
+        if rows > ROWS_IN_DRIVER:
+            more["scratch"] = _scratch(facts)
+        try:
+            judged = named(checks)(spark, facts, record.figures, stored, evaluate, **more)
+        finally:
+            if more:
+                remove_folder(_scratch(facts))
+        return replace(record, verdicts=tuple(judged.verdicts), pictures=judged.pictures)
+
+    def _show(self, kind: str, record: DayRecord) -> None:
+        if self.report is not ignore_event:
+            self.report({"kind": kind, "record": json.loads(record.to_json())})
 
 
-def _writes_on_store(
-    engine: Engine, enrichment: Enrichment, input_day: InputDay, run_id: str, *, whole_day: bool
-) -> bool:
-    """Whether tasks write on the store that the table is on.
+def _scratch(facts: DayFacts) -> str:
+    """Returns the folder of a run's files that no reader needs; `vacuum` knows it too."""
+    from jobs.tables.old_files import KEYS
 
-    Raises:
-        DeclarationError: They do not see a place that they need.
-    """
-    if not engine.is_elsewhere:
-        return False
-    from jobs.run.plan.shared_places import require_shared_places
-
-    on_store = is_url(enrichment.output.path) and whole_day
-    if on_store:
-        require_new_run(enrichment, run_id, on_store=True)
-    require_shared_places(engine, enrichment, input_day, on_store=on_store)
-    return on_store
+    return f"{facts.folder}{KEYS}"
 
 
 def _is_elsewhere() -> bool:
@@ -243,112 +354,10 @@ def _is_elsewhere() -> bool:
     return is_elsewhere()
 
 
-def _show(report: Report, kind: str, record: DayRecord) -> None:
-    if report is not ignore_event:
-        report({"kind": kind, "record": json.loads(record.to_json())})
-
-
-def _written(
-    plan: DayPlan,
-    input_day: InputDay,
-    progress: RunProgress,
-    sent: RequestMetricsCollector,
-    *,
-    here: bool,
-    here_if_known: bool,
-    only: Mapping[str, Sequence[str]],
-) -> DayFacts:
-    """Writes the rows. here: make the calls in this process. here_if_known: also process the rows
-    here if none needs a call. only: as in RunOptions.
-    """
-    from jobs.run.enrich import write_out
-    from jobs.run.keys.ledger_session import prepare_ledger
-    from jobs.tables.old_files import KEYS
-
-    scratch = f"{plan.facts.folder}{KEYS}"
-    asking = progress.prefetching_keys
-    with prepare_ledger(
-        plan.rows, plan.tasks, scratch=scratch, day=input_day, here=here, asking=asking, sent=sent,
-        only=only,
-    ) as run:  # fmt: skip
-        rows_here = here_if_known if run.all_known else here
-        written = write_out(plan.rows, run.plan, plan.facts.folder, sent, here=rows_here)
-    return replace(
-        plan.facts,
-        files=written.files,
-        written=written.facts if is_url(plan.facts.folder) else (),
-        shares_given=written.shares_given,
-        attempts=written.attempts,
-        asked_by=run.asked_by,
-        finished_at=_now(),
-    )
-
-
-def _with_rows_beside(engine: Engine, facts: DayFacts) -> DayFacts:
-    """Have tasks write the rows of the tables beside the published one, which publishing then only
-    commits.
-    """
-    from jobs.tables.delivery import with_rows
-    from jobs.tables.rows_beside import write_beside
-
-    files = with_rows(facts)
-    written = engine.file_stage(files).run(lambda file, _facts: write_beside(facts, file), files)
-    letters = tuple(letters for _, letters in written if letters is not None)
-    return replace(facts, audit_files=tuple(audit for audit, _ in written), letter_files=letters)
-
-
-def _counted(
-    engine: Engine,
-    plan: DayPlan,
-    facts: DayFacts,
-    sent: RequestMetricsCollector,
-    *,
-    rows_in: int,
-    job_s: float,
-) -> DayRecord:
-    from jobs.run.metrics import run_metrics as metrics
-
-    stage = engine.file_stage(facts.files, rows_in)
-    figures = metrics.count(facts.files, facts.declared, rows_in=rows_in, job_s=job_s, stage=stage)
-    figures = sent.in_figures(metrics.with_stored(figures, plan.tasks), facts.declared)
-    lookups = facts.declared.lookups
-    figures = run_bills.with_bill(figures, plan.tasks.meters, lookups)
-    return DayRecord(
-        facts,
-        run_bills.with_saved(figures, lookups, partial(_latest_first, facts.declared.enrichment)),
-    )
-
-
 def _latest_first(enrichment: str) -> list[DayRecord]:
     return sorted(
         run_records.load(enrichment), key=lambda record: record.facts.started_at, reverse=True
     )
-
-
-def _judged(engine: Engine, plan: DayPlan, record: DayRecord, checks: str) -> DayRecord:
-    """Returns the record with the verdicts; the checks read the rows' stored answers."""
-    from jobs.input.keys.arrow_expressions import evaluate
-    from jobs.run.engines.engine import ROWS_IN_DRIVER, SparkEngine
-    from jobs.run.engines.stages import SparkStage
-    from jobs.run.written_answers import StoredAnswers
-    from jobs.tables.old_files import KEYS
-
-    facts = record.facts
-    spark = engine.spark if isinstance(engine, SparkEngine) else None
-    ledgers = zip(plan.tasks.lookups, plan.tasks.ledgers, strict=True)
-    kept = {lookup.name: (lookup, ledger) for lookup, ledger in ledgers if ledger is not None}
-    stored = StoredAnswers(kept, facts.run_id, facts.started_at)
-    more: dict[str, Any] = {}
-    if isinstance(stage := engine.file_stage(facts.files, record.figures.rows_out), SparkStage):
-        more["tasks"] = stage
-    if record.figures.rows_out > ROWS_IN_DRIVER:
-        more["scratch"] = f"{facts.folder}{KEYS}"
-    try:
-        judged = named(checks)(spark, facts, record.figures, stored, evaluate, **more)
-    finally:
-        if more:
-            remove_folder(f"{facts.folder}{KEYS}")
-    return replace(record, verdicts=tuple(judged.verdicts), pictures=judged.pictures)
 
 
 def _now(now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> str:
