@@ -14,7 +14,8 @@ MAY_IMPORT = {
     "asyncio_core": set(),
     "jobs": {"asyncio_core"},
     "data_quality": {"jobs.schema", "jobs.wording", "jobs.arrow_values"}
-    | {"jobs.storage.parquet_files", "jobs.storage.urls"},  # open a file in a folder or on a store
+    # files in a folder or on a store
+    | {"jobs.storage.new_files", "jobs.storage.parquet_files", "jobs.storage.urls"},
     "orchestration": {"jobs", "enrichments", "data_quality"},
     "enrichments": {"tidegate", "jobs"},
     "tidegate": {"asyncio_core", "jobs", "data_quality", "orchestration"},
