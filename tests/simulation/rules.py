@@ -149,6 +149,7 @@ class Rules:
             stored_at is not None
             and stored_at < began
             and not self._is_open_again(run, lookup, key, stored_at)
+            and not self._was_thought_dead(request, lookup, text)
         ):
             begun = f"{request.process}, begun {began:.4f}"
             night.fail(
@@ -274,6 +275,12 @@ class Rules:
         (docs/planning.md).
         """
         return self.clock_was_set and run_of(charge.process) != run_of(request.process)
+
+    def _was_thought_dead(self, request: Request, lookup: str, text: str) -> bool:
+        """Whether another run called for the key, as the clock was set and made this run look dead:
+        this run kept its keys to itself and does not ask the ledger for them again.
+        """
+        return self.clock_was_set and (run_of(request.process), lookup, text) not in self._stored_by
 
     @staticmethod
     def _is_hedged(run: DeclaredRun, request: Request) -> bool:
