@@ -120,7 +120,7 @@ def test_what_is_no_condition_is_refused_in_one_sentence(stored, where, message,
 def test_a_lookup_that_is_not_there_is_named_with_those_that_are(stored, capsys):
     assert main(["refresh", "wether", "--where", "1", "--package", "declared"]) == 2
     assert capsys.readouterr().err == (
-        "no lookup with a ledger is named 'wether'. There are: weather.\n"
+        "no lookup with a ledger is named 'wether'. Did you mean 'weather'? There are: weather.\n"
     )
 
 

@@ -91,7 +91,8 @@ def test_the_last_run_is_the_last_one_also_when_somebody_deleted_the_table_in_be
 def test_what_cannot_be_remapped_is_said_in_one_sentence(towns, capsys):
     assert main(["remap", "wether", "--from", FIRST, "--package", "declared"]) == 2
     assert capsys.readouterr().err == (
-        "no lookup or enrichment is called 'wether'. There are: towns, weather.\n"
+        "no lookup or enrichment is called 'wether'. Did you mean 'weather'? There are: towns, "
+        "weather.\n"
     )
     assert main(["remap", "weather", "--from", FIRST, "--package", "declared"]) == 0
     assert capsys.readouterr().out == (
