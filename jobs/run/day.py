@@ -309,6 +309,7 @@ class DayRun:
         return DayRecord(
             facts,
             run_bills.with_saved(figures, lookups, partial(_latest_first, self.enrichment.name)),
+            warnings=run_bills.unknown_uses(figures),
         )
 
     def _judged(self, plan: DayPlan, record: DayRecord, checks: str) -> DayRecord:

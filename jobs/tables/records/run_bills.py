@@ -33,6 +33,7 @@ from jobs.storage import durable
 from jobs.storage.urls import is_url
 from jobs.storage.work_folders import work_folder
 from jobs.tables.records import run_records
+from jobs.wording import counted
 
 NOTHING: Mapping[str, int] = MappingProxyType({})
 FOLDER = "_bills"  # readers of tables ignore names that begin with _
@@ -184,6 +185,17 @@ def with_saved(
                     found, billed=replace(found.billed, saved=f"{round(saved, 9).normalize():f}")
                 )
     return replace(figures, lookups=tuple(lookups))
+
+
+def unknown_uses(figures: DayMetrics) -> tuple[str, ...]:
+    """Returns a sentence for each lookup with requests whose use no answer reported."""
+    return tuple(
+        f"lookup {one.name}: {one.requests.unknown_use:,} of "
+        f"{counted(one.requests.sent, 'request')} did not report what they used (bill); their cost "
+        "is not in the bill"
+        for one in figures.lookups
+        if one.requests is not None and one.requests.unknown_use
+    )
 
 
 def billed(lookup: LookupFacts, usage: Usage, lost: Mapping[str, int] = NOTHING) -> Billed:

@@ -191,7 +191,7 @@ def test_a_cap_or_a_budget_is_used_nearly_whole_and_never_exceeded(vendor, optio
     assert costs() == vendor.invoice
 
 
-def test_a_request_whose_answer_was_lost_counts_in_the_budget_as_the_most_that_it_may_cost(vendor):
+def test_a_request_whose_answer_was_lost_costs_the_budget_the_most_that_it_may(vendor, capsys):
     vendor.kinds = ["ok"] * 9 + ["dropped"]
     declare(vendor, limits='budget=Budget("50 USD", per="day"),')
     write(60)
@@ -202,3 +202,6 @@ def test_a_request_whose_answer_was_lost_counts_in_the_budget_as_the_most_that_i
     assert costs() < vendor.invoice <= book()
     (record,) = run_records.load("labelled")
     assert record.figures.lookups[0].requests.unknown_use == vendor.dropped
+    (warning,) = record.warnings
+    assert warning.startswith(f"lookup label: {vendor.dropped} of {vendor.requests} requests did")
+    assert warning in capsys.readouterr().out
