@@ -180,7 +180,8 @@ class StoredGroups:
         with open_parquet(self.file) as file:
             for number in range(file.num_row_groups):
                 counted = file.metadata.row_group(number).column(0).statistics
-                if counted.max >= between[0] and counted.min < between[1]:
+                # a group without rows has none
+                if counted and counted.max >= between[0] and counted.min < between[1]:
                     yield _between(file.read_row_group(number), between)
 
 

@@ -104,3 +104,9 @@ def test_ranges_of_places_have_about_as_many_places_as_are_wanted(monkeypatch):
     ]
     assert (sum(counts), max(counts) < 12_000) == (200_000, True)
     assert len(divide_places([replace(one, sketch=one.sketch[:3]) for one in parts[:1]])) == 1
+
+
+def test_a_part_without_answers_has_no_groups_in_its_file(tmp_path):
+    nothing = StoredGroups.of(pa.table({"place": np.zeros(0, np.uint64)}), str(tmp_path))
+    assert nothing.file
+    assert [part.num_rows for part in nothing.read((0, 1 << 64))] == []
