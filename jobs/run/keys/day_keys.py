@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from jobs.run.keys.key_texts import Hashes
 
 _DRAWN = "__key_drawn"
-ROWS_AT_DRIVER = 1_000_000  # with Spark, which does not hold the rows of repeated keys
+ROWS_AT_DRIVER = MOST_ROWS
 ROWS_COLLECTED = 500_000  # by a Spark job, for keys that are not plain columns
 
 
@@ -102,8 +102,11 @@ class KeySource:
 
     @functools.cached_property
     def _in_driver(self) -> KeyRows | None:
-        at_most = MOST_ROWS if isinstance(self.prepared, LocalRows) else ROWS_AT_DRIVER
-        if self.day is None or self.day.rows > at_most or not self._are_comparable(self.names):
+        if (
+            self.day is None
+            or self.day.rows > ROWS_AT_DRIVER
+            or not self._are_comparable(self.names)
+        ):
             return None
         found, keys = None, arrow_keys(self.lookup, self.names, self.day.schema)
         if (
