@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.commands.check import Finding, check_package
-from jobs.commands.replay import find_letters
+from jobs.commands.replaying.replay import find_letters
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.ledger.answers import as_answers
 from jobs.ledger.declared_folder import request_fingerprint

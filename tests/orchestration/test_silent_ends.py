@@ -238,7 +238,7 @@ def test_a_replay_lets_a_published_day_stand_whose_last_run_was_killed_before_it
     run_records.save(
         dataclasses.replace(published, facts=facts, state="written", published_at=None)
     )
-    monkeypatch.setattr("jobs.commands.replay.prepare", lambda _enrichment, _day: 0)
+    monkeypatch.setattr("jobs.commands.replaying.replay.prepare", lambda _enrichment, _day: 0)
     run = SimpleNamespace(_declared=DECLARED, _mode=modes.REPLAY, _tally=DaysTally([DAY]))
     assert DaysRun._without_dead_letters(run, DAY) == published
     assert run._tally.red == {}

@@ -23,7 +23,7 @@ from tidegate.commands.command import (
 from tidegate.commands.lines import entry
 
 if TYPE_CHECKING:
-    from jobs.commands.dead_letters import DayLetters, LetterGroup
+    from jobs.commands.replaying.dead_letters import DayLetters, LetterGroup
 
 LONGEST = 600  # shown characters of an answer
 
@@ -56,7 +56,7 @@ def add_where(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.commands.dead_letters import find_dead_letters, group_letters
+    from jobs.commands.replaying.dead_letters import find_dead_letters, group_letters
 
     enrichment = named(options).enrichment
     day = options.day and require_day(options.day, "--day", enrichment.input.every)

@@ -17,7 +17,7 @@ from tidegate.commands.days import add_engine, add_wait, open_pipeline
 from tidegate.commands.dead_letters import add_where
 
 if TYPE_CHECKING:
-    from jobs.commands.replay_where import Chosen
+    from jobs.commands.replaying.replay_where import Chosen
     from jobs.process.day_pipeline import DayPipeline
 
 
@@ -46,7 +46,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.commands import replay
+    from jobs.commands.replaying import replay
 
     if options.day is None and not options.where:
         raise DeclarationError("no day is given: write --day 2013-01-10, or --where 'a reason'.")
@@ -68,7 +68,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _run_chosen(options: argparse.Namespace, pipeline: DayPipeline, day: str | None) -> int:
-    from jobs.commands.replay_where import choose_letters, replay_chosen
+    from jobs.commands.replaying.replay_where import choose_letters, replay_chosen
 
     chosen = choose_letters(pipeline.enrichment, options.where, day)
     if options.json and not options.do:

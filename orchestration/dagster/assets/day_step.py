@@ -157,7 +157,7 @@ class DaysRun:
             return None
         if self._mode is not modes.REPLAY:
             return None
-        from jobs.commands.replay import last_run, prepare
+        from jobs.commands.replaying.replay import last_run, prepare
 
         try:
             if prepare(self._declared.enrichment, day):

@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 from deltalake import DeltaTable
 
-from jobs.commands.dead_letters import find_dead_letters, group_letters
+from jobs.commands.replaying.dead_letters import find_dead_letters, group_letters
 from jobs.limits.store_url import LIMITS_URL, STATE_HOME
 from jobs.process.spark_submit import SparkSubmit
 from jobs.run.coordinator import run_leases

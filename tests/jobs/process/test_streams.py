@@ -28,7 +28,7 @@ from data_quality import batch, day
 from data_quality.day_quality import CHECKS, DayQuality
 from demo.killing import kill_tree
 from jobs.commands.costs import list_costs
-from jobs.commands.replay import prepare
+from jobs.commands.replaying.replay import prepare
 from jobs.declare.finding.loading import load
 from jobs.errors import DeclarationError
 from jobs.run.day import run_day

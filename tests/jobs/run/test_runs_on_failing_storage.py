@@ -15,7 +15,7 @@ import pytest
 from pyspark import cloudpickle
 
 from asyncio_core import AsyncFunction
-from jobs.commands.replay import prepare
+from jobs.commands.replaying.replay import prepare
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import TidegateError
 from jobs.ledger.answers import as_answers

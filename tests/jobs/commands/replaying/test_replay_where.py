@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from jobs.commands.replay_where import leaves_few
+from jobs.commands.replaying.replay_where import leaves_few
 from jobs.tables.records import run_records
 from tidegate.__main__ import main
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.commands.dead_letters import reason
+from jobs.commands.replaying.dead_letters import reason
 from tidegate.__main__ import main
 
 DAYS = ("2013-01-10", "2013-01-11", "2013-01-12")

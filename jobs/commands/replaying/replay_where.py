@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from jobs.commands.dead_letters import find_dead_letters
 from jobs.commands.ledgers import kept_by
 from jobs.commands.marks import mark_expired
-from jobs.commands.replay import OPTIONS, failed_answers, refuse_other_requests
+from jobs.commands.replaying.dead_letters import find_dead_letters
+from jobs.commands.replaying.replay import OPTIONS, failed_answers, refuse_other_requests
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.values.prices import cost_of, in_force, price_text, reported_units
 from jobs.errors import DeclarationError
@@ -27,8 +27,8 @@ from jobs.storage.locked_folders import temporary_folder
 from jobs.wording import counted
 
 if TYPE_CHECKING:
-    from jobs.commands.dead_letters import DayLetters
     from jobs.commands.ledgers import Kept
+    from jobs.commands.replaying.dead_letters import DayLetters
     from jobs.declare.enrichment import Enrichment
     from jobs.process.day_events import DayEvent
     from jobs.process.day_pipeline import DayPipeline

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.commands.marks import mark_expired
-from jobs.commands.replay import find_letters, prepare, replay, void_what_failed
+from jobs.commands.replaying.replay import find_letters, prepare, replay, void_what_failed
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.errors import DeclarationError
 from jobs.ledger.keys import key_text

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from jobs.commands.replay import held_back_letters
+from jobs.commands.replaying.replay import held_back_letters
 from jobs.errors import DeclarationError
 from jobs.ledger.declared_folder import declared_folder
 from jobs.ledger.keys import HIDDEN, plain_json

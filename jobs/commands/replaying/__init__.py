@@ -1,0 +1,1 @@
+"""Replays of dead letters: what `tidegate replay` sends again."""
