@@ -229,7 +229,7 @@ class Rules:
             charge.process.is_dead and not is_stored and not self._was_stored_in_time(charge)
         )
         # the row left at its time limit, without the answer
-        timed_out = charge.due_at - charge.sent_at > _timeout(run, request.lookup)
+        timed_out = charge.due_at - charge.began_at > _timeout(run, request.lookup)
         # it failed visibly: a dropped connection, another key's answer; errors are not kept
         failed = not charge.arrived and request.sent_at >= charge.failed_at
         # a part that was not synced was lost with the power

@@ -34,6 +34,7 @@ class Charge:
     charged_at: float
     version: int
     tokens: int = 0
+    began_at: float = 0.0  # when the process first asked for the keys of this request
     due_at: float = 0.0  # the answer's arrival; infinite for an answer that never comes
     failed_at: float = 0.0  # when the client has heard the last of it
     is_useless: bool = False  # the answer is another key's, or is missing in its batch
@@ -181,7 +182,10 @@ class Vendor:
         night, lookup = scheduler(), request.lookup
         version = self.versions[lookup, key[:1]]
         tokens = self.tokens(lookup, key)
-        charge = Charge(lookup, key, request.process, request.sent_at, night.now, version, tokens)
+        charge = Charge(
+            lookup, key, request.process, request.sent_at, night.now, version, tokens,
+            request.began_at,
+        )  # fmt: skip
         name = request.idempotency_key if self.honours_keys else None
         if name in self._by_key:
             night.say("answer again", lookup, *key, "for", request.process)
