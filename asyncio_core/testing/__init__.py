@@ -4,8 +4,11 @@ Example:
     async def an_hour():
         function = ScriptedFunction({1: Reply([10], after=3600.0), 2: Hang()}, timeouts={2: [-2]})
         found = []
-        operator = AsyncWaitOperator(function, found.append, mode=OutputMode.ORDERED,
-        timeout=7200.0) await operator.open() try:
+        operator = AsyncWaitOperator(
+            function, found.append, mode=OutputMode.ORDERED, timeout=7200.0
+        )
+        await operator.open()
+        try:
             await operator.process_element(StreamRecord(1))
             await operator.process_element(StreamRecord(2))
             await operator.end_input()

@@ -31,7 +31,8 @@ class RequestMetricsCollector:
     def in_figures(self, figures: DayMetrics, declared: DeclaredFacts) -> DayMetrics:
         """Returns the figures with the sent requests, and with the calls of lost attempts.
 
-        Lookups without a count of requests, such as functions, have no requests.
+        A lookup without a count of requests has none; nor has a function, whose counts hold only
+        its second calls.
         """
         lookups = []
         for facts, of_files in zip(declared.lookups, figures.lookups, strict=True):
@@ -40,7 +41,7 @@ class RequestMetricsCollector:
             reported = [
                 (result.task, result.requests[facts.name])
                 for result in self._results
-                if facts.name in result.requests
+                if facts.name in result.requests and facts.kind != "function"
             ]
             lookups.append(_with_requests(facts, lookup, reported) if reported else lookup)
         return replace(figures, lookups=tuple(lookups))

@@ -32,7 +32,8 @@ def declare(url):
     location = HttpLookup(
         name="location", service=geo, request="POST /batch", keys={"k": "k"}, returns="lat DOUBLE",
         timeout=30.0,
-        batch=Batch(max_items=20, max_wait=0.05, item={"id": "{id}", "k": "{k}"}, match="$.id"), # whichever requests of a key are those that fail
+        batch=Batch(max_items=20, max_wait=0.05, item={"id": "{id}", "k": "{k}"}, match="$.id"),
+        # whichever requests of a key are those that fail
         retry=Retry(retries=10, initial_delay=0.01),
     )  # fmt: skip
     return Enrichment(
@@ -113,6 +114,16 @@ def test_calls_of_a_lost_attempt_are_calls_of_the_day():
     before = LookupMetrics("location", {}, 20, 0, 0.0, 0.0, None, None, answered=20)
     (lookup,) = sent.in_figures(DayMetrics(0, 0, 0, (before,)), facts).lookups
     assert (lookup.calls, lookup.calls_lost, lookup.answered, lookup.requests) == (27, 7, 20, None)
+
+
+def test_second_calls_of_a_function_are_no_requests():
+    facts = declare("http://geo").facts()
+    function = replace(facts.lookups[0], kind="function")
+    sent = RequestMetricsCollector()
+    sent.add([TaskResult("", 0, {"location": RequestCounts(repeated=3)})])
+    before = LookupMetrics("location", {}, 20, 0, 0.0, 0.0, None, None, answered=20)
+    figures = sent.in_figures(DayMetrics(0, 0, 0, (before,)), replace(facts, lookups=(function,)))
+    assert figures.lookups[0].requests is None
 
 
 def asks_again(batches, number, batch):

@@ -169,7 +169,7 @@ def test_an_answer_taken_in_one_step_leaves_what_it_leaves_step_by_step(monkeypa
         "at once": [answers], "late": [fail(ValueError("no")), answers],
         "unfit": [reply({"score": "x"})],
         "throttled": [fail(Throttled("slow down", 3.0)), reply({"score": 2.0}, after=1.0)],
-        "miss": [reply()], # the gate closes and opens while it is under way
+        "miss": [reply()],  # the gate closes and opens while it is under way
         "meanwhile": [reply({"score": 3.0}, after=2.0)],
     }  # fmt: skip
     quick = [asdict(row) for row in ask(Scripted(script), *script, concurrency=2)], ask.reported
