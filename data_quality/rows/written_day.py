@@ -102,7 +102,7 @@ class WrittenDay:
 
     def run(self, work: Callable[[P], T], parts: Sequence[P]) -> list[T]:
         """Returns what `work` returns for each part, from tasks if there are any."""
-        if self.tasks is None or len(parts) <= 1:
+        if self.tasks is None:
             return [work(part) for part in parts]
         found = self.tasks.run(lambda part, _facts: guarded(partial(work, part)), parts)
         for one in found:
