@@ -40,7 +40,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--days", type=int, default=30)
     parser.add_argument(
-        "--bare", type=int, default=6, help=("how many of them also bare, spread over all")
+        "--bare", type=int, default=6, help="how many of them also bare, spread over all"
     )
     options = parser.parse_args()
     days = [dt.date(2013, 1, 1) + dt.timedelta(days=number) for number in range(options.days)]

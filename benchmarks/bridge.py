@@ -276,7 +276,7 @@ class Bench:
         work = self.workload(name)
         distinct = len(set(work.rows))
         print(
-            (f"\n{name}: {len(work.rows):,} rows, {distinct:,} keys; limit {work.limit:.2f} s"),
+            f"\n{name}: {len(work.rows):,} rows, {distinct:,} keys; limit {work.limit:.2f} s",
             flush=True,
         )
         chosen = self.contenders(work)
@@ -310,7 +310,7 @@ class Bench:
             for name in ("limits", "a rate"):
                 on = median[f"tidegate, unordered, {name}"]
                 print(
-                    (f"with {name} / without: act {on[0] / off[0]:.3f}, work {on[1] / off[1]:.3f}"),
+                    f"with {name} / without: act {on[0] / off[0]:.3f}, work {on[1] / off[1]:.3f}",
                     flush=True,
                 )
             return
@@ -337,11 +337,11 @@ def main() -> None:
         "--work",
         choices=WORKS,
         action="append",
-        help=("more than once for several; all without it"),
+        help="more than once for several; all without it",
     )
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument(
-        "--limits", action="store_true", help=("tidegate alone, with limits and without")
+        "--limits", action="store_true", help="tidegate alone, with limits and without"
     )
     parser.add_argument("--share", type=float, default=1.0, help="of the rows")
     options = parser.parse_args()
@@ -350,7 +350,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
         bench = Bench(Path(folder), options.share, limits=options.limits)
         print(
-            (f"{IN_FLIGHT} calls in flight, {TASKS} tasks, the median of {options.runs}"),
+            f"{IN_FLIGHT} calls in flight, {TASKS} tasks, the median of {options.runs}",
             flush=True,
         )
         for name in options.work or WORKS:

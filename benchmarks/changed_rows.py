@@ -134,7 +134,7 @@ class Bench:
         spent = sum(cpu.values())
         calls = asked(self.url) - before
         print(
-            (f"{name:<10}{calls:>10,} calls {time.monotonic() - began:8.1f} s {spent:8.1f} s CPU"),
+            f"{name:<10}{calls:>10,} calls {time.monotonic() - began:8.1f} s {spent:8.1f} s CPU",
             flush=True,
         )
         for kind, seconds in cpu.items():

@@ -132,7 +132,7 @@ def order(_, report) -> None:
         above_limit.append(ordered / (sum(latencies) / 50))
     print("\nOrdered against unordered, 20,000 records, concurrency 50, capacity 800")
     print(
-        (f"  virtual time, 20 seeds: mean {statistics.mean(ratios):.4f}, worst {max(ratios):.4f}"),
+        f"  virtual time, 20 seeds: mean {statistics.mean(ratios):.4f}, worst {max(ratios):.4f}",
         end="",
     )
     print(f"; ordered / (sum of latencies / 50): worst {max(above_limit):.4f}")

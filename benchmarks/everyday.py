@@ -288,7 +288,7 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", choices=["stored", "first-night", "few-unknown"])
     parser.add_argument(
-        "--event-time", action="store_true", help=("with watermarks: one after nearly every row")
+        "--event-time", action="store_true", help="with watermarks: one after nearly every row"
     )
     options = parser.parse_args()
     with (

@@ -55,7 +55,7 @@ def main() -> int:
     print(f"  of {', '.join(HEAVY)} it loads: {', '.join(loads[0][4:]) or 'none'}")
     tell("dagster dev: the first page", [(html, cpu) for html, _, cpu in starts])
     tell(
-        ("dagster dev: the definitions are there"),
+        "dagster dev: the definitions are there",
         [(definitions, cpu) for _, definitions, cpu in starts],
     )
     return 0

@@ -83,7 +83,7 @@ def over_http(path: str, root: Path, rows: int, runs: int) -> None:
     listed.write_text("".join(f"{origin}/{moment}\n" for origin, moment in keys))
     limit = sum(latency(SEED, f"{origin}/{moment}") for origin, moment in keys) / IN_FLIGHT
     print(
-        (f"W1: {len(keys):,} keys, {IN_FLIGHT} in flight, {TASKS} tasks; limit {limit:.2f} s"),
+        f"W1: {len(keys):,} keys, {IN_FLIGHT} in flight, {TASKS} tasks; limit {limit:.2f} s",
         flush=True,
     )
     print(f"{'':24} act / limit   work / limit", flush=True)
@@ -117,7 +117,7 @@ def over_http(path: str, root: Path, rows: int, runs: int) -> None:
 def at_once(path: str, root: Path, rows: int, runs: int) -> None:
     write_input(root / "in", rows)
     print(
-        (f"W2: {rows:,} rows whose function completes at once, {TASKS} tasks, to Parquet"),
+        f"W2: {rows:,} rows whose function completes at once, {TASKS} tasks, to Parquet",
         flush=True,
     )
     for mode in ("ordered", "unordered"):

@@ -117,7 +117,7 @@ def main():
             options.plan_ledger(declared, declared.lookups[0], "r", options.RunOptions())
         )
         print(
-            (f"{asked.keys:,} keys of {asked.rows:,} rows among {asked.stored:,} stored"),
+            f"{asked.keys:,} keys of {asked.rows:,} rows among {asked.stored:,} stored",
             flush=True,
         )
         for state in ("parts", "compacted"):

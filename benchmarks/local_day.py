@@ -58,7 +58,7 @@ def main():
         (folder / "enrichments").mkdir()
         declared = (ROOT / "enrichments" / "flights.py").read_text()
         (folder / "enrichments" / "flights.py").write_text(
-            declared.replace(('keys={"origin": "origin", "moment"'), TRIM)
+            declared.replace('keys={"origin": "origin", "moment"', TRIM)
         )
         with weather_service.running(
             folder / "data" / "demo", folder / "calls.jsonl", faults="none"

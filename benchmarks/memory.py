@@ -67,7 +67,7 @@ def one_line(name: str, rows: int, jobs: int) -> None:
             write_out(*plan_tasks(frame, declared), f"{folder}/{job}")
     seconds = time.monotonic() - started
     print(
-        (f"{name:20} {jobs} x {rows:12,} rows {seconds:8.1f} s {watch.peaks['worker']:6} MB"),
+        f"{name:20} {jobs} x {rows:12,} rows {seconds:8.1f} s {watch.peaks['worker']:6} MB",
         flush=True,
     )
 

@@ -30,7 +30,7 @@ def scripts() -> Iterator[dict[str, Any]]:
     """Return named cases, then drawn cases."""
     for lateness in (0, 1000, 3000, 4999, 5000):
         yield script(
-            (f"worked example, lateness {lateness}"), "tumbling", (5000, 5000, lateness, 0), WORKED
+            f"worked example, lateness {lateness}", "tumbling", (5000, 5000, lateness, 0), WORKED
         )
     unkeyed = [("all", time) for _, time in WORKED]
     yield script("worked example, unkeyed", "tumbling", (5000, 5000, 0, 0), unkeyed)

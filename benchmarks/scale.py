@@ -85,7 +85,7 @@ class Stages:
     def tell(self, what):
         now, used = time.monotonic(), time.process_time()
         print(
-            (f"{now - self._began:8.1f} s, {used - self._cpu:6.1f} s of the driver's CPU  {what}"),
+            f"{now - self._began:8.1f} s, {used - self._cpu:6.1f} s of the driver's CPU  {what}",
             flush=True,
         )
         self._began, self._cpu = now, used

@@ -104,7 +104,7 @@ def tell_days(noted, ended, calls):
         medians = (statistics.median(column) for column in zip(*between, strict=True))
         print(
             line(*(f"{seconds:.2f}" for seconds in medians)),
-            (" medians, without the first and the last"),
+            " medians, without the first and the last",
         )
 
 

@@ -223,7 +223,7 @@ def main() -> None:
     parser.add_argument(
         "--shared",
         action="store_true",
-        help=("with --profile: equal calls are shared, the default"),
+        help="with --profile: equal calls are shared, the default",
     )
     parser.add_argument("--limits", action="store_true", help="also with limits")
     options = parser.parse_args()

@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5, help="after one to warm up")
     parser.add_argument(
-        "--late", type=float, default=0.02, help=("share of the rows that are behind the bound")
+        "--late", type=float, default=0.02, help="share of the rows that are behind the bound"
     )
     parser.add_argument("--kind", choices=("tumbling", "sliding", "session"), default="tumbling")
     options = parser.parse_args()
@@ -130,7 +130,7 @@ def main() -> None:
             own = seconds(lambda folder=folder: ours(spark, paths, counts, window, folder))  # type: ignore[misc]
             its = seconds(lambda folder=folder: sparks(spark, paths, window, folder))  # type: ignore[misc]
             print(
-                (f"round {number}: ours {own:5.2f} s, Spark's {its:5.2f} s, ratio {own / its:.2f}"),
+                f"round {number}: ours {own:5.2f} s, Spark's {its:5.2f} s, ratio {own / its:.2f}",
                 flush=True,
             )
             ratios.append(own / its)

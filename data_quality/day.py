@@ -126,7 +126,7 @@ def _verdict_of_a_stock_expectation(spec: CheckSpec, result: Any) -> Verdict:
     unexpected, elements = found.get("unexpected_count") or 0, found.get("element_count") or 0
     if "unexpected_count" in found:
         values = [plain(value) for value in found.get("partial_unexpected_list") or []]
-        sentence = (f"{unexpected:,} of {elements:,} unexpected") + (
+        sentence = f"{unexpected:,} of {elements:,} unexpected" + (
             f"; first: {values[0]}" if values else ""
         )
         evidence: tuple[dict[str, Any], ...] = tuple({"value": value} for value in values)

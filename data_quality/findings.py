@@ -44,7 +44,7 @@ class Finding:
         if not evidence:
             return replace(self, evidence=())
         return replace(
-            self, evidence=evidence, sentence=(f"{self.sentence}; {first}: {in_words(evidence[0])}")
+            self, evidence=evidence, sentence=f"{self.sentence}; {first}: {in_words(evidence[0])}"
         )
 
     def plain(self) -> dict[str, Any]:

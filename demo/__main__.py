@@ -67,7 +67,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--stop-service-at",
         type=float,
         metavar="SHARE",
-        help=("kill the weather service at this share of the last day"),
+        help="kill the weather service at this share of the last day",
     )
     return parser.parse_args(arguments)
 

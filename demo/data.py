@@ -217,13 +217,13 @@ def _date(text: str) -> date:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m demo.data", description=("Prepares the demo's real data.")
+        prog="python -m demo.data", description="Prepares the demo's real data."
     )
     parser.add_argument(
-        "--days", default="all", help=("local dates, separated by commas, or all (default: all)")
+        "--days", default="all", help="local dates, separated by commas, or all (default: all)"
     )
     parser.add_argument(
-        "--root", type=Path, default=Path("data"), help=("folder to write to (default: data)")
+        "--root", type=Path, default=Path("data"), help="folder to write to (default: data)"
     )
     options = parser.parse_args(arguments)
     try:

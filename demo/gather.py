@@ -55,7 +55,7 @@ async def enrich(url: str, asked: Sequence[tuple[str, str]]) -> list[dict[str, A
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m demo.gather", description=("A day by hand: asyncio.gather.")
+        prog="python -m demo.gather", description="A day by hand: asyncio.gather."
     )
     parser.add_argument("--day", required=True)
     parser.add_argument("--url", required=True, help="of the weather service")

@@ -119,7 +119,7 @@ class Story:
         )
         self._records[day] = first
         print(
-            (f"{heading(5, '')}{day}  run again: {len(calls):,} calls at the weather service"),
+            f"{heading(5, '')}{day}  run again: {len(calls):,} calls at the weather service",
             flush=True,
         )
         return all(published)
@@ -136,7 +136,7 @@ def not_published(outcomes: Sequence[Outcome], days: Sequence[str], log: Path) -
     else:
         day, reason, record = (
             days[len(outcomes)],
-            (f"Dagster ended before the day was done; {log} says why."),
+            f"Dagster ended before the day was done; {log} says why.",
             None,
         )
     cure = f"open {REPORTS / day / 'index.html'}, fix the cause, " if record else ""
@@ -156,7 +156,7 @@ def _safe(day: str, days: Sequence[str]) -> str:
         else "no partial day is published"
     )
     return (
-        (f"{message}; readers still see the previous {day}.") if day in published else f"{message}."
+        f"{message}; readers still see the previous {day}." if day in published else f"{message}."
     )
 
 

@@ -84,7 +84,7 @@ def sqlite_file(path: Path) -> Database:
 
 def postgres(url: str) -> Database:
     return Database(
-        "PostgreSQL", url, ("psycopg2", "asyncpg"), ("pg_sleep(CAST(:ms AS float8) / 1000)")
+        "PostgreSQL", url, ("psycopg2", "asyncpg"), "pg_sleep(CAST(:ms AS float8) / 1000)"
     )
 
 
@@ -203,12 +203,12 @@ def compare(database: Database, records: int = RECORDS, at_once: int = AT_ONCE) 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="three_ways", description=("A lookup for each record, three ways.")
+        prog="three_ways", description="A lookup for each record, three ways."
     )
     parser.add_argument(
         "--postgres",
         metavar="URL",
-        help=("a PostgreSQL to ask too; the table three_ways is made there"),
+        help="a PostgreSQL to ask too; the table three_ways is made there",
     )
     options = parser.parse_args(arguments)
     names = [f"name {number}" for number in range(RECORDS)]

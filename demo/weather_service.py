@@ -75,7 +75,7 @@ class Server:
         matched = MOMENT.fullmatch(moment)
         if matched is None:
             return _refusal(
-                400, (f"{moment!r} is not a moment: write it in UTC, as 2013-01-10T05:15:00Z")
+                400, f"{moment!r} is not a moment: write it in UTC, as 2013-01-10T05:15:00Z"
             )
         key = f"{origin}/{moment}"
         t_start = self._now()
@@ -183,14 +183,14 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--faults",
         default=None,
-        help=("none, or shares as in throttle=0.003,hang=0.002 (default: 1 %% in all)"),
+        help="none, or shares as in throttle=0.003,hang=0.002 (default: 1 %% in all)",
     )
     parser.add_argument(
-        "--scale", type=float, default=1.0, help=("multiplies every latency; 0 answers at once")
+        "--scale", type=float, default=1.0, help="multiplies every latency; 0 answers at once"
     )
     parser.add_argument("--seed", type=int, default=0, help="decides latencies and faults")
     parser.add_argument(
-        "--lifeline", action="store_true", help=("also stops when its standard input closes")
+        "--lifeline", action="store_true", help="also stops when its standard input closes"
     )
     return parser.parse_args(arguments)
 

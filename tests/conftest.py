@@ -64,7 +64,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--quick",
         action="store_true",
-        help=("only short tests that start no Spark, no process and no server"),
+        help="only short tests that start no Spark, no process and no server",
     )
 
 

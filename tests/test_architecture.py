@@ -99,7 +99,7 @@ def test_orchestration_does_not_defer_its_annotations():
     wrong = [
         str(path)
         for path in modules("orchestration")
-        if ("from __future__ import annotations") in path.read_text()
+        if "from __future__ import annotations" in path.read_text()
     ]
     assert wrong == []
 

@@ -87,7 +87,7 @@ def test_a_planted_word_is_found():
 def phrases(path):
     text = re.sub(r"`[^`]*`", "", path.read_text())  # names of tests and quotations
     return [
-        (f"{path.relative_to(ROOT)}: {found[0]}")
+        f"{path.relative_to(ROOT)}: {found[0]}"
         for found in PHRASES.finditer(" ".join(text.split()))
     ]
 

@@ -92,7 +92,7 @@ def _run(arguments: list[str] | None, *, owns_process: bool) -> int:
         return UNREAD
     except KeyboardInterrupt:
         print(
-            ("Interrupted; published days stay as they are. The same command continues."),
+            "Interrupted; published days stay as they are. The same command continues.",
             file=sys.stderr,
         )
         return INTERRUPTED

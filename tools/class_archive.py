@@ -88,6 +88,6 @@ if __name__ == "__main__":
     CLASS_ARCHIVE.unlink(missing_ok=True)  # else the new one would be made on top of it
     if not make():
         print(
-            ("This Java cannot archive Spark's classes; its programs start as ever."),
+            "This Java cannot archive Spark's classes; its programs start as ever.",
             file=sys.stderr,
         )

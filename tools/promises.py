@@ -37,7 +37,7 @@ def render() -> str:
             parts.append(f"\n## {'The whole house' if folder == '.' else folder}\n")
         summary = (ast.get_docstring(tree) or "").partition("\n")[0]
         parts.append(
-            (f"\n`{path.name}`: {summary}\n\n") + "".join(f"- {promise}\n" for promise in promises)
+            f"\n`{path.name}`: {summary}\n\n" + "".join(f"- {promise}\n" for promise in promises)
         )
     return "".join(parts)
 

@@ -80,7 +80,7 @@ def _section(declared: type) -> Iterator[str]:
     about = _plain(_docstring(declared)[0])
     base = declared.__mro__[1]
     more = (
-        (f" It has the fields of [{base.__name__}](#{base.__name__.lower()}) too.")
+        f" It has the fields of [{base.__name__}](#{base.__name__.lower()}) too."
         if base is not object
         else ""
     )

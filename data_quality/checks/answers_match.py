@@ -161,7 +161,7 @@ class AnswersMatch(LookupCheck):
             "not that of the call"
         )
         found = Finding.judged(
-            (f"{rows(count)} published as audited"), wrong, faults.count, count, _ROW_EXPECTED
+            f"{rows(count)} published as audited", wrong, faults.count, count, _ROW_EXPECTED
         )
         return found.with_evidence(faults.evidence)
 
@@ -176,7 +176,7 @@ class AnswersMatch(LookupCheck):
         wrong = f"{rows(found)} of {count:,} whose source is not where their answer came from"
         expected = "call or shared for an answer of this run's calls, ledger for any other"
         judged = Finding.judged(
-            (f"{rows(count)} with the source of their answer"), wrong, found, count, expected
+            f"{rows(count)} with the source of their answer", wrong, found, count, expected
         )
         foreign = self._rows_at_fault(compared.foreign, "asked", self.shown, day)
         called_too = self._rows_at_fault(compared.called_too, "known", self.shown, day)
@@ -236,7 +236,7 @@ class AnswersMatch(LookupCheck):
             f"{', '.join(in_words[:5])}"
         )
         found = Finding.judged(
-            (f"{rows(count)} with the declared key"), wrong, faults.count, count, expected
+            f"{rows(count)} with the declared key", wrong, faults.count, count, expected
         )
         return found.with_evidence(faults.evidence)
 
@@ -252,9 +252,7 @@ class AnswersMatch(LookupCheck):
         return Compared.together(day.run(compared, divide_places(groups)))
 
     def _by_answer(self, count: int, compared: Compared, day: WrittenDay) -> Finding:
-        expected = (
-            ("each answer is the stored one of its key and time") if compared.known else _ALIKE
-        )
+        expected = "each answer is the stored one of its key and time" if compared.known else _ALIKE
         if wrong := compared.unlike.count:
             text = (
                 f"{rows(wrong)} of {count:,} whose answer is not the one of their key at that time"

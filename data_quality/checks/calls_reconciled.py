@@ -66,12 +66,12 @@ class CallsReconciled(LookupCheck):
                 return self._red(text, unasked, answered)
         more = metrics.stored - answered
         also = (
-            (f"; {more:,} more are, from tasks that ran again or after rows had timed out")
+            f"; {more:,} more are, from tasks that ran again or after rows had timed out"
             if more
             else ""
         )
         return Finding(
-            True, (f"all {answered:,} {by_call} stored{also}{asked}"), 0, answered, self.expected
+            True, f"all {answered:,} {by_call} stored{also}{asked}", 0, answered, self.expected
         )
 
     def _red(self, text: str, unexpected: int, elements: int) -> Finding:

@@ -135,7 +135,7 @@ class ConcurrencyHeld(LookupCheck):
         shares = [self._allowed_attempts(share) for share in facts.shares[self.number]]
         attempts = sum(peak.attempts for peak in peaks)
         asked = (
-            (f"{self.lookup.max_concurrency} calls")
+            f"{self.lookup.max_concurrency} calls"
             if self.lookup.batch_size == 1
             else f"{sum(shares):,} keys"
         )

@@ -105,7 +105,7 @@ class EveryRowOnce(Check):
                 shown.append(self._shown(day, path, int(number), len(copies), at))
         faults = [f"{rows(counted['lost'])} lost", f"{counted['doubled']:,} duplicated"]
         faults += (
-            [(f"{rows(counted['foreign'])} that the input does not have")]
+            [f"{rows(counted['foreign'])} that the input does not have"]
             if counted["foreign"]
             else []
         )

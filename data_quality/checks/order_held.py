@@ -96,7 +96,7 @@ class OrderHeld(Check):
                 inverted += before.ends[1][0] > after.ends[0][0]
                 claimed += before.ends[1][1] > after.ends[0][1]
         among = (
-            (f"rows of the same {', '.join(self.key)} in a segment")
+            f"rows of the same {', '.join(self.key)} in a segment"
             if self.key
             else "the rows of a task"
         )

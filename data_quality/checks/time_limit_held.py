@@ -110,7 +110,7 @@ class TimeLimitHeld(LookupCheck):
         )
         limit = f"{self.lookup.timeout:g} s + {self.declared.time_slack:g} s"
         holds = [
-            (f"slowest row {slowest / 1000:.3f} s of {limit}")
+            f"slowest row {slowest / 1000:.3f} s of {limit}"
             if slowest is not None
             else "no row made a call"
         ]

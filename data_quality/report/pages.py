@@ -192,9 +192,7 @@ def headline(record: DayRecord) -> str:
     if not count:
         return "No check ran"
     parts = (
-        [(f"{stops} {'check holds' if stops == 1 else 'checks hold'} this day back")]
-        if stops
-        else []
+        [f"{stops} {'check holds' if stops == 1 else 'checks hold'} this day back"] if stops else []
     )
     parts += [f"{warnings} {'check warns' if warnings == 1 else 'checks warn'}"] if warnings else []
     if passed == count:

@@ -117,7 +117,7 @@ class Batch:
             where = (
                 "batch.item, but is not a key"
                 if odd in used
-                else ("keys, but batch.item does not use it")
+                else "keys, but batch.item does not use it"
             )
             raise DeclarationError(f"batch: {odd!r} is in {where}.")
         if self.match is not None and not self.has_ids and len(keys) > 1:

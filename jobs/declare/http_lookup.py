@@ -195,7 +195,7 @@ class HttpLookup(Lookup):
             where = (
                 f"{whole}, but is not a key"
                 if odd in used
-                else (f"keys, but {whole} does not use it")
+                else f"keys, but {whole} does not use it"
             )
             raise DeclarationError(f"request {self.request!r}: {odd!r} is in {where}.")
 

@@ -45,7 +45,7 @@ def _cells(lookup: Lookup) -> tuple[str, ...]:
     answers = ", ".join(column.name for column in lookup.columns)
     limits = [
         f"{lookup.concurrency:,} in flight",
-        *((f"{one.amount:,} {one.of} per {one.per}") for one in lookup.rates),
+        *(f"{one.amount:,} {one.of} per {one.per}" for one in lookup.rates),
     ]
     limits += [f"{budget.amount} per {budget.per}" for budget in lookup.budgets]
     cells = (lookup.name, _address(lookup), keys, answers, ", ".join(limits), _price(lookup))

@@ -78,7 +78,7 @@ class SqlLookup(Lookup):
         odd = sorted(set(statement.parameters) ^ set(self.keys))
         if odd:
             where = (
-                ("keys, but the select does not use it")
+                "keys, but the select does not use it"
                 if odd[0] in self.keys
                 else "the select, but is not a key"
             )

@@ -244,7 +244,7 @@ def _find_in_table(
     if not files:
         raise _without_rows(table, day)
     return files, [
-        (f"{counted(rows, 'row')} with {name}") for name, rows in table.rows_of_no_day().items()
+        f"{counted(rows, 'row')} with {name}" for name, rows in table.rows_of_no_day().items()
     ]
 
 

@@ -329,7 +329,7 @@ def _reading(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         cure = (
-            ("; rewrite its data files, which applies the deletes")
+            "; rewrite its data files, which applies the deletes"
             if "equality deletes" in str(error)
             else ""
         )

@@ -9,7 +9,7 @@ from jobs.storage.urls import is_url
 
 CURES = {
     "a Delta": 'Input(format="delta")',
-    "an Iceberg": ('Input(format="iceberg", table="catalog.namespace.table")'),
+    "an Iceberg": 'Input(format="iceberg", table="catalog.namespace.table")',
 }
 
 

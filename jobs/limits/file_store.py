@@ -131,7 +131,7 @@ class FileStore:
     async def tell(self, service: str) -> None:
         with self._errors():
             self._connected().execute(
-                ("UPDATE books SET gate_changes = gate_changes + 1 WHERE service = ?"), (service,)
+                "UPDATE books SET gate_changes = gate_changes + 1 WHERE service = ?", (service,)
             )
 
     async def close(self) -> None:

@@ -252,12 +252,12 @@ def java_missing() -> str:
         where = (
             f"JAVA_HOME is {home}, which has no bin/java"
             if home
-            else ("none is on PATH, and JAVA_HOME is not set")
+            else "none is on PATH, and JAVA_HOME is not set"
         )
         return f"Spark needs Java {JAVA} or newer: {where}. Nothing was called."
     if (version := _java_version(Path(java))) < JAVA:
         where = (
-            (f"JAVA_HOME is {home}, which has Java {version}")
+            f"JAVA_HOME is {home}, which has Java {version}"
             if home
             else f"{java} is Java {version}"
         )
@@ -318,7 +318,7 @@ def ended(code: int, log: Path) -> ProgramResult:
     if code in OWN_WORDS:
         return ProgramResult(code, _why_not_started(log) or _last_line(log))
     return ProgramResult(
-        code, (f"Spark ended with status {code} before the day was done.{LOG_SAYS_MORE}{log}")
+        code, f"Spark ended with status {code} before the day was done.{LOG_SAYS_MORE}{log}"
     )
 
 
@@ -340,7 +340,7 @@ def _why_not_started(log: Path) -> str:
         return ""
     found = REFUSED_BY_SUBMIT.search(text) or REFUSED_BY_JAVA.search(text)
     return (
-        (f"Spark cannot start: {found[1].rstrip('.')}. Nothing was called.{LOG_SAYS_MORE}{log}")
+        f"Spark cannot start: {found[1].rstrip('.')}. Nothing was called.{LOG_SAYS_MORE}{log}"
         if found
         else ""
     )

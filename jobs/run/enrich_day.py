@@ -168,33 +168,33 @@ def _options(
     arguments: list[str] | None, new_id: Callable[[], uuid.UUID] = uuid.uuid4
 ) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="enrich_day", description=("Enrich one day: write its files and check them.")
+        prog="enrich_day", description="Enrich one day: write its files and check them."
     )
     parser.add_argument(
         "--enrichment", required=True, metavar="MODULE:NAME", help="as enrichments.flights:flights"
     )
     parser.add_argument("--day", required=True, nargs="+", metavar="YYYY-MM-DD")
     parser.add_argument(
-        "--run-id", default=None, help=("names the run's folder; by default a new one")
+        "--run-id", default=None, help="names the run's folder; by default a new one"
     )
     parser.add_argument(
         "--in-turn",
         action="store_true",
-        help=("wait until somebody published a day, or held it back, before the next"),
+        help="wait until somebody published a day, or held it back, before the next",
     )
     parser.add_argument(
-        "--until-red", action="store_true", help=("end with the first day that is not published")
+        "--until-red", action="store_true", help="end with the first day that is not published"
     )
     parser.add_argument(
         "--checks",
         metavar="MODULE:FUNCTION",
-        help=("judges the written files, as data_quality.day:check"),
+        help="judges the written files, as data_quality.day:check",
     )
     parser.add_argument(
-        "--max-calls", type=int, metavar="N", help=("stop, resumable, when so many calls were made")
+        "--max-calls", type=int, metavar="N", help="stop, resumable, when so many calls were made"
     )
     parser.add_argument(
-        "--max-cost", metavar="MONEY", help=("the same for what they cost, as '5 USD'")
+        "--max-cost", metavar="MONEY", help="the same for what they cost, as '5 USD'"
     )
     parser.add_argument("--no-calls", action="store_true", help="answers out of the ledger only")
     parser.add_argument(
@@ -206,13 +206,13 @@ def _options(
     parser.add_argument(
         "--ignore-ttl",
         action="store_true",
-        help=("use answers of any age; only errors are asked again"),
+        help="use answers of any age; only errors are asked again",
     )
     parser.add_argument(
         "--compared",
         type=Path,
         metavar="FOLDER",
-        help=("of files that say which rows changed, by day"),
+        help="of files that say which rows changed, by day",
     )
     options = parser.parse_args(arguments)
     options.run_id = options.run_id or new_id().hex

@@ -285,9 +285,7 @@ def _seconds(lookup: Lookup, calls: int, last: LookupMetrics | None) -> float | 
 
 def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
     oldest = (
-        (f"   oldest answer {lookup.oldest_days:,.1f} days")
-        if lookup.oldest_days is not None
-        else ""
+        f"   oldest answer {lookup.oldest_days:,.1f} days" if lookup.oldest_days is not None else ""
     )
     because = ", ".join(f"{reason} {count:,}" for reason, count in lookup.because)
     each = f"   {lookup.batch_size} items each" if lookup.batch_size > 1 else ""
@@ -302,10 +300,10 @@ def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
         f"  distinct keys      {lookup.keys:,} of {counted(lookup.rows, 'row')}",
         f"    in the ledger    {lookup.in_ledger:,}{oldest}"
         if has_ledger
-        else ("    no ledger: every run asks all"),
+        else "    no ledger: every run asks all",
         f"    asked anew       {lookup.asked:,}{'   because: ' if because else ''}{because}",
         *(
-            [(f"    calls            {lookup.calls:,}   {lookup.calls_because}")]
+            [f"    calls            {lookup.calls:,}   {lookup.calls_because}"]
             if lookup.calls_because
             else ()
         ),

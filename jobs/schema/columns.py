@@ -56,20 +56,20 @@ _ATTEMPTS = "ARRAY<STRUCT<start: BIGINT, end: BIGINT, throttled: BOOLEAN>>"
 
 ROW_TABLE = (  # once per row
     Column(
-        "_partition", "INT", ("Number of the Spark partition, which is one task."), nullable=False
+        "_partition", "INT", "Number of the Spark partition, which is one task.", nullable=False
     ),
     Column("_input_seq", "BIGINT", "Position in the partition's input, from 0.", nullable=False),
     Column("_output_seq", "BIGINT", "Position in the partition's output, from 0.", nullable=False),
     Column(
         "_segment",
         "BIGINT",
-        ("Watermarks that the partition saw before the row, at input."),
+        "Watermarks that the partition saw before the row, at input.",
         nullable=False,
     ),
     Column(
         "_late",
         "BOOLEAN",
-        ("Event time at or before the last watermark emitted before it."),
+        "Event time at or before the last watermark emitted before it.",
         nullable=False,
     ),
     Column("_source_file", "STRING", "URI of the input file."),
@@ -80,30 +80,30 @@ AUDIT_TABLE = (  # once per lookup, in the run's files
     Column(
         "_{}_source",
         "STRING",
-        ("call, ledger or shared; null where nothing answered, but for a joined call."),
+        "call, ledger or shared; null where nothing answered, but for a joined call.",
     ),
     Column("_{}_attempts", _ATTEMPTS, "Every attempt.", nullable=False),
     Column(
         "_{}_latency_ms",
         "DOUBLE",
-        ("First start to outcome, with the waits between attempts; null without one."),
+        "First start to outcome, with the waits between attempts; null without one.",
     ),
     Column(
         "_{}_paused_ms",
         "DOUBLE",
-        ("The part of latency_ms in which the clock stood, its gate closed."),
+        "The part of latency_ms in which the clock stood, its gate closed.",
     ),
     Column(
         "_{}_error",
         "STRING",
-        ("What happened, in one sentence, where the outcome is timeout, error or unknown."),
+        "What happened, in one sentence, where the outcome is timeout, error or unknown.",
     ),
 )
 PUBLISHED_TABLE = (  # once per lookup, for consumers
     Column(
         "{}_status",
         "STRING",
-        ("How the row ended at {}: ok, miss, skipped, timeout, ..."),
+        "How the row ended at {}: ok, miss, skipped, timeout, ...",
         nullable=False,
     ),
     Column("{}_answered_at", "TIMESTAMP", "When {} was answered; null unless it was."),

@@ -261,7 +261,7 @@ def _listed_by_arrow(folder: str) -> Iterator[ListedObject]:
             yield ListedObject(name, info.size, info.mtime, f"{info.mtime_ns}-{info.size}")
         elif info.type == fs.FileType.File:
             _log.warning(
-                ("object %s in %s has an unusual name and is passed over"), ascii(name), folder
+                "object %s in %s has an unusual name and is passed over", ascii(name), folder
             )
 
 

@@ -171,7 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="enrich_stream", description=("Enrich what is new, check and publish it.")
+        prog="enrich_stream", description="Enrich what is new, check and publish it."
     )
     parser.add_argument(
         "--enrichment", required=True, metavar="MODULE:NAME", help="as enrichments.flights:flights"
@@ -185,11 +185,11 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         "--trigger",
         type=float,
         metavar="S",
-        help=("between the beginnings of two batches, for ever"),
+        help="between the beginnings of two batches, for ever",
     )
     parser.add_argument("--most-files", type=int, metavar="N", help="in one batch")
     parser.add_argument(
-        "--wait", type=float, default=WAIT, metavar="S", help=("for a run of a day that is ending")
+        "--wait", type=float, default=WAIT, metavar="S", help="for a run of a day that is ending"
     )
     return parser.parse_args(arguments)
 

@@ -28,7 +28,7 @@ NIGHTLY = Mode(
     "nightly",
     (),
     "enriches and checks",
-    ("Enriches one day, checks it, publishes it and makes its summaries."),
+    "Enriches one day, checks it, publishes it and makes its summaries.",
 )
 REPLAY = Mode(
     "replay",

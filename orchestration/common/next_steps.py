@@ -24,9 +24,7 @@ def run_again(enrichment: Enrichment) -> str:
         if made
     ]
     with_them = (
-        (f" by the job {enrichment.name}_nightly, with its {' and '.join(beside)}")
-        if beside
-        else ""
+        f" by the job {enrichment.name}_nightly, with its {' and '.join(beside)}" if beside else ""
     )
     return f"materialize the day again{with_them}; published days stay as they are."
 

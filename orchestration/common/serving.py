@@ -37,7 +37,7 @@ def serve_together(
         if is_taken(int(number)):
             cure = f"stop it, or set {variable} to a free port"
             print(
-                (f"Port {number} is in use, perhaps by another `{called}`: {cure}."),
+                f"Port {number} is in use, perhaps by another `{called}`: {cure}.",
                 file=sys.stderr,
             )
             return 1

@@ -151,7 +151,7 @@ def declared_as(all_declared: Sequence[Declared], name: str) -> Declared:
     by_name = {one.name: one for one in all_declared}
     if name not in by_name:
         raise dg.Failure(
-            (f"no enrichment is called {name!r}. There are: {', '.join(by_name)}."),
+            f"no enrichment is called {name!r}. There are: {', '.join(by_name)}.",
             allow_retries=False,
         )
     return by_name[name]

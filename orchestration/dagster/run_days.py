@@ -101,7 +101,7 @@ def _root_cause(error: Any) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        description=("Run days of a nightly job here and now, until one fails.")
+        description="Run days of a nightly job here and now, until one fails."
     )
     parser.add_argument("job")
     parser.add_argument("days", nargs="+", metavar="day")

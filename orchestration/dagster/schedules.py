@@ -28,7 +28,7 @@ def day_job(declared: Declared) -> Job:
         # its sensor evaluates it
         assets -= dg.AssetSelection.checks(dg.AssetCheckKey(declared.key, PUBLISHED_IN_TIME))
     modes = "".join(
-        (f" With the tag {TAG}: {mode.name}: {mode.description}")
+        f" With the tag {TAG}: {mode.name}: {mode.description}"
         for mode in OTHERS
         if enrichment.ledger
     )

@@ -113,7 +113,7 @@ def main(names: list[str]) -> int:
         tests = processes.map(planted, faults, itertools.repeat(folder))
         for fault_name, test in zip(names or FAULTS, tests, strict=True):
             print(
-                (f"{fault_name:32} {FAULTS[fault_name].promise:58} {test or 'NOTICED BY NO TEST'}"),
+                f"{fault_name:32} {FAULTS[fault_name].promise:58} {test or 'NOTICED BY NO TEST'}",
                 flush=True,
             )
             if not test:

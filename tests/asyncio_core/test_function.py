@@ -157,7 +157,7 @@ def test_results_that_are_not_a_list_fail_with_a_clear_message_and_is_not_retrie
         async with opened(function, retry_strategy=retry_everything()) as run:
             await run.put(1)
             with pytest.raises(
-                AsyncInvokeError, match=("async_invoke must return a list")
+                AsyncInvokeError, match="async_invoke must return a list"
             ) as failure:
                 await run.operator.end_input()
         assert isinstance(failure.value.__cause__, TypeError)

@@ -164,7 +164,7 @@ def test_a_call_that_yielded_its_slot_comes_back_to_fewer_calls(opened):
     [
         (
             {"capacity": 0, "concurrency": 1},
-            ("capacity is the number of places in the queue, at least 1, got 0"),
+            "capacity is the number of places in the queue, at least 1, got 0",
         ),
         ({"capacity": 5, "concurrency": 6}, r"from 1 to capacity \(5\), got 6"),
         ({"capacity": 5, "concurrency": 0}, r"from 1 to capacity \(5\), got 0"),

@@ -660,7 +660,7 @@ FAULTS = (
     Fault("a key lost", key_of_a_row_that_was_asked_lost, quick=False),
     Fault("the answers of two rows swapped", answers_swapped, ledger=True),
     Fault(
-        ("answers swapped with their audit"),
+        "answers swapped with their audit",
         answers_swapped_with_all_that_is_said_of_them,
         quick=False,
         ledger=True,

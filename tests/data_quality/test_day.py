@@ -240,14 +240,14 @@ def test_an_answer_that_came_by_call_and_is_not_in_the_ledger_is_reported(spark,
     paid_twice = judge(spark, facts, replace(figures, lookups=again))["weather__calls_reconciled"]
     assert (paid_twice.status, paid_twice.sentence) == (
         "failed",
-        ("5 of 120 calls repeat one of this run's 115 keys"),
+        "5 of 120 calls repeat one of this run's 115 keys",
     )
     lost = sum(row["_weather_status"] == "skipped" for row in rows)
     table = written(facts)
     skipped = pc.equal(table["_weather_status"], "skipped")
     statuses = pc.replace_substring(table["_weather_status"], "skipped", "unknown")
     errors = pc.if_else(
-        skipped, ("asked before; the call must not be made twice"), table["_weather_error"]
+        skipped, "asked before; the call must not be made twice", table["_weather_error"]
     )
     unknown = with_values(with_values(table, "_weather_status", statuses), "_weather_error", errors)
     found = judge(spark, facts, table=unknown)

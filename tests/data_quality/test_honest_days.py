@@ -94,9 +94,9 @@ def test_the_slowest_row_is_reported_by_both_clocks_where_they_differ(spark, tmp
     day.outputs[name] = pa.Table.from_pylist(rows, table.schema)
     facts, _ = day.write()
     message = {verdict.check: verdict.sentence for verdict in check(spark, facts).verdicts}
-    assert ("5.100 s including the closed gate, as in the charts") in message[
-        "weather__time_limit_held"
-    ]
+    assert (
+        "5.100 s including the closed gate, as in the charts" in message["weather__time_limit_held"]
+    )
 
 
 @pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.proof), 2])
@@ -174,7 +174,7 @@ def test_hand_written_gather_is_judged_by_the_same_rules(spark, tmp_path, batch_
         assert [(one.status, one.sentence) for one in held] == [
             (
                 "failed",
-                ("1 task had more requests in flight than their share: 4 in task 0, 3 allowed"),
+                "1 task had more requests in flight than their share: 4 in task 0, 3 allowed",
             )
         ]
     facts, figures = written(9).write()

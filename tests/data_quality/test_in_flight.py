@@ -76,7 +76,8 @@ def test_a_call_before_that_moment_is_one_too_many(facts):
     assert not found.success
     assert (
         "1 attempts began with all slots in use: 1 more in flight in task 0 than allowed"
-    ) in found.sentence
+        in found.sentence
+    )
     (row,) = found.evidence
     assert (row["start_us"], row["in_flight"], row["allowed"]) == (AHEAD + 59, 3, 2)
 
@@ -119,4 +120,5 @@ def test_what_a_task_said_that_it_needs_no_more_it_has_no_more(facts):
     assert not found.success
     assert (
         "1 attempts began with all slots in use: 1 more in flight in task 1 than allowed"
-    ) in found.sentence
+        in found.sentence
+    )

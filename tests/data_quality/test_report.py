@@ -122,7 +122,7 @@ def test_readers_see_the_last_published_version_whatever_came_after_it(tmp_path)
         (
             [first, second, held],
             [],
-            ("2013-01-01, version 2, of the run that started 2013-01-11 02:00 UTC"),
+            "2013-01-01, version 2, of the run that started 2013-01-11 02:00 UTC",
         ),
         ([first], [failed], "2013-01-01, version 1"),
         ([held], [], "nothing of 2013-01-01"),
@@ -231,7 +231,8 @@ def test_a_red_day_that_wrote_no_files_is_on_every_page_with_its_reason_and_next
         assert index.count(f'href="{run.day}/index.html"') >= 3  # headline, calendar, table
         assert (
             f'class="cell failed" href="{run.day}/index.html" title="{run.day}: {run.state}.'
-        ) in index
+            in index
+        )
         page = (reports / run.day / "index.html").read_text()
         for text in (f"not published: {run.state}", run.reason, run.next_step, "../index.html"):
             assert text in page
@@ -255,7 +256,7 @@ def test_a_published_day_whose_last_run_failed_says_both(tmp_path):
     page = (tmp_path / "2013-01-01" / "index.html").read_text()
     for text in (
         "not published: failed",
-        ("there is no folder of 2013-01-01."),
+        "there is no folder of 2013-01-01.",
         "2013-01-01, version",
         "every_row_once",
     ):

@@ -82,17 +82,17 @@ def test_windows_that_the_rows_make_are_green_with_the_sum_of_the_rows(tmp_path,
 FAULTS = {
     "a late row is counted": (
         [*HONEST[1:], ("pv", 0, 5, 2)],
-        ("2 windows are not those of the rows"),
+        "2 windows are not those of the rows",
     ),
     "a window is missing": (HONEST[1:], "1 windows are not those of the rows"),
     "a window is doubled": ([*HONEST, HONEST[0]], "1 windows are not those of the rows"),
     "a window has another end": (
         [*HONEST[1:], ("pv", 0, 6, 1)],
-        ("2 windows are not those of the rows"),
+        "2 windows are not those of the rows",
     ),
     "a window has another key": (
         [*HONEST[1:], ("cart", 0, 5, 1)],
-        ("2 windows are not those of the rows"),
+        "2 windows are not those of the rows",
     ),
 }
 

@@ -207,7 +207,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path):
     [
         (
             "2014-01-01",
-            ("demo.data: no flights on 2014-01-01: choose days from 2013-01-01 to 2013-12-31\n"),
+            "demo.data: no flights on 2014-01-01: choose days from 2013-01-01 to 2013-12-31\n",
         ),
         (
             "10 Jan",

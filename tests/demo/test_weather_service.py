@@ -117,7 +117,7 @@ def test_what_is_not_a_moment_is_refused_and_not_taken_for_a_miss(calm, moment):
     [(status, _, body)] = ask(calm, [f"EWR/{moment}"])
     assert (status, body) == (
         400,
-        {"error": (f"{moment!r} is not a moment: write it in UTC, as 2013-01-10T05:15:00Z")},
+        {"error": f"{moment!r} is not a moment: write it in UTC, as 2013-01-10T05:15:00Z"},
     )
 
 

@@ -36,9 +36,7 @@ def obstacle():
     }
     missing |= set() if FAKETIME.exists() else {"faketime"}
     return (
-        (f"hosts in namespaces need apt-get install {' '.join(sorted(missing))}.")
-        if missing
-        else ""
+        f"hosts in namespaces need apt-get install {' '.join(sorted(missing))}." if missing else ""
     )
 
 
@@ -70,7 +68,7 @@ class Host:
         for device in ("eth0", "lo"):
             run("ip", "-n", self._namespace, "link", "set", device, "up")
         mounts = "\n".join(
-            (f"mount --bind {source} {target}") for target, source in self._mounts.items()
+            f"mount --bind {source} {target}" for target, source in self._mounts.items()
         )
         disks = "\n".join(f"mount -t tmpfs tmpfs {folder}" for folder in PRIVATE)
         script = f"""set -e

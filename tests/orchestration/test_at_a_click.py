@@ -70,9 +70,10 @@ def test_a_replay_of_a_day_without_dead_letters_calls_nobody_and_leaves_the_day_
         dagster_project.materialized(outcome.run_id)["flights_enriched"]["dagster/row_count"]
         == before["rows_out"]
     )
-    assert ("no dead letters: nothing was called") in dagster_project.observed(outcome.run_id)[-1][
-        "reason"
-    ]
+    assert (
+        "no dead letters: nothing was called"
+        in dagster_project.observed(outcome.run_id)[-1]["reason"]
+    )
 
 
 def test_a_replay_of_a_day_that_was_never_run_says_what_to_do(

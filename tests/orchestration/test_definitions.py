@@ -329,17 +329,17 @@ def test_a_new_file_is_a_new_enrichment(tmp_path, monkeypatch):
         (
             "flights_enriched",
             "data/published/other",
-            ("are both named 'flights_enriched'; rename one"),
+            "are both named 'flights_enriched'; rename one",
         ),
         (
             "later",
             "data/published/flights_enriched",
-            ("both write data/published/flights_enriched; move one"),
+            "both write data/published/flights_enriched; move one",
         ),
         (
             "later",
             "data/published/flights_enriched__audit",
-            ("table and audit table at once; move one"),
+            "table and audit table at once; move one",
         ),
     ],
 )

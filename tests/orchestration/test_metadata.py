@@ -154,7 +154,7 @@ def step_after(red: str, **declared: object) -> str:
 def test_a_day_held_back_is_run_again_by_its_job_or_command():
     job, command = (
         "the job flights_enriched_nightly",
-        ("`tidegate run flights_enriched --day 2013-01-10`"),
+        "`tidegate run flights_enriched --day 2013-01-10`",
     )
     assert step_after("every_row_once") == (
         f"Fix the cause, then run the day again, with {job} or {command}."
@@ -170,7 +170,7 @@ def test_of_too_many_errors_the_next_step_is_a_replay_as_stored_answers_that_do_
 def test_of_wrong_answers_the_next_step_says_that_the_ledger_keeps_them_and_how_they_are_asked_anew():
     own = Expectation("expect_column_values_to_be_in_set", column="visibility_m", value_set=[1])
     ((name, _),) = further(dataclasses.replace(flights, expectations=[own]).facts())
-    assert ("refresh them with the job tidegate_refresh_answers") in step_after(
+    assert "refresh them with the job tidegate_refresh_answers" in step_after(
         "weather__answers_in_range"
     )
     assert "tidegate_refresh_answers" in step_after(name, expectations=[own])

@@ -265,7 +265,8 @@ def test_a_service_stopped_in_the_middle_of_a_day_is_named_and_the_same_run_succ
         assert reported[-1]["state"] == "stopped: service"
         assert (
             f"weather_api at {urllib.parse.urlsplit(service.url).netloc} stopped answering"
-        ) in outcome.reason
+            in outcome.reason
+        )
         assert reported[-1]["reason"] in outcome.reason
         assert days_in() == before
         service.start()
@@ -307,8 +308,8 @@ def test_a_table_that_cannot_be_written_is_a_sentence_and_not_a_crash(dagster_pr
     outcome = dagster_project.run(unwritable, "2013-01-10")
     assert status_of(dagster_project, outcome) == DagsterRunStatus.FAILURE
     assert (
-        "data/demo/planes.db/table cannot be written: [Errno 20] Not a directory"
-    ) in outcome.reason
+        "data/demo/planes.db/table cannot be written: [Errno 20] Not a directory" in outcome.reason
+    )
     assert "Traceback" not in outcome.reason
     assert dagster_project.observed(outcome.run_id)[-1]["state"] == "failed"
     assert dagster_project.events(outcome.run_id, DagsterEventType.STEP_UP_FOR_RETRY) == []

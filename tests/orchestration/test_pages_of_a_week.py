@@ -92,7 +92,7 @@ def test_the_checks_tab_shows_what_a_check_found_on_each_day(page, week):
     shows(
         page,
         BAD,
-        ("3 rows with an answer out of range (seats 1 .. 900)"),
+        "3 rows with an answer out of range (seats 1 .. 900)",
         GOOD[0],
         "all answers of 932 rows as declared",
     )

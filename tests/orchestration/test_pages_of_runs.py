@@ -36,7 +36,7 @@ def address(nights):
 def test_the_table_says_how_its_last_run_went_and_what_its_columns_are(page):
     page.goto("/assets/flights_enriched")
     shows(
-        page, "Failed in", "Row count", "932", ("A day that is not published says why under Events")
+        page, "Failed in", "Row count", "932", "A day that is not published says why under Events"
     )
     shows(page, "temp_c", "weather_api, through the lookup weather.", "flights_enriched_nightly")
 

@@ -77,7 +77,7 @@ def test_a_run_cancelled_in_the_browser_stops_its_calls_within_seconds_and_leave
     page.get_by_text(CANCELLED).first.click()
     shows(
         page,
-        ("Not published (cancelled): somebody cancelled the run"),
+        "Not published (cancelled): somebody cancelled the run",
         "nothing: no day is published yet",
     )
     assert dagster_project.observed(run_id)[-1]["state"] == "cancelled"
@@ -106,7 +106,7 @@ def test_a_day_that_an_outage_stopped_says_what_since_when_what_readers_see_and_
         )
         shows(
             page,
-            ("nothing: no day is published yet"),
+            "nothing: no day is published yet",
             "Once the service answers again, materialize the day again",
         )
         keep(page, "a_day_stopped_by_an_outage")

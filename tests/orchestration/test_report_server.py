@@ -67,7 +67,7 @@ def test_nothing_else_is_served(address, path):
 @pytest.mark.process
 def test_what_is_not_written_yet_is_reported_and_not_just_missing(address):
     with pytest.raises(
-        urllib.error.HTTPError, match=("the first run that writes a day makes its report")
+        urllib.error.HTTPError, match="the first run that writes a day makes its report"
     ):
         get(f"{address}/reports/flights_enriched/2013-01-11/index.html")
 

@@ -107,7 +107,7 @@ def test_a_killed_run_that_dagster_starts_again_wakes_nobody(instance):
     word = latest_status(instance, DECLARED, DAY)
     assert (word.state, word.next_step) == (
         "crashed",
-        ("Nothing: the run is restarted automatically, once."),
+        "Nothing: the run is restarted automatically, once.",
     )
     assert look(instance) == []
 
@@ -120,7 +120,7 @@ def test_a_run_that_said_it_is_tried_again_and_is_not_has_failed(instance):
     word = latest_status(instance, DECLARED, DAY)
     assert (word.state, word.reason) == (
         "failed",
-        ("the run was killed, or broke off; it ended without a word."),
+        "the run was killed, or broke off; it ended without a word.",
     )
 
 

@@ -79,6 +79,6 @@ def test_windows_are_materialized_by_themselves_from_the_published_run_and_a_day
         )
         assert not missing.success
         (failed,) = (event for event in missing.all_events if event.is_step_failure)
-        assert ("towns: no run has published 2013-01-11 here; run the day first.") in str(
+        assert "towns: no run has published 2013-01-11 here; run the day first." in str(
             failed.step_failure_data.error
         )

@@ -33,31 +33,31 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--hours", type=float, help="nights of fresh seeds for so long")
     parser.add_argument("--night", type=pathlib.Path, help="a file with one night as JSON")
     parser.add_argument(
-        "--kept", action="store_true", help=("the nights of seeds.txt, which have failed once")
+        "--kept", action="store_true", help="the nights of seeds.txt, which have failed once"
     )
     parser.add_argument(
-        "--publishing", action="store_true", help=("nights of publishing, in place of calls")
+        "--publishing", action="store_true", help="nights of publishing, in place of calls"
     )
     parser.add_argument(
         "--shorten",
         action="store_true",
-        help=("of the first night: leave out what it fails without"),
+        help="of the first night: leave out what it fails without",
     )
     parser.add_argument(
-        "--plant", metavar="FAULT", help=("of faults.toml: put it into the product first")
+        "--plant", metavar="FAULT", help="of faults.toml: put it into the product first"
     )
     parser.add_argument(
         "--planted",
         nargs="*",
         metavar="FAULT",
-        help=("try these deliberate faults, or all of them"),
+        help="try these deliberate faults, or all of them",
     )
     parser.add_argument("--trace", action="store_true", help="print what happens")
     parser.add_argument(
         "--table",
         type=pathlib.Path,
         metavar="FILE",
-        help=("keep a table of the faults that struck"),
+        help="keep a table of the faults that struck",
     )
     parser.add_argument("--first", action="store_true", help="end with the first night that fails")
     return parser.parse_args()
@@ -101,7 +101,7 @@ def report(night: Night, outcome: Outcome, *, trace: bool) -> None:
 
 def table_of(nights: str, faults: Counter[str], struck_in: Counter[str], failed: int) -> str:
     rows = "".join(
-        (f"| {name} | {number} | {struck_in[name]} |\n") for name, number in faults.most_common()
+        f"| {name} | {number} | {struck_in[name]} |\n" for name, number in faults.most_common()
     )
     return f"""# How often each kind of fault struck
 
@@ -147,7 +147,7 @@ def main() -> int:
             struck_in.update(name for name, number in outcome.faults.items() if number)
             if options.table is not None:
                 options.table.write_text(
-                    table_of((f"{count} nights, the last {night.seed}"), faults, struck_in, failed)
+                    table_of(f"{count} nights, the last {night.seed}", faults, struck_in, failed)
                 )
             digest = zlib.crc32(f"{outcome.digest:012x}".encode(), digest)
             if failed and options.first:

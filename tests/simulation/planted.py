@@ -71,7 +71,7 @@ def try_fault(name: str, most: int) -> Found:
         return Found(int(failed[1]) - first + 1, int(failed[1]), failed[2][:90])
     if played.returncode:
         return Found(
-            1, first, (f"the process ended: {(played.stderr or played.stdout).strip()[-80:]}")
+            1, first, f"the process ended: {(played.stderr or played.stdout).strip()[-80:]}"
         )
     return Found(0, 0, planted_faults()[name].unfound or f"not found in {most} nights")
 
@@ -100,7 +100,7 @@ def _summary(rows: Sequence[str]) -> str:
     cells = [[cell.strip() for cell in row.split("|")] for row in rows]
     nights = [int(row[3]) for row in cells if row[3].isdigit()]
     middle = (
-        (f"; the median is {statistics.median(nights):g} nights, the most {max(nights)}")
+        f"; the median is {statistics.median(nights):g} nights, the most {max(nights)}"
         if nights
         else ""
     )

@@ -274,7 +274,7 @@ def test_the_simulated_store_answers_as_an_s3_server_to_long_scripts(s3, tmp_pat
 @pytest.mark.process
 @pytest.mark.skipif(
     not radosgw.is_installed(),
-    reason=("Ceph's radosgw and its monitor and store are not installed."),
+    reason="Ceph's radosgw and its monitor and store are not installed.",
 )
 def test_the_simulated_store_answers_as_radosgw(tmp_path, monkeypatch):
     folder = tmp_path / "ceph"

@@ -118,7 +118,7 @@ def test_a_batch_matched_by_order_alone_is_named_with_what_it_trusts(
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 + trusts
     assert (
-        ("lookup place: batch: it trusts the service to answer in the order of the items")
+        "lookup place: batch: it trusts the service to answer in the order of the items"
         in lines[-1]
     ) is trusts
 

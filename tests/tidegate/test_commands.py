@@ -86,7 +86,7 @@ def test_days_are_one_or_a_range_with_both_ends():
         (("--day", "2013-01-02", "--to", "2013-01-02"), "write one or the other"),
         (
             ("--from", "2013-01-03", "--to", "2013-01-02"),
-            ("--to is 2013-01-02, before --from, 2013-01-03"),
+            "--to is 2013-01-02, before --from, 2013-01-03",
         ),
         (("--from", "2013-1-3"), "--from is '2013-1-3'; it must be a date"),
     ],
@@ -181,7 +181,7 @@ def test_a_day_of_which_a_lookup_skipped_all_rows_is_reported_with_a_warning():
             facts, DayMetrics(10, 10, 0, (weather,)), state="published", published_version=3
         )
         told = line(DayOutcome("2013-01-10", "r", "published", "", record))
-        assert (("; warning: weather skipped all rows, a key of each is null") in told) == (
+        assert ("; warning: weather skipped all rows, a key of each is null" in told) == (
             skipped == 10
         )
 

@@ -151,7 +151,7 @@ def test_it_works_where_an_event_loop_runs(towns):
         (pa.table({"town": TOWNS, "Degrees": TOWNS}), "'degrees' exists in the input"),
         (
             pa.table([TOWNS, TOWNS], ["town", "Town"]),
-            ("several columns of the frame are named 'town'"),
+            "several columns of the frame are named 'town'",
         ),
         (pd.DataFrame({"town": ["a", 1]}), "has values of several types"),
         (pd.DataFrame({"town": [0.5]}), "needs Spark"),

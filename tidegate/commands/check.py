@@ -12,7 +12,7 @@ from tidegate.commands.days import add_engine
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_package(parser)
     parser.add_argument(
-        "--day", help=("of the input, as 2013-01-10; by default the last one there is")
+        "--day", help="of the input, as 2013-01-10; by default the last one there is"
     )
     add_engine(parser)
 
@@ -36,7 +36,7 @@ def _run(options: argparse.Namespace) -> int:
 
 COMMAND = Command(
     "check",
-    ("every declaration against its input, table, secrets, services; no call"),
+    "every declaration against its input, table, secrets, services; no call",
     _add_arguments,
     _run,
 )

@@ -41,14 +41,14 @@ def no_arguments(_parser: argparse.ArgumentParser) -> None:
 def add_enrichment(parser: argparse.ArgumentParser) -> None:
     """Add the argument that names an enrichment; read it with `named`."""
     parser.add_argument(
-        "enrichment", metavar="ENRICHMENT", help=("its name, the name of its file, or module:name")
+        "enrichment", metavar="ENRICHMENT", help="its name, the name of its file, or module:name"
     )
     add_package(parser)
 
 
 def add_package(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--package", default="enrichments", help=("holds the declarations (enrichments)")
+        "--package", default="enrichments", help="holds the declarations (enrichments)"
     )
 
 
@@ -72,7 +72,7 @@ def add_days(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--day", metavar="YYYY-MM-DD")
     parser.add_argument("--from", dest="first", metavar="YYYY-MM-DD", help="first day of several")
     parser.add_argument(
-        "--to", dest="last", metavar="YYYY-MM-DD", help=("last day, inclusive (default: --from)")
+        "--to", dest="last", metavar="YYYY-MM-DD", help="last day, inclusive (default: --from)"
     )
 
 

@@ -12,7 +12,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "lookup",
         nargs="?",
         metavar="LOOKUP",
-        help=("whose answers; by default those of every lookup"),
+        help="whose answers; by default those of every lookup",
     )
     add_package(parser)
 
@@ -41,7 +41,7 @@ def _run(options: argparse.Namespace) -> int:
 
 COMMAND = Command(
     "compact",
-    ("make the many small parts of the ledgers a few sorted files; loses no answer"),
+    "make the many small parts of the ledgers a few sorted files; loses no answer",
     _add_arguments,
     _run,
 )

@@ -13,10 +13,10 @@ HEADINGS = ("service", "enrichment", "lookup", "billed", "cost", "saved")
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--month", required=True, metavar="YYYY-MM", help=("runs that started in it, in UTC")
+        "--month", required=True, metavar="YYYY-MM", help="runs that started in it, in UTC"
     )
     parser.add_argument(
-        "--enrichment", metavar="NAME", help=("only this one; by default all with records here")
+        "--enrichment", metavar="NAME", help="only this one; by default all with records here"
     )
     parser.add_argument(
         "--csv",
@@ -59,7 +59,7 @@ def _money(amount: str, currency: str) -> str:
 
 COMMAND = Command(
     "costs",
-    ("what the services billed in a month, by service, enrichment and lookup"),
+    "what the services billed in a month, by service, enrichment and lookup",
     _add_arguments,
     _run,
 )

@@ -68,7 +68,7 @@ def add_wait(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=WAIT,
         metavar="S",
-        help=(f"for another run of the day that is ending ({WAIT:.0f})"),
+        help=f"for another run of the day that is ending ({WAIT:.0f})",
     )
 
 
@@ -87,7 +87,7 @@ def add_conf(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help=(f"a setting of Spark, beside {SPARK_CONF}"),
+        help=f"a setting of Spark, beside {SPARK_CONF}",
     )
 
 

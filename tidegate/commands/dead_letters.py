@@ -44,7 +44,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_where(parser)
     parser.add_argument("--each", action="store_true", help="a line for each, not by reason")
     parser.add_argument(
-        "--csv", type=Path, metavar="FILE", help=("write them there, with all columns")
+        "--csv", type=Path, metavar="FILE", help="write them there, with all columns"
     )
     add_json_object(parser)
 

@@ -21,14 +21,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--key-file",
         metavar="CSV",
-        help=("one key per line; the first line names the parts of the key"),
+        help="one key per line; the first line names the parts of the key",
     )
     parser.add_argument(
         "--key",
         action="append",
         nargs="+",
         metavar="NAME=VALUE",
-        help=("one key, part by part; may be repeated"),
+        help="one key, part by part; may be repeated",
     )
     add_package(parser)
 
@@ -89,7 +89,7 @@ def _say(done: Certificate) -> None:
 
 COMMAND = Command(
     "forget",
-    ("remove keys from ledger, tables, old versions and evidence; prints a certificate"),
+    "remove keys from ledger, tables, old versions and evidence; prints a certificate",
     _add_arguments,
     _run,
 )

@@ -15,7 +15,7 @@ RENAMED = {"gitignore": ".gitignore"}  # under its real name it would apply to t
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "folder", type=Path, metavar="FOLDER", help=("to be made; its name is the project's")
+        "folder", type=Path, metavar="FOLDER", help="to be made; its name is the project's"
     )
 
 
@@ -51,5 +51,5 @@ def _copy(source: Traversable, target: Path, name: str) -> None:
 
 
 COMMAND = Command(
-    "init", ("a project of your own, with one enrichment that runs"), _add_arguments, _run
+    "init", "a project of your own, with one enrichment that runs", _add_arguments, _run
 )

@@ -47,5 +47,5 @@ def _shown(limit: str, amount: int) -> str:
 
 
 COMMAND = Command(
-    "limits", ("who holds how much of each limit over runs, and who waits"), no_arguments, _run
+    "limits", "who holds how much of each limit over runs, and who waits", no_arguments, _run
 )

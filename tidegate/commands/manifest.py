@@ -26,5 +26,5 @@ def _run(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    "manifest", ("what Airflow must know of the enrichments, as JSON"), _add_arguments, _run
+    "manifest", "what Airflow must know of the enrichments, as JSON", _add_arguments, _run
 )

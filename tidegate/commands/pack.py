@@ -12,10 +12,10 @@ NAMED = 5  # files that are left out
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "zip", type=Path, metavar="ZIP", help=("the file to write, for spark-submit's --py-files")
+        "zip", type=Path, metavar="ZIP", help="the file to write, for spark-submit's --py-files"
     )
     parser.add_argument(
-        "packages", nargs="*", metavar="NAME", help=("further packages or modules of yours")
+        "packages", nargs="*", metavar="NAME", help="further packages or modules of yours"
     )
     parser.add_argument(
         "--data",
@@ -46,7 +46,7 @@ def _run(options: argparse.Namespace) -> int:
 
 COMMAND = Command(
     "pack",
-    ("one zip with what a cluster's executors need of Tidegate and of you"),
+    "one zip with what a cluster's executors need of Tidegate and of you",
     _add_arguments,
     _run,
 )

@@ -20,7 +20,7 @@ def _run(options: argparse.Namespace) -> int:
 
 COMMAND = Command(
     "plan",
-    ("what days would ask, why, and what that costs; no call, no write"),
+    "what days would ask, why, and what that costs; no call, no write",
     _add_arguments,
     _run,
 )

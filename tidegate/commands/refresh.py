@@ -23,19 +23,19 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--where",
         required=True,
         metavar="SQL",
-        help=('condition on the answers, as "answer.lat = 0"'),
+        help='condition on the answers, as "answer.lat = 0"',
     )
     parser.add_argument(
         "--answered-from", metavar="YYYY-MM-DD", help="first day of the answers, UTC"
     )
     parser.add_argument(
-        "--answered-to", metavar="YYYY-MM-DD", help=("last day of the answers, UTC; it too")
+        "--answered-to", metavar="YYYY-MM-DD", help="last day of the answers, UTC; it too"
     )
     parser.add_argument(
         "--run",
         action="store_true",
         dest="do",
-        help=("do it; without, it is only said what would be"),
+        help="do it; without, it is only said what would be",
     )
     add_package(parser)
     add_engine(parser)
@@ -61,7 +61,7 @@ def _run(options: argparse.Namespace) -> int:
             status = status or tell_as_asked(options, run, events)
     if not options.do:
         print(
-            ("Nothing was changed. With --run they are asked anew, and these days run again."),
+            "Nothing was changed. With --run they are asked anew, and these days run again.",
             file=words(options),
         )
     return status
@@ -74,7 +74,7 @@ def _say(lookup: str, matched: Matched, file: TextIO) -> None:
     for _, enrichment, days in matched.days:
         stand = counted(len(days), "day stands", "days stand")
         print(
-            (f"  {enrichment.name}: {stand} on them{': ' if days else ''}{', '.join(days)}"),
+            f"  {enrichment.name}: {stand} on them{': ' if days else ''}{', '.join(days)}",
             file=file,
             flush=True,
         )

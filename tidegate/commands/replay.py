@@ -60,7 +60,7 @@ def _run(options: argparse.Namespace) -> int:
     if events is None:
         if options.json:
             return tell_unchanged(
-                pipeline.enrichment.name, day, ("it has no dead letters; nothing was called.")
+                pipeline.enrichment.name, day, "it has no dead letters; nothing was called."
             )
         print(f"{day}  has no dead letters: nothing to do, nothing was called.")
         return RIGHT

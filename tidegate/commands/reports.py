@@ -12,5 +12,5 @@ def _run(_: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    "reports", ("serve reports and Spark's logs to this machine's browser"), no_arguments, _run
+    "reports", "serve reports and Spark's logs to this machine's browser", no_arguments, _run
 )

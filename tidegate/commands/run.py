@@ -16,10 +16,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-calls",
         type=int,
         metavar="N",
-        help=("stop, resumable, when a day has made so many calls"),
+        help="stop, resumable, when a day has made so many calls",
     )
     parser.add_argument(
-        "--max-cost", metavar="MONEY", help=("the same for what the calls cost, as '5 USD'")
+        "--max-cost", metavar="MONEY", help="the same for what the calls cost, as '5 USD'"
     )
     add_engine(parser)
     add_wait(parser)

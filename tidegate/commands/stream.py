@@ -30,11 +30,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_enrichment(parser)
     when = parser.add_mutually_exclusive_group(required=True)
     when.add_argument(
-        "--available-now", action="store_true", help=("end when nothing is new, for schedules")
+        "--available-now", action="store_true", help="end when nothing is new, for schedules"
     )
     when.add_argument("--trigger", metavar="10s", help="look for new files so often, for ever")
     parser.add_argument(
-        "--most-files", type=int, metavar="N", help=("in one batch (all that are new)")
+        "--most-files", type=int, metavar="N", help="in one batch (all that are new)"
     )
     parser.set_defaults(engine=None)  # a stream needs Spark
     add_conf(parser)
@@ -42,7 +42,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json",
         action="store_true",
-        help=("an object per batch and day on stdout, and one at the end"),
+        help="an object per batch and day on stdout, and one at the end",
     )
 
 

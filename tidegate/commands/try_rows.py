@@ -12,20 +12,20 @@ from tidegate.commands.command import FAILED, RIGHT, Command, add_enrichment, na
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_enrichment(parser)
     parser.add_argument(
-        "--rows", type=int, default=20, help=("number of rows to preview (default: 20)")
+        "--rows", type=int, default=20, help="number of rows to preview (default: 20)"
     )
     parser.add_argument(
-        "--day", metavar="YYYY-MM-DD", help=("by default the last one that the input has")
+        "--day", metavar="YYYY-MM-DD", help="by default the last one that the input has"
     )
     parser.add_argument(
         "--lookup",
         metavar="NAME",
-        help=("this one only; by default every lookup, one after the other"),
+        help="this one only; by default every lookup, one after the other",
     )
     parser.add_argument(
         "--show-personal",
         action="store_true",
-        help=("show keys made of columns declared as pii too"),
+        help="show keys made of columns declared as pii too",
     )
 
 
@@ -93,7 +93,7 @@ def _tell(line: str) -> None:
 
 COMMAND = Command(
     "try",
-    ("a few rows with real calls, request beside answer; nothing written"),
+    "a few rows with real calls, request beside answer; nothing written",
     _add_arguments,
     _run,
 )

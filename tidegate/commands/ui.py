@@ -13,7 +13,7 @@ def _run(_: argparse.Namespace) -> int:
 
 COMMAND = Command(
     "ui",
-    ("Dagster and the reports for the workspace.yaml here, until Ctrl-C"),
+    "Dagster and the reports for the workspace.yaml here, until Ctrl-C",
     no_arguments,
     _run,
     needs=("dagster",),

@@ -39,7 +39,7 @@ def _run(options: argparse.Namespace) -> int:
 
 COMMAND = Command(
     "vacuum",
-    ("remove old versions and runs that were never published; never under a running job"),
+    "remove old versions and runs that were never published; never under a running job",
     _add_arguments,
     _run,
 )

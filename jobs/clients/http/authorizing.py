@@ -301,15 +301,15 @@ class TokenHeaders(Authorizer):
                 brought_one = await connector.brought_one()
         except TimeoutError:
             raise CallFailed(
-                (f"{self._shown_url} gave no token within {TOKEN_TIMEOUT:g} s"), passing=True
+                f"{self._shown_url} gave no token within {TOKEN_TIMEOUT:g} s", passing=True
             ) from None
         except aiohttp.ClientError as error:
             raise CallFailed(
-                (f"{self._shown_url} gave no token: {type(error).__name__}"), passing=True
+                f"{self._shown_url} gave no token: {type(error).__name__}", passing=True
             ) from None
         if not brought_one:
             raise CallFailed(
-                (f"{self._shown_url} gave more than one answer: the token may be another's"),
+                f"{self._shown_url} gave more than one answer: the token may be another's",
                 passing=True,
             )
         if status == 429 or status >= 500 or throttling.is_throttled(status, response.headers):

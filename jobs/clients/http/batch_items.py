@@ -168,7 +168,7 @@ class ItemRequests:
             if self._by_key and response.connection is not None:
                 response.connection.distrust()
             raise CallFailed(
-                ("all answers have an unknown id: they belong to another request"), passing=True
+                "all answers have an unknown id: they belong to another request", passing=True
             )
         return [self._only(given[made], unknown) for made in items.ids]
 

@@ -218,7 +218,7 @@ class ServiceSession:
         """Raise CallFailed if this key's new answer is in doubt."""
         if self._in_doubt and repr(key) in self._in_doubt:
             raise CallFailed(
-                ("its connection gave an extra response, so the answer may be another key's"),
+                "its connection gave an extra response, so the answer may be another key's",
                 passing=True,
             )
 
@@ -331,7 +331,7 @@ class ServiceSession:
                 return self._failure(f"the answer cannot be read: {error.message}", passing=True)
             case aiohttp.ClientError():
                 return self._failure(
-                    (f"connection lost: {error or type(error).__name__}"), passing=True
+                    f"connection lost: {error or type(error).__name__}", passing=True
                 )
         what = "cannot be decoded" if isinstance(error, NotDecodable) else "is not JSON"
         return Unclear(self.masked(f"the answer {what}: {error}"))
@@ -404,7 +404,7 @@ class ServiceSession:
             if is_whole:
                 raise
             raise self._failure(
-                (f"the answer broke off after {len(answer):,} bytes: {error}"), passing=True
+                f"the answer broke off after {len(answer):,} bytes: {error}", passing=True
             ) from error
 
     async def _body(self, response: aiohttp.ClientResponse, received: int) -> tuple[bytes, bool]:

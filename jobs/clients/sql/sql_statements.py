@@ -132,7 +132,7 @@ class ManyKeys:
             self._row = ", ?" * len(lookup.keys)
         answers = [f"t.{quote(column.name)}" for column in lookup.columns]
         answers += [
-            (f"CAST(t.{quote(name)} AS TEXT) LIKE '%infinity%'")
+            f"CAST(t.{quote(name)} AS TEXT) LIKE '%infinity%'"
             for name in endless(lookup, dialect.name)
         ]
         pairs = [
@@ -175,9 +175,7 @@ def _array_type(lookup: SqlLookup, name: str, types: Mapping[str, str]) -> str:
     type_ = types.get(name)
     if type_ is None or type_.endswith("[]"):
         what = (
-            "has no such column"
-            if type_ is None
-            else (f"is {type_}, and a key of many is one value")
+            "has no such column" if type_ is None else f"is {type_}, and a key of many is one value"
         )
         raise ValueError(f"keys.{name}: {lookup.table} {what}")
     return f"{type_}[]"

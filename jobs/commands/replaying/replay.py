@@ -134,7 +134,7 @@ def _not_stored(enrichment: Enrichment, run: DayRecord, kept: Kept) -> str:
     )
     missing = len(keys) - known.answers.num_rows - len(known.refreshed)
     return (
-        (f"the ledger lacks {missing:,} of {len(keys):,} answers to what is asked as declared now")
+        f"the ledger lacks {missing:,} of {len(keys):,} answers to what is asked as declared now"
         if missing
         else ""
     )

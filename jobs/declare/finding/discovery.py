@@ -45,7 +45,7 @@ def declared_in(module: str) -> list[Discovered]:
         loaded = importlib.import_module(module)
     except Exception as error:
         reason = (
-            str(error) if isinstance(error, TidegateError) else (f"{type(error).__name__}: {error}")
+            str(error) if isinstance(error, TidegateError) else f"{type(error).__name__}: {error}"
         )
         raise DeclarationError(f"{module} cannot be loaded: {reason}") from error
     return [

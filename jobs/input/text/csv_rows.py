@@ -291,5 +291,5 @@ def _wrong_width(rows: _Rows, width: int) -> TextFault:
     except csv.Error as error:  # a value is longer than Python's module reads
         return TextFault(f"the row cannot be read: {error}", rows.line(right))
     return TextFault(
-        (f"the row has {counted(found, 'value')}, the header {width:,}"), rows.line(right)
+        f"the row has {counted(found, 'value')}, the header {width:,}", rows.line(right)
     )

@@ -53,7 +53,7 @@ def read_json(
     for number, line in enumerate(iter(lambda: source.readline(LONGEST_ROW + 1), b""), 1):
         if len(line) > LONGEST_ROW:
             raise TextFault(
-                (f"the line is longer than {LONGEST_ROW:,} bytes; write each object on a line"),
+                f"the line is longer than {LONGEST_ROW:,} bytes; write each object on a line",
                 number,
             )
         objects.add(line.removeprefix(BOM) if number == 1 else line, number)

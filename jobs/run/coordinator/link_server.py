@@ -211,7 +211,7 @@ class LinkServer(Generic[Sender]):
                     self._on_message(connection, json.loads(line))
         except Exception as error:  # noqa: BLE001  # this thread must survive any message
             logging.getLogger("tidegate").debug(
-                ("the coordinator closes a connection: %s"), type(error).__name__
+                "the coordinator closes a connection: %s", type(error).__name__
             )
             self.close(connection)
         if len(connection.received) > LONGEST_LINE:

@@ -65,7 +65,7 @@ def without_unreadable(lookup: Lookup, answers: pa.Table, keys: pa.ChunkedArray)
         except ValueError as error:
             unreadable.append(stored.key)
             _log.warning(
-                ("lookup %s: %s; the key is asked again"),
+                "lookup %s: %s; the key is asked again",
                 lookup.name,
                 UnreadableAnswer(stored, error),
             )

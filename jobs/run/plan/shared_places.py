@@ -84,7 +84,7 @@ def _folders(enrichment: Enrichment, *, on_store: bool) -> dict[str, str]:
     if not on_store:
         folder = str(work_folder(table).resolve())
         reason = (
-            ("the driver and they write what streams need")
+            "the driver and they write what streams need"
             if is_url(table)
             else "they write the rows of the table"
         )

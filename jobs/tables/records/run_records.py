@@ -157,7 +157,7 @@ def _read(path: Path, kind: type[Record]) -> Record | None:
         if path.absolute() not in _reported:
             _reported.add(path.absolute())
             _log.warning(
-                ("record %s is torn and passed over: %s"), path, " ".join(str(error).split())
+                "record %s is torn and passed over: %s", path, " ".join(str(error).split())
             )
         return None
 

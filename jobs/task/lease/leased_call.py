@@ -97,7 +97,7 @@ class LeasedCall:
             self._is_late and isinstance(error, asyncio.CancelledError)
         ):
             raise CallFailed(
-                (f"no answer within {self.until - self.began:g} s"), passing=True
+                f"no answer within {self.until - self.began:g} s", passing=True
             ) from error
 
     def expire(self) -> None:

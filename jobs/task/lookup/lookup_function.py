@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from jobs.task.lookup.task_ledger import TaskLedger
 
 ASKED_ONCE = Reply(
-    "unknown", error=(f"an equal row asked before, and its answer is not at hand; {NOT_REPEATED}")
+    "unknown", error=f"an equal row asked before, and its answer is not at hand; {NOT_REPEATED}"
 )
 
 
@@ -358,7 +358,7 @@ class LookupFunction(AsyncFunction[Row, Row]):
         self._settle(asked, now)
         if hangs:  # a row between attempts has already reported each failure
             self._watch.failed(
-                (f"no answer within {self._lookup.timeout} s"), repeated=asked.failures > 0
+                f"no answer within {self._lookup.timeout} s", repeated=asked.failures > 0
             )
         return [value]
 

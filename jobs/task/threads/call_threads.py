@@ -38,7 +38,7 @@ class CallThreads(ThreadPoolExecutor):
         code = user_code_at(inspect.currentframe())
         future: Future[T] = Future()
         self._running[future] = (
-            "a function" if code is None else (f"lookup {code.lookup}: its function")
+            "a function" if code is None else f"lookup {code.lookup}: its function"
         )
         future.add_done_callback(lambda ended: self._running.pop(ended, None))
         self._calls.put((future, functools.partial(fn, *args, **kwargs)))
@@ -70,7 +70,7 @@ class CallThreads(ThreadPoolExecutor):
         _, left = wait([*self._running], seconds)
         return sorted(
             {
-                (f"{self._running.get(future, 'a function')} in a thread (asyncio.to_thread)")
+                f"{self._running.get(future, 'a function')} in a thread (asyncio.to_thread)"
                 for future in left
             }
         )

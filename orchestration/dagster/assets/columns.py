@@ -17,7 +17,7 @@ def described(declared: Declared, types: Iterable[tuple[str, str]]) -> dg.TableS
     texts = {declared.enrichment.input.partition: DAY}
     for lookup in declared.enrichment.lookups:
         texts |= dict.fromkeys(
-            _answers(lookup), (f"{lookup.service_name}, through the lookup {lookup.name}.")
+            _answers(lookup), f"{lookup.service_name}, through the lookup {lookup.name}."
         )
         texts |= {column.name: column.meaning for column in published_columns(lookup.name)}
     return dg.TableSchema([dg.TableColumn(name, kind, texts.get(name)) for name, kind in types])

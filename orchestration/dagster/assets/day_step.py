@@ -145,7 +145,7 @@ class DaysRun:
             stands = self._without_dead_letters(day)
             if stands is not None:
                 self._observe(
-                    day, PUBLISHED, (f"{day} has no dead letters: nothing was called."), "Nothing."
+                    day, PUBLISHED, f"{day} has no dead letters: nothing was called.", "Nothing."
                 )
                 yield from self._materialized(stands, metadata.figures_metadata(stands))
 
@@ -164,7 +164,7 @@ class DaysRun:
                 return None
         except TidegateError as error:
             self._tally.red[day] = Red(
-                str(error), (f"Run the job {self._declared.job_name} for the day.")
+                str(error), f"Run the job {self._declared.job_name} for the day."
             )
             return None
         stands = last_run(self._declared.enrichment, day)
@@ -306,7 +306,7 @@ class DaysRun:
     def _advised(self, outcome: DayOutcome) -> DayOutcome:
         if outcome.crashed and self._context.retry_number == 0:
             return replace(
-                outcome, state=CRASHED, next_step=("Nothing: it is retried automatically once.")
+                outcome, state=CRASHED, next_step="Nothing: it is retried automatically once."
             )
         return replace(
             outcome, next_step=after(self._declared.enrichment, outcome.day, outcome.state)
@@ -342,7 +342,7 @@ class DaysRun:
         if worker is None or os.getppid() == worker.pid:
             return (
                 CANCELLED,
-                ("somebody cancelled the run; its Spark application was stopped."),
+                "somebody cancelled the run; its Spark application was stopped.",
                 again,
             )
         reason = (

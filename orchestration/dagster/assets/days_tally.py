@@ -56,7 +56,7 @@ class DaysTally:
         unpublished = f" Not published: {named}{more}" if red else ""
         rest = f" {counted(len(left), 'day was', 'days were')} not begun." if left else ""
         unmade = "".join(
-            (f" Not made: {what}: {why.rstrip('.')}.") for what, why in self.unmade[:NAMED]
+            f" Not made: {what}: {why.rstrip('.')}." for what, why in self.unmade[:NAMED]
         )
         return (
             f"{len(self.published)} of {len(self.days)} days published.{unpublished}{rest}{unmade}"

@@ -66,7 +66,7 @@ def raw_asset(declared: Declared) -> dg.AssetSpec:
     enrichment = declared.enrichment
     kind = enrichment.input.format
     what = (
-        (f"The days of the {kind.title()} table") if kind in TABLES else f"Files by day ({kind}) at"
+        f"The days of the {kind.title()} table" if kind in TABLES else f"Files by day ({kind}) at"
     )
     return dg.AssetSpec(
         declared.raw_key,

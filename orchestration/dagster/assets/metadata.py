@@ -200,6 +200,6 @@ def readers_see(declared: DeclaredFacts, day: str) -> str:
     if day in days:
         return f"{day}, version {table.version()}, complete"
     newest = (
-        (f"newest day {days[-1]}, version {table.version()}, complete") if days else "no day at all"
+        f"newest day {days[-1]}, version {table.version()}, complete" if days else "no day at all"
     )
     return f"nothing of {day}; {newest}"

@@ -33,9 +33,7 @@ def freshness(declared: Declared, now: dt.datetime) -> dg.AssetCheckEvaluation:
         sentence = f"{day} is not published; {by}, has passed."
     else:
         late = (
-            (f"{(first - until) // dt.timedelta(minutes=1)} min after")
-            if first > until
-            else "before"
+            f"{(first - until) // dt.timedelta(minutes=1)} min after" if first > until else "before"
         )
         sentence = (
             f"{day} was published at {local_time(declared.enrichment, first, '%F %H:%M')}, "

@@ -68,7 +68,7 @@ def reports_days(all_declared: Sequence[Declared], now: Clock = utc_now) -> dg.S
                 news.append(f"{declared.name}: {error}")
             else:
                 news += (
-                    [(f"{declared.name}: {counted(len(days), 'day')} published elsewhere.")]
+                    [f"{declared.name}: {counted(len(days), 'day')} published elsewhere."]
                     if days
                     else []
                 )

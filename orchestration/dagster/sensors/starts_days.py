@@ -80,9 +80,7 @@ def starts_days(
             events += look.events
             seen[name] = look.seen
         reason = (
-            None
-            if requests
-            else ("No day waits for a service, has refreshed answers, or new files.")
+            None if requests else "No day waits for a service, has refreshed answers, or new files."
         )
         after = json.dumps({ASKED: [run.run_id for run in refreshes], **seen})
         return dg.SensorResult(requests, reason, after, asset_events=events)

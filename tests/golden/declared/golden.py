@@ -45,6 +45,6 @@ towns = Enrichment(
     ledger=Ledger("data/ledger"),
     tolerance=Tolerance(error=0.5),
     summaries=[
-        Summary(name="by_town", sql=("SELECT town, count(*) AS number FROM towns GROUP BY town"))
+        Summary(name="by_town", sql="SELECT town, count(*) AS number FROM towns GROUP BY town")
     ],
 )

@@ -33,7 +33,7 @@ of_text = made(
         path=f"{PLACE}/text",
         row_id=["order_id"],
         format="csv",
-        schema=("order_id BIGINT, customer_id STRING"),
+        schema="order_id BIGINT, customer_id STRING",
     ),
 )
 red = made(

@@ -146,7 +146,7 @@ def test_a_count_of_outcomes_that_does_not_fit_is_an_error_and_no_mix_up():
             return (await super().send(keys))[:-1]
 
     assert {str(outcome) for outcome in ask(Short(), range(3))} == {
-        ("a batch of 3 keys came back with 2 outcomes.")
+        "a batch of 3 keys came back with 2 outcomes."
     }
 
 

@@ -114,7 +114,7 @@ def test_an_answer_that_does_not_fit_is_named_with_its_column(service):
 def test_an_answer_that_the_ledger_kept_gives_the_same_columns(service):
     @declared(
         service.url,
-        returns=("price DECIMAL(8,2), day DATE, at TIMESTAMP, tags ARRAY<STRING>, raw BINARY"),
+        returns="price DECIMAL(8,2), day DATE, at TIMESTAMP, tags ARRAY<STRING>, raw BINARY",
     )
     async def sentiment(row, http):
         at = dt.datetime(2013, 1, 10, 5, tzinfo=dt.UTC)
@@ -185,7 +185,7 @@ def test_a_path_that_could_leave_the_service_or_its_parameters_is_refused(servic
     wrong = (
         "leads to another address"
         if path.startswith("//")
-        else ("it must start with / and hold no ? and no #")
+        else "it must start with / and hold no ? and no #"
     )
     assert wrong in str(refused)
     assert service.log == []
@@ -332,7 +332,7 @@ def test_what_was_left_waiting_is_cancelled_with_the_call(service):
         ({"keys": {}}, "lookup f: keys is empty"),
         (
             {"throttled_when": ["$.a == 1"]},
-            ("'$.a == 1' is not a status. The function itself must read the answer."),
+            "'$.a == 1' is not a status. The function itself must read the answer.",
         ),
         ({"max_answer_bytes": 0}, "max_answer_bytes is 0"),
         ({"attempt_timeout": -1}, "attempt_timeout is -1 s"),
@@ -382,7 +382,7 @@ def test_it_shares_gate_and_concurrency_with_other_lookups_of_its_service(tmp_pa
         timeout=1.0,
     )
     with pytest.raises(
-        DeclarationError, match=("service llm is declared twice with different values")
+        DeclarationError, match="service llm is declared twice with different values"
     ):
         Enrichment(
             name="e", input=Input(path="a"), lookups=[sentiment, third], output=Output(path="b")

@@ -28,7 +28,7 @@ GRAPHQL = {"errors": [{"message": "no such field"}], "data": {"temp_c": None}}
         (
             {"error_when": ["$.error"]},
             {"error": "quota"},
-            ('it is an error by error_when: {"error": "quota"}'),
+            'it is an error by error_when: {"error": "quota"}',
         ),
         ({"error_when": ["$.errors"]}, GRAPHQL, 'it is an error by error_when: {"errors": [{'),
         ({"error_when": ["$.status != 'OK'"]}, {}, "it is an error by error_when: {}"),
@@ -36,12 +36,12 @@ GRAPHQL = {"errors": [{"message": "no such field"}], "data": {"temp_c": None}}
         (
             {"required": ["temp_c"]},
             {"temp_c": None, "wind": {"speed": 1.0}},
-            ("temp_c is null, and it is required"),
+            "temp_c is null, and it is required",
         ),
         (
             {"required": ["temp_c", "wind_ms"]},
             {"temp_c": 1.0},
-            ("wind_ms is null, and it is required"),
+            "wind_ms is null, and it is required",
         ),
     ],
 )

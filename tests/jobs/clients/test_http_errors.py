@@ -88,7 +88,7 @@ def test_a_secret_in_an_error_body_is_masked_where_it_is_cut_too(service, monkey
     (failure,) = ask(lookup(service.url, service=bearer), ("JFK",))
     assert "sk-" not in str(failure)
     replies(
-        service, lambda: web.Response(text=("the key sk-live-0123456789 is not valid"), status=400)
+        service, lambda: web.Response(text="the key sk-live-0123456789 is not valid", status=400)
     )
     (failure,) = ask(lookup(service.url, service=bearer), ("JFK",))
     assert str(failure) == "400 Bad Request: the key *** is not valid"

@@ -24,7 +24,7 @@ def sqlite(tmp_path):
             "CREATE TABLE numbers (k INTEGER PRIMARY KEY, twice INTEGER, filler TEXT)"
         )
         connection.executemany(
-            ("INSERT INTO numbers VALUES (?, ?, '')"), [(k, 2 * k) for k in range(ROWS)]
+            "INSERT INTO numbers VALUES (?, ?, '')", [(k, 2 * k) for k in range(ROWS)]
         )
     connection.close()
     return f"sqlite+aiosqlite:///{path}"

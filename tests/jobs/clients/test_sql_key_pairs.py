@@ -178,7 +178,7 @@ def test_keys_of_sqlite_match_only_equal_values(tmp_path, whole):
                 there = database.execute(f"SELECT k FROM {names[column]}").fetchall()
                 database.execute(f"INSERT INTO {names[column]} VALUES (?, ?)", (value, number))
                 (kept,) = database.execute(
-                    (f"SELECT k FROM {names[column]} WHERE n = ?"), (number,)
+                    f"SELECT k FROM {names[column]} WHERE n = ?", (number,)
                 ).fetchone()
                 if any(kept == one for (one,) in there):  # a key of two rows is an error of its own
                     database.execute(f"DELETE FROM {names[column]} WHERE n = ?", (number,))
@@ -213,7 +213,7 @@ def test_keys_of_postgresql_match_only_equal_values(postgres, monkeypatch, whole
                 cursor.execute(f"CREATE TABLE {names[column]} (k {column} UNIQUE, n INTEGER)")
                 for number, value in enumerate(values):
                     cursor.execute(
-                        (f"INSERT INTO {names[column]} VALUES (%s::{column}, %s)"), (value, number)
+                        f"INSERT INTO {names[column]} VALUES (%s::{column}, %s)", (value, number)
                     )
                 if column in ("date", "timestamp", "timestamptz"):
                     cursor.execute(

@@ -290,7 +290,7 @@ def test_a_select_gets_its_values_as_parameters_only(lookup):
 def test_a_select_of_two_rows_is_an_error(lookup):
     (failure,) = ask(
         lookup(
-            select=("SELECT word FROM twice WHERE k = :k"), keys={"k": "k"}, returns="word STRING"
+            select="SELECT word FROM twice WHERE k = :k", keys={"k": "k"}, returns="word STRING"
         ),
         (2,),
     )
@@ -348,7 +348,7 @@ def test_a_query_ended_in_the_middle_by_the_server_may_pass(lookup, postgres, wa
 def test_a_query_over_its_time_limit_is_ended_at_the_server_too(lookup, postgres, wait_for):
     (failure,) = ask(
         lookup(
-            select=("SELECT 1 AS seats, pg_sleep(20) FROM fleet.planes WHERE tailnum = :tailnum"),
+            select="SELECT 1 AS seats, pg_sleep(20) FROM fleet.planes WHERE tailnum = :tailnum",
             attempt_timeout=0.2,
         ),
         ("N1",),
@@ -364,7 +364,7 @@ def test_a_time_limit_of_the_servers_own_may_pass(lookup, postgres, database):
     )
     url = f"postgresql+asyncpg://hasty:h@{postgres.host}:{postgres.port}/{database}"
     (failure,) = ask(
-        lookup(url=url, select=("SELECT 1 AS seats, pg_sleep(20) WHERE :tailnum <> ''")), ("N1",)
+        lookup(url=url, select="SELECT 1 AS seats, pg_sleep(20) WHERE :tailnum <> ''"), ("N1",)
     )
     assert failure.passing
     assert str(failure) == "canceling statement due to statement timeout"
@@ -376,11 +376,11 @@ def test_a_refusal_of_the_database_stops_the_run_in_one_sentence(lookup, postgre
     for url, message in (
         (
             postgres.url(database, password="Zq9-secret"),
-            ('password authentication failed for user "tester"'),
+            'password authentication failed for user "tester"',
         ),
         (
             f"postgresql+asyncpg://tester@{address}?password=Zq9-secret",
-            ("password authentication failed for user"),
+            "password authentication failed for user",
         ),
         (postgres.url("nowhere", password=postgres.password), 'database "nowhere" does not exist'),
         (f"postgresql+asyncpg://weak:w@{address}", "permission denied for schema fleet"),
@@ -405,15 +405,15 @@ def test_a_server_that_is_not_there_may_come_back(lookup):
         ({"table": "fleet.boats"}, "has no table 'fleet.boats'"),
         (
             {"returns": "wings INT"},
-            ("no column 'wings' in table fleet.planes. It has: tailnum, seats, code."),
+            "no column 'wings' in table fleet.planes. It has: tailnum, seats, code.",
         ),
         (
-            {"select": ("SELECT seats FROM boats WHERE tailnum = :tailnum")},
+            {"select": "SELECT seats FROM boats WHERE tailnum = :tailnum"},
             'the database refuses it: relation "boats"',
         ),
         (
             {
-                "select": ("SELECT * FROM fleet.planes WHERE tailnum = :tailnum"),
+                "select": "SELECT * FROM fleet.planes WHERE tailnum = :tailnum",
                 "returns": "wings INT",
             },
             "wings does not",
@@ -468,7 +468,7 @@ INSERT INTO valid VALUES
     [
         {"table": "valid"},
         {"table": "valid", "batch_size": 9},
-        {"select": ("SELECT * FROM valid WHERE k = :k")},
+        {"select": "SELECT * FROM valid WHERE k = :k"},
     ],
 )
 def test_an_infinite_date_or_time_is_an_error_of_its_row_and_the_year_9999_is_none(

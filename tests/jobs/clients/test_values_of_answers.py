@@ -287,7 +287,7 @@ def test_random_values_of_postgresql_are_published_as_they_are(
         "TIMESTAMPTZ, day DATE"
     )
     postgres.execute(
-        (f"CREATE TABLE v ({types}, list JSON); INSERT INTO v VALUES {', '.join(lines)};"), name
+        f"CREATE TABLE v ({types}, list JSON); INSERT INTO v VALUES {', '.join(lines)};", name
     )
     monkeypatch.setenv(variable := f"VALUES_URL_{len(os.environ)}", postgres.url(name))
     judged(sql_lookup(Env(variable), batch_size=batch_size), rows)

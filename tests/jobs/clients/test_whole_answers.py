@@ -100,7 +100,7 @@ def test_a_decoded_body_is_bounded(service):
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
-        (202, ("202 Accepted: accepted, not answered; ")),
+        (202, "202 Accepted: accepted, not answered; "),
         (207, "207 Multi-Status: several answers, each with a status"),
     ],
 )
@@ -122,11 +122,11 @@ def test_a_status_that_promises_an_answer_is_none_unless_declared(service, statu
     [
         (
             {"answer_when": [204]},
-            ("answer_when: 204 is no such status; write one of 202, 206, 207, 208, and only here."),
+            "answer_when: 204 is no such status; write one of 202, 206, 207, 208, and only here.",
         ),
         (
             {"answer_when": [202], "error_when": [202]},
-            ("answer_when: 202 is in error_when too; write one of "),
+            "answer_when: 202 is in error_when too; write one of ",
         ),
         ({"answer_when": 202}, "answer_when is 202; it must be a list, as [202]."),
     ],

@@ -78,7 +78,7 @@ class Towns:
         with Path("declared/towns.py").open("a") as declaration:
             declaration.write(
                 "\n".join(
-                    [("from dataclasses import replace"), "from tidegate import Ledger", *lines, ""]
+                    ["from dataclasses import replace", "from tidegate import Ledger", *lines, ""]
                 )
             )
         self._read_anew()

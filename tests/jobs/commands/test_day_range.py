@@ -40,19 +40,19 @@ def test_hours_are_named_by_themselves_or_by_the_days_of_the_zone(first, last, h
             HOURLY,
             "2026-01-01T07Z",
             "2026-01-01T06Z",
-            ("--to is 2026-01-01T06Z, before --from, 2026-01-01T07Z"),
+            "--to is 2026-01-01T06Z, before --from, 2026-01-01T07Z",
         ),
         (
             HOURLY,
             "2026-01-01T7Z",
             "2026-01-02",
-            ("--from is '2026-01-01T7Z'; it must be a date, as 2013-01-10"),
+            "--from is '2026-01-01T7Z'; it must be a date, as 2013-01-10",
         ),
         (
             flights,
             "2026-01-01T07Z",
             "2026-01-02",
-            ("--from is '2026-01-01T07Z'; it must be a date, as 2013-01-10"),
+            "--from is '2026-01-01T07Z'; it must be a date, as 2013-01-10",
         ),
     ],
 )

@@ -57,7 +57,8 @@ def test_vacuum_keeps_what_is_young_and_says_what_went_of_each_table(towns, caps
     assert main(["vacuum", "towns", "--keep-days", "0", "--package", "declared"]) == 0
     assert (
         f"{towns.place}/towns: 1 old file and 1 unpublished run removed"
-    ) in capsys.readouterr().out.splitlines()
+        in capsys.readouterr().out.splitlines()
+    )
     assert DeltaTable(f"{towns.place}/towns").to_pyarrow_table()["number"].to_pylist() == [1]
     assert main(["vacuum", "towns", "--keep-days", "-1", "--package", "declared"]) == 2
     assert capsys.readouterr().err == "--keep-days is -1; it must be 0 or more.\n"

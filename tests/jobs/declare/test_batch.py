@@ -41,15 +41,15 @@ def batched(**fields):
 WRONG = {
     "no items at all": (
         lambda: batched(max_items=0),
-        ("max_items is 0; it must be a whole number, at least 1."),
+        "max_items is 0; it must be a whole number, at least 1.",
     ),
     "a wait without end": (
         lambda: batched(max_wait=float("inf")),
-        ("max_wait is inf s; it must be 0 or more."),
+        "max_wait is inf s; it must be 0 or more.",
     ),
     "a wait as long as the row's": (
         lambda: batched(max_wait=5.0),
-        ("a row leaves after timeout, 5.0 s; wait for less."),
+        "a row leaves after timeout, 5.0 s; wait for less.",
     ),
     "answers nowhere": (lambda: batched(answers="r"), "batch.answers: 'r' is not a JSON path"),
     "ids nowhere": (lambda: batched(match="id"), "batch.match: 'id' is not a JSON path"),
@@ -63,7 +63,7 @@ WRONG = {
     ),
     "a position and an id": (
         lambda: batched(position="$.n"),
-        ("batch: position and match: an answer is matched by one"),
+        "batch: position and match: an answer is matched by one",
     ),
     "a position of an item with an id": (
         lambda: batched(match=None, position="$.n"),
@@ -75,7 +75,7 @@ WRONG = {
     ),
     "a body without items": (
         lambda: batched(body={"a": 1}),
-        ('it must hold "{items}" once, as a text of its own'),
+        'it must hold "{items}" once, as a text of its own',
     ),
     "items twice": (lambda: batched(body=["{items}", "{items}"]), 'it must hold "{items}" once'),
     "items inside a text": (lambda: batched(body="x{items}"), 'it must hold "{items}" once'),
@@ -85,7 +85,7 @@ WRONG = {
     ),
     "an item of no key": (
         lambda: batched(item={"q": "{q}", "p": "{p}"}),
-        ("'p' is in batch.item, but is not a key."),
+        "'p' is in batch.item, but is not a key.",
     ),
     "a key called id": (
         lambda: lookup(
@@ -135,15 +135,15 @@ WRONG = {
     ),
     "no page at all": (
         lambda: Pages(next="$.next", max_pages=0),
-        ("max_pages is 0; it must be a whole number"),
+        "max_pages is 0; it must be a whole number",
     ),
     "pages that lead nowhere": (
         lambda: Pages(next="next", max_pages=1),
-        ("pages.next: 'next' is not a JSON path"),
+        "pages.next: 'next' is not a JSON path",
     ),
     "several lists": (
         lambda: Pages(next="$.n", max_pages=1, items="$..a"),
-        ("items is '$..a'; it must name one list"),
+        "items is '$..a'; it must name one list",
     ),
     "a secret's header": (
         lambda: lookup(request="GET /{q}", headers={"authorization": "Bearer x"}),

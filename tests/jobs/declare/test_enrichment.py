@@ -119,12 +119,12 @@ WRONG = {
     ),
     "a class that cannot be asked": (
         lambda: function(dict),
-        ("it must be a class with `async def async_invoke("),
+        "it must be a class with `async def async_invoke(",
     ),
     "no lookup": (lambda: enrichment(lookups=[]), "addresses: lookups is empty"),
     "a lookup that stands alone": (
         lambda: enrichment(lookups=lookup()),
-        ("addresses: lookups is one HttpLookup"),
+        "addresses: lookups is one HttpLookup",
     ),
     "a column in place of a list": (
         lambda: enrichment(input=Input(path="p", row_id="id")),
@@ -137,12 +137,12 @@ WRONG = {
     ),
     "a key without key_ordered": (
         lambda: enrichment(key=["id"]),
-        ("key names the columns of mode='key_ordered'"),
+        "key names the columns of mode='key_ordered'",
     ),
     "key_ordered without a key": (lambda: enrichment(mode="key_ordered"), "it needs them"),
     "two lookups of one name": (
         lambda: enrichment(lookups=[lookup(), lookup()]),
-        ("two lookups are named 'location'"),
+        "two lookups are named 'location'",
     ),
     "two lookups that answer one column": (
         lambda: enrichment(lookups=[lookup(), lookup(name="other", returns="LAT DOUBLE")]),
@@ -211,7 +211,7 @@ WRONG = {
     "half a call at once": (lambda: service(max_concurrency=2.5), "max_concurrency is 2.5"),
     "no host": (
         lambda: service(url="geo.example"),
-        ("url 'geo.example' is not an http:// or https:// address"),
+        "url 'geo.example' is not an http:// or https:// address",
     ),
     "a port that is no number": (
         lambda: service(url="http://geo.example:99999"),
@@ -231,7 +231,7 @@ WRONG = {
     "an outage after 0 failures": (lambda: Outage(after=0), "after must be at least 1"),
     "an input at no place": (
         lambda: Input(path=""),
-        ("input: path is ''; it must be a folder or a URL."),
+        "input: path is ''; it must be a folder or a URL.",
     ),
     "a table at a URL": (
         lambda: Output(path="file:///lake/table"),
@@ -242,11 +242,11 @@ WRONG = {
     ),
     "a table that lies nowhere": (
         lambda: Output(path=""),
-        ("output: path is ''; it must be a folder or a URL."),
+        "output: path is ''; it must be a folder or a URL.",
     ),
     "a ledger that lies nowhere": (
         lambda: Ledger(""),
-        ("ledger: path is ''; it must be a folder or a filesystem URL."),
+        "ledger: path is ''; it must be a folder or a filesystem URL.",
     ),
     "a secret in a ledger's URL": (
         lambda: Ledger("s3://id:secret@bucket/ledger"),
@@ -273,11 +273,11 @@ WRONG = {
     },
     "a ledger that is never written": (
         lambda: Ledger(flush_rows=0),
-        ("flush_rows must be a whole number, at least 1"),
+        "flush_rows must be a whole number, at least 1",
     ),
     "a flush after 0 s": (
         lambda: Ledger(flush_seconds=0.0),
-        ("flush_seconds over 0. Without a ledger: ledger=None."),
+        "flush_seconds over 0. Without a ledger: ledger=None.",
     ),
     "a negative time to live": (
         lambda: Ttl(ok=timedelta(days=-1)),
@@ -285,7 +285,7 @@ WRONG = {
     ),
     "a time to live in days": (
         lambda: Ttl(miss=30),
-        ("ttl: miss is 30; it must be a timedelta, 0 or more"),
+        "ttl: miss is 30; it must be a timedelta, 0 or more",
     ),
     "calls that must not be made twice, and no ledger": (
         lambda: enrichment(lookups=[lookup(idempotent=False, retry=Retry(retries=0))], ledger=None),
@@ -293,14 +293,14 @@ WRONG = {
     ),
     "one pii column in place of a list": (
         lambda: enrichment(pii="address"),
-        ("pii is 'address'; it must be a list"),
+        "pii is 'address'; it must be a list",
     ),
 }
 
 WRONG_LOOKUPS = {
     "a name that no column could have": (
         {"name": "Where"},
-        ("lookup 'Where': the name must be lower-case"),
+        "lookup 'Where': the name must be lower-case",
     ),
     "DDL that cannot be read": ({"returns": "lat DUBBLE"}, "lookup location: returns: "),
     "a time limit of 0": ({"timeout": 0}, "timeout is 0 s; it must be over 0, or None"),
@@ -335,16 +335,16 @@ WRONG_LOOKUPS = {
     ),
     "a method it cannot make": (
         {"request": "PATCH /v1/{q}"},
-        ("it must be GET, POST or PUT and a path"),
+        "it must be GET, POST or PUT and a path",
     ),
     "a path that is none": ({"request": "GET v1/{q}"}, "it must be GET, POST or PUT and a path"),
     "a placeholder that is no key": (
         {"request": "GET /v1/{q}/{p}"},
-        ("'p' is in the request, but is not a key"),
+        "'p' is in the request, but is not a key",
     ),
     "a key that is not asked": (
         {"keys": {"q": "a", "p": "b"}},
-        ("'p' is in keys, but the request does not use it"),
+        "'p' is in keys, but the request does not use it",
     ),
     "an unpaired brace": ({"request": "GET /v1/{q"}, "a brace is unpaired"),
     "a placeholder with a format": ({"request": "GET /v1/{q:>8}"}, "{q} has a format"),
@@ -355,19 +355,19 @@ WRONG_LOOKUPS = {
     "a JSON path that is none": ({"paths": {"lat": "$.["}}, "paths: lat: '$.[' is not a JSON path"),
     "a path for no column": (
         {"paths": {"alt": "$.alt"}},
-        ("paths: 'alt' is not a column of returns"),
+        "paths: 'alt' is not a column of returns",
     ),
     "a range for no column": (
         {"ranges": {"alt": (0, 1)}},
-        ("ranges: 'alt' is not a column of returns (lat, lon)"),
+        "ranges: 'alt' is not a column of returns (lat, lon)",
     ),
     "a null share for no column": (
         {"null_share": {"alt": 0.1}},
-        ("null_share: 'alt' is not a column"),
+        "null_share: 'alt' is not a column",
     ),
     "a null share over 1": (
         {"null_share": {"lat": 1.5}},
-        ("null_share: lat is 1.5; it is a share of the ok rows"),
+        "null_share: lat is 1.5; it is a share of the ok rows",
     ),
     "an attempt of 0 s": ({"attempt_timeout": 0}, "attempt_timeout is 0 s"),
     "a policy that nobody knows": (
@@ -384,7 +384,7 @@ WRONG_LOOKUPS = {
     ),
     "a null policy that nobody knows": (
         {"on_null_key": "ask"},
-        ("on_null_key is 'ask'; it must be one of: skip, fail."),
+        "on_null_key is 'ask'; it must be one of: skip, fail.",
     ),
 }
 
@@ -416,8 +416,8 @@ def test_every_kind_of_lookup_refuses_concurrency_0(kind):
         )
     )
     assert (
-        "max_concurrency is 0; it must be a whole number, at least 1 (calls in flight)."
-    ) in sentence
+        "max_concurrency is 0; it must be a whole number, at least 1 (calls in flight)." in sentence
+    )
 
 
 @pytest.mark.parametrize(
@@ -530,7 +530,7 @@ def test_the_fingerprint_changes_with_any_field():
             flights,
             lookups=[
                 dataclasses.replace(
-                    flights.lookups[0], returns=("temp_c FLOAT, wind_ms DOUBLE, visibility_m INT")
+                    flights.lookups[0], returns="temp_c FLOAT, wind_ms DOUBLE, visibility_m INT"
                 ),
                 flights.lookups[1],
             ],
@@ -648,7 +648,7 @@ def test_a_file_that_cannot_be_loaded_is_named_with_what_its_author_got_wrong(
     (tmp_path / "half_declaration.py").write_text("def (")
     monkeypatch.syspath_prepend(tmp_path)
     assert refused(lambda: load("broken_declaration:x")).startswith("service a: url 'x' is not")
-    assert ("half_declaration cannot be loaded: SyntaxError") in refused(
+    assert "half_declaration cannot be loaded: SyntaxError" in refused(
         lambda: load("half_declaration:x")
     )
 
@@ -719,6 +719,6 @@ def test_the_columns_of_the_dead_letters_are_the_reserved_ones():
 @pytest.mark.parametrize("name", ["", "by town", "by-town", "../towns", "a%20b"])
 def test_a_summary_whose_name_is_none_of_a_folder_is_refused(name):
     with pytest.raises(
-        DeclarationError, match=("the name must be letters, digits and _: a folder has it")
+        DeclarationError, match="the name must be letters, digits and _: a folder has it"
     ):
         Summary(name=name, sql="SELECT 1")

@@ -74,7 +74,7 @@ def test_an_answer_that_names_its_key(service):
     assert [row["balance_status"] for row in rows] == ["ok", "error", "error"]
     assert [row["_balance_error"] for row in rows[1:]] == [
         "the answer names another customer (echo)",
-        ("the answer does not name its customer at $.customer_id (echo)"),
+        "the answer does not name its customer at $.customer_id (echo)",
     ]
     assert Counter(service.log) == {
         "/customers/5/balance": 1, "/customers/7/balance": 1 + declared.retry.retries,

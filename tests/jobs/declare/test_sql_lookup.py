@@ -36,7 +36,7 @@ def test_a_select_whose_parameters_are_the_keys_is_taken(select, url):
 def test_a_key_may_be_called_as_a_word_of_sql_is():
     keys = {"order": "o", "on": "d", "select": "s"}
     declared = lookup(
-        select=("SELECT seats FROM p WHERE a = :order AND b <= CAST(:on AS date) AND c = :select"),
+        select="SELECT seats FROM p WHERE a = :order AND b <= CAST(:on AS date) AND c = :select",
         keys=keys,
     )
     assert declared.statement.parameters == ("order", "on", "select")
@@ -49,26 +49,26 @@ def test_a_key_may_be_called_as_a_word_of_sql_is():
         ({"table": "planes", "select": "SELECT 1"}, "declare either a table or a select."),
         (
             {"table": "a.b.c"},
-            ("table is 'a.b.c'; it must be table or schema.table, as \"fleet.planes\"."),
+            "table is 'a.b.c'; it must be table or schema.table, as \"fleet.planes\".",
         ),
         (
             {"select": "SELECT seats FROM planes"},
-            ("select: 'tailnum' is in keys, but the select does not use it."),
+            "select: 'tailnum' is in keys, but the select does not use it.",
         ),
         (
-            {"select": ("SELECT seats FROM p WHERE t = :tailnum AND m = :m")},
+            {"select": "SELECT seats FROM p WHERE t = :tailnum AND m = :m"},
             "'m' is in the select, but is not a key.",
         ),
         (
-            {"select": ("SELECT wings FROM p WHERE t = :tailnum")},
+            {"select": "SELECT wings FROM p WHERE t = :tailnum"},
             "returns: 'seats' is not a column of the select",
         ),
         (
-            {"select": ("SELECT seats FROM p WHERE t = :tailnum; DROP TABLE p")},
+            {"select": "SELECT seats FROM p WHERE t = :tailnum; DROP TABLE p"},
             "select holds 2 statements",
         ),
         (
-            {"select": ("DELETE FROM p WHERE t = :tailnum RETURNING seats")},
+            {"select": "DELETE FROM p WHERE t = :tailnum RETURNING seats"},
             "must be one SELECT that changes and locks",
         ),
         (
@@ -81,20 +81,20 @@ def test_a_key_may_be_called_as_a_word_of_sql_is():
             "must be one SELECT that changes and locks nothing; a lookup reads.",
         ),
         (
-            {"select": ("SELECT seats FROM p WHERE t = :tailnum FOR UPDATE")},
+            {"select": "SELECT seats FROM p WHERE t = :tailnum FOR UPDATE"},
             "changes and locks nothing",
         ),
         ({"select": "SELECT seats INTO q FROM p WHERE t = :tailnum"}, "changes and locks nothing"),
         (
-            {"select": ("SELECT seats FROM p WHERE t = $1")},
+            {"select": "SELECT seats FROM p WHERE t = $1"},
             "values stand as :name, where name is a key",
         ),
         (
-            {"select": ("SELECT seats FROM p WHERE t = %(tailnum)s AND u = ?")},
+            {"select": "SELECT seats FROM p WHERE t = %(tailnum)s AND u = ?"},
             "values stand as :name",
         ),
         (
-            {"select": ("SELECT x[1:n] AS seats FROM p WHERE t = :tailnum")},
+            {"select": "SELECT x[1:n] AS seats FROM p WHERE t = :tailnum"},
             "cannot be told from a parameter",
         ),
         ({"select": "SELECT seats FROM"}, "select cannot be read as SQL: 'SELECT seats FROM'."),
@@ -102,19 +102,19 @@ def test_a_key_may_be_called_as_a_word_of_sql_is():
         ({"table": "p", "batch_size": 0}, "batch_size is 0; it must be a whole number, at least 1"),
         (
             {"table": "p", "batch_size": 32_001},
-            ("batch_size is 32001; it must be a whole number, at least 1"),
+            "batch_size is 32001; it must be a whole number, at least 1",
         ),
         (
             {"table": "p", "batch_size": 5, "timeout": None},
-            ("batch_size needs timeout or attempt_timeout"),
+            "batch_size needs timeout or attempt_timeout",
         ),
         (
             {"table": "p", "batch_size": 5, "max_wait": 5.0},
-            ("a row leaves after timeout, 5.0 s; wait for less."),
+            "a row leaves after timeout, 5.0 s; wait for less.",
         ),
         (
             {"table": "p", "batch_size": 5, "max_wait": -1},
-            ("max_wait is -1 s; it must be 0 or more."),
+            "max_wait is -1 s; it must be 0 or more.",
         ),
         (
             {"select": "SELECT seats FROM p WHERE t = :tailnum", "batch_size": 5},
@@ -122,7 +122,7 @@ def test_a_key_may_be_called_as_a_word_of_sql_is():
         ),
         (
             {"table": "p", "batch_size": 5, "url": "mysql+aiomysql://me@db/x"},
-            ("batches are for sqlite and postgresql"),
+            "batches are for sqlite and postgresql",
         ),
     ],
 )

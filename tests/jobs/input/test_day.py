@@ -317,11 +317,11 @@ def test_a_column_that_is_all_null_in_one_file_needs_the_type_of_the_others(tmp_
     [
         (
             pa.array([NOON], pa.time64("us")),
-            ("a time of day, which a Delta table cannot store. Write it as text."),
+            "a time of day, which a Delta table cannot store. Write it as text.",
         ),
         (
             pa.array([NOON], pa.time32("ms")),
-            ("a time of day, which a Delta table cannot store. Write it as text."),
+            "a time of day, which a Delta table cannot store. Write it as text.",
         ),
         (pa.array([[NOON]]), "a time of day, which a Delta table cannot store. Write it as text."),
         (

@@ -422,14 +422,14 @@ def test_a_table_without_a_day_is_refused(lake, kind, message):
         (pa.array([1], pa.time64("us")), "a time of day, which a Delta table cannot store."),
         (
             pa.array([bytes(16)], pa.uuid()),
-            ("of Parquet's type UUID, which a Delta table cannot store."),
+            "of Parquet's type UUID, which a Delta table cannot store.",
         ),
     ],
 )
 def test_a_type_that_cannot_be_published_is_refused_before_a_row_is_copied(lake, odd, message):
     columns = pa.table({"id": [1], "odd": odd, "date": [DAY]})
     lake.create_table("shop.orders", columns.schema).append(columns)
-    assert (f"moods: input: 'odd' in lake.shop.orders is {message}") in refusal(
+    assert f"moods: input: 'odd' in lake.shop.orders is {message}" in refusal(
         find_input, MOODS, DAY
     )
     assert not Path("out").exists()
@@ -453,6 +453,6 @@ def test_without_pyiceberg_the_command_that_installs_it_is_named(monkeypatch):
     ],
 )
 def test_an_iceberg_table_is_declared_by_its_name_alone(declared):
-    assert ("an Iceberg table, and nothing else, is declared by its name alone") in refusal(
+    assert "an Iceberg table, and nothing else, is declared by its name alone" in refusal(
         lambda: Input(**declared)
     )

@@ -184,7 +184,7 @@ def refusal(function, *arguments):
         (
             "json",
             '{"id":1,"k":"a"}\n{"id":"ten"}\n',
-            ("line 2, column id: expected INT, found 'ten'."),
+            "line 2, column id: expected INT, found 'ten'.",
         ),
         ("json", '{"id":1.5}\n', "line 1, column id: expected INT, found '1.5'."),
         ("json", '{"id":1\n', "line 1: no JSON at character 8: Expecting ',' delimiter."),
@@ -228,7 +228,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(raw, monkeypatch):
         Path(file.place).write_text("id,k\n1,a\n2,b\n")
 
     monkeypatch.setattr(staged_files, "_write", slowly)
-    assert ("a.csv changed while it was read") in refusal(
+    assert "a.csv changed while it was read" in refusal(
         find_input, declared("id INT, k STRING"), DAY
     )
     assert not [path for path in Path("out").rglob("*") if path.is_file()]
@@ -242,11 +242,11 @@ def test_a_file_that_changes_while_it_is_read_is_refused(raw, monkeypatch):
         ({"format": "csv", "schema": "id INTEGERS"}, "input: schema: "),
         (
             {"format": "csv", "schema": "tags ARRAY<INT>"},
-            ("input: schema: tags: CSV holds no ARRAY<INT>."),
+            "input: schema: tags: CSV holds no ARRAY<INT>.",
         ),
         (
             {"format": "json", "schema": "Date DATE"},
-            ("'Date' is the column of the day, which the folders name."),
+            "'Date' is the column of the day, which the folders name.",
         ),
     ],
 )

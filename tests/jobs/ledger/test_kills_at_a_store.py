@@ -75,7 +75,7 @@ def told_in(told):
     """The response of each key that the writer reported as stored."""
     lines = told.read_text().splitlines() if told.exists() else []
     return {
-        key: (f'"{key.strip(CLUTTER)} by {run}"')
+        key: f'"{key.strip(CLUTTER)} by {run}"'
         for key, run in (line.rsplit(" ", 1) for line in lines)
     }
 

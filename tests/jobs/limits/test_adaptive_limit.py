@@ -189,10 +189,10 @@ PROOF, SLOW = pytest.mark.proof, pytest.mark.slow
         pytest.param({"room": 50, "jitter": 0.5}, 60, 20, marks=SLOW, id="much jitter"),
         pytest.param({"slows": 1.0}, 4, 60, marks=SLOW, id="each call slows the others"),
         pytest.param(
-            {"doubles": 20.0}, 29, 60, marks=SLOW, id=("latency doubles with every twenty calls")
+            {"doubles": 20.0}, 29, 60, marks=SLOW, id="latency doubles with every twenty calls"
         ),
         pytest.param(
-            {"refuses_over": 70}, 70, 60, marks=SLOW, id=("refuses over a number in flight")
+            {"refuses_over": 70}, 70, 60, marks=SLOW, id="refuses over a number in flight"
         ),
         pytest.param({"drops_over": 70}, 70, 60, marks=PROOF, id="drops over a number in flight"),
         pytest.param({"refuses_rate": 500.0}, 50, 60, marks=PROOF, id="refuses over a rate"),
@@ -264,7 +264,7 @@ def test_an_outage_tells_nothing_of_the_capacity():
     [
         (
             lambda: Adaptive(at_least=0),
-            ("adaptive: at_least is 0; it must be a whole number, at least 1"),
+            "adaptive: at_least is 0; it must be a whole number, at least 1",
         ),
         (
             lambda: Service(
@@ -300,6 +300,6 @@ def test_a_search_needs_calls_that_end_and_changes_no_fingerprint():
     assert (limits.limits, limits.at_least) == ({CALLS: Limit(8)}, 4)
     endless = replace(geo(adaptive=Adaptive()), timeout=None)
     with pytest.raises(
-        DeclarationError, match=("and with adaptive no call may outlive its run's lease")
+        DeclarationError, match="and with adaptive no call may outlive its run's lease"
     ):
         leased_limits([endless])

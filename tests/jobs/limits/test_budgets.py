@@ -293,7 +293,7 @@ def test_a_budget_of_an_enrichment_needs_one_service_with_prices():
         returns="second_x BIGINT",
     )
     with pytest.raises(
-        DeclarationError, match=("budget: 2 of its services have prices; declare the budgets at")
+        DeclarationError, match="budget: 2 of its services have prices; declare the budgets at"
     ):
         declared(geo, other)
 
@@ -328,7 +328,7 @@ def test_a_budget_where_runs_do_not_meet_is_refused_before_anything_starts(monke
     monkeypatch.setenv(LIMITS_URL, "off")
     for timeout in (5.0, None):
         with pytest.raises(
-            DeclarationError, match=("its service has a budget, which runs share in a store, and")
+            DeclarationError, match="its service has a budget, which runs share in a store, and"
         ):
             check_limits(
                 [priced("http://a", "1 USD", Budget("5 USD", per="day"), timeout=timeout)], ()

@@ -334,11 +334,11 @@ def test_a_call_reserves_one_request_or_a_hundredth_of_another_unit_or_what_is_d
         (lambda: Rate(1, per="week"), "per is 'week'; it must be second, minute, hour or day"),
         (
             lambda: Rate(1, per="minute", of="items"),
-            ("of is 'items'; it must be requests, or a unit"),
+            "of is 'items'; it must be requests, or a unit",
         ),
         (
             lambda: Rate(5, per="minute", at_most=6),
-            ("at_most is 6; it must be a whole number from 1 to 5"),
+            "at_most is 6; it must be a whole number from 1 to 5",
         ),
         (
             lambda: Service(

@@ -212,7 +212,7 @@ def test_a_role_that_cannot_write_the_books_is_refused_before_spark_starts(
         ),
         (
             "file:///proc/none/limits.sqlite",
-            ("the file of the limits, /proc/none/limits.sqlite, cannot be used"),
+            "the file of the limits, /proc/none/limits.sqlite, cannot be used",
         ),
     ],
 )
@@ -231,7 +231,7 @@ def test_a_store_that_is_not_reached_is_lost_and_no_password_is_shown(url, sente
 )
 def test_an_address_of_another_kind_is_refused(url):
     with pytest.raises(
-        DeclarationError, match=("another form than postgresql://user@host/database, file:///path")
+        DeclarationError, match="another form than postgresql://user@host/database, file:///path"
     ):
         open_store(url)
 
@@ -241,7 +241,7 @@ def test_an_address_of_another_kind_is_refused(url):
 )
 def test_an_address_that_is_none_is_refused_without_its_password(address):
     with pytest.raises(
-        DeclarationError, match=("is no address: its host or its port is none")
+        DeclarationError, match="is no address: its host or its port is none"
     ) as refused:
         open_store(address)
     assert "SECRET" not in str(refused.value)

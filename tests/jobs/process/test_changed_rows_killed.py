@@ -83,9 +83,9 @@ def test_changed_rows_killed_at_half_are_asked_once_and_a_run_without_a_change_a
 ):
     table, start = project
     write({number: number for number in range(ROWS)})
-    assert (
-        f"{ROWS} rows ({ROWS} new, 0 changed, 0 expired, 0 gone, 0 kept), {ROWS} calls"
-    ) in ended(start())
+    assert f"{ROWS} rows ({ROWS} new, 0 changed, 0 expired, 0 gone, 0 kept), {ROWS} calls" in ended(
+        start()
+    )
     before = DeltaTable(table)
     rows = {number: number + ROWS * (number < CHANGED) for number in range(ROWS - GONE)}
     write(rows)
@@ -97,7 +97,8 @@ def test_changed_rows_killed_at_half_are_asked_once_and_a_run_without_a_change_a
     kept = ROWS - GONE - CHANGED
     assert (
         f"{CHANGED} rows (0 new, {CHANGED} changed, 0 expired, {GONE} gone, {kept} kept)"
-    ) in ended(start())
+        in ended(start())
+    )
     asked = Counter(service.log)
     assert len(asked) == ROWS + CHANGED
     # in flight, and the answers of one interval of the ledger

@@ -88,8 +88,8 @@ def test_the_command_names_what_it_leaves_out_and_takes_what_it_is_asked_for(par
         (parcel / name).write_text("a,b\n")
     assert main(["pack", "p.zip", "--package", "parcel"]) == 0
     assert (
-        "3 files left out, because only modules are taken: parcel/.env"
-    ) in capsys.readouterr().err
+        "3 files left out, because only modules are taken: parcel/.env" in capsys.readouterr().err
+    )
     assert names_in(Path("p.zip")) == {"parcel/__init__.py"}
     assert main(["pack", "p.zip", "--package", "parcel", "--data", "*.csv", "--data", "*env*"]) == 0
     assert names_in(Path("p.zip")) == {

@@ -72,7 +72,7 @@ def test_the_guard_ends_with_the_status_of_its_command(status):
 
 def test_a_command_that_was_killed_shows_in_the_status():
     guarded = command_under_guard(
-        [sys.executable, "-c", ("import os; os.kill(os.getpid(), 9)")], grace=5
+        [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], grace=5
     )
     assert subprocess.run(guarded, check=False).returncode == 128 + signal.SIGKILL
 

@@ -88,7 +88,7 @@ def test_where_no_setting_can_reach_spark_one_is_refused(environment):
         spark_submit_from_environment("local", ["spark.a=1"])
     environment.setenv("TIDEGATE_SPARK_MASTER", "sc://spark.example:15002")
     with pytest.raises(
-        DeclarationError, match=("a server of Spark Connect has its own configuration")
+        DeclarationError, match="a server of Spark Connect has its own configuration"
     ):
         spark_submit_from_environment(None, ["spark.a=1"])
 
@@ -100,7 +100,7 @@ def test_where_no_setting_can_reach_spark_one_is_refused(environment):
         (
             SPARK_CONF,
             "'spark.a=1",
-            ("TIDEGATE_SPARK_CONF: no closing quotation; quote values as in a shell"),
+            "TIDEGATE_SPARK_CONF: no closing quotation; quote values as in a shell",
         ),
         ("TIDEGATE_LINK_PORT", "seven", "it must be a port, as 7100, or several"),
     ],

@@ -137,11 +137,11 @@ def test_a_java_that_is_too_old_is_reported_with_where_it_was_found(
     (tmp_path / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
     needs, cure = (
         "Spark needs Java 17 or newer:",
-        ("Set JAVA_HOME to a newer one. Nothing was called."),
+        "Set JAVA_HOME to a newer one. Nothing was called.",
     )
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert java_missing() == (
-        (f"{needs} JAVA_HOME is {tmp_path}, which has Java {number}. {cure}") if number else ""
+        f"{needs} JAVA_HOME is {tmp_path}, which has Java {number}. {cure}" if number else ""
     )
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))

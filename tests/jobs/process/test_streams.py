@@ -81,7 +81,7 @@ class Project:
     def declare(self, name):
         """A stream like that of towns, with all of its own."""
         own_ledger = DECLARATION.replace(
-            "event_time=", ('ledger=Ledger("data/ledgers/towns"), event_time=')
+            "event_time=", 'ledger=Ledger("data/ledgers/towns"), event_time='
         )
         Path(f"declared/{name}.py").write_text(
             own_ledger.replace("towns", name).replace("URL", self._service.url)
@@ -321,7 +321,7 @@ def test_the_commits_of_a_delta_table_are_batches_and_its_days_run_brings_what_a
     DeltaTable("lake").delete("number = 2")
     put(6)
     with pytest.raises(
-        DeclarationError, match=(f"version 5 of lake deletes or changes rows of {DAY}")
+        DeclarationError, match=f"version 5 of lake deletes or changes rows of {DAY}"
     ):
         run()
     publish_day(DAY, lake)

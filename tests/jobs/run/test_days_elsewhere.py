@@ -281,7 +281,7 @@ def draw_windows(seed):
                 key=draw.choice([[], ["town"]]),
                 allowed_lateness=draw.choice([0, 30]) * second,
                 panes=("last", "all")[number % 2],
-                sql=("count(*) AS rows_in, sum(n) AS total, max(degrees) AS warmest"),
+                sql="count(*) AS rows_in, sum(n) AS total, max(degrees) AS warmest",
             )
             for number, of in enumerate(kinds)
         ],
@@ -414,12 +414,12 @@ def give(tmp_path, place, files):
     [
         (
             {"output": "published"},
-            ("output: w1, .* where they write the rows of the table. Publish to an object store"),
+            "output: w1, .* where they write the rows of the table. Publish to an object store",
         ),
         ({"ledger": "ledger"}, "ledger: w1, .* Keep the ledger on an object store"),
         (
             {"raw": Input(path="raw", row_id=["n"])},
-            ("input: w1, .* Put the input on an object store"),
+            "input: w1, .* Put the input on an object store",
         ),
     ],
     ids=["table", "ledger", "input"],

@@ -83,7 +83,7 @@ def test_all_lookups_of_a_service_together_never_have_more_calls_than_it_allows(
 def things(spark, tmp_path):
     """Forty rows in four files, read by four tasks."""
     path = str(tmp_path / "things")
-    spark.range(0, 40, 1, 4).selectExpr("id", ("timestamp_seconds(id * 60) AS at")).write.parquet(
+    spark.range(0, 40, 1, 4).selectExpr("id", "timestamp_seconds(id * 60) AS at").write.parquet(
         path
     )
     packing = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
@@ -257,7 +257,7 @@ def test_rows_that_are_not_read_from_files_need_a_row_id(spark, service, enrich)
     asked = lookup(service=Service(name="w", url=service.url, max_concurrency=4))
     with pytest.raises(
         DeclarationError,
-        match=("row_id is not declared, and the rows are not read straight from files"),
+        match="row_id is not declared, and the rows are not read straight from files",
     ):
         enrich(made, enrichment(asked, row_id=()))
     rows = enrich(made, enrichment(asked)).collect()
@@ -286,7 +286,7 @@ def test_columns_may_be_spelt_in_any_case(things, service, enrich):
         ({"keys": {"k": "no_such_function(id)"}}, "keys: Spark refuses them: [UNRESOLVED_ROUTINE]"),
         (
             {"keys": {"k": "json_tuple('{}', 'a')"}},
-            ("keys: Spark refuses them: [UNSUPPORTED_GENERATOR"),
+            "keys: Spark refuses them: [UNSUPPORTED_GENERATOR",
         ),
     ],
 )

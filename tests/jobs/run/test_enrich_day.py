@@ -105,13 +105,13 @@ column = dataclasses.replace(flights, lookups=[wrong])
     [
         (
             {"enrichment": "enrichments.flights:nights"},
-            ("enrichments.flights has no Enrichment named 'nights'"),
+            "enrichments.flights has no Enrichment named 'nights'",
         ),
         ({"enrichment": "no.such.module:x"}, "no.such.module cannot be loaded"),
         ({"enrichment": "wrong_things:column"}, "lookup weather: keys.origin: no column 'orign'"),
         (
             {"enrichment": "zero_calls:x"},
-            ("service geo: max_concurrency is 0; it must be a whole number"),
+            "service geo: max_concurrency is 0; it must be a whole number",
         ),
         ({"day": "2013-13-01"}, "day is '2013-13-01'; it must be a date"),
         ({"day": "2013-01-11"}, "input: there is no data/raw/flights/date=2013-01-11"),
@@ -140,7 +140,7 @@ def test_a_service_that_is_down_before_the_first_call_ends_with_3_as_it_may_be_b
     monkeypatch.setenv("WEATHER_URL", "http://127.0.0.1:1")
     ended = run()
     assert ended.returncode == 3
-    assert ("service weather_api: http://127.0.0.1:1 refused the connection (3 tries") in last_line(
+    assert "service weather_api: http://127.0.0.1:1 refused the connection (3 tries" in last_line(
         ended
     )
     assert not Path("data/published").exists()

@@ -77,10 +77,12 @@ def test_a_key_is_asked_for_a_reason_and_each_is_counted_once_over_all_days(fold
     message = estimate.render()
     assert (
         "asked anew       70   because: ttl run out 10, version 1 -> 2 10, never asked 50"
-    ) in message
+        in message
+    )
     assert (
         "cost               0.2800 USD at 0.0040 USD per item; 0.0046 USD per item from 2100-01-01"
-    ) in message
+        in message
+    )
     assert "unknown: no earlier run measured a call" in message
     assert service.log == []
     assert not (folder / "data/runs").exists()
@@ -96,12 +98,12 @@ def test_a_key_is_asked_for_a_reason_and_each_is_counted_once_over_all_days(fold
             "cache=None: every row is called for",
         ),  # the second day finds the keys of the first
         pytest.param(
-            {"ledger": None}, 100, ("no ledger: every day asks its keys"), marks=pytest.mark.proof
+            {"ledger": None}, 100, "no ledger: every day asks its keys", marks=pytest.mark.proof
         ),
         pytest.param(
             {"ledger": None, "cache": None},
             200,
-            ("cache=None: every row is called for"),
+            "cache=None: every row is called for",
             marks=pytest.mark.proof,
         ),
     ],

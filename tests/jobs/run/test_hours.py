@@ -48,7 +48,7 @@ MOODS = Enrichment(
     summaries=[
         Summary(
             name="by_score",
-            sql=("SELECT score, count(*) AS n, hour FROM moods GROUP BY score, hour"),
+            sql="SELECT score, count(*) AS n, hour FROM moods GROUP BY score, hour",
         )
     ],
 )
@@ -129,13 +129,13 @@ def test_a_table_of_days_takes_no_hours_and_a_folder_of_another_name_is_reported
         "out", pa.table({"id": [1], "hour": [dt.date(2026, 10, 25)]}), partition_by=["hour"]
     )
     with pytest.raises(
-        DeclarationError, match=("the partitions of out, hour, are date there, and string here")
+        DeclarationError, match="the partitions of out, hour, are date there, and string here"
     ):
         check_types(MOODS, find_input(MOODS, FIRST))
     Path("raw", "hour=2026-10-25-02").mkdir()
     with pytest.raises(
         NoInput,
-        match=("There is raw/hour=2026-10-25-02; the folder of an hour is named hour=YYYY-MM-DDT"),
+        match="There is raw/hour=2026-10-25-02; the folder of an hour is named hour=YYYY-MM-DDT",
     ):
         find_input(MOODS, "2026-10-25T02Z")
     assert last_day(MOODS.input) == FIRST

@@ -145,7 +145,7 @@ def all_kinds(service):
     stored = SqlLookup(
         name="stored",
         url=Env("ASKED_URL"),
-        select=("SELECT nextval('asked') AS place, CAST(:k AS bigint) AS same"),
+        select="SELECT nextval('asked') AS place, CAST(:k AS bigint) AS same",
         keys={"k": "k"},
         returns="place BIGINT, same BIGINT",
         max_concurrency=4,

@@ -437,7 +437,7 @@ def test_a_declared_error_is_asked_anew_and_mended_by_a_remap_without_a_call(nig
     assert service.log == []
     errors = {row[schema.error("answer")] for row in rows_of(remapped)} - {None}
     assert errors == {
-        ('the stored answer does not fit: it is an error by error_when: {"error": "busy"}')
+        'the stored answer does not fit: it is an error by error_when: {"error": "busy"}'
     }
     run_day(strict, DAY, "again")
     assert sorted(service.log) == sorted(

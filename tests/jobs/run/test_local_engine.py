@@ -236,6 +236,6 @@ def test_what_needs_spark_is_refused_before_any_call(project, service, monkeypat
 def test_an_unknown_engine_is_named(project, service, monkeypatch):
     monkeypatch.setenv(ENGINE, "flink")
     with pytest.raises(
-        DeclarationError, match=("TIDEGATE_ENGINE is 'flink'; it must be spark or local")
+        DeclarationError, match="TIDEGATE_ENGINE is 'flink'; it must be spark or local"
     ):
         run_day(declare(service), DAY, "refused")

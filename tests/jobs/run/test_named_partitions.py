@@ -48,7 +48,7 @@ MOODS = Enrichment(
     output=Output(path="out"),
     schedule="15 2 * * *",
     summaries=[
-        Summary(name="by_score", sql=("SELECT score, count(*) AS n FROM moods GROUP BY score"))
+        Summary(name="by_score", sql="SELECT score, count(*) AS n FROM moods GROUP BY score")
     ],
 )
 
@@ -100,7 +100,7 @@ def test_named_partitions_are_enriched_checked_published_and_replaced_one_by_one
 def test_a_partition_without_a_folder_is_reported_with_the_folder_that_is_there():
     write("asia", "a")
     with pytest.raises(
-        NoInput, match=("There is raw/region=asia; the folder of a partition is named region=NAME")
+        NoInput, match="There is raw/region=asia; the folder of a partition is named region=NAME"
     ):
         find_input(MOODS, "eu")
 
@@ -116,7 +116,7 @@ def test_the_command_runs_all_or_the_one_that_is_named():
     with pytest.raises(DeclarationError, match="--day is 'asia'; it must be one of: eu, us"):
         days(day="asia")
     with pytest.raises(
-        DeclarationError, match=("--from and --to differ, and partitions with names have no order")
+        DeclarationError, match="--from and --to differ, and partitions with names have no order"
     ):
         days(first="eu", last="us")
 
@@ -142,7 +142,7 @@ def test_each_tick_of_the_schedule_asks_for_all_names_again():
 @pytest.mark.parametrize("every", [[], ["eu", "eu"], ["2026-01-01"], ["a/b"], "week"])
 def test_other_names_are_refused(every):
     with pytest.raises(
-        DeclarationError, match=("it must be day, hour, or different names of partitions")
+        DeclarationError, match="it must be day, hour, or different names of partitions"
     ):
         Input(path="raw", every=every)
 

@@ -208,7 +208,7 @@ def test_another_table_at_the_place_is_refused(lake):
     Path("lake").rename("old")
     lake.put(1)
     with pytest.raises(
-        DeclarationError, match=("is another table than the one that this stream has followed")
+        DeclarationError, match="is another table than the one that this stream has followed"
     ):
         DeltaSource(MOODS, Path("checkpoint")).watched()
 
@@ -237,10 +237,10 @@ def test_skipping_changes_is_for_delta_and_a_stream_for_parquet_and_delta_on_a_d
     ):
         with pytest.raises(
             DeclarationError,
-            match=("a stream reads folders of Parquet files or a Delta table, on a disk"),
+            match="a stream reads folders of Parquet files or a Delta table, on a disk",
         ):
             check_streamable(replace(MOODS, input=wrong))
     with pytest.raises(
-        DeclarationError, match=("each batch of a stream would write the whole day to plain anew")
+        DeclarationError, match="each batch of a stream would write the whole day to plain anew"
     ):
         check_streamable(replace(MOODS, output=Output(path="out", parquet="plain")))

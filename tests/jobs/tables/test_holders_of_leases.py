@@ -146,7 +146,7 @@ def test_a_holder_that_is_paused_and_goes_on_is_one_of_two_that_do_not_both_publ
     process.join(60)
     end = Path("end").read_text()
     assert end == (
-        (f"the lease of {DAY} is now of run next; this run, held, lost it.")
+        f"the lease of {DAY} is now of run next; this run, held, lost it."
         if is_stored
         else "published"
     )

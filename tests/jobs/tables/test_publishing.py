@@ -168,7 +168,7 @@ def test_a_table_of_a_newer_format_is_refused_and_stays_as_it_is():
     )
     version = DeltaTable(TABLE).version()
     with pytest.raises(
-        TidegateError, match=("has format 2, and this Tidegate knows up to 1: upgrade it")
+        TidegateError, match="has format 2, and this Tidegate knows up to 1: upgrade it"
     ):
         publishing.publish(run("r2", SECOND))
     assert DeltaTable(TABLE).version() == version
@@ -564,7 +564,7 @@ def test_a_vacuum_that_the_disk_refuses_is_reported_in_one_sentence_and_the_same
 
 
 SUMMARY = Summary(
-    name="by_parity", sql=("SELECT flight % 2 AS odd, count(*) AS flights FROM flights GROUP BY 1")
+    name="by_parity", sql="SELECT flight % 2 AS odd, count(*) AS flights FROM flights GROUP BY 1"
 )
 FLIGHTS = Enrichment(
     name="flights", input=Input(path="data/raw/flights"), output=Output(path=TABLE),

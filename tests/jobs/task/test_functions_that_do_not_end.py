@@ -96,19 +96,19 @@ def warned(caplog):
         (
             "blocks_a_thread",
             "timeout",
-            [("lookup first: its function in a thread (asyncio.to_thread)")],
+            ["lookup first: its function in a thread (asyncio.to_thread)"],
         ),
         (
             "blocks_a_thread_of_its_own_task",
             "timeout",
-            [("a function in a thread (asyncio.to_thread)")],
+            ["a function in a thread (asyncio.to_thread)"],
         ),
         ("waits", "timeout", []),
         ("swallows_its_cancellation", "timeout", ["lookup first: its function"]),
         (
             "leaves_a_task",
             "ok",
-            [("the task Hanging.swallows_its_cancellation that a function began")],
+            ["the task Hanging.swallows_its_cancellation that a function began"],
         ),
         ("leaves_a_task_that_ends", "ok", []),
     ],
@@ -166,7 +166,8 @@ def test_a_function_that_blocks_the_loop_for_ever_fails_its_task_and_is_named():
     assert "test_functions_that_do_not_end.py:" in str(caught.value)
     assert (
         "in Blocking.async_invoke: no call, answer or time limit goes on meanwhile; await it"
-    ) in str(caught.value)
+        in str(caught.value)
+    )
     assert time.monotonic() - began < FOR_EVER
 
 

@@ -53,13 +53,13 @@ def by_key(rows):
         (
             object(),
             "first_x STRING",
-            ("the answer does not fit: first_x: expected STRING, got a builtins.object, which"),
+            "the answer does not fit: first_x: expected STRING, got a builtins.object, which",
         ),
         (np.int64(7), "first_x BIGINT", None),
         (
             [[[[]]]],
             "first_x BIGINT",
-            ("the answer does not fit: first_x: expected BIGINT, got [[[[]]]]"),
+            "the answer does not fit: first_x: expected BIGINT, got [[[[]]]]",
         ),
     ],
 )

@@ -288,7 +288,7 @@ def test_an_http_lookup_and_a_database_in_one_pass(service, tmp_path):
     with sqlite3.connect(tmp_path / "p.db") as planes:
         planes.executescript("CREATE TABLE planes (tail INTEGER, seats INTEGER)")
         planes.executemany(
-            ("INSERT INTO planes VALUES (?, ?)"), [(n, n * 2) for n in range(0, 100, 2)]
+            "INSERT INTO planes VALUES (?, ?)", [(n, n * 2) for n in range(0, 100, 2)]
         )
     planes.close()
     weather = HttpLookup(

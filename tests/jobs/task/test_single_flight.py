@@ -346,7 +346,7 @@ def test_whatever_the_service_does_every_row_leaves_once_and_the_promises_hold(s
 )
 def test_a_cache_that_cannot_be_is_refused_in_one_sentence(wrong):
     with pytest.raises(
-        DeclarationError, match=("max_entries must be a whole number, at least 1, and ttl over 0")
+        DeclarationError, match="max_entries must be a whole number, at least 1, and ttl over 0"
     ):
         Cache(**wrong)
 

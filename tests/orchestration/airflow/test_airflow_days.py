@@ -131,7 +131,7 @@ def ended(tmp_path_factory):
         if line.startswith("RESULT ")
     ]
     others = [
-        ("a refresh without its condition"),
+        "a refresh without its condition",
         "a refresh",
         "down, and nothing to publish by",
         "deadlines",
@@ -186,7 +186,7 @@ def test_the_conf_chooses_the_command_and_what_it_lacks_fails_the_task_before_an
     assert results["a refresh"]["state"] == "success"
     assert (
         results["no day named"]["state"]
-        == results[("a refresh without its condition")]["state"]
+        == results["a refresh without its condition"]["state"]
         == "failed"
     )
     assert len(asked) == sum(tries for _, _, tries in DAYS.values()) + 2

@@ -78,6 +78,5 @@ for every, cron in (("hour", "5 * * * *"), ("hour", "0 * * * *"), ("day", "15 2 
 def test_airflow_asks_for_the_declared_days_and_hours_and_no_others(tmp_path):
     runs = printed_by(RUNS, tmp_path, "runs")
     assert (
-        runs
-        == [("runs 48 2026-01-09T23Z 2026-01-11T22Z")] * 2 + ["runs 2 2026-01-10 2026-01-11"] * 2
+        runs == ["runs 48 2026-01-09T23Z 2026-01-11T22Z"] * 2 + ["runs 2 2026-01-10 2026-01-11"] * 2
     )

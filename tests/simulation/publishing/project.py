@@ -28,7 +28,7 @@ LOOKUP = "price"
 RED = Verdict("every_row_once", "failed", "error", "A row is missing.", 1, 1)
 GREEN = Verdict("every_row_once", "passed", "error", "Each row is there once.")
 BY_MARK = Summary(
-    name="by_mark", sql=(f"SELECT price AS mark, count(*) AS orders FROM {NAME} GROUP BY 1")
+    name="by_mark", sql=f"SELECT price AS mark, count(*) AS orders FROM {NAME} GROUP BY 1"
 )
 ATTEMPT = pa.list_(
     pa.struct([("start", pa.int64()), ("end", pa.int64()), ("throttled", pa.bool_())])

@@ -476,7 +476,7 @@ def test_a_call_that_has_no_token_fails_in_a_way_that_may_pass():
         (lambda: ApiKey(Env("A"), header="X Key"), "header is 'X Key'"),
         (
             lambda: oauth2("http://h", client_secret=SECRET),
-            ('client_secret is a str; it must be Env("NAME")'),
+            'client_secret is a str; it must be Env("NAME")',
         ),
         (lambda: oauth2("ftp://h"), "token_url is not an http"),
         (lambda: oauth2("http://h", client_auth="query"), "client_auth is 'query'"),
@@ -605,7 +605,7 @@ def test_the_secret_is_in_no_plan_log_record_error_or_file(
 
 
 @pytest.mark.parametrize(
-    "fault", ["two at once", "a second one", ("more than Content-Length, later"), GREETING]
+    "fault", ["two at once", "a second one", "more than Content-Length, later", GREETING]
 )
 def test_a_token_is_not_believed_when_another_answer_comes_behind_it(monkeypatch, fault):
     monkeypatch.setenv("ID", "me")

@@ -243,7 +243,8 @@ def test_files_and_addresses_that_cannot_be_used_are_refused_before_any_call(
     message = sentence(ca=str(tmp_path / "none.pem"))
     assert (
         f"service geo: ca: {tmp_path / 'none.pem'} cannot be used: No such file or directory."
-    ) in message
+        in message
+    )
     assert "client_certificate: " in sentence(client_certificate=str(tmp_path / "empty.pem"))
     assert "OUR_CA is not set" in sentence(ca=Env("OUR_CA"))
     monkeypatch.setenv("OUR_PROXY", "socks5://us:pa55word@proxy")
@@ -254,7 +255,7 @@ def test_files_and_addresses_that_cannot_be_used_are_refused_before_any_call(
         of("http://w", proxy="http://us:pa55word@proxy:3128")
     assert "pa55word" not in str(refused.value)
     with pytest.raises(
-        DeclarationError, match=("client_key is declared without a client_certificate")
+        DeclarationError, match="client_key is declared without a client_certificate"
     ):
         of("http://w", client_key="key.pem")
 

@@ -260,7 +260,7 @@ def test_a_relative_file_that_is_not_where_the_queries_run_is_named_with_the_fol
     monkeypatch.chdir(tmp_path / "of_executor")
     with pytest.raises(
         DeclarationError,
-        match=(f"no file planes.db where its queries run, in {Path.cwd()} on .* whole path"),
+        match=f"no file planes.db where its queries run, in {Path.cwd()} on .* whole path",
     ):
         ask(lookup("planes.db"), ("N1",))
     assert list(Path.cwd().iterdir()) == []

@@ -146,7 +146,7 @@ def stored(towns, request):
         "weather__answers_in_range",
         "failed",
         "warn",
-        (f"1 answer out of range; first: number {NUMBER}"),
+        f"1 answer out of range; first: number {NUMBER}",
         evidence=({"number": NUMBER, "town": GONE},),
     )
     other = dataclasses.replace(
@@ -162,7 +162,7 @@ def stored(towns, request):
     log.write_text(f"a row of {GONE}")
     ended = "2013-01-11T04:00:00+00:00"
     died = UnwrittenRun(
-        "towns", SECOND, "died", "failed", (f"lookup weather: {GONE} is refused."), "", ended, ended
+        "towns", SECOND, "died", "failed", f"lookup weather: {GONE} is refused.", "", ended, ended
     )
     run_records.save_unwritten(died, TABLE)
     run_records.save_unwritten(dataclasses.replace(died, run_id="torn"), TABLE)
@@ -192,8 +192,8 @@ def test_no_byte_of_a_key_stays_and_nothing_else_goes(stored, capsys):
     message = capsys.readouterr().out
     assert message.startswith("Forgotten: 1 key of lookup weather\n  ledger: 1 of them stored; ")
     assert (
-        f"  towns: 2 rows deleted ({FIRST}, {SECOND}), from audit and dead letters too\n"
-    ) in message
+        f"  towns: 2 rows deleted ({FIRST}, {SECOND}), from audit and dead letters too\n" in message
+    )
     assert GONE not in message
     first = next(
         record
@@ -244,7 +244,7 @@ def test_a_key_is_forgotten_wherever_else_the_table_is_shown(towns, tmp_path, mo
         towns.publish(FIRST, [1, NUMBER])  # before it was declared
         shown = f'path="{TABLE}", iceberg="lake.shop.towns", parquet="data/plain/towns"'
         towns.declare_too(
-            "from tidegate import Output", (f"towns = replace(towns, output=Output({shown}))")
+            "from tidegate import Output", f"towns = replace(towns, output=Output({shown}))"
         )
         towns.store({NUMBER: {"temp_c": 1.0}, 1: {"temp_c": 2.0}})
         towns.publish(SECOND, [2, NUMBER])
@@ -399,7 +399,8 @@ def test_a_run_that_began_meanwhile_is_reported_and_the_same_again_forgets_what_
         assert tidegate("forget", "weather", "--key", f"town={GONE}") == 1
     assert (
         f"towns: {day} was run by run nightly meanwhile, which may have asked the keys"
-    ) in capsys.readouterr().err
+        in capsys.readouterr().err
+    )
     assert tidegate("forget", "weather", "--key", f"town={GONE}") == 0
     assert "Not covered: the input, the services asked, " in (message := capsys.readouterr().out)
     assert "the scratch folders of a Spark that was killed" in message
@@ -420,7 +421,7 @@ def test_a_run_that_began_meanwhile_is_reported_and_the_same_again_forgets_what_
         ("town\n", "keys.csv contains no key."),
         ("town,town\nx,y\n", "its first line names town, town; it must name"),
         (
-            ("town\nOslo\nSpringfield, Ohio\n"),
+            "town\nOslo\nSpringfield, Ohio\n",
             "keys.csv, line 3: it has 2 fields and the first line 1; write a value",
         ),
     ],
@@ -435,7 +436,7 @@ def test_a_file_that_holds_no_keys_is_refused(towns, text, message, capsys):
 
 def test_a_key_with_commas_and_lines_in_it_stands_in_quotes(towns):
     Path("keys.csv").write_text(
-        ('\ufefftown\r\n"Springfield, ""Ohio""\n2"\r\n\r\n""\r\n'), encoding="utf-8"
+        '\ufefftown\r\n"Springfield, ""Ohio""\n2"\r\n\r\n""\r\n', encoding="utf-8"
     )
     (weather,) = towns.enrichment.lookups
     assert forgotten_keys.read(weather, "keys.csv") == [('Springfield, "Ohio"\n2',), ("",)]
@@ -546,7 +547,7 @@ def test_a_day_whose_files_tell_no_keys_is_not_half_forgotten(stored):
         table = pq.ParquetFile(file).read()
         pq.write_table(table.drop_columns(["_weather_key"]), file)
     with pytest.raises(
-        DeclarationError, match=(f"the files of {FIRST} do not tell what their rows asked")
+        DeclarationError, match=f"the files of {FIRST} do not tell what their rows asked"
     ):
         forget.forget(kept_by([("declared.towns:towns", stored.enrichment)]), [(GONE,)], None)
     assert stored.folder.names() == before

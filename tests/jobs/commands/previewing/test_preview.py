@@ -181,7 +181,7 @@ def test_a_token_in_the_path_of_an_address_in_the_environment_is_not_shown(
 ):
     async def repeats(request):
         return web.json_response(
-            {"kind": request.path, "why": (f"no t0k3n-of-ours at {request.url}")}, status=code
+            {"kind": request.path, "why": f"no t0k3n-of-ours at {request.url}"}, status=code
         )
 
     service.answer = repeats
@@ -327,7 +327,7 @@ def quiet(spark, monkeypatch):
         ("failing", "Spark could not evaluate the keys: .*'main st'.*"),
         (
             "personal_failing",
-            ("Spark could not evaluate the keys of these rows. .* --show-personal shows it."),
+            "Spark could not evaluate the keys of these rows. .* --show-personal shows it.",
         ),
         ("personal_failing --show-personal", "Spark could not evaluate the keys: .*'main st'.*"),
         ("refused", "refused: keys: Spark refuses them: .*`no_such_function`.*"),
@@ -365,7 +365,8 @@ def test_calls_that_must_not_be_made_twice_are_not_made_here(project, service, c
     assert main(["try", "declared_for_trial:acting"]) == 2
     assert (
         "idempotent=False: a run could not know of the calls that are made here"
-    ) in capsys.readouterr().err
+        in capsys.readouterr().err
+    )
     assert service.log == []
 
 

@@ -91,7 +91,7 @@ def test_columns_come_in_the_order_of_the_ddl_with_sparks_names_and_arrows_types
         ("tags", "ARRAY<STRING>", pa.list_(pa.string())),
         (
             "place",
-            ("STRUCT<lat: DOUBLE, lon: DOUBLE>"),
+            "STRUCT<lat: DOUBLE, lon: DOUBLE>",
             pa.struct([("lat", pa.float64()), ("lon", pa.float64())]),
         ),
     ]

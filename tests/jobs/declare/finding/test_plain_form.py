@@ -159,7 +159,7 @@ HTTP = ("lookups", 0, "http")
         (
             (*HTTP, "service", "auth"),
             {"token": {}},
-            ("auth: one of api_key, bearer, basic, oauth2_client_credentials"),
+            "auth: one of api_key, bearer, basic, oauth2_client_credentials",
         ),
         ((*HTTP, "batch"), {"max_items": 50}, "batch: max_wait, item must be given"),
         (

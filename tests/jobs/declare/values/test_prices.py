@@ -62,7 +62,7 @@ def test_a_price_is_never_part_of_a_fingerprint():
         (lambda: [Price("-1 USD")], "price: amount is '-1 USD'"),
         (
             lambda: [Price("1 USD", per="0 items")],
-            ("per is '0 items'; it must be item, request, a unit"),
+            "per is '0 items'; it must be item, request, a unit",
         ),
         (
             lambda: [Price("1 USD", per="token")],
@@ -84,7 +84,7 @@ def test_a_price_is_never_part_of_a_fingerprint():
         (lambda: [Price("1 USD", since="2026-12-1")], "since is '2026-12-1'; it must be a date"),
         (
             lambda: [Price("1 USD"), Price("1 EUR", since="2026-12-01")],
-            ("geo: prices: all must be in one currency"),
+            "geo: prices: all must be in one currency",
         ),
         (
             lambda: [Price("1 USD"), Price("2 USD")],

@@ -153,7 +153,7 @@ def test_a_column_that_no_object_has_is_refused_and_named():
         "object, or leave it out "
         "of Input.schema."
     )
-    assert read(('{"id": 1}\n{"customer": null}\n'), "id INT, customer STRING")[1] == {
+    assert read('{"id": 1}\n{"customer": null}\n', "id INT, customer STRING")[1] == {
         "id": None,
         "customer": None,
     }
@@ -198,7 +198,7 @@ def test_a_time_without_an_offset_is_in_utc_at_any_depth():
         ('[1,"ten"]', "ARRAY<INT>", "x: expected INT", "'ten'"),
         (
             '{"Y":[{"z":"ten"}]}',
-            ("STRUCT<y: ARRAY<STRUCT<z: DATE>>>"),
+            "STRUCT<y: ARRAY<STRUCT<z: DATE>>>",
             "x.y.z: expected DATE (as 2013-",
             "'ten'",
         ),

@@ -110,9 +110,10 @@ def test_a_run_enriches_what_is_new_changed_or_past_its_ttl_and_removes_what_is_
     assert rows_of() == [(1, "a", 1), (3, "xxxx", 4), (4, MISSING, None), (5, "eeeee", 5)]
     assert rows_of(audit.table_of("out"), "id", "run_id") == [(one, "r2") for one in (1, 3, 4, 5)]
     render("customers", run_records.latest("customers"), Path("reports"))
-    assert ("Rows: 1 new, 1 changed, 1 expired, 1 gone, 1 kept.") in Path(
-        "reports/all/index.html"
-    ).read_text()
+    assert (
+        "Rows: 1 new, 1 changed, 1 expired, 1 gone, 1 kept."
+        in Path("reports/all/index.html").read_text()
+    )
     write({1: "a", 5: "eeeee"})
     assert asked("r3") == ((0, 0, 0, 2, 2), [])
     assert rows_of() == [(1, "a", 1), (5, "eeeee", 5)]
@@ -169,7 +170,7 @@ def towns(tmp_path, monkeypatch, request):
 def declare(project, **more):
     project.declare()
     project.declare_too(
-        ("from datetime import timedelta"),
+        "from datetime import timedelta",
         "from tidegate import Ttl",
         DECLARED.format(more=more or {}),
     )
@@ -404,7 +405,8 @@ def test_a_plan_counts_the_rows_and_asks_only_theirs(towns):
     planned = estimate(lambda: None, towns.enrichment, ["all"])
     assert (
         "  rows               2   because: 1 new, 1 changed, 0 expired, 1 gone, 1 kept\n"
-    ) in planned.render()
+        in planned.render()
+    )
     assert planned.lookups[0].asked == 2
 
 

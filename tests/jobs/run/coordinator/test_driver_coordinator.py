@@ -307,7 +307,7 @@ def test_the_driver_listens_on_the_first_free_port_of_those_that_are_named(
         assert first < address.port <= first + 20
         still_serves(address)
         with pytest.raises(
-            RunStopped, match=(f"no port of {first}-{first} .TIDEGATE_LINK_PORT. is free")
+            RunStopped, match=f"no port of {first}-{first} .TIDEGATE_LINK_PORT. is free"
         ):
             DriverCoordinator("127.0.0.1", "127.0.0.1", stages, ports=[first])
 

@@ -90,7 +90,7 @@ def test_money_that_cannot_be_compared_with_a_price_is_refused(lookups, most, me
 
 def test_a_run_has_one_cap_written_as_money():
     with pytest.raises(
-        DeclarationError, match=("max-cost is '5'; it must be an amount and a currency")
+        DeclarationError, match="max-cost is '5'; it must be an amount and a currency"
     ):
         RunOptions(max_cost="5")
     with pytest.raises(DeclarationError, match="a run has one cap"):

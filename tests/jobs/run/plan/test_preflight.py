@@ -112,7 +112,7 @@ def test_an_unknown_column_is_named_with_the_one_that_was_meant(project, listene
     [
         (
             {"input": Input(path="data/raw/flights", row_id=["carrier", "fligt"])},
-            ("input: row_id: no column 'fligt'"),
+            "input: row_id: no column 'fligt'",
         ),
         (
             {"event_time": EventTime("departure", max_out_of_orderness=timedelta(0))},
@@ -126,7 +126,7 @@ def test_an_unknown_column_is_named_with_the_one_that_was_meant(project, listene
     ],
 )
 def test_every_place_that_names_a_column_is_looked_at(project, listener, fields, message):
-    assert (f"flights_enriched: {message.split(':')[0]}") in sentence(
+    assert f"flights_enriched: {message.split(':')[0]}" in sentence(
         of(**fields)
     ) or message in sentence(of(**fields))
     assert message in sentence(of(**fields))
@@ -158,13 +158,14 @@ def test_the_rename_without_a_path_of_its_own_keeps_the_default_one(project, lis
     wrong = dataclasses.replace(weather, returns="Carrier STRING", paths={}, ranges={})
     assert (
         'Rename it here: returns="weather_Carrier STRING", paths={"weather_Carrier": "$.Carrier"}.'
-    ) in sentence(of(wrong))
+        in sentence(of(wrong))
+    )
 
 
 @pytest.mark.parametrize("column", ["_late", "_Output_Seq", "_weather_attempts"])
 def test_an_input_column_that_would_be_overwritten_by_the_audit_is_refused(column):
     with pytest.raises(
-        DeclarationError, match=(f"input: {column!r} is a column that Tidegate writes")
+        DeclarationError, match=f"input: {column!r} is a column that Tidegate writes"
     ):
         check_columns(
             flights, ["carrier", "flight", "origin", "scheduled_departure", "tail_number", column]
@@ -174,7 +175,7 @@ def test_an_input_column_that_would_be_overwritten_by_the_audit_is_refused(colum
 @pytest.mark.parametrize(("column", "mark"), [("a.b", "dot"), ("a`b", "backtick")])
 def test_an_input_column_whose_name_spark_would_take_apart_is_refused(column, mark):
     with pytest.raises(
-        DeclarationError, match=(f"input: '{column}' has a {mark} in its name. Rename the column.")
+        DeclarationError, match=f"input: '{column}' has a {mark} in its name. Rename the column."
     ):
         check_columns(flights, ["carrier", column])
 
@@ -182,7 +183,7 @@ def test_an_input_column_whose_name_spark_would_take_apart_is_refused(column, ma
 @pytest.mark.parametrize("column", ["*", "__key_0_0", "__Key_1_12", "__partition_of_frame"])
 def test_an_input_column_that_means_something_else_to_spark_or_a_run_is_refused(column):
     with pytest.raises(
-        DeclarationError, match=(f"input: '{re.escape(column)}' means something else to ")
+        DeclarationError, match=f"input: '{re.escape(column)}' means something else to "
     ):
         check_columns(flights, ["carrier", column])
 
@@ -225,7 +226,7 @@ def test_files_that_hold_the_partition_column_too_are_refused(project, listener,
         table.append_column("Date", pa.array([DAY] * table.num_rows)), folder / "part.parquet"
     )
     wrong = of(input=Input(path=str(tmp_path / "raw"), row_id=flights.input.row_id))
-    assert ("input: the files hold a column 'date', and so do their folders' names") in sentence(
+    assert "input: the files hold a column 'date', and so do their folders' names" in sentence(
         wrong
     )
 
@@ -326,7 +327,7 @@ def test_a_host_that_nobody_knows_is_said_so(project):
     [
         (
             "sqlite+aiosqlite:///data/demo/plains.db",
-            ("there is no file data/demo/plains.db. Nothing was called."),
+            "there is no file data/demo/plains.db. Nothing was called.",
         ),
         ("sqlite:///data/demo/planes.db", "url is not one that SQLAlchemy can use with asyncio"),
         ("planes.db", "url is not one that SQLAlchemy can use with asyncio"),
@@ -337,7 +338,7 @@ def test_a_host_that_nobody_knows_is_said_so(project):
         ),
         (
             "sqlite+aiosqlite:///file:data/demo/plains.db?mode=ro&uri=true",
-            ("cannot be reached: unable to open"),
+            "cannot be reached: unable to open",
         ),
         ("sqlite+aiosqlite://", "has no table 'planes'"),
     ],
@@ -392,7 +393,8 @@ def test_a_key_of_another_type_than_its_column_is_refused_before_the_run(
     else:
         assert (
             f"the key is {refused}, and the column tailnum of planes is TEXT; they are not compared"
-        ) in said
+            in said
+        )
         assert said.endswith(f'Write "cast({expression} as string)".')
 
 

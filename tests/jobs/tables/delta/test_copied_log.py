@@ -247,7 +247,7 @@ def test_a_log_without_an_entry_in_its_middle_is_named_and_not_read_as_a_shorter
         append(place, DAYS[1], number)
     objects.delete(f"{place}/_delta_log", [f"{1:020}.json"])
     with pytest.raises(
-        TidegateError, match=(f"table {place}: its log, {place}/_delta_log, cannot be read: ")
+        TidegateError, match=f"table {place}: its log, {place}/_delta_log, cannot be read: "
     ):
         log_at(place)
 

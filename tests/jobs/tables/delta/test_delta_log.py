@@ -60,7 +60,7 @@ def test_a_day_that_was_published_again_by_an_entry_that_is_empty_now_is_named_t
     towns.publish(FIRST, [1, 2, 9], run_id="again")
     last_entry().write_bytes(b"")
     assert [
-        (f"{FIRST} was published as version 2 by run again") in message for message in wrong()
+        f"{FIRST} was published as version 2 by run again" in message for message in wrong()
     ] == [True]
 
 

@@ -107,7 +107,8 @@ def test_sql_that_cannot_be_planned_over_the_published_table_names_the_summary()
     publish()
     assert (
         "things: summary s of 2013-01-10 is not made: Schema error: No field named nosuch."
-    ) in unmade("SELECT nosuch FROM things")
+        in unmade("SELECT nosuch FROM things")
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_a_query_keeps_its_order_and_its_limit():
 def test_a_partition_column_in_capitals_or_with_the_name_of_a_word_of_sql_is_found(name):
     publish(name)
     for _ in ("made", "made again"):
-        assert made(("SELECT count(*) AS n FROM things"), partition=name) == [
+        assert made("SELECT count(*) AS n FROM things", partition=name) == [
             {"n": 3, name: dt.date(2013, 1, 10)}
         ]
 
@@ -166,13 +167,13 @@ def test_a_partition_column_in_capitals_or_with_the_name_of_a_word_of_sql_is_fou
         ("SELCT id FROM things", "SQL error: ParserError("),
         ("SELECT sum(town) FROM things", "No function matches the given name and argument types"),
         (
-            ("SELECT count(*) AS date FROM things"),
+            "SELECT count(*) AS date FROM things",
             "'date' is the column of the day, and int64 here; rename it.",
         ),
         ("SELECT DISTINCT date FROM things", "it gives no column besides 'date'."),
         ("CREATE VIEW other AS SELECT 1", "it gives no column besides 'date'."),
         (
-            ("SELECT a.id, b.id FROM things a JOIN things b ON a.id = b.id"),
+            "SELECT a.id, b.id FROM things a JOIN things b ON a.id = b.id",
             "duplicate qualified field name",
         ),
         (

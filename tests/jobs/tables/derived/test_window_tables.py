@@ -54,7 +54,7 @@ BY_MINUTE = Window(
     "by_minute",
     of=Tumbling(dt.timedelta(minutes=1)),
     key=["action"],
-    sql=("count(*) AS n, max(price) AS top"),
+    sql="count(*) AS n, max(price) AS top",
 )
 SESSIONS = Window(
     "sessions", of=Session(dt.timedelta(seconds=30)), sql="sum(price) AS total", panes="all"
@@ -161,12 +161,8 @@ def test_sql_that_does_not_fit_is_refused_before_anything_is_called(spark):
     wrong = {
         "count(nope) AS n": "window by_minute: its sql is wrong: [UNRESOLVED_COLUMN",
         "price AS p": "window by_minute: its sql is wrong: [MISSING_AGGREGATION]",
-        "count(*) AS action": (
-            "window by_minute: sql: 'action' is a column of its key, or one that windows have"
-        ),
-        "count(*) AS window_rows": (
-            "window by_minute: sql: 'window_rows' is a column of its key, or one that windows"
-        ),
+        "count(*) AS action": "window by_minute: sql: 'action' is a column of its key, or one that windows have",
+        "count(*) AS window_rows": "window by_minute: sql: 'window_rows' is a column of its key, or one that windows",
     }
     for sql, message in wrong.items():
         with pytest.raises(DeclarationError) as refused:
@@ -188,6 +184,6 @@ def test_windows_that_the_published_run_did_not_make_are_named_with_the_cure(spa
     record = publish(run_day(declared(), DAY, "r1"))
     with pytest.raises(
         TidegateError,
-        match=(f"the published run of {DAY} made no windows by_minute. Remap the day"),
+        match=f"the published run of {DAY} made no windows by_minute. Remap the day",
     ):
         publish_windows(declared(BY_MINUTE), BY_MINUTE, record)

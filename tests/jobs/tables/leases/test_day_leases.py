@@ -165,7 +165,7 @@ def test_a_run_that_lost_its_lease_may_not_publish(table):
         with leased(table, DAY, "second", wait=0) as second:
             second.confirm()
             with pytest.raises(
-                PublishConflict, match=("is now of run second; this run, zombie, lost it")
+                PublishConflict, match="is now of run second; this run, zombie, lost it"
             ):
                 zombie.confirm()
 
@@ -206,7 +206,7 @@ def test_what_another_program_wrote_in_place_of_a_lease_is_nobodys_name(table, t
         else:
             Path(table, "_leases", f"{DAY}.json").write_bytes(text)
         with pytest.raises(
-            DayTaken, match=(f"^{DAY} is being run by another run; nothing was started")
+            DayTaken, match=f"^{DAY} is being run by another run; nothing was started"
         ):
             leased(table, DAY, "second", wait=0).__enter__()
         assert set(leases.at_work(table).values()) >= {DAY}

@@ -86,7 +86,7 @@ def test_check_names_a_torn_record_with_what_to_do(towns, old_record, service, m
     message = [(message, finding) for _, message, finding in check_package("declared")]
     assert message[1:] == [
         (
-            (f"record {old_record} is torn. Delete it; a published day stays published."),
+            f"record {old_record} is torn. Delete it; a published day stays published.",
             Finding.WRONG,
         )
     ]

@@ -320,7 +320,8 @@ def test_what_cannot_be_shown_is_refused_before_any_call(lake, monkeypatch):
     monkeypatch.delenv("PYICEBERG_CATALOG__LAKE__S3__REGION")
     assert (
         "flights: output: lake.shop.flights is in a catalog 'lake', which is not configured here"
-    ) in refused()
+        in refused()
+    )
 
 
 def test_no_table_is_shown_twice_or_in_place_of_its_input():

@@ -238,6 +238,6 @@ def test_two_enrichments_show_no_folder_twice():
 
 def test_a_folder_on_a_store_is_refused():
     with pytest.raises(
-        DeclarationError, match=("it must be a folder on a disk: a store cannot exchange the")
+        DeclarationError, match="it must be a folder on a disk: a store cannot exchange the"
     ):
         Output(path="s3://lake/orders", parquet="s3://lake/plain")

@@ -150,7 +150,7 @@ def test_a_task_that_drains_starts_no_call_keeps_the_answers_and_fails(tmp_path)
     run = PartitionRun(with_ledger(plan(lookup(function)), folder), 0, 0)
     run.driver.send_failure = sent.append
     with pytest.raises(
-        RunCancelled, match=("the driver has not answered for 20 s; rows under way are not written")
+        RunCancelled, match="the driver has not answered for 20 s; rows under way are not written"
     ):
         in_time(lambda: list(run.run(iter(batches(400)))))
     assert function.calls <= 4

@@ -216,7 +216,7 @@ def test_a_lookup_that_hedges_nothing_has_the_fingerprint_it_had():
         ({"prices": Price("0.01 USD", per="request")}, "and the lookup has prices"),
         (
             {"idempotent": False, "retry": Retry(retries=0), "cache": Cache()},
-            ("and the lookup has idempotent=False"),
+            "and the lookup has idempotent=False",
         ),
         (
             {"request": "POST /", "batch": Batch(max_items=9, max_wait=0.1, item="{k}")},

@@ -198,7 +198,7 @@ def test_two_answers_are_an_error_that_says_so_and_are_not_asked_again():
     (row,) = ask(Scripted({"a": [reply({"score": 1.0}, {"score": 2.0})]}), "a")
     assert (row.status, row.error) == (
         "error",
-        ("the function gave 2 answers for one row; a lookup gives one"),
+        "the function gave 2 answers for one row; a lookup gives one",
     )
     assert len(row.attempts) == 1
 
@@ -306,7 +306,7 @@ def boom():
     [
         (
             lambda: [{"score": 1.0}, {"score": 2.0}],
-            ("its fallback: the function gave 2 answers for one row"),
+            "its fallback: the function gave 2 answers for one row",
         ),
         (lambda: "x", "its fallback: the function gave str; it must give a list of dicts"),
         (boom, "its fallback: ZeroDivisionError: no way"),
@@ -420,7 +420,7 @@ def test_rows_that_run_out_of_time_report_an_outage_too_and_each_failure_once():
         (
             "on_timeout",
             [hang],
-            ("a row ended as timeout (no answer within 10.0 s, 1 attempts); on_timeout is 'fail'."),
+            "a row ended as timeout (no answer within 10.0 s, 1 attempts); on_timeout is 'fail'.",
         ),
         ("on_error", [fail(CallFailed("gone", passing=False))], "a row ended as error"),
     ],
