@@ -109,6 +109,14 @@ def plain_json(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else _plain(value)
 
 
+def shown_json(value: Any) -> Any:
+    """Return a value as JSON has it, or its text where JSON has no form for it."""
+    try:
+        return plain_json(value)
+    except TypeError:
+        return str(value)
+
+
 def key_hashes(texts: Sequence[str]) -> npt.NDArray[np.uint64]:
     """Return a 64-bit hash of each text, the same in every process, computed in bulk."""
     from pandas.util import hash_array  # type: ignore[import-untyped]

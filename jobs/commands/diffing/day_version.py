@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
@@ -119,7 +120,7 @@ def _of_version(
         ) from error
     files = sorted(file.place for file in days_of(seen, enrichment.facts()).get(day, ()))
     _require_files(files, f"{option} {version}")
-    run_id = files[-1].rpartition("/")[0].rpartition("/")[2] if files else ""
+    run_id = PurePosixPath(files[-1]).parent.name if files else ""
     record = run_records.of_run(enrichment.name, day, run_id) if run_id else None
     return DayVersion(version, run_id, tuple(files), record)
 

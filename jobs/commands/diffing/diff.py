@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from jobs.arrow_values import Numbers, conform, digest
 from jobs.commands.diffing.day_version import DayVersion, find_versions
-from jobs.ledger.keys import plain_json
+from jobs.ledger.keys import shown_json
 from jobs.schema import columns as schema
 from jobs.schema.facts import Facts
 from jobs.storage.parquet_files import open_parquet, read_schema
@@ -239,16 +239,9 @@ class _Matched:
     def rows(self, side: _Rows, places: Places, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         for row in side.take(columns, places):
             yield {
-                name: HIDDEN if name.lower() in self.personal | self.hidden else _plain(value)
+                name: HIDDEN if name.lower() in self.personal | self.hidden else shown_json(value)
                 for name, value in row.items()
             }
-
-
-def _plain(value: Any) -> Any:
-    try:
-        return plain_json(value)
-    except TypeError:
-        return str(value)
 
 
 def _side(enrichment: Enrichment, version: DayVersion, rows: _Rows) -> Side:

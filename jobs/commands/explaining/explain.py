@@ -18,7 +18,7 @@ from jobs.declare.values.prices import in_force, price_text
 from jobs.errors import DeclarationError
 from jobs.ledger.answers import ANSWERS
 from jobs.ledger.declared_folder import declared_folder
-from jobs.ledger.keys import asked_texts, key_text, plain_json
+from jobs.ledger.keys import asked_texts, key_text, shown_json
 from jobs.ledger.plan import OF_KEYS
 from jobs.ledger.scan import records_of
 from jobs.ledger.stored_request import read_request, versions, what_changed
@@ -169,19 +169,19 @@ def _explained(
         lookup=name,
         kind=lookup.kind,
         service=lookup.service_name,
-        columns={one: _json(row.get(one)) if shows else HIDDEN for one in columns},
+        columns={one: shown_json(row.get(one)) if shows else HIDDEN for one in columns},
         outcome=row.get(schema.status(name)),
         source=source,
         error=row.get(schema.error(name)) if shows else None,
         expressions=dict(lookup.keys),
-        key={part: _json(value) if shows else HIDDEN for part, value in key.items()}
+        key={part: shown_json(value) if shows else HIDDEN for part, value in key.items()}
         if text
         else None,
         key_text=text,
         request=_request(lookup, key) if text and shows else None,
         attempts=len(row.get(schema.attempts(name)) or ()),
         latency_ms=row.get(schema.latency_ms(name)),
-        answered_at=None if at is None else _json(at),
+        answered_at=None if at is None else shown_json(at),
         run_id=run_id,
         run_of=_run_of(run_id),
         price="" if at is None else price_text(in_force(lookup.prices, at.date().isoformat())),
@@ -258,11 +258,4 @@ def _others(
 
 
 def _masked(name: str, value: Any, personal: set[str]) -> Any:
-    return HIDDEN if name.lower() in personal else _json(value)
-
-
-def _json(value: Any) -> Any:
-    try:
-        return plain_json(value)
-    except TypeError:
-        return str(value)
+    return HIDDEN if name.lower() in personal else shown_json(value)

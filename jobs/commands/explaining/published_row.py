@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -40,7 +41,7 @@ class PublishedRow:
 
     @property
     def run_id(self) -> str:
-        return self.file.rpartition("/")[0].rpartition("/")[2]
+        return PurePosixPath(self.file).parent.name
 
     def column(self, name: str) -> str | None:
         """Return the row's spelling of a column; declarations ignore case."""

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from jobs.commands.replaying.replay import held_back_letters
 from jobs.errors import DeclarationError
 from jobs.ledger.declared_folder import declared_folder
-from jobs.ledger.keys import HIDDEN, plain_json
+from jobs.ledger.keys import HIDDEN, shown_json
 from jobs.ledger.scan import records_of
 from jobs.schema.columns import RUN_ID
 from jobs.schema.facts import Facts
@@ -144,7 +144,7 @@ def _sample(enrichment: Enrichment, letter: Mapping[str, Any]) -> dict[str, Any]
     if (letter["_key"] or "").startswith(HIDDEN):
         personal.add("_error")  # it may repeat the key
     return {
-        name: "***" if name.lower() in personal else plain_json(value)
+        name: "***" if name.lower() in personal else shown_json(value)
         for name, value in letter.items()
     }
 
