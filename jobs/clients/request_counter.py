@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from jobs.clients.billing_meter import BillingMeter
+    from jobs.declare.values.prices import Unit
 
 DAY = 86_400  # s
-Unit = tuple[str, str | None]  # a unit, and the model whose calls use it
-UNKNOWN_USE = (
-    "unknown_use"  # in the place of a unit: requests at the service, or whose use is unknown
-)
+# in the place of a unit: requests at the service, or whose use is unknown
+UNKNOWN_USE = "unknown_use"
 
 
 @dataclass
@@ -30,9 +29,8 @@ class RequestCounts:
     items: Counter[int] = field(default_factory=Counter)  # day -> keys in them
     # unit that answers tell -> day -> number
     units: dict[str, Counter[int]] = field(default_factory=dict)
-    unknown_use: int = (
-        0  # requests whose use no answer told, though the lookup reads it from answers
-    )
+    # requests whose use no answer told, though the lookup reads it from answers
+    unknown_use: int = 0
     lost: Counter[str] = field(default_factory=Counter)  # units of runs without an answer
     answered: int = 0  # requests that brought an answer or a miss
     repeated: int = 0  # requests with a key that got no answer before; of batches and second calls

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-SENT = ("request", "item")  # units that are counted when they are sent
-Unit = tuple[str, str | None]  # a unit, and the model whose calls use it; None: of any model
+from jobs.declare.values.prices import SENT, Unit
+
 Each = Mapping[Unit, Fraction]  # amount of a limit per unit
 
 PACE = 1.0  # s over which the speed of use is measured

@@ -13,6 +13,7 @@ MONEY = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ([A-Z]{3})")
 UNIT = re.compile(r"[a-z]+(?:_[a-z]+)*")
 PER = re.compile(rf"(?:([1-9]\d{{0,8}}) )?({UNIT.pattern})")
 SENT = ("item", "request")  # units that are counted when sent; only answers tell others
+Unit = tuple[str, str | None]  # a unit, and the model whose calls use it; None: of any model
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from jobs.clients.client import CallFailed, Throttled
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from jobs.clients.request_counter import Unit
+    from jobs.declare.values.prices import Unit
     from jobs.limits.window_use import CallUse
 
 T = TypeVar("T")
