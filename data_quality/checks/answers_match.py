@@ -11,13 +11,11 @@ from data_quality.check import LookupCheck, total
 from data_quality.checks.answers_in_range import ANSWERED
 from data_quality.checks.time_limit_held import TICK_MS
 from data_quality.findings import ROWS_OF_EVIDENCE, Finding, rows
+from data_quality.rows.answer_comparison import Compared, WrongRows, compare
 from data_quality.rows.answer_groups import (
     AnsweredRows,
     Between,
-    Compared,
     StoredGroups,
-    WrongRows,
-    compare,
     divide_places,
     merged,
 )
