@@ -82,8 +82,13 @@ def scripts() -> Iterator[dict[str, Any]]:
 def script(
     name: str, kind: str, times: tuple[int, int, int, int], rows: list[tuple[str, int]]
 ) -> dict[str, Any]:
-    """As the traces have it. times: size, every, lateness and bound; in ms, as those of the
-    rows.
+    """Returns a script in the form of the traces.
+
+    Args:
+        name: The script's name.
+        kind: The kind of window.
+        times: Size, slide, allowed lateness and bound of the watermark, in ms.
+        rows: Keys with their event times in ms.
     """
     named = dict(zip(("size_ms", "every_ms", "lateness_ms", "bound_ms"), times, strict=True))
     return {"name": name, "kind": kind, **named, "rows": rows}

@@ -62,8 +62,8 @@ class AnswersMatch(LookupCheck):
     def promise(self) -> str:
         stored = ", as stored in the ledger." if self.declared.ledger is not None else "."
         return (
-            "The key is the one that the declaration gives for the row, and the answer is that "
-            f"of the key{stored}"
+            "The declared expressions give the row's key, and the row has the answer of its "
+            f"key{stored}"
         )
 
     @property
