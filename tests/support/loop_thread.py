@@ -25,8 +25,7 @@ class LoopThread:
 
     def stop(self, *servers):
         """End these servers of asyncio, what still runs, and the thread."""
-        for server in servers:
-            self.loop.call_soon_threadsafe(server.close)
+        self.run(_close(servers))
         self.run(_cancel_others())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(30)
@@ -47,9 +46,26 @@ async def _cancel_others():
     await turns_of_the_loop()
 
 
+async def _close(servers):
+    await stop_accepting(servers)
+    for server in servers:
+        server.close()
+
+
+async def stop_accepting(servers):
+    """Accept no more connections, and begin those that are accepted: asyncio leaves a connection
+    open that begins after its server was closed.
+    """
+    loop = asyncio.get_running_loop()
+    for listening in (one for server in servers for one in server.sockets):
+        loop.remove_reader(listening.fileno())
+    await turns_of_the_loop()
+
+
 async def end_service(runner):
     """End an aiohttp server, with the connections that it accepted while it ended."""
     server = runner.server
+    await stop_accepting([site._server for site in runner.sites])
     await runner.cleanup()
     await turns_of_the_loop()
     await server.shutdown(0.1)

@@ -3,7 +3,6 @@ database.
 """
 
 import asyncio
-import gc
 import os
 import socket
 import sqlite3
@@ -263,8 +262,6 @@ def test_a_request_counts_right_before_it_is_written(service, monkeypatch, metho
 
 
 @pytest.mark.process
-# seldom, on a busy machine, a refused call's connection is closed by the collector only
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_no_request_leaves_once_the_bill_cannot_be_written_and_one_sentence_says_so(
     service, tmp_path, method
@@ -304,8 +301,6 @@ def test_no_request_leaves_once_the_bill_cannot_be_written_and_one_sentence_says
     assert str(second).startswith(told)
     assert type(second) is TidegateError
     assert isinstance(first, CallFailed | TidegateError)
-    del first, second
-    gc.collect()
 
 
 def test_a_bill_without_a_place_is_one_sentence(tmp_path):

@@ -23,7 +23,7 @@ from jobs.process.spark_submit import SparkSubmit
 from jobs.run.coordinator import run_leases
 from jobs.run.engines.engine import ENGINE
 from jobs.tables.records import run_records
-from tests.support.loop_thread import LoopThread
+from tests.support.loop_thread import LoopThread, end_service
 from tests.support.program_here import in_this_session
 from tidegate.__main__ import main
 
@@ -97,7 +97,7 @@ class ChatVendor:
         }[self.draw.choice(MISFITS)]
 
     def close(self):
-        self.loop.run(self._runner.cleanup())
+        self.loop.run(end_service(self._runner))
         self.loop.stop()
 
 

@@ -22,7 +22,7 @@ from jobs.process.spark_submit import SparkSubmit
 from jobs.run.coordinator import run_leases
 from jobs.run.engines.engine import ENGINE
 from jobs.tables.records import run_records
-from tests.support.loop_thread import LoopThread
+from tests.support.loop_thread import LoopThread, end_service
 from tests.support.program_here import in_this_session
 from tidegate.__main__ import main
 
@@ -105,7 +105,7 @@ class ModelVendor:
         return web.json_response({"label": 7 if kind == "misfit" else "good", "usage": usage})
 
     def close(self):
-        self.loop.run(self._runner.cleanup())
+        self.loop.run(end_service(self._runner))
         self.loop.stop()
 
 
