@@ -82,7 +82,7 @@ def _run_chosen(options: argparse.Namespace, pipeline: DayPipeline, day: str | N
         return RIGHT
     status = RIGHT
     for one in chosen:
-        events = replay_chosen(pipeline, options.where, one)
+        events = replay_chosen(pipeline, one)
         status = status or tell_as_asked(options, pipeline, events)
     return status
 

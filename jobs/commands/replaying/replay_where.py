@@ -52,10 +52,18 @@ class PricedLetters(Facts):
 
 @dataclass(frozen=True)
 class Chosen:
-    """The dead letters of a day that are called again. keys: lookup -> keys."""
+    """The dead letters of a day that are called again.
+
+    Attributes:
+        day: The day.
+        keys: By lookup.
+        failed: By ledger, those of the keys whose stored outcome is a failure.
+        priced: By lookup, what calling for them costs.
+    """
 
     day: str
     keys: dict[str, list[str]]
+    failed: tuple[tuple[Kept, list[str]], ...]
     priced: tuple[PricedLetters, ...]
 
 
@@ -83,7 +91,8 @@ def choose_letters(
 
 def _priced(enrichment: Enrichment, found: DayLetters, now_us: int) -> Chosen:
     rows = Counter((row["_lookup"], row["_key"]) for row in found.rows if row["_key"] is not None)
-    failed = {kept.lookup.name: keys for kept, keys in _failed(enrichment, found)}
+    failed = tuple(_failed(enrichment, found))
+    of_lookups = {kept.lookup.name: len(stored) for kept, stored in failed}
     today = dt.datetime.fromtimestamp(now_us / 1e6, dt.UTC).date().isoformat()
     keys, priced = {}, []
     for kept in kept_by([("", enrichment)]):
@@ -98,7 +107,7 @@ def _priced(enrichment: Enrichment, found: DayLetters, now_us: int) -> Chosen:
             )
         wanted = pa.array(own, pa.string())
         known = select(kept.folder, wanted, now_us=now_us, ttl=FOR_EVER).answers.num_rows
-        calls = len(own) - known + len(failed.get(lookup.name, ()))
+        calls = len(own) - known + of_lookups.get(lookup.name, 0)
         requests = -(-calls // lookup.batch_size)
         prices = in_force(lookup.prices, today)
         cost = None
@@ -111,7 +120,7 @@ def _priced(enrichment: Enrichment, found: DayLetters, now_us: int) -> Chosen:
                 found.day, lookup.name, letters, calls, requests, cost, price_text(prices)
             )
         )
-    return Chosen(found.day, keys, tuple(priced))
+    return Chosen(found.day, keys, failed, tuple(priced))
 
 
 def _failed(enrichment: Enrichment, found: DayLetters) -> Iterator[tuple[Kept, list[str]]]:
@@ -120,16 +129,14 @@ def _failed(enrichment: Enrichment, found: DayLetters) -> Iterator[tuple[Kept, l
     yield from failed_answers(enrichment, found.day, letters)
 
 
-def replay_chosen(pipeline: DayPipeline, where: str, chosen: Chosen) -> Iterator[DayEvent]:
+def replay_chosen(pipeline: DayPipeline, chosen: Chosen) -> Iterator[DayEvent]:
     """Run the day with stored answers of any age, and calls for the chosen letters only.
 
     Other rows without an answer leave as not_asked. The day is held back if those and the failed
     ones are more than the declaration tolerates. After a stop the same call continues.
     """
-    enrichment = pipeline.enrichment
-    for found in find_dead_letters(enrichment, chosen.day, where):
-        for kept, keys in _failed(enrichment, found):
-            mark_expired(kept.folder, keys)
+    for kept, keys in chosen.failed:
+        mark_expired(kept.folder, keys)
     with temporary_folder() as folder:
         file = Path(folder, "keys.json")
         file.write_text(json.dumps(chosen.keys))
