@@ -66,7 +66,8 @@ class CallsReconciled(LookupCheck):
                 return self._red(text, unasked, answered)
         more = metrics.stored - answered
         also = (
-            f"; {more:,} more are, from tasks that ran again or after rows had timed out"
+            f"; {more:,} more are: answers that did not fit, that came after their row had timed "
+            "out, or of tasks that ran again"
             if more
             else ""
         )

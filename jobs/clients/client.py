@@ -62,6 +62,17 @@ class Enclosing(Protocol):
 
 
 @runtime_checkable
+class Repairable(Protocol):
+    """A client that can ask for another answer where one does not fit."""
+
+    async def call(self, key: Key, reason: str = "") -> Any | None:
+        """As `Client.call`; `reason` tells the service what was wrong with its last answer."""
+
+    def misfit(self, answer: Any) -> str | None:
+        """Return why an answer does not fit; None if it does, or if another would not either."""
+
+
+@runtime_checkable
 class Doubting(Protocol):
     """A client that may detect later that its answers belong to other keys."""
 
@@ -78,6 +89,10 @@ class Paced(Protocol):
 
     def note_used_up(self, note: Callable[[float], None]) -> None:
         """Register `note`, which is called with the seconds until the limit is reset."""
+
+
+class DeclaredError(ValueError):
+    """An answer that the declaration calls an error (error_when, required)."""
 
 
 class CallFailed(Exception):  # noqa: N818  # reads as what happened

@@ -34,6 +34,7 @@ class RequestCounts:
     lost: Counter[str] = field(default_factory=Counter)  # units of runs without an answer
     answered: int = 0  # requests that brought an answer or a miss
     repeated: int = 0  # requests with a key that got no answer before; of batches and second calls
+    repaired: int = 0  # answers that did not fit and were asked for again
     throttled: int = 0  # requests that the service throttled
     # answers that may be another key's, after an extra response on their connection
     in_doubt: int = 0
@@ -71,6 +72,11 @@ class RequestCounts:
     def repeats(self) -> None:
         """Count a second call for a key whose first call has no answer yet."""
         self.repeated += 1
+
+    def repairs(self) -> None:
+        """Count a request for another answer."""
+        self.repaired += 1
+        self.repeats()
 
     def not_now(self) -> None:
         self.answered -= 1

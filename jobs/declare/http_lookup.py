@@ -17,10 +17,10 @@ from jobs.declare.lookup import Lookup
 from jobs.declare.services import Service
 from jobs.declare.values.env import Env
 from jobs.declare.values.fingerprint import NOT_IN_FINGERPRINT, WHERE_DECLARED
-from jobs.declare.values.templates import JsonTemplate, placeholders
+from jobs.declare.values.templates import JsonTemplate, placeholders, without_placeholder
 from jobs.errors import DeclarationError
 
-SCHEMA = "schema"  # placeholder in the body
+SCHEMA, REPAIR = "schema", "repair"  # placeholders in the body
 HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 METHODS = ("GET", "POST", "PUT")
 NOT_DECLARED = frozenset(
@@ -84,6 +84,9 @@ class HttpLookup(Lookup):
             the schema.
         cut_when: Condition on the response, or a list of them, that means a cut answer, as
             "$.choices[0].finish_reason == 'length'": an error that is not sent again.
+        repair: 1 asks once more for an answer that does not fit, unless it is cut or an error by
+            error_when. "{repair}" in a text of the body, as in "{review}{repair}", becomes the
+            reason; in a first request it is empty.
     """
 
     service: Service
@@ -109,6 +112,7 @@ class HttpLookup(Lookup):
     answer: str | None = field(default=None, metadata=WHERE_DECLARED)
     schema: Any = field(default=None, metadata=WHERE_DECLARED)
     cut_when: str | tuple[str, ...] = field(default=(), metadata=WHERE_DECLARED)
+    repair: int = field(default=0, metadata=WHERE_DECLARED)  # type: ignore[misc]
 
     kind = "http"
 
@@ -125,6 +129,7 @@ class HttpLookup(Lookup):
         self._check_answer()
         self._check_echo()
         self._check_hedge()
+        self._check_repair()
         if self.batch is not None:
             self._check_batch(self.batch)
         if self.attempt_timeout is not None and not 0 < self.attempt_timeout < math.inf:
@@ -167,6 +172,30 @@ class HttpLookup(Lookup):
                 "of them out."
             )
 
+    def _check_repair(self) -> None:
+        if self.repair not in (0, 1):
+            raise DeclarationError(f"repair is {self.repair!r}; it must be 0 or 1 (requests).")
+        several = {
+            "batch": self.batch is not None,
+            "pages": self.pages is not None,
+            "idempotent=False": not self.idempotent,
+            "idempotency_header": self.idempotency_header is not None,
+            "cache=None": self.cache is None,
+        }
+        excluded = [name for name, is_declared in several.items() if is_declared]
+        if self.repair and excluded:
+            raise DeclarationError(
+                f"repair: it sends a second request for the same key, which {excluded[0]} does "
+                "not allow; leave one of them out."
+            )
+        template = JsonTemplate("body", self.body)
+        is_placed = REPAIR in template.names and REPAIR not in self.keys
+        if is_placed != bool(self.repair) or (is_placed and REPAIR in template.whole):
+            raise DeclarationError(
+                'body: repair=1 and "{repair}" go together; it stands in a longer text, as '
+                '"{review}{repair}", since it is empty in a first request.'
+            )
+
     def _check_request(self) -> None:
         if self.method not in METHODS or not self.path.startswith("/"):
             raise DeclarationError(
@@ -180,7 +209,7 @@ class HttpLookup(Lookup):
             raise DeclarationError(
                 f"pages: they are requested by GET, but request is {self.request!r}."
             )
-        used = _placeholders(self.request, self.path) | JsonTemplate("body", self.body).names
+        used = _placeholders(self.request, self.path) | JsonTemplate("body", self.first_body).names
         used -= self._check_schema_place()
         if self.batch is not None:
             if used or self.body is not None:
@@ -358,6 +387,11 @@ class HttpLookup(Lookup):
         return bool(self.error_when or self.required)
 
     @property
+    def first_body(self) -> Any:
+        """The body of a first request, which has no reason for another one."""
+        return self.body if REPAIR in self.keys else without_placeholder(self.body, REPAIR)
+
+    @property
     def method(self) -> str:
         return self.request.partition(" ")[0]
 
@@ -388,7 +422,7 @@ class HttpLookup(Lookup):
             "miss_when": self.miss_when,
         }
         if self.body is not None:
-            facts["body"] = self.body
+            facts["body"] = self.first_body
             if SCHEMA in JsonTemplate("body", self.body).names - set(self.keys):
                 facts["schema"] = self.schema
         if self.headers:

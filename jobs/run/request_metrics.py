@@ -65,6 +65,7 @@ def _with_requests(
         most_at_once=tuple(most.get(task, 0) for task in range(max(most) + 1)),
         in_doubt=sum(one.in_doubt for one in counts),
         unknown_use=sum(one.unknown_use for one in counts),
+        repaired=sum(one.repaired for one in counts),
     )
     known = replace(lookup, requests=requests, billed=_billed(facts, lookup, requests, counts))
     if facts.batch_size == 1:

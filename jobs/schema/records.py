@@ -265,6 +265,7 @@ class RequestMetrics(Facts):
     in_doubt: int = 0
     # whose use no answer told, where the price needs it: their cost is not in the bill
     unknown_use: int = 0
+    repaired: int = 0  # answers that did not fit and were asked for again
 
 
 @dataclass(frozen=True)

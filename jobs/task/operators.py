@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from asyncio_core import AsyncWaitOperator, Gate, OutputMode, StreamElement, exponential_backoff
-from jobs.clients.client import Ask, Client, Doubting, Enclosing, Paced, Requesting
+from jobs.clients.client import Ask, Client, Doubting, Enclosing, Paced, Repairable, Requesting
 from jobs.clients.registry import client_for
 from jobs.clients.request_counter import counts_of
 from jobs.declare.function_lookup import AsyncFunctionLookup
@@ -21,6 +21,7 @@ from jobs.task.lookup.circuit_breaker import CircuitBreaker
 from jobs.task.lookup.hedging import Hedging
 from jobs.task.lookup.lookup_function import LookupFunction, needs_retry
 from jobs.task.lookup.marked_calls import Marks
+from jobs.task.lookup.repairs import Repairs
 from jobs.task.lookup.task_ledger import TaskLedger
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.row_elements import shared_order_key
@@ -138,7 +139,7 @@ def _operator(
 def _function(
     task: Surroundings, place: int, guard: ServiceGuard, caller: Client
 ) -> LookupFunction:
-    """Make the function of a lookup; its calls pass the mark, the budget, the lease, the hedge."""
+    """Make the function of a lookup; its calls pass the mark, the budget, lease, hedge, repair."""
     lookup, ledger, allowance, lease = (
         task.plan.lookups[place], task.ledgers[place], task.allowance, guard.lease,
     )  # fmt: skip
@@ -158,7 +159,11 @@ def _function(
     if lease is not None and marks is None and allowance is None and _may_count(task, place, lease):
         counted = lease.count_calls()
         return asking(counted.started(lease, caller.call), counted=counted)
-    ask: Ask = caller.call
+    repairs = None
+    if lookup.repair and isinstance(caller, Repairable):
+        on_repair = counts_of(lookup.name).repairs
+        repairs = Repairs(caller, ledger, guard.watch, on_repair=on_repair, now_us=task.now_us)
+    ask: Ask = caller.call if repairs is None else repairs.send
     batched = caller if isinstance(caller, Enclosing) and caller.batches else None
     if marks is not None and batched is not None:
         batched.send_by(marks.before_batch)
@@ -171,9 +176,9 @@ def _function(
     elif lease is not None:
         ask = partial(within_lease, lease, ask)
     if allowance is not None:  # at a cap, first calls go first
-        return asking(partial(allowance.until_used_up, ask))
-    if lookup.hedge_after is None:
-        return asking(ask)
+        ask = partial(allowance.until_used_up, ask)
+    if allowance is not None or lookup.hedge_after is None:
+        return asking(ask if repairs is None else partial(repairs.call, ask))
     hedging = Hedging(
         ask,
         lookup.hedge_after,
@@ -182,7 +187,8 @@ def _function(
         on_second=counts_of(lookup.name).repeats,
         on_throttled=guard.watch.throttled,
     )
-    return asking(hedging.call, hedging=hedging)
+    hedged: Ask = hedging.call
+    return asking(hedged if repairs is None else partial(repairs.call, hedged), hedging=hedging)
 
 
 def _may_count(task: Surroundings, place: int, lease: ServiceLease) -> bool:

@@ -8,7 +8,7 @@ from uuid import NAMESPACE_OID, uuid5
 from yarl import URL
 
 from jobs.clients.batcher import Batching, BatchingClient, BatchRefused
-from jobs.clients.client import CallFailed, Throttled, Unclear
+from jobs.clients.client import CallFailed, DeclaredError, Throttled, Unclear
 from jobs.clients.http.answer_body import SHOWN
 from jobs.clients.http.batch_items import ItemRequests, dumped, id_text
 from jobs.clients.http.http_session import (
@@ -28,7 +28,7 @@ from jobs.declare.answers.inner_answer import InnerAnswer
 from jobs.declare.answers.json_paths import JsonPath
 from jobs.declare.answers.usage import UsageReader
 from jobs.declare.batch import Batch
-from jobs.declare.http_lookup import SCHEMA, UNANSWERED, HttpLookup
+from jobs.declare.http_lookup import REPAIR, SCHEMA, UNANSWERED, HttpLookup
 from jobs.declare.lookup import Key
 from jobs.declare.values.addresses import leads_elsewhere
 from jobs.declare.values.fingerprint import fingerprint
@@ -40,13 +40,17 @@ NO_SEGMENT = ("", ".", "..")
 REFUSALS = (400, 413, 422)  # of a whole batch, possibly for a bad item or its size
 
 
+ASK_AGAIN = "\n\nYour last answer cannot be used: {}. Answer again."
+
+
 class HttpClient(SessionClient, BatchingClient):
     def __init__(self, lookup: HttpLookup, share: int) -> None:
         self._lookup = lookup
         self._names = tuple(lookup.keys)
         self._path = placeholders("request", lookup.path)
         self._keyed = _keyed_segments(self._path)
-        self._body = None if lookup.body is None else JsonTemplate("body", lookup.body)
+        self._body = None if lookup.body is None else JsonTemplate("body", lookup.first_body)
+        self._repair_body = JsonTemplate("body", lookup.body) if lookup.repair else None
         self._echo = {
             self._names.index(name): JsonPath("echo", path) for name, path in lookup.echo.items()
         }
@@ -109,15 +113,17 @@ class HttpClient(SessionClient, BatchingClient):
         await self.close_batching()
         await super().close()
 
-    async def call(self, key: Key) -> Any | None:
+    async def call(self, key: Key, reason: str = "") -> Any | None:
+        """Return an attempt's answer; `reason` tells what was wrong with the one before."""
         self._session.call_begins(key)
-        answer = await (self._call(key) if self._batching is None else self._batching.call(key))
+        batching = self._batching
+        answer = await (self._call(key, reason) if batching is None else batching.call(key))
         self._session.refuse_doubtful(key)
         return answer
 
-    async def _call(self, key: Key) -> Any | None:
+    async def _call(self, key: Key, reason: str) -> Any | None:
         try:
-            response = await self._ask(key)
+            response = await self._ask(key, reason)
             if response.is_miss:
                 self._missed(response, key)
                 return None
@@ -164,7 +170,7 @@ class HttpClient(SessionClient, BatchingClient):
     def has_sent(self, key: Key) -> bool:
         return self._batching is None or self._batching.has_sent(key)
 
-    async def _ask(self, key: Key) -> Response:
+    async def _ask(self, key: Key, reason: str) -> Response:
         values = {SCHEMA: self._lookup.schema, **dict(zip(self._names, key, strict=True))}
         url, misses = self._url(values), self._misses.statuses
         keys = [] if self._echo else [key]
@@ -175,7 +181,10 @@ class HttpClient(SessionClient, BatchingClient):
                 self._refuse_nameless(page, key)
 
             return await self._pages.request(url, keys=keys, misses=misses, check=check)
-        body = None if self._body is None else dumped(self._body.filled(values))
+        template = self._body
+        if reason and self._repair_body is not None:
+            template, values[REPAIR] = self._repair_body, ASK_AGAIN.format(reason)
+        body = None if template is None else dumped(template.filled(values))
         return await self._session.request(
             self._lookup.method,
             url,
@@ -252,10 +261,10 @@ class HttpClient(SessionClient, BatchingClient):
         self._refuse_error(response.content)
 
     def _refuse_error(self, answer: Any) -> None:
-        """Raise ValueError for an answer that matches error_when."""
+        """Raise DeclaredError for an answer that matches error_when."""
         if self._errors.hold_for(answer):
             shown = one_line(self._session.masked(json.dumps(answer, default=str)), SHOWN)
-            raise ValueError(f"it is an error by error_when: {shown}")
+            raise DeclaredError(f"it is an error by error_when: {shown}")
 
     def _inner_answer(self, response: Any) -> Any:
         """Return the answer inside a response. Raises ValueError if it is cut or does not fit."""
@@ -265,6 +274,16 @@ class HttpClient(SessionClient, BatchingClient):
         if self._check_schema is not None:
             self._check_schema(answer)
         return answer
+
+    def misfit(self, answer: Any) -> str | None:
+        """Return why an answer does not fit, if another one may; None for other answers."""
+        if self._cuts.hold_for(answer) or self._errors.hold_for(answer):
+            return None
+        try:
+            self.columns(answer)
+        except ValueError as error:
+            return one_line(str(error), SHOWN)
+        return None
 
     def columns(self, answer: Any) -> tuple[Any, ...]:
         self._refuse_error(answer)
@@ -280,7 +299,7 @@ class HttpClient(SessionClient, BatchingClient):
             raise ValueError(self._session.masked(str(error))) from error
         for place in self._required:
             if values[place] is None:
-                raise ValueError(f"{self._columns[place].name} is null, and it is required")
+                raise DeclaredError(f"{self._columns[place].name} is null, and it is required")
         return values
 
 

@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from jobs.declare.http_lookup import HttpLookup
+from jobs.declare.batch import ID
+from jobs.declare.http_lookup import SCHEMA, HttpLookup
 from jobs.declare.lookup import Lookup
 from jobs.declare.sql_lookup import SqlLookup
 from jobs.declare.values.env import Env
@@ -31,10 +32,11 @@ def request_text(lookup: Lookup, key: Mapping[str, Any]) -> str:
 
 
 def _bodies(lookup: HttpLookup, key: Mapping[str, Any]) -> list[str]:
-    template = lookup.body if lookup.batch is None else lookup.batch.item
+    template = lookup.first_body if lookup.batch is None else lookup.batch.item
     if template is None:
         return []
-    filled = JsonTemplate("body", _without_secrets(template)).filled({"id": "...", **key})
+    values = {ID: "...", SCHEMA: lookup.schema, **key}
+    filled = JsonTemplate("body", _without_secrets(template)).filled(values)
     batch = "" if lookup.batch is None else f" in a request of up to {lookup.batch_size} keys"
     return [json.dumps(filled, ensure_ascii=False, default=as_text) + batch]
 

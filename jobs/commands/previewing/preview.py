@@ -138,10 +138,10 @@ class _Overheard:
         client = client_for(lookup, share)
         ask = client.call
 
-        async def call(key: Key) -> Any | None:
+        async def call(key: Key, *reason: str) -> Any | None:
             token = EXCHANGES.set(self.of.setdefault(repr(key), []))
             try:
-                return await ask(key)
+                return await ask(key, *reason)
             finally:
                 EXCHANGES.reset(token)
 

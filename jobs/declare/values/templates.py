@@ -4,6 +4,7 @@ import base64
 import datetime as dt
 import decimal
 import math
+import re
 import string
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -33,6 +34,18 @@ def placeholders(where: str, text: str) -> list[tuple[str, str | None]]:
 def filled_path(parts: Sequence[tuple[str, str | None]], values: Mapping[str, Any]) -> str:
     """Return the path of a request; `parts` is from `placeholders`, and values are escaped."""
     return "".join([text if name is None else text + escaped(values[name]) for text, name in parts])
+
+
+def without_placeholder(template: Any, name: str) -> Any:
+    """Return a template without "{name}" in its strings; invalid strings stay as they are."""
+    if isinstance(template, str):
+        literal_or_place = re.compile(r"\{\{|\}\}|\{" + re.escape(name) + r"\}")
+        return literal_or_place.sub(lambda found: found[0] if len(found[0]) == 2 else "", template)
+    if isinstance(template, Mapping):
+        return {key: without_placeholder(item, name) for key, item in template.items()}
+    if isinstance(template, list | tuple):
+        return [without_placeholder(item, name) for item in template]
+    return template
 
 
 class JsonTemplate:

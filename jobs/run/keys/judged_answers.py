@@ -10,7 +10,7 @@ import logging
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.clients.client import Client
+from jobs.clients.client import Client, DeclaredError
 from jobs.clients.registry import client_for
 from jobs.declare.answers.answer_json import load
 from jobs.declare.ledger_settings import FOR_EVER, Ttl
@@ -77,6 +77,6 @@ def without_unreadable(lookup: Lookup, answers: pa.Table, keys: pa.ChunkedArray)
 def _is_error(caller: Client, stored: StoredAnswer) -> bool:
     try:
         caller.columns(load(stored.response or b"null"))
-    except ValueError:
-        return True
+    except ValueError as error:  # others do not fit the columns, and stay
+        return isinstance(error, DeclaredError)
     return False

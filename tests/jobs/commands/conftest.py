@@ -19,7 +19,9 @@ from jobs.ledger.answers import StoredAnswer
 from jobs.ledger.declared_folder import request_fingerprint
 from jobs.ledger.keys import key_text
 from jobs.ledger.store import LedgerFolder
+from jobs.limits.store_url import LIMITS_URL, STATE_HOME
 from jobs.process.spark_submit import SparkSubmit
+from jobs.run.coordinator import run_leases
 from jobs.run.engines.engine import ENGINE, LOCAL
 from jobs.schema import columns as schema
 from jobs.schema.records import DayFacts, DayMetrics, DayRecord, LookupMetrics, Verdict
@@ -248,3 +250,39 @@ def local_days(towns, service, monkeypatch):
     monkeypatch.setenv(ENGINE, LOCAL)
     monkeypatch.setattr(SparkSubmit, "started", in_this_session)
     return LocalDays(towns, service)
+
+
+class DeclaredProject:
+    """The current folder, with declarations in the package `declared`, and days of the input raw."""
+
+    def declare(self, text):
+        """Make this text the only declaration, for the next command."""
+        Path("declared").mkdir(exist_ok=True)
+        Path("declared/__init__.py").touch()
+        Path("declared/it.py").write_text(text)
+        for name in ("declared", "declared.it"):
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+
+    def declared(self, name):
+        return getattr(importlib.import_module("declared.it"), name)
+
+    def write(self, day, columns, to="raw"):
+        folder = Path(f"{to}/date={day}")
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(columns), folder / "a.parquet")
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project whose days run by the local engine, with the limits of this machine."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delenv(LIMITS_URL)
+    monkeypatch.setenv(STATE_HOME, str(tmp_path / "state"))
+    monkeypatch.setenv(ENGINE, LOCAL)
+    monkeypatch.setattr(SparkSubmit, "started", in_this_session)
+    monkeypatch.setattr(run_leases, "_leases", None)
+    yield DeclaredProject()
+    if run_leases._leases is not None:
+        run_leases._leases.close()

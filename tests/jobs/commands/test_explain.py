@@ -6,9 +6,11 @@ import random
 import pytest
 
 from jobs.commands.compact import compact
+from jobs.commands.explaining.request_text import request_text
 from jobs.commands.ledgers import kept_by
 from jobs.commands.marks import mark_expired
 from jobs.ledger.keys import key_text
+from tidegate import HttpLookup, Service
 from tidegate.__main__ import main
 
 DAYS = ("2013-01-10", "2013-01-11")
@@ -144,3 +146,14 @@ def test_what_cannot_be_explained_is_refused_in_one_sentence(towns, capsys, argu
     assert message in printed.err
     assert printed.err.count("\n") == 1
     assert printed.out == ""
+
+
+def test_a_request_is_explained_with_the_schema_that_it_sends_and_without_a_repair():
+    service = Service(name="model", url="http://a", max_concurrency=1)
+    label = HttpLookup(
+        name="label", service=service, keys={"k": "k"}, returns="x INT", timeout=1.0,
+        request="POST /chat", schema={"required": ["x"]}, repair=1,
+        body={"text": "{k}{repair}", "schema": "{schema}"},
+    )  # fmt: skip
+    text = request_text(label, {"k": "a"})
+    assert text == 'POST /chat {"text": "a", "schema": {"required": ["x"]}}'

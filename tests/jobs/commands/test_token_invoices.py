@@ -4,26 +4,17 @@ the calls: by the vendor's own invoice.
 
 import asyncio
 import datetime as dt
-import importlib
 import json
 import random
-import sys
 from decimal import Decimal
-from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
 
 from jobs.commands.costs import list_costs
-from jobs.limits.store_url import LIMITS_URL, STATE_HOME, limits_url, open_store
-from jobs.process.spark_submit import SparkSubmit
-from jobs.run.coordinator import run_leases
-from jobs.run.engines.engine import ENGINE
+from jobs.limits.store_url import limits_url, open_store
 from jobs.tables.records import run_records
 from tests.support.loop_thread import LoopThread, end_service
-from tests.support.program_here import in_this_session
 from tidegate.__main__ import main
 
 DAY = "2026-11-01"
@@ -110,35 +101,19 @@ class ModelVendor:
 
 
 @pytest.fixture
-def vendor(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delenv(LIMITS_URL)
-    monkeypatch.setenv(STATE_HOME, str(tmp_path / "state"))
-    monkeypatch.setenv(ENGINE, "local")
-    monkeypatch.setattr(SparkSubmit, "started", in_this_session)
-    monkeypatch.setattr(run_leases, "_leases", None)
+def vendor(project):
     vendor = ModelVendor()
+    vendor.project = project
     yield vendor
     vendor.close()
-    if run_leases._leases is not None:
-        run_leases._leases.close()
 
 
 def declare(vendor, *, limits="", tolerance=0.5):
-    Path("declared").mkdir(exist_ok=True)
-    Path("declared/__init__.py").touch()
-    text = DECLARATION.format(url=vendor.url, limits=limits, tolerance=tolerance)
-    Path("declared/labelling.py").write_text(text)
-    for name in ("declared", "declared.labelling"):
-        sys.modules.pop(name, None)
-    importlib.invalidate_caches()
+    vendor.project.declare(DECLARATION.format(url=vendor.url, limits=limits, tolerance=tolerance))
 
 
-def write(rows, day=DAY):
-    folder = Path(f"raw/date={day}")
-    folder.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table({"k": [f"{day}-{row}" for row in range(rows)]}), folder / "a.parquet")
+def write(vendor, rows):
+    vendor.project.write(DAY, {"k": [f"{DAY}-{row}" for row in range(rows)]})
 
 
 def run(*options, day=DAY):
@@ -166,7 +141,7 @@ def book():
 
 def test_costs_and_budget_are_the_invoice_of_a_day_with_errors_and_misfits(vendor):
     declare(vendor, limits='budget=Budget("50 USD", per="day"),')
-    write(90)
+    write(vendor, 90)
     assert run() == 0
     assert costs() == vendor.invoice == book()
     (record,) = run_records.load("labelled")
@@ -182,7 +157,7 @@ def test_costs_and_budget_are_the_invoice_of_a_day_with_errors_and_misfits(vendo
 @pytest.mark.parametrize("option", [True, False])
 def test_a_cap_or_a_budget_is_used_nearly_whole_and_never_exceeded(vendor, option):
     declare(vendor, limits="" if option else 'budget=Budget("0.006 USD", per="day"),')
-    write(200)
+    write(vendor, 200)
     assert run(*(["--max-cost", "0.006 USD"] if option else [])) == 3
     most_of_a_call = (
         PRICES["input"] * 900 + PRICES["cached"] * 900 + PRICES["output"] * 400
@@ -194,7 +169,7 @@ def test_a_cap_or_a_budget_is_used_nearly_whole_and_never_exceeded(vendor, optio
 def test_a_request_whose_answer_was_lost_costs_the_budget_the_most_that_it_may(vendor, capsys):
     vendor.kinds = ["ok"] * 9 + ["dropped"]
     declare(vendor, limits='budget=Budget("50 USD", per="day"),')
-    write(60)
+    write(vendor, 60)
     assert run() == 0
     most = (PRICES["input"] * 900 + PRICES["cached"] * 900 + PRICES["output"] * 400) / MILLION
     assert vendor.dropped

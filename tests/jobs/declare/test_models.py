@@ -13,12 +13,12 @@ PRICES = [
 
 
 def over_http(prices=(), rate=(), **fields):
-    usual = {"request": "POST /chat", "body": {"model": "small", "text": "{k}"}}
+    usual = {"request": "POST /chat", "body": {"model": "small", "text": "{k}"}, "keys": {"k": "k"}}
     service = Service(
         name="model", url="http://a", max_concurrency=1, prices=prices, rate=rate
     )  # fmt: skip
     return HttpLookup(
-        name="label", keys={"k": "k"}, returns="label STRING", timeout=1.0, service=service,
+        name="label", returns="label STRING", timeout=1.0, service=service,
         **usual | fields,
     )  # fmt: skip
 
@@ -55,6 +55,34 @@ def test_the_model_in_the_body_has_its_prices():
 def test_a_price_that_no_call_would_have_is_refused(fields, sentence):
     with pytest.raises(DeclarationError, match=sentence):
         over_http(PRICES, **{"bill": {"tokens": "$.usage.total"}} | fields)
+
+
+def test_a_repair_repeats_no_call_and_leaves_the_first_request_as_it_is():
+    repaired = over_http(repair=1, body={"model": "small", "text": "{k}{repair}"})
+    assert request_fingerprint(repaired) == request_fingerprint(over_http())
+    number = over_http(repair=1, body={"model": "small", "n": "{k}", "text": "{{repair}} {repair}"})
+    assert number.first_body == {"model": "small", "n": "{k}", "text": "{{repair}} "}
+    named_so = {"keys": {"repair": "k"}, "body": {"text": "{repair}"}}
+    assert over_http(**named_so).first_body == {"text": "{repair}"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"repair": 2}, "repair is 2; it must be 0 or 1"),
+        ({"repair": 1}, 'body: repair=1 and "{repair}" go together'),
+        ({"body": {"text": "{k}{repair}"}}, 'body: repair=1 and "{repair}" go together'),
+        ({"repair": 1, "body": {"k": "{k}", "text": "{repair}"}}, "it stands in a longer text"),
+        ({"repair": 1, "body": {"text": "{k}{repair}"}, "cache": None}, "which cache=None does"),
+        (
+            {"repair": 1, "body": {"text": "{k}{repair}"}, "idempotency_header": "X-Key"},
+            "which idempotency_header does not allow",
+        ),
+    ],
+)
+def test_a_repair_that_cannot_be_asked_for_is_refused(fields, sentence):
+    with pytest.raises(DeclarationError, match=sentence):
+        over_http(**fields)
 
 
 def test_a_price_or_a_bill_repeats_no_call_and_a_prompt_does():

@@ -1,0 +1,131 @@
+"""`repair=1` asks once more for an answer that does not fit, and for no other: by the list and the
+invoice of a stand-in for a model's vendor.
+"""
+
+import datetime as dt
+import json
+from decimal import Decimal
+
+import pytest
+from deltalake import DeltaTable
+
+from jobs.commands.costs import list_costs
+from jobs.ledger.declared_folder import declared_folder
+from jobs.tables.records import run_records
+from tests.support.chat_vendor import (
+    ASKED_AGAIN,
+    DECLARATION,
+    INPUT,
+    OUTPUT,
+    UNANSWERED,
+    ChatVendor,
+)
+from tidegate.__main__ import main
+
+DAY = "2026-11-01"
+MOST = (INPUT * 900 + OUTPUT * 100) / 1_000_000
+
+
+@pytest.fixture
+def vendor(project):
+    vendor = ChatVendor()
+    vendor.project = project
+    yield vendor
+    vendor.close()
+
+
+def declare(vendor, *, limits="", timeout=30.0):
+    vendor.project.declare(DECLARATION.format(url=vendor.url, limits=limits, timeout=timeout))
+
+
+def run(vendor, reviews, *options):
+    vendor.project.write(DAY, {"id": list(range(len(reviews))), "review": reviews})
+    return main(["run", "reviews", "--package", "declared", "--day", DAY, *options])
+
+
+def published():
+    rows = DeltaTable("out").to_pyarrow_table().to_pylist()
+    return [
+        (row["review"], row["label_status"], {"topic": row["topic"], "score": row["score"]})
+        for row in rows
+    ]
+
+
+def costs():
+    month = f"{dt.datetime.now(dt.UTC):%Y-%m}"
+    return sum(list_costs(month).totals().values(), Decimal(0))
+
+
+def test_an_answer_that_does_not_fit_is_asked_for_once_more_and_no_other(vendor):
+    vendor.weights = {
+        "fits": 50, "misfit": 30, "cut": 6, "refused": 6, "error": 10, "throttled": 5,
+    }  # fmt: skip
+    declare(vendor, limits='budget=Budget("9 USD", per="day"),')
+    reviews = [f"review {number % 90}" for number in range(120)]
+    assert run(vendor, reviews) == 0
+    answered = {
+        review: [kind for kind, _ in said if kind not in UNANSWERED]
+        for review, said in vendor.said.items()
+    }
+    for review, status, given in published():
+        if answered[review] and len(answered[review]) == 1 + (answered[review][0] == "misfit"):
+            assert (status, given) == vendor.right(review, repairs=1), vendor.said[review]
+        else:  # each retry failed
+            assert status == "error", vendor.said[review]
+            assert vendor.said[review][-1][0] == "error"
+    repaired = {one["messages"][-1]["content"].partition(ASKED_AGAIN)[0] for one in vendor.repairs}
+    assert repaired == {review for review, kinds in answered.items() if kinds[:1] == ["misfit"]}
+    assert len(repaired) > 15
+    assert max(map(len, answered.values())) == 2
+    (record,) = run_records.load("reviews")
+    assert record.figures.lookups[0].requests.repaired == len(repaired)
+    assert costs() == vendor.invoice
+
+    # what was answered twice is stored under its key, and the last answer counts
+    asked, before = len(vendor.asked), published()
+    assert run(vendor, reviews) == 0
+    failed = {review for review, kinds in answered.items() if not kinds or kinds[-1] == "refused"}
+    again = {
+        one["messages"][-1]["content"].partition(ASKED_AGAIN)[0] for one in vendor.asked[asked:]
+    }
+    assert again == failed, "an error is asked for again, and an answer that does not fit is not"
+    after = [row for row in published() if row[0] not in failed]
+    assert sorted(after, key=str) == sorted((r for r in before if r[0] not in failed), key=str)
+    folder = declared_folder(*(vendor.project.declared(name) for name in ("reviews", "label")))
+    stored = folder.read(folder.parts()).to_pylist()
+    assert {json.loads(row["key"])[0] for row in stored} >= set(answered) - failed
+
+
+def test_the_reason_is_in_the_second_request_and_the_first_one_is_as_without_it(vendor):
+    vendor.weights = {"misfit": 1}
+    declare(vendor)
+    assert run(vendor, ["a review"]) == 0
+    first, second = (one["messages"][-1]["content"] for one in vendor.asked)
+    assert first == "a review"
+    assert second.startswith(f"a review{ASKED_AGAIN}")
+    (row,) = run_records.load("reviews")[0].figures.lookups
+    assert row.requests.sent == 2
+    assert row.requests.retried == row.requests.repaired == 1
+    ((_, status, _),) = published()
+    assert status == "error"
+
+
+def test_a_cap_counts_the_reserve_of_second_requests(vendor):
+    vendor.weights = {"misfit": 1}
+    declare(vendor)
+    cap = MOST * 20
+    assert run(vendor, [f"review {n}" for n in range(200)], "--max-cost", f"{cap:.9f} USD") == 3
+    assert cap - 2 * MOST < vendor.invoice <= cap
+    assert costs() == vendor.invoice
+
+
+def test_a_row_that_times_out_before_the_second_answer_keeps_the_first(vendor):
+    vendor.weights, vendor.latency = {"misfit": 1}, 0.6
+    declare(vendor, timeout=1.0)
+    assert run(vendor, ["a review"]) == 0
+    assert [status for _, status, _ in published()] == ["timeout"]
+    assert len(vendor.asked) == 2
+    vendor.latency = 0.0
+    assert run(vendor, ["a review"]) == 0
+    assert [status for _, status, _ in published()] == ["error"]
+    assert len(vendor.asked) == 2, "the first answer is stored, and is not paid for again"
