@@ -76,16 +76,18 @@ def forecast_cost(
 def _read_sample(
     folder: LedgerFolder, usage: UsageReader, prices: Sequence[PriceFacts]
 ) -> tuple[Numbers, Numbers]:
-    """Returns the lengths of keys and the costs of their stored answers."""
-    found: list[tuple[int, float]] = []
+    """Returns the lengths of keys and the costs of what a run stored for each."""
+    found: dict[tuple[str, str], float] = {}  # by key and run; a repaired answer is the second
     for table in read_contents(folder, lambda there: list(_read_tables(folder, there))):
-        columns = table["key"].to_pylist(), table["response"].to_pylist()
-        for key, response in zip(*columns, strict=True):
+        columns = [table[name].to_pylist() for name in ("key", "run_id", "response")]
+        for key, run, response in zip(*columns, strict=True):
             used = None if response is None else usage.read(load(response.encode()))
             if used is not None:
                 units = {**used, "request": 1, "item": 1}
-                found.append((len(key.encode()), float(cost_of(prices, units))))
-    sample = np.array(found[:SAMPLE], np.float64).reshape(-1, 2)
+                cost = found.get((key, run), 0.0)
+                found[key, run] = cost + float(cost_of(prices, units))
+    costs = [(len(key.encode()), cost) for (key, _), cost in found.items()]
+    sample = np.array(costs[:SAMPLE], np.float64).reshape(-1, 2)
     return sample[:, 0], sample[:, 1]
 
 
