@@ -1,13 +1,12 @@
 """The rows of a day's files read by Arrow in a Spark task, value for value as Spark reads them.
 
-Spark reads Parquet into rows and writes them as Arrow for Python, which is a quarter of the CPU of
-a day whose answers are known. The driver decides which days may be read so.
+Spark would read Parquet into rows and write those as Arrow for Python, which takes a quarter of the
+CPU of a day whose answers are known. jobs/run/rows/arrow_input.py decides which days tasks may read
+themselves.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +16,12 @@ from jobs.arrow_values import conform
 from jobs.errors import TidegateError
 from jobs.input.keys.key_values import Values
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
-from jobs.storage.parquet_files import open_parquet
+from jobs.storage.parquet_files import open_parquet, parquet_source
 from jobs.storage.urls import is_url
 from jobs.wording import one_line
 
-ROWS_AT_ONCE = 1000  # as Spark's batches: the window over the input is counted in whole ones
-BYTES_AT_ONCE = 4 << 20
+ROWS_AT_ONCE = 1000  # as Spark's batches: the tasks' window over the input counts whole batches
+BYTES_AT_ONCE = 4 << 20  # of a batch
 READ_AT_ONCE = 1 << 17  # bytes of a column's pages
 PROBED = 20  # rows
 
@@ -35,7 +34,7 @@ class FilePart:
         place: Path or URL of the file.
         url: Names the file in the rows: a path as in Spark's `_metadata.file_path`, or the URL.
         file: Number of the file in the day.
-        groups: Number of the first row group, and of the first row group after the part.
+        groups: Range of its row groups: the first, and the first after the part.
         row: Number of the part's first row in the file.
     """
 
@@ -46,13 +45,8 @@ class FilePart:
     row: int
 
 
-def _opened(place: str) -> pq.ParquetFile:
-    """Open a file: pages are read as they are used on a disk, whole columns on a store."""
-    return (
-        open_parquet(place)
-        if is_url(place)
-        else pq.ParquetFile(place, pre_buffer=False, buffer_size=READ_AT_ONCE)
-    )
+def _open_by_pages(place: str) -> pq.ParquetFile:
+    return pq.ParquetFile(parquet_source(place), pre_buffer=False, buffer_size=READ_AT_ONCE)
 
 
 @dataclass(frozen=True)
@@ -62,7 +56,7 @@ class FileRows:
     parts: tuple[tuple[FilePart, ...], ...]  # per task
     types: pa.Schema  # in which Spark reads the columns
     keys: Mapping[str, Values]  # by the column that holds a part of a key
-    row_bytes: float  # on average where rows are largest
+    row_bytes: float  # on average, in the row group with the largest rows
 
     def of(self, task: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task, some at a time.
@@ -83,30 +77,42 @@ class FileRows:
 
     def _read_part(self, part: FilePart) -> Iterator[pa.RecordBatch]:
         url = pa.array([part.url] * ROWS_AT_ONCE, pa.string())
-        with _opened(part.place) as file:
+        # a store sends whole columns in few requests, a disk gives pages as they are used
+        opened = open_parquet if is_url(part.place) else _open_by_pages
+        with opened(part.place) as file:
             by_lower_name = {name.lower(): name for name in file.schema_arrow.names}  # as Spark
             own = [by_lower_name.get(name.lower()) for name in self.types.names]
-            wanted = [name for name in own if name is not None]
+            wanted = {
+                name: field.type
+                for name, field in zip(own, self.types, strict=True)
+                if name is not None
+            }
             row = part.row
             for number in range(*part.groups):
-                read = partial(
-                    file.iter_batches, row_groups=[number], columns=wanted, use_threads=False
-                )
-                for batch in read(self._rows_at_once(read, own)):
+                at_once = self._rows_at_once(part.place, file, number, wanted)
+                for batch in file.iter_batches(
+                    at_once, row_groups=[number], columns=list(wanted), use_threads=False
+                ):
                     yield self._as_spark(batch, own, url, row)
                     row += batch.num_rows
 
     def _rows_at_once(
-        self, read: Callable[[int], Iterator[pa.RecordBatch]], own: Sequence[str | None]
+        self, place: str, file: pq.ParquetFile, number: int, wanted: Mapping[str, pa.DataType]
     ) -> int:
         """Return how many rows of a row group to read at once: fewer where rows are long.
 
-        It probes some rows, because the footer does not know the length of texts that repeat.
+        The footer counts a text that repeats once, so some rows are read to learn its length.
         """
         row_bytes = self.row_bytes
-        for few in islice(read(PROBED), 1):
-            columns = self._columns(few, own).values()  # in Spark's types, without categories
-            row_bytes = max(row_bytes, sum(column.nbytes for column in columns) / few.num_rows)
+        if repeating := _repeating_texts(file.metadata.row_group(number), wanted):
+            with _open_by_pages(place) as pages:
+                few = next(
+                    pages.iter_batches(
+                        PROBED, row_groups=[number], columns=repeating, use_threads=False
+                    )
+                )
+            texts = (conform(few.column(name), wanted[name]) for name in repeating)
+            row_bytes += sum(text.nbytes for text in texts) / few.num_rows
         return max(1, min(ROWS_AT_ONCE, int(BYTES_AT_ONCE / max(row_bytes, 1))))
 
     def _columns(self, batch: pa.RecordBatch, own: Sequence[str | None]) -> dict[str, pa.Array]:
@@ -127,3 +133,14 @@ class FileRows:
         columns[SOURCE_ROW] = pa.array(np.arange(row, row + count))
         columns |= keys
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _repeating_texts(group: pq.RowGroupMetaData, columns: Iterable[str]) -> list[str]:
+    """Return the columns with texts that the file stores once for many rows of the row group."""
+    chunks = (group.column(number) for number in range(group.num_columns))
+    repeat = [
+        f"{chunk.path_in_schema}."
+        for chunk in chunks
+        if chunk.has_dictionary_page and chunk.physical_type == "BYTE_ARRAY"
+    ]
+    return [name for name in columns if any(path.startswith(f"{name}.") for path in repeat)]

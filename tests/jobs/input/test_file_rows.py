@@ -1,12 +1,16 @@
 """The rows of files as tasks read them by Arrow, without Spark."""
 
+import io
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from jobs.input import file_rows
 from jobs.input.day import of_files
 from jobs.input.dealing import deal
-from jobs.input.file_rows import ROWS_AT_ONCE, FileRows
+from jobs.input.file_rows import BYTES_AT_ONCE, ROWS_AT_ONCE, FileRows
+from jobs.storage import parquet_files
 
 
 def rows_of(path):
@@ -25,6 +29,41 @@ def test_a_column_of_categories_does_not_make_batches_small(tmp_path):
     batches = list(rows_of(path).of(0))
     assert {batch.num_rows for batch in batches} == {ROWS_AT_ONCE}
     assert pa.Table.from_batches(batches)["name"].combine_chunks() == names
+
+
+def test_long_texts_that_repeat_make_batches_small(tmp_path):
+    """The footer counts them once."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"k": range(1000), "a.b": ["x" * 100_000] * 1000}), path)
+    batches = list(rows_of(path).of(0))
+    assert max(batch.nbytes for batch in batches) <= 1.1 * BYTES_AT_ONCE
+    assert sum(batch.num_rows for batch in batches) == 1000
+
+
+def test_a_file_of_a_store_is_read_once(tmp_path, monkeypatch):
+    """A store bills requests, and a task waits for its bytes."""
+    path = tmp_path / "a.parquet"
+    rows = {"k": range(400_000), "name": [f"customer {number % 50}" for number in range(400_000)]}
+    pq.write_table(pa.table(rows), path, row_group_size=200_000)
+    reads = rows_of(path)
+    read, opened = [], []
+
+    class Counted(io.FileIO):
+        def read(self, size=-1):
+            read.append(len(data := super().read(size)))
+            return data
+
+    def source(_place):
+        opened.append(Counted(path))
+        return pa.PythonFile(opened[-1], mode="r")
+
+    for module in (file_rows, parquet_files):
+        monkeypatch.setattr(module, "is_url", lambda _place: True)
+        monkeypatch.setattr(module, "parquet_source", source, raising=False)
+    assert sum(batch.num_rows for batch in reads.of(0)) == 400_000
+    for file in opened:
+        file.close()
+    assert sum(read) < 1.2 * path.stat().st_size
 
 
 def test_a_task_without_memory_does_not_blame_the_file(tmp_path, monkeypatch):
