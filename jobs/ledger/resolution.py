@@ -26,8 +26,8 @@ OK, MISS, ERROR, TIMEOUT, ASKED, EXPIRED = range(len(OUTCOMES))
 NEVER = -(1 << 62)  # before all times
 LONGEST = 1 << 62  # µs, the longest time to live
 SKEW = 300_000_000  # µs, tolerated difference of clocks
-# µs, of "expired" marks: longer than an answer takes to reach the ledger
-MARKS_KEPT = 30 * 86_400_000_000
+# µs, of "expired" marks: a table without days needs them until its next run
+MARKS_KEPT = 400 * 86_400_000_000
 # µs by which future times are moved back: before all times, after NEVER, in order
 TO_COME = 1 << 61
 

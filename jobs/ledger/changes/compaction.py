@@ -68,7 +68,7 @@ def compact(
     """Compact new parts into a new generation, and delete files made obsolete over `grace` ago.
 
     Drops records that no longer affect their key: answers that were refreshed or have a newer
-    answer, marks of calls whose answer is stored, and marks of refreshes over 30 days old. Answers
+    answer, marks of calls whose answer is stored, and marks of refreshes over 400 days old. Answers
     beyond their time to live stay. Safe beside running jobs, readers and other compactions, if
     `grace` is longer than a reader takes. Memory: about two million records, or some GB.
 

@@ -1,7 +1,10 @@
-"""Reads the published rows of a table without days, and finds rows whose answers have expired."""
+"""Reads the published rows of a table without days (`Input(rows="changed")`), and finds those whose
+answers have expired.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -25,22 +28,28 @@ from jobs.storage.parquet_files import parquet_source
 from jobs.tables.delta.asked_keys import ROWS_AT_ONCE, files_of_days
 from jobs.tables.records import run_records
 
+TTL = re.compile(r"lookups\.[^.]+\.ttl(\..+)?")  # fields of a lookup's time to live
+
 
 @dataclass(frozen=True)
 class PublishedRows(ParquetRows):
-    """The published rows of a run. record: of the run; a kill may leave it as written."""
+    """The published rows of a run.
+
+    Attributes:
+        record: Of that run. Its state stays "written" if a kill followed the commit.
+    """
 
     record: DayRecord
 
     @classmethod
     def of(cls, enrichment: Enrichment, day: str) -> PublishedRows | None:
-        """Returns the rows of the last run; None without its record, or if its lookups were
-        declared differently (except `ttl`).
+        """Returns the rows of the last run; None if the files are not of a single run with a
+        record, or if its lookups were declared differently (except `ttl`).
         """
-        files = sorted(file for of, file in files_of_days(enrichment) if of == day)
+        files = sorted(file for published, file in files_of_days(enrichment) if published == day)
         runs = {PurePosixPath(file).parent.name for file in files}
         record = run_records.of_run(enrichment.name, day, runs.pop()) if len(runs) == 1 else None
-        if record is None or _answered_by(fields(enrichment)) != _answered_by(
+        if record is None or _answer_fields(fields(enrichment)) != _answer_fields(
             record.facts.declared.fields
         ):
             return None
@@ -49,7 +58,7 @@ class PublishedRows(ParquetRows):
     def are_judged_as_now(self, enrichment: Enrichment) -> bool:
         """Returns whether only `ttl` is declared differently, so that the verdicts still hold."""
         now, before = fields(enrichment), self.record.facts.declared.fields
-        return self.record.state == "published" and _but_ttl(now) == _but_ttl(before)
+        return self.record.state == "published" and _without_ttl(now) == _without_ttl(before)
 
     def input_columns(self, enrichment: Enrichment) -> pa.Schema:
         made = {enrichment.input.partition.lower()}
@@ -99,8 +108,8 @@ class PublishedRows(ParquetRows):
         keys = self._asked(lookup, hidden=lookup.reads(enrichment.pii))
         place = pc.index_in(keys, value_set=last["key"].combine_chunks())
         marked_at = last["answered_at_max"].cast(pa.int64()).take(place).fill_null(0).to_numpy()
-        newer: Flags = marked_at > answered_at
-        return newer
+        voided: Flags = marked_at >= answered_at  # as in the ledger: a mark of that µs wins
+        return voided
 
     def _asked(self, lookup: Lookup, *, hidden: bool) -> pa.ChunkedArray:
         parts = tuple(lookup.keys)
@@ -120,17 +129,17 @@ class PublishedRows(ParquetRows):
         return pa.chunked_array(texts, pa.string())
 
 
-def _answered_by(declared: Mapping[str, str]) -> dict[str, str]:
+def _answer_fields(declared: Mapping[str, str]) -> dict[str, str]:
     """Returns the fields of a declaration on which answers depend."""
     return {
         name: value
-        for name, value in _but_ttl(declared).items()
+        for name, value in _without_ttl(declared).items()
         if name.startswith(("lookups.", "input.row_id"))
     }
 
 
-def _but_ttl(declared: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in declared.items() if ".ttl." not in name}
+def _without_ttl(declared: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in declared.items() if not TTL.fullmatch(name)}
 
 
 def _outlived(lookup: Lookup, status: pa.ChunkedArray, ages: object) -> Flags:
