@@ -1,4 +1,4 @@
-"""Rates of a service: how many requests, or other units, it allows in any period of some length."""
+"""Rates of a service: how many requests, or other units, it allows per period."""
 
 import re
 from collections.abc import Sequence
@@ -8,9 +8,10 @@ from jobs.declare.values.prices import UNIT, singular
 from jobs.errors import DeclarationError
 
 SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
+LONGEST_FIRST = ("day", "hour", "minute", "second")
 PERIOD = re.compile(r"(?:([1-9]\d{0,5}) )?(second|minute|hour|day)s?")
 REQUEST = "request"
-PART_OF_A_CALL = 100  # without a declared `at_most`, a call reserves this part of a limit of units
+CALLS_PER_LIMIT = 100  # without `at_most`, a call reserves a hundredth of a limit of units
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class Rate:
     Attributes:
         amount: What the service allows in a period.
         per: second, minute, hour or day, or a multiple, such as "10 seconds".
-        of: requests, or a unit that answers tell (the lookup's `bill`, or http.bill), such as
-            tokens.
+        of: requests, or a unit that answers report (through the lookup's `bill`, or http.bill in a
+            coroutine), such as tokens.
         at_most: The most that a call uses. It is reserved before each call, and the unused part is
             free again after the call. By default 1 request, or a hundredth of the amount of another
             unit.
@@ -42,12 +43,12 @@ class Rate:
             )
         if not isinstance(self.per, str) or PERIOD.fullmatch(self.per) is None:
             raise DeclarationError(
-                f"rate: per is {self.per!r}; it must be second, minute, hour or day, or so many, "
-                "as '10 seconds'."
+                f"rate: per is {self.per!r}; it must be second, minute, hour or day, or a "
+                "multiple, as '10 seconds'."
             )
         if not isinstance(self.of, str) or not UNIT.fullmatch(self.of) or self.unit == "item":
             raise DeclarationError(
-                f"rate: of is {self.of!r}; it must be requests, or a unit that answers tell, as "
+                f"rate: of is {self.of!r}; it must be requests, or a unit that answers report, as "
                 "tokens."
             )
         most = self.at_most
@@ -66,27 +67,25 @@ class Rate:
     @property
     def seconds(self) -> int:
         """The length of a period."""
-        many, period = self._period
-        return int(many or 1) * SECONDS[period]
+        found = PERIOD.fullmatch(self.per)
+        assert found is not None  # checked at construction
+        return int(found[1] or 1) * SECONDS[found[2]]
 
     @property
     def name(self) -> str:
-        """The name, equal for limits of the same unit and period."""
-        many, period = self._period
-        return f"{self.unit}s per {period if many is None else f'{many} {period}s'}"
+        """The name, equal for limits of the same unit and period, however the period is written.
 
-    @property
-    def _period(self) -> tuple[str | None, str]:
-        """The multiple, if declared, and the unit of time."""
-        found = PERIOD.fullmatch(self.per)
-        assert found is not None  # checked at construction
-        return found[1], found[2]
+        Runs that share the limit find it by this name.
+        """
+        period = next(name for name in LONGEST_FIRST if self.seconds % SECONDS[name] == 0)
+        many = self.seconds // SECONDS[period]
+        return f"{self.unit}s per {period if many == 1 else f'{many} {period}s'}"
 
     @property
     def reserve_per_call(self) -> int:
         """The amount that is reserved before each call."""
         return self.at_most or (
-            1 if self.unit == REQUEST else max(1, self.amount // PART_OF_A_CALL)
+            1 if self.unit == REQUEST else max(1, self.amount // CALLS_PER_LIMIT)
         )
 
 
@@ -95,4 +94,4 @@ def check_rates(where: str, rates: Sequence[Rate]) -> None:
     names = [rate.name for rate in rates]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise DeclarationError(f"{where}: rate: two limit {twice}; leave the smaller one.")
+        raise DeclarationError(f"{where}: rate: two rates limit {twice}; keep the smaller.")

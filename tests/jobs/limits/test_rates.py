@@ -324,6 +324,10 @@ def test_a_call_reserves_one_request_or_a_hundredth_of_another_unit_or_what_is_d
     assert Rate(90_000, per="minute", of="tokens").reserve_per_call == 900
     assert Rate(90_000, per="10 seconds", of="tokens", at_most=4_000).reserve_per_call == 4_000
     assert Rate(5, per="10 seconds").name == "requests per 10 seconds"
+    # runs that share the limit find it by its name
+    same = {Rate(5, per=per).name for per in ("minute", "1 minute", "1 minutes", "60 seconds")}
+    assert same == {"requests per minute"}
+    assert Rate(5, per="90 minutes").name == "requests per 90 minutes"
     assert Rate(5, per="10 seconds").seconds == 10
 
 
@@ -347,7 +351,7 @@ def test_a_call_reserves_one_request_or_a_hundredth_of_another_unit_or_what_is_d
                 max_concurrency=1,
                 rate=[Rate(1, per="minute"), Rate(2, per="minutes")],
             ),
-            "service s: rate: two limit requests per minute",
+            "service s: rate: two rates limit requests per minute",
         ),
         (
             lambda: HttpLookup(
