@@ -75,4 +75,10 @@ class Ttl:
         }
 
 
-FOR_EVER = Ttl(ok=None, miss=None, error=timedelta(0))  # replay and remap use answers of any age
+class AnyAge(Ttl):
+    """No time to live: replay, remap and refresh use answers of any age, and decide themselves what
+    is called.
+    """
+
+
+FOR_EVER = AnyAge(ok=None, miss=None)

@@ -17,7 +17,7 @@ class LedgerPlan:
     lookup: str
     fingerprint: str  # of the request: jobs/ledger/declared_folder.py
     run_id: str  # names this run's parts: parts/<run_id>/<partition>-<attempt>-<seq>.parquet
-    ttl: Ttl  # FOR_EVER if the run ignores it
+    ttl: Ttl  # AnyAge if the run ignores it
     flush_rows: int
     flush_seconds: float
     hidden: bool = False  # key texts are hashed: a key reads a pii column

@@ -1,8 +1,7 @@
-"""Decides which stored records need no call, for the driver, its tasks and estimates alike.
+"""Decides which stored answers spare a call, for the driver, its tasks and estimates alike.
 
-Stored answers that the declaration calls errors (error_when, required) hold as long as an error
-does. Their raw response is stored like any other, so that a corrected declaration maps it again
-without a call.
+Stored answers that the declaration calls errors (error_when, required) hold for `ttl.error`. Their
+raw response is stored like any other, so that a corrected declaration maps it again without a call.
 """
 
 import logging
@@ -13,7 +12,7 @@ import pyarrow.compute as pc
 from jobs.clients.client import Client, DeclaredError
 from jobs.clients.registry import client_for
 from jobs.declare.answers.answer_json import load
-from jobs.declare.ledger_settings import FOR_EVER, Ttl
+from jobs.declare.ledger_settings import AnyAge, Ttl
 from jobs.declare.lookup import Lookup
 from jobs.ledger.answers import StoredAnswer, as_answers
 from jobs.ledger.plan import LedgerPlan
@@ -25,9 +24,8 @@ _log = logging.getLogger("tidegate.ledger")
 def needing_no_call(
     lookup: Lookup, plan: LedgerPlan, answers: pa.Table, now_us: int
 ) -> tuple[pa.Table, pa.Array]:
-    """Returns the records of `select` that need no call, and the keys of old errors."""
-    if plan.idempotent:
-        # this call may be repeated
+    """Returns the records that spare a call, and the keys of errors that are too old."""
+    if plan.idempotent:  # an open mark "asked" matters only for calls that must not be repeated
         answers = answers.filter(pc.not_equal(answers["outcome"], "asked"))
     return without_old_errors(lookup, answers, ttl=plan.ttl, now_us=now_us)
 
@@ -35,20 +33,20 @@ def needing_no_call(
 def without_old_errors(
     lookup: Lookup, answers: pa.Table, *, ttl: Ttl, now_us: int
 ) -> tuple[pa.Table, pa.Array]:
-    """Returns the answers that need no call, and the keys of errors older than `ttl.error`.
+    """Returns the answers that spare a call, and the keys of errors older than `ttl.error`.
 
-    ttl: with FOR_EVER (replay, remap) all answers stay, because those commands decide themselves
-    what is called.
+    With AnyAge all answers stay: replay and remap decide themselves what is called.
     """
     longest = ttl.max_age_us()["error"]
     nothing = pa.array([], pa.string())
-    if not lookup.judges_answers or longest is None or ttl is FOR_EVER:
+    if not lookup.judges_answers or longest is None or isinstance(ttl, AnyAge):
         return answers, nothing
-    caller = client_for(lookup, 1)
+    judge = client_for(lookup, 1)  # it is never opened, and only maps answers
     is_old = [
         one.outcome == "ok"
+        # an answer of a clock ahead of this one is too old for 0 too
         and (longest == 0 or now_us - one.answered_at >= longest)
-        and _is_error(caller, one)
+        and _is_error(judge, one)
         for one in as_answers(answers)
     ]
     old = pa.array(is_old, pa.bool_())
@@ -74,9 +72,9 @@ def without_unreadable(lookup: Lookup, answers: pa.Table, keys: pa.ChunkedArray)
     )
 
 
-def _is_error(caller: Client, stored: StoredAnswer) -> bool:
+def _is_error(judge: Client, stored: StoredAnswer) -> bool:
     try:
-        caller.columns(load(stored.response or b"null"))
+        judge.columns(load(stored.response or b"null"))
     except ValueError as error:  # others do not fit the columns, and stay
         return isinstance(error, DeclaredError)
     return False

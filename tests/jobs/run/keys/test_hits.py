@@ -1,5 +1,6 @@
 """What a run knows of its keys once some of them were asked."""
 
+import pickle
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -8,12 +9,13 @@ from typing import NamedTuple
 import pyarrow as pa
 import pytest
 
-from jobs.declare.ledger_settings import Ttl
-from jobs.ledger.answers import StoredAnswer, as_answers
+from jobs.declare.ledger_settings import FOR_EVER, Ttl
+from jobs.ledger.answers import StoredAnswer, as_answers, as_table
 from jobs.ledger.plan import LedgerPlan
 from jobs.ledger.selection import select
 from jobs.run.keys.day_keys import SparkKeys
 from jobs.run.keys.hits import Hits, find_hits, open_folder, run_of_keys, with_own_answers
+from jobs.run.keys.judged_answers import without_old_errors
 from jobs.run.keys.key_texts import ROWS, TEXT
 from tidegate import HttpLookup, Service
 
@@ -52,6 +54,18 @@ def test_an_answer_that_another_run_gave_during_a_prefetch_holds_through_its_nex
     later = replace(plan, ttl=Ttl(ok=timedelta(0)))  # as if a day had passed since
     hits = with_own_answers(replace(hits, plan=later))
     assert [one.response for one in as_answers(hits.answers)] == [b"1"]
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_replay_keeps_answers_that_are_errors_today_in_its_tasks_too(sent):
+    """A task that held them for too old paid for their keys again."""
+    lookup = replace(SCORE, error_when=["$.score == 1"])
+    ttl = pickle.loads(pickle.dumps(FOR_EVER)) if sent else FOR_EVER
+    answers = as_table([StoredAnswer("[1]", "ok", b'{"score": 1}', 1, "before")])
+    kept, old = without_old_errors(lookup, answers, ttl=ttl, now_us=9)
+    assert (kept.num_rows, len(old)) == (1, 0)
+    kept, old = without_old_errors(lookup, answers, ttl=Ttl(miss=None), now_us=9)
+    assert (kept.num_rows, old.to_pylist()) == (0, ["[1]"])
 
 
 class Distinct(NamedTuple):
