@@ -39,13 +39,13 @@ class MonthlyCosts:
     Attributes:
         first: The first day.
         charges: The charges.
-        unpublished: Runs that started in the month and wrote no record, because they were stopped
-            or killed, or are still running; their charges are those so far.
+        unrecorded: Runs that started in the month, were charged and have no record, because they
+            were stopped or killed, or are still running; their charges are those so far.
     """
 
     first: dt.date
     charges: tuple[Charge, ...]
-    unpublished: int
+    unrecorded: int
 
     @property
     def end(self) -> dt.date:
@@ -59,10 +59,11 @@ class MonthlyCosts:
         return found
 
     def by_lookup(self) -> list[Charge]:
-        """Return a charge for the whole month of each lookup: the sum of the service's charges."""
-        return _together(replace(charge, day=self.first) for charge in self.charges)
+        """Return a charge for each lookup: the sum of its charges of the month."""
+        return _sum(replace(charge, day=self.first) for charge in self.charges)
 
     def focus_csv(self) -> str:
+        """Return the charges in the columns of FOCUS, the FinOps format of bills."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(FOCUS)
@@ -79,7 +80,7 @@ class MonthlyCosts:
 
 
 def list_costs(month: str, enrichment: str | None = None) -> MonthlyCosts:
-    """Return every charge of a month. Settles the budgets of killed runs first.
+    """Return every charge of a month. Settles the budgets of killed runs.
 
     Args:
         month: As 2026-11. A run counts in the month, in UTC, in which it started.
@@ -97,28 +98,26 @@ def list_costs(month: str, enrichment: str | None = None) -> MonthlyCosts:
         if enrichment
         else sorted(path.name for path in run_records.ROOT.glob("*") if path.is_dir())
     )
-    charges = [
-        charge
-        for name in names
-        for record in run_records.load(name)
-        for charge in _recorded(record)
-    ]
-    unrecorded = [
-        bill
+    # bills first, because a run that ends meanwhile saves its record and then removes its bill
+    so_far = {
+        bill.run_id: [*_charges_of_bill(bill)]
         for name in names
         for bill in run_records.bills(name)
         if bill.started_at.startswith(month)
-    ]
-    if unrecorded:
+    }
+    if so_far:
         settle_killed_runs()
-    open_charges = [[*_so_far(bill)] for bill in unrecorded]
-    charges = [one for one in charges if f"{one.day:%Y-%m}" == month] + [
-        one for bill in open_charges for one in bill
-    ]
-    return MonthlyCosts(first, tuple(_together(charges)), sum(map(bool, open_charges)))
+    charges: list[Charge] = []
+    for record in (record for name in names for record in run_records.load(name)):
+        so_far.pop(record.facts.run_id, None)
+        if record.facts.started_at.startswith(month):
+            charges += _charges_of_record(record)
+    unrecorded = [of_run for of_run in so_far.values() if of_run]
+    charges += [charge for of_run in unrecorded for charge in of_run]
+    return MonthlyCosts(first, tuple(_sum(charges)), len(unrecorded))
 
 
-def _recorded(record: DayRecord) -> Iterator[Charge]:
+def _charges_of_record(record: DayRecord) -> Iterator[Charge]:
     declared, day = record.facts.declared, dt.date.fromisoformat(record.facts.started_at[:10])
     services = {lookup.name: lookup.service for lookup in declared.lookups}
     for lookup in record.figures.lookups:
@@ -128,16 +127,14 @@ def _recorded(record: DayRecord) -> Iterator[Charge]:
             )
 
 
-def _so_far(bill: RunBill) -> Iterator[Charge]:
-    day, services = (
-        dt.date.fromisoformat(bill.started_at[:10]),
-        {one.name: one.service for one in bill.lookups},
-    )
+def _charges_of_bill(bill: RunBill) -> Iterator[Charge]:
+    day = dt.date.fromisoformat(bill.started_at[:10])
+    services = {lookup.name: lookup.service for lookup in bill.lookups}
     for lookup, billed in run_bills.charges(bill).items():
         yield Charge(day, services[lookup], bill.enrichment, lookup, billed)
 
 
-def _together(charges: Iterable[Charge]) -> list[Charge]:
+def _sum(charges: Iterable[Charge]) -> list[Charge]:
     """Sum charges per day, service, enrichment, lookup, units and currency; sort by these."""
     found: dict[tuple[Any, ...], Charge] = {}
     for one in charges:

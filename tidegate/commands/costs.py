@@ -42,11 +42,10 @@ def _run(options: argparse.Namespace) -> int:
         print(f"{options.month}: {total:,f} {currency}")
     if not costs.charges:
         print(f"{options.month}: no run with a price was made here.")
-    if costs.unpublished:
+    if costs.unrecorded:
         print(
-            f"{counted(costs.unpublished, 'run')} of the month published nothing (stopped, killed, "
-            "or still at work): "
-            "what it had billed is in this sum."
+            f"{counted(costs.unrecorded, 'run')} of the month has not ended (stopped, killed, "
+            "or still at work): what it had billed is in this sum."
         )
     if options.csv:
         Path(options.csv).write_text(costs.focus_csv())

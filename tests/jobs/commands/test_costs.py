@@ -55,8 +55,32 @@ def test_the_runs_of_a_month_are_added_up_to_the_last_digit_and_no_other(capsys)
     assert line.split()[-6:] == ["2,025", "items", "12,345.3201", "USD", "7.5000", "USD"]
     assert total == "2026-11: 12,345.3201 USD"
     assert warning.startswith(
-        "1 run of the month published nothing (stopped, killed, or still at work)"
+        "1 run of the month has not ended (stopped, killed, or still at work)"
     )
+
+
+@pytest.mark.parametrize("read", ["bills", "load"])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_run_that_ends_while_the_costs_are_read_counts_once(monkeypatch, read, first):
+    (day, run_id, started_at) = run = ("2026-11-05", "e", "2026-11-06T02:00:00+00:00")
+    killed(*run, 5)
+    (bill,) = run_records.bills("flights_enriched")
+    real = getattr(run_records, read)
+
+    def end():
+        ran(day, run_id, started_at, "0.0200", units=5)
+        run_bills.end(bill)
+
+    def read_as_it_ends(name):
+        if first:
+            end()
+        found = real(name)
+        if not first:
+            end()
+        return found
+
+    monkeypatch.setattr(run_records, read, read_as_it_ends)
+    assert list_costs("2026-11").totals() == {"USD": Decimal("0.0200")}
 
 
 def test_the_csv_has_a_line_per_day_and_lookup_in_columns_of_focus(tmp_path):
