@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from jobs.commands.diffing.day_version import DayVersion, find_published
 from jobs.commands.diffing.diff import Difference, compare
-from jobs.commands.remap import lost_answers
+from jobs.commands.remap import explain_lost_answers
 from jobs.declare.outputs import Output
 from jobs.errors import DeclarationError
 from jobs.run.day import run_day
@@ -70,7 +70,7 @@ def run_against(
         red = [verdict for verdict in record.verdicts if verdict.holds_back]
         return Tested(
             f"{red[0].check}: {red[0].sentence}" if red else "",
-            lost_answers(before.record, record),
+            explain_lost_answers(before.record, record),
             compare(enrichment, day, before, after),
         )
 

@@ -1,4 +1,4 @@
-"""`remap`: reruns published days from stored responses with the present columns, without a call."""
+"""`remap`: reruns published days from stored responses, with the columns that are declared now."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ NOT_ANSWERED = ("not_asked",)
 
 
 def published_days(enrichment: Enrichment, first: str, last: str | None = None) -> list[str]:
-    """Return the published days from `first` to `last` or the newest; of names only `first`."""
+    """Return the published days from `first` to `last`, or to the newest.
+
+    Partitions that are names have no order: then only `first`.
+    """
     table = table_at(enrichment.output.path)
     partitions = [] if table is None else table.partitions()
     days = {str(partition[enrichment.input.partition]) for partition in partitions}
@@ -48,61 +51,71 @@ def published_days(enrichment: Enrichment, first: str, last: str | None = None) 
 
 
 def remap(pipeline: DayPipeline, days: Sequence[str]) -> Iterator[DayEvent]:
-    """Run the days from stored answers of any age, until a day is not published.
+    """Run the days from stored answers of any age, without a call, until a day is not published.
 
-    A day is held back if a row would lose its answer because the ledger no longer has it. Raises
-    DeclarationError without a ledger.
+    A day is held back if a row would lose its answer because the ledger no longer has it, or if
+    that cannot be told.
+
+    Raises:
+        DeclarationError: The enrichment has no ledger.
     """
     enrichment = pipeline.enrichment
     if enrichment.ledger is None:
         raise DeclarationError(
             f"{enrichment.name} has no ledger: there are no stored responses to map."
         )
-    return pipeline.run(days, DayOptions(OPTIONS, accept=loses_no_answer, until_red=True))
+    return pipeline.run(days, DayOptions(OPTIONS, accept=why_answers_are_lost, until_red=True))
 
 
-def loses_no_answer(record: DayRecord) -> str:
+def why_answers_are_lost(record: DayRecord) -> str:
     """Return why a day would lose answers of the published day; empty if it would not."""
     facts = record.facts
-    return lost_answers(last_published(facts.declared.enrichment, facts.day), record)
+    return explain_lost_answers(last_published(facts.declared.enrichment, facts.day), record)
 
 
-def lost_answers(before: DayRecord | None, now: DayRecord) -> str:
+def explain_lost_answers(before: DayRecord | None, now: DayRecord) -> str:
     if before is None:
         return ""
+    names = now.facts.declared.row_id
+    if not names or names != before.facts.declared.row_id:
+        names = schema.SOURCE_IDENTITY
     for lookup in now.figures.lookups:
         if not lookup.outcomes.get("not_asked", 0):
             continue
-        without = set(_rows(now, before, lookup.name, NOT_ANSWERED))
-        lost = sum(row in without for row in _rows(before, now, lookup.name, ANSWERED))
+        if names == schema.SOURCE_IDENTITY and (
+            gone := set(before.facts.input_files) - set(now.facts.input_files)
+        ):
+            return (
+                f"lookup {lookup.name}: some rows have no stored response, and the input was "
+                f"written again since the day was published ({min(gone)} is gone), so that rows "
+                "cannot be compared. Run the day instead, or declare row_id."
+            )
+        without = set(_ids(now, names, lookup.name, NOT_ANSWERED))
+        lost = sum(row in without for row in _ids(before, names, lookup.name, ANSWERED))
         if lost:
             return (
                 f"lookup {lookup.name}: {counted(lost, 'row has', 'rows have')} an answer in the "
-                "published day whose "
-                "response the ledger does not hold, and would lose it. Run the day instead, which "
-                "asks for them."
+                "published day whose response the ledger does not hold, and would lose it. Run the "
+                "day instead, which asks for them."
             )
     return ""
 
 
-def _rows(
-    record: DayRecord, other: DayRecord, lookup: str, outcomes: Sequence[str]
+def _ids(
+    record: DayRecord, names: Sequence[str], lookup: str, outcomes: Sequence[str]
 ) -> Iterator[tuple[Any, ...]]:
-    row_id = record.facts.declared.row_id
-    named_by = (
-        row_id if row_id and row_id == other.facts.declared.row_id else schema.SOURCE_IDENTITY
-    )
+    """Yield the ids of the rows with these outcomes."""
     for file in filter(is_there, record.facts.published_files):  # vacuum removes files without rows
         by_lower_name = {name.lower(): name for name in pq.read_schema(parquet_source(file)).names}
         status = by_lower_name.get(schema.status(lookup).lower())
         if status is not None:
             rows = pq.read_table(
                 parquet_source(file),
-                columns=[status, *(by_lower_name[name.lower()] for name in named_by)],
+                columns=[status, *(by_lower_name[name.lower()] for name in names)],
                 partitioning=None,
             )
-            ended_so = rows.filter(pc.is_in(rows[status], value_set=pa.array(outcomes)))
+            matching = rows.filter(pc.is_in(rows[status], value_set=pa.array(outcomes)))
             yield from zip(
-                *(ended_so[by_lower_name[name.lower()]].to_pylist() for name in named_by),
+                *(matching[by_lower_name[name.lower()]].to_pylist() for name in names),
                 strict=True,
             )

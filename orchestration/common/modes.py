@@ -59,6 +59,6 @@ BY_NAME = {mode.name: mode for mode in (NIGHTLY, REPLAY, REMAP, REFRESHED)}
 def acceptance(mode: Mode) -> Accept | None:
     if mode is not REMAP:
         return None
-    from jobs.commands.remap import loses_no_answer
+    from jobs.commands.remap import why_answers_are_lost
 
-    return loses_no_answer
+    return why_answers_are_lost
