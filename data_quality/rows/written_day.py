@@ -120,7 +120,7 @@ class WrittenDay:
     @cached_property
     def lost(self) -> dict[int, Lost]:
         assert self.declared.event_time is not None
-        return lost_rows.find(self.output, self.input, self.declared.event_time)
+        return lost_rows.find_lost_rows(self.output, self.input, self.declared.event_time)
 
     def find_metrics(self, lookup: LookupFacts) -> LookupMetrics | None:
         return (
