@@ -1,4 +1,4 @@
-"""`tidegate try`: shows requests and answers of real calls for a day's first rows. No ledger."""
+"""`tidegate try`: shows requests and answers of real calls for a day's first rows."""
 
 import argparse
 import shutil
@@ -28,9 +28,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="show keys made of columns declared as pii too",
     )
 
+    parser.add_argument(
+        "--discard",
+        action="store_true",
+        help="use no ledger: call for each row, and store no answer",
+    )
+
 
 def _run(options: argparse.Namespace) -> int:
-    from jobs.clients.request_counter import begin, counts_of
+    from jobs.clients.request_counter import counts_of
     from jobs.commands.previewing import preview_text
     from jobs.commands.previewing.preview import first_rows, preview_rows
     from jobs.commands.previewing.preview_keys import evaluate_keys
@@ -71,9 +77,8 @@ def _run(options: argparse.Namespace) -> int:
             )
         )
         hidden = lookup.reads(enrichment.pii) and not options.show_personal
-        begin()
         done, masked = [], preview_text.mask(lookup)
-        for row in preview_rows(lookup, of_lookup):
+        for row in preview_rows(enrichment, lookup, of_lookup, discard=options.discard):
             done.append(row)
             for line in preview_text.reported(
                 row, width, together=lookup.batch_size > 1, hidden=hidden
@@ -93,7 +98,7 @@ def _tell(line: str) -> None:
 
 COMMAND = Command(
     "try",
-    "a few rows with real calls, request beside answer; nothing written",
+    "a few rows with real calls, request beside answer",
     _add_arguments,
     _run,
 )

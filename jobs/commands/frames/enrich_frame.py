@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -17,19 +17,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.clients.billing_meter import Meters, metered
+from jobs.commands.frames.frame_bills import DAY, billed
 from jobs.commands.frames.frame_kinds import as_input, frame_kind, is_spark
 from jobs.declare.enrichment import Enrichment, written_columns
 from jobs.input.day import of_files
-from jobs.run.coordinator.run_leases import end_run
 from jobs.run.engines.engine import LocalEngine, SparkEngine
 from jobs.run.metrics.progress import RunProgress
 from jobs.run.plan.options import RunOptions
 from jobs.run.plan.preflight import check_frame, run_folder, steps
 from jobs.schema.columns import SOURCE_ROW
-from jobs.schema.records import DayFacts
 from jobs.storage.locked_folders import temporary_folder
 from jobs.tables.old_files import KEYS
-from jobs.tables.records import run_bills, run_records
+from jobs.tables.records import run_bills
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 
 Report = Callable[[dict[str, Any]], None]
 
-DAY = "frame"  # in place of a day, in the names of bills
 NUMBER = "tidegate_row"  # column of row numbers in the file of a frame whose columns are not read
 
 
@@ -92,24 +90,6 @@ class _Run:
     rules: RunOptions
     report: Report
     meters: Meters | None = None
-
-    @contextmanager
-    def billed(self, tasks: PartitionPlan) -> Iterator[PartitionPlan]:
-        """Record the bills of the body's tasks for `tidegate costs`: a frame has no record."""
-        if not tasks.may_call:
-            yield tasks
-            return
-        facts = DayFacts(
-            declared=self.enrichment.facts(), day=DAY, run_id=self.id, input_files=(),
-            input_columns=(), folder="", files=(), shares=tasks.shares, started_at=self.started_at,
-            finished_at="",
-        )  # fmt: skip
-        self.meters = run_bills.begin(facts, tasks.lookups)
-        try:
-            yield replace(tasks, meters=self.meters)
-        finally:
-            if (bill := run_records.bill_of(self.id, self.enrichment.name, DAY)) is not None:
-                end_run(bill)
 
     def tell(self, event: dict[str, Any]) -> None:
         """Report an event of progress, with the cost of the run so far."""
@@ -220,8 +200,10 @@ def _ask(
     from jobs.run.keys.ledger_session import prepare_ledger
 
     scratch, asking = f"{folder}{KEYS}", progress.prefetching_keys
-    with (
-        run.billed(tasks) as billed,
-        prepare_ledger(rows, billed, scratch=scratch, day=day, here=here, asking=asking) as known,
-    ):
+    with ExitStack() as stack:
+        plan = stack.enter_context(billed(run.enrichment, tasks, run.id, run.started_at))
+        run.meters = plan.meters
+        known = stack.enter_context(
+            prepare_ledger(rows, plan, scratch=scratch, day=day, here=here, asking=asking)
+        )
         return write_out(rows, known.plan, folder, here=here).files

@@ -1,4 +1,4 @@
-"""Runs the first rows of a day through a lookup with a job's operators: real calls, no ledger."""
+"""Runs the first rows of a day through a lookup with a job's operators: real calls."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 from jobs.arrow_values import conform
 from jobs.clients.exchanges import EXCHANGES, Exchange
 from jobs.clients.registry import client_for
+from jobs.clients.request_counter import begin
+from jobs.commands.previewing.kept_answers import keeping
 from jobs.input.keys.arrow_keys import to_values
 from jobs.schema import columns as schema
 from jobs.task.plan import PartitionPlan
@@ -20,6 +22,7 @@ from jobs.task.runner import PartitionRun
 
 if TYPE_CHECKING:
     from jobs.clients.client import Client
+    from jobs.declare.enrichment import Enrichment
     from jobs.declare.lookup import Key, Lookup
     from jobs.input.day import InputDay
 
@@ -32,6 +35,7 @@ class PreviewRow:
         number: Its number, from 1.
         keys: Its key by name.
         exchanges: Requests and responses of all attempts; None for a shared call.
+        is_stored: Whether the ledger has the answer, so that no call was made.
         status: Its outcome.
         answer: The answer's columns.
         error: The reason of a failure.
@@ -42,6 +46,7 @@ class PreviewRow:
     number: int
     keys: dict[str, Any]
     exchanges: tuple[Exchange, ...] | None
+    is_stored: bool
     status: str
     answer: dict[str, Any]
     error: str | None
@@ -74,10 +79,18 @@ def _fitted(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-def preview_rows(lookup: Lookup, keys: Sequence[pa.Array]) -> Iterator[PreviewRow]:
-    """Call for each row within the declared limits; yield results in order.
+def preview_rows(
+    enrichment: Enrichment, lookup: Lookup, keys: Sequence[pa.Array], *, discard: bool = False
+) -> Iterator[PreviewRow]:
+    """Call for each row whose answer is not stored, and store the answers; yield rows in order.
 
     Leaving early cancels the running calls. Raises RunStopped and RowFailed like a job.
+
+    Args:
+        enrichment: The enrichment.
+        lookup: One of its lookups.
+        keys: The parts of its keys.
+        discard: Call for each row, and store nothing.
     """
     names = [f"__key_{number}" for number in range(len(keys))]
     count = len(keys[0])
@@ -103,11 +116,12 @@ def preview_rows(lookup: Lookup, keys: Sequence[pa.Array]) -> Iterator[PreviewRo
         progress=None,
     )
     columns = [to_values(array) for array in keys]
-    for written in PartitionRun(plan, 0, 0, client_for=overheard.client_for).run(iter([batch])):
-        for row in written.to_pylist():
-            yield _preview_row(
-                lookup, row, tuple(values[row[schema.SOURCE_ROW]] for values in columns), overheard
-            )
+    of_rows = list(zip(*columns, strict=True))
+    with keeping(enrichment, plan, of_rows, discard=discard) as kept:
+        begin(None if kept.meters is None else kept.meters.open())
+        for written in PartitionRun(kept, 0, 0, client_for=overheard.client_for).run(iter([batch])):
+            for row in written.to_pylist():
+                yield _preview_row(lookup, row, of_rows[row[schema.SOURCE_ROW]], overheard)
 
 
 def _preview_row(
@@ -120,6 +134,7 @@ def _preview_row(
         exchanges=None
         if row[schema.source(name)] == "shared"
         else tuple(overheard.of.pop(repr(key), ())),
+        is_stored=row[schema.source(name)] == "ledger",
         status=row[schema.status(name)],
         answer={column.name: row[column.name] for column in lookup.columns},
         error=row[schema.error(name)],

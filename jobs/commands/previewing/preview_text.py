@@ -39,6 +39,8 @@ def reported(
     yield f"{row.number:>4}  {keys}"
     if row.exchanges is None:
         yield "      the answer of an equal row"
+    elif row.is_stored:
+        yield "      the stored answer, without a call"
     elif hidden and row.exchanges:
         yield f"      {counted(len(row.exchanges), 'request')}, not shown: its keys are personal"
     elif not row.exchanges and row.attempts:

@@ -1,6 +1,4 @@
-"""`tidegate try`: real calls for a few rows, against a real service and a real database, without a
-ledger.
-"""
+"""`tidegate try`: real calls for a few rows, against a real service and a real database."""
 
 import datetime as dt
 import re
@@ -205,13 +203,13 @@ def test_no_secret_is_shown_not_even_one_that_the_service_repeats(
     assert SECRET not in printed.out + printed.err
 
 
-def test_nothing_is_written_and_with_plain_columns_as_keys_neither_spark_nor_dagster_is_loaded(
+def test_discarded_rows_are_written_nowhere_and_plain_keys_load_neither_spark_nor_dagster(
     project, service
 ):
     before = {path: path.stat().st_mtime_ns for path in project.rglob("*")}
     code = (
         "import sys; from tidegate.__main__ import main; status = main(['try', "
-        "'declared_for_trial:both']); "
+        "'declared_for_trial:both', '--discard']); "
         "print([name for name in ('pyspark', 'py4j', 'dagster', 'great_expectations') if name in "
         "sys.modules])"
     )
@@ -220,6 +218,25 @@ def test_nothing_is_written_and_with_plain_columns_as_keys_neither_spark_nor_dag
     )
     assert lines_of(done.stdout)[-1] == "[]"
     assert {path: path.stat().st_mtime_ns for path in project.rglob("*")} == before
+
+
+def test_an_answer_that_was_tried_is_stored_and_not_asked_for_again(project, service, capsys):
+    assert main(["try", "declared_for_trial:places", "--rows", "3"]) == 1
+    assert Counter(service.log) == {
+        "/places/main%20st": 1, "/places/nowhere": 1, "/places/broken": 3,
+    }  # fmt: skip
+    capsys.readouterr()
+    service.log.clear()
+    assert main(["try", "declared_for_trial:places", "--rows", "3"]) == 1
+    assert Counter(service.log) == {"/places/broken": 3}, "errors are not stored"
+    lines = lines_of(capsys.readouterr().out)
+    assert lines[1:4] == [
+        "1  q=main st", "the stored answer, without a call", "ok  lat=40.6  kind=street",
+    ]  # fmt: skip
+    assert lines[4:7] == ["2  q=nowhere", "the stored answer, without a call", "miss"]
+    service.log.clear()
+    assert main(["try", "declared_for_trial:places", "--rows", "3", "--discard"]) == 1
+    assert Counter(service.log)["/places/main%20st"] == 1
 
 
 def test_rows_day_and_lookup_are_chosen(project, service, capsys):
@@ -273,7 +290,7 @@ def test_personal_keys_and_what_was_asked_with_them_are_shown_only_when_asked_fo
     assert "q=***" in printed
     assert "1 request, not shown: its keys are personal" in printed
     assert "main" not in printed.lower()
-    main(["try", "declared_for_trial:personal", "--show-personal"])
+    main(["try", "declared_for_trial:personal", "--show-personal", "--discard"])
     assert "places/main%20st" in capsys.readouterr().out
 
 

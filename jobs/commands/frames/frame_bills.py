@@ -1,0 +1,48 @@
+"""Bills of runs without a day and a record, for `tidegate costs`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from jobs.run.coordinator.run_leases import end_run
+from jobs.schema.records import DayFacts
+from jobs.tables.records import run_bills, run_records
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+    from jobs.task.plan import PartitionPlan
+
+DAY = "frame"  # in place of a day, in the names of bills
+
+
+@contextmanager
+def billed(
+    enrichment: Enrichment, tasks: PartitionPlan, run_id: str, started_at: str
+) -> Iterator[PartitionPlan]:
+    """Yield the plan with meters, and settle the budgets of the run after the body.
+
+    Args:
+        enrichment: The enrichment.
+        tasks: The plan of some of its lookups.
+        run_id: The id of the run.
+        started_at: ISO 8601, UTC.
+    """
+    if not tasks.may_call:
+        yield tasks
+        return
+    declared = replace(
+        enrichment.facts(), lookups=tuple(lookup.facts() for lookup in tasks.lookups)
+    )
+    facts = DayFacts(
+        declared=declared, day=DAY, run_id=run_id, input_files=(), input_columns=(),
+        folder="", files=(), shares=tasks.shares, finished_at="",
+        started_at=started_at,
+    )  # fmt: skip
+    try:
+        yield replace(tasks, meters=run_bills.begin(facts, tasks.lookups))
+    finally:
+        if (bill := run_records.bill_of(run_id, enrichment.name, DAY)) is not None:
+            end_run(bill)
