@@ -51,7 +51,7 @@ def main() -> int:
     }
     prepare_airflow(settings)
     commands = [
-        [sys.executable, "-m", report_server.__name__],
+        [sys.executable, "-m", report_server.PROGRAM],
         [
             *(
                 sys.executable,

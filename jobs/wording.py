@@ -2,7 +2,8 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 
 LONGEST = 2_000  # characters of an error
 # what commands a terminal or reorders its text, and lone surrogates, which cannot be encoded; not
@@ -21,6 +22,14 @@ def listed(names: Sequence[str], most: int = 5) -> str:
     """`a, b and 3 more`."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
+
+
+def priced(costs: Mapping[str, float | Decimal]) -> str:
+    """`12.30 USD`, `0.0040 USD`: costs by currency, below 1 with four decimals; empty without."""
+    return ", ".join(
+        f"{cost:,.{2 if cost >= 1 or not cost else 4}f} {currency}"
+        for currency, cost in costs.items()
+    )
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

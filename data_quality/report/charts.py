@@ -14,7 +14,7 @@ from jobs.schema.columns import OUTCOMES
 from jobs.schema.records import DayMetrics, DayRecord, LookupMetrics
 
 LABELLED_DAYS = 5  # dates that fit side by side on a phone
-FEWEST_BARS = 12  # a chart has room for at least this many bars
+FEWEST_BARS = 12  # a bar is as wide as if there were at least this many
 _INK, _GRID = "var(--ink)", "var(--line)"
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
@@ -158,6 +158,8 @@ def _chart_lookup_over_days(name: str, days: list[DayRecord]) -> dict[str, Figur
         )
         for outcome in present
     ]
+    for bar in outcomes:  # of a few days: no wider than of many, so that their dates have room
+        bar["width"] = 0.85 * min(1, len(x) / FEWEST_BARS)
     latency = [
         _line(x, [getattr(lookup, key) for _, lookup in found], label, dash, "%{x}: %{y:,.0f} ms")
         for label, key, dash in (
@@ -187,7 +189,6 @@ def _chart_lookup_over_days(name: str, days: list[DayRecord]) -> dict[str, Figur
 def _dates(days: Sequence[str]) -> dict[str, Any]:
     step = max(1, math.ceil(len(days) / LABELLED_DAYS))
     labelled = list(days[::step])
-    spare = max(0, FEWEST_BARS - len(days)) / 2
     return {
         "type": "category",
         "tickangle": 0,
@@ -196,7 +197,7 @@ def _dates(days: Sequence[str]) -> dict[str, Any]:
             _date(day, with_year=place == 0 or day[:4] != labelled[place - 1][:4])
             for place, day in enumerate(labelled)
         ],
-        "range": [-0.5 - spare, len(days) - 0.5 + spare],
+        "range": [-0.5, len(days) - 0.5],
     }
 
 

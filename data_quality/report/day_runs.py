@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 
 from jobs.schema.records import DayRecord, UnwrittenRun
 
@@ -41,6 +42,15 @@ def list_day_runs(
     return tuple(sorted(lines.values(), key=lambda line: line.started_at))
 
 
+def sum_costs(runs: Sequence[RunLine]) -> dict[str, Decimal]:
+    """Returns what the runs were billed, by currency."""
+    found: dict[str, Decimal] = {}
+    for cost in (cost for run in runs for cost in run.cost.split(", ") if cost):
+        amount, currency = cost.split()
+        found[currency] = found.get(currency, Decimal(0)) + Decimal(amount)
+    return found
+
+
 def _ended(run: UnwrittenRun) -> RunLine:
     return RunLine(run.run_id, run.started_at, run.ended_at, run.state, run.reason, cost=run.cost)
 
@@ -48,7 +58,6 @@ def _ended(run: UnwrittenRun) -> RunLine:
 def _written(record: DayRecord) -> RunLine:
     facts, lookups = record.facts, record.figures.lookups
     version = "" if record.published_version is None else f" as version {record.published_version}"
-    billed = [lookup.billed for lookup in lookups if lookup.billed is not None]
     return RunLine(
         facts.run_id,
         facts.started_at,
@@ -56,8 +65,8 @@ def _written(record: DayRecord) -> RunLine:
         record.state + version,
         record.reason,
         record.figures.rows_out,
-        sum(lookup.calls for lookup in lookups),
+        record.figures.calls,
         sum(lookup.from_ledger for lookup in lookups),
         record.dead_letters,
-        ", ".join(f"{one.cost} {one.currency}" for one in billed),
+        ", ".join(f"{cost} {currency}" for currency, cost in record.figures.cost.items()),
     )

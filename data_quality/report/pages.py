@@ -8,23 +8,29 @@ import functools
 import importlib.resources
 import itertools
 import os
+import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from markupsafe import Markup, escape
 
 from data_quality.day_names import DayName
 from data_quality.next_step import next_step
 from data_quality.report import charts
+from data_quality.report.day_runs import sum_costs
 from data_quality.report.days import Day, days_of, reason, state
 from jobs.schema.columns import OUTCOMES
 from jobs.schema.records import DayRecord, LookupMetrics, UnwrittenRun
+from jobs.wording import counted, priced
 
 PLOTLY = "plotly.min.js"  # a single copy beside the pages
 DAYS_SHOWN = 60
 DAGSTER_URL = "TIDEGATE_UI_URL"  # URL of Dagster's web page, to which each day links
+ORDER = ("failed", "not_run", "passed")  # of checks
 MARKS = {"passed": "✓", "failed": "✗", "not_run": "–"}
 
 
@@ -49,7 +55,7 @@ def render(
             page = pages.get_template("unwritten.html").render(values, root="../")
         else:
             page = pages.get_template("day.html").render(
-                values | _describe_record(day.record), root="../"
+                values | _describe_record(day, day.record), root="../"
             )
         target = folder / day.day / "index.html"
         target.parent.mkdir(exist_ok=True)
@@ -62,6 +68,11 @@ def render(
         ),
     )
     return index
+
+
+def render_page(template: str, values: Mapping[str, Any]) -> str:
+    """Returns a page of a server. values: what its template shows."""
+    return _pages().get_template(template).render(values)
 
 
 def require(folder: Path) -> None:
@@ -83,6 +94,7 @@ def _pages() -> jinja2.Environment:
         "seconds": seconds,
         "minute": minute,
         "mark": MARKS.__getitem__,
+        "prose": prose,
     }
     return pages
 
@@ -111,7 +123,7 @@ def _around_a_day(enrichment: str, days: list[Day], place: int, folder: Path) ->
     }
 
 
-def _describe_record(record: DayRecord) -> dict[str, Any]:
+def _describe_record(day: Day, record: DayRecord) -> dict[str, Any]:
     lookups = [
         {
             "figures": figures,
@@ -124,11 +136,12 @@ def _describe_record(record: DayRecord) -> dict[str, Any]:
         "record": record,
         "facts": record.facts,
         "state": state(record),
-        "headline": headline(record),
+        "headline": headline(day, record),
+        "checked": checked(record),
         "stops": [verdict for verdict in record.verdicts if verdict.holds_back],
         "reason": reason(record),
         "next_step": next_step(record) if state(record) == "held back" else "",
-        "verdicts": record.verdicts,
+        "verdicts": sorted(record.verdicts, key=lambda verdict: ORDER.index(verdict.status)),
         "lookups": lookups,
         "outcomes": charts.outcomes_of_a_day(record.figures),
         "outcomes_seen": [
@@ -182,22 +195,40 @@ def _group_day(name: DayName) -> tuple[dt.date, bool]:
 
 
 # -- sentences -------------------------------------------------------------------------------------
-def headline(record: DayRecord) -> str:
-    count = len(record.verdicts)
-    passed = sum(verdict.status == "passed" for verdict in record.verdicts)
-    stops = sum(verdict.holds_back for verdict in record.verdicts)
-    warnings = sum(
-        verdict.status == "failed" and not verdict.holds_back for verdict in record.verdicts
-    )
+def headline(day: Day, record: DayRecord) -> str:
+    """Returns a day in a line: rows, calls and cost of its last run, then of all its runs."""
+    begin = {"published": "Published", "held back": "Held back"}.get(state(record), "Written")
+    figures = _figures(record.figures.calls, record.figures.cost)
+    line = f"{begin}: {counted(record.rows_published, 'row')}, {figures}"
+    if len(day.runs) < 2:
+        return line
+    whole = _figures(sum(run.calls or 0 for run in day.runs), sum_costs(day.runs))
+    return f"{line}; its {len(day.runs)} runs together: {whole}"
+
+
+def _figures(calls: int, costs: Mapping[str, Decimal]) -> str:
+    return ", ".join(text for text in (counted(calls, "call"), priced(costs)) if text)
+
+
+def checked(record: DayRecord) -> str:
+    """Returns how many checks passed, warn, hold the day back, or did not run."""
+    count, verdicts = len(record.verdicts), record.verdicts
     if not count:
         return "No check ran"
-    parts = (
-        [f"{stops} {'check holds' if stops == 1 else 'checks hold'} this day back"] if stops else []
-    )
-    parts += [f"{warnings} {'check warns' if warnings == 1 else 'checks warn'}"] if warnings else []
+    passed = sum(verdict.status == "passed" for verdict in verdicts)
     if passed == count:
         return "The check passed" if count == 1 else f"All {count} checks passed"
-    return "; ".join([*parts, f"{passed} of {count} passed"])
+    stops = sum(verdict.holds_back for verdict in verdicts)
+    warnings = sum(one.status == "failed" and not one.holds_back for one in verdicts)
+    idle = sum(one.status == "not_run" and not one.holds_back for one in verdicts)
+    parts = [
+        (stops, "holds this day back" if stops == 1 else "hold this day back"),
+        (warnings, "warns" if warnings == 1 else "warn"),
+        (idle, "did not run"),
+    ]
+    return f"{passed} of {counted(count, 'check')} passed; " + ", ".join(
+        f"{number} {text}" for number, text in parts if number
+    )
 
 
 def readers_see(days: list[Day], place: int) -> str:
@@ -222,6 +253,12 @@ def minute(time: str) -> str:
         if not time
         else f"{dt.datetime.fromisoformat(time).astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC"
     )
+
+
+def prose(sentence: str) -> Markup:
+    """Returns a sentence as HTML; commands, which are in backticks in it, in another font."""
+    escaped = str(escape(sentence))
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", escaped))  # noqa: S704  # it is escaped
 
 
 def wall_over_limit(figures: LookupMetrics) -> float | None:

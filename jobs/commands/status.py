@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from jobs.commands.day_range import day_range
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.values.calendar import last_ended
-from jobs.schema.records import DayRecord, UnwrittenRun
+from jobs.schema.records import DayRecord, RunBill, UnwrittenRun
 from jobs.tables.records import run_records
 from jobs.tables.records.killed_runs import unended_runs
+
+CLOCKS_DIFFER = dt.timedelta(days=1)  # of the disk and of runs; at most
 
 
 @dataclass(frozen=True)
@@ -19,15 +21,23 @@ class RecentRuns:
         days: The days, in order: those that the schedule wants, and others that have run.
         records: The records of their runs.
         ended: Their runs that wrote no files, or are at work.
+        others: Records of other days, with each run that started since `since`.
+        bills: The bills of runs without a record, likewise, of any day.
     """
 
     days: tuple[str, ...]
     records: tuple[DayRecord, ...]
     ended: tuple[UnwrittenRun, ...]
+    others: tuple[DayRecord, ...]
+    bills: tuple[RunBill, ...]
 
 
-def recent_runs(enrichment: Enrichment, count: int, now: dt.datetime) -> RecentRuns:
-    """Return the runs of the last `count` days, without reading records of earlier days.
+def recent_runs(
+    enrichment: Enrichment, count: int, now: dt.datetime, since: dt.datetime
+) -> RecentRuns:
+    """Return the runs of the last `count` days, and the runs that started since a moment.
+
+    It reads no record of a day before, unless a run of it has written since then.
 
     Raises TidegateError if a record, or the store with those of other machines, cannot be read.
     """
@@ -42,7 +52,13 @@ def recent_runs(enrichment: Enrichment, count: int, now: dt.datetime) -> RecentR
         days = known[-count:]
     found = [_runs_of_day(enrichment, day) for day in days]
     records = tuple(record for written, _ in found for record in written)
-    return RecentRuns(tuple(days), records, tuple(run for _, ended in found for run in ended))
+    ended = tuple(run for _, ended in found for run in ended)
+    changed = run_records.days_changed(name, (since - CLOCKS_DIFFER).timestamp())
+    others = (
+        record for day in changed if day not in days for record in run_records.load(name, day)
+    )
+    bills = (bill for day in changed for bill in run_records.bills(name, day))
+    return RecentRuns(tuple(days), records, ended, tuple(others), tuple(bills))
 
 
 def runs_of_day(enrichment: Enrichment, day: str) -> tuple[list[DayRecord], list[UnwrittenRun]]:

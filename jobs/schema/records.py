@@ -5,6 +5,7 @@ a file.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Literal
 
 from jobs.schema.columns import Mode, Panes, Severity, WindowKind
@@ -330,6 +331,18 @@ class DayMetrics(Facts):
     job_s: float = 0.0  # from the start of the job's work to its written files
     loop_busy: float | None = None  # CPU time of the tasks' event loops as a share of their time
     ledger_bytes: int | None = None  # size of its lookups' answers after the run; None: no ledger
+
+    @property
+    def calls(self) -> int:
+        return sum(lookup.calls for lookup in self.lookups)
+
+    @property
+    def cost(self) -> dict[str, Decimal]:
+        """What its lookups were billed, by currency; empty if no price is declared."""
+        found: dict[str, Decimal] = {}
+        for billed in (lookup.billed for lookup in self.lookups if lookup.billed is not None):
+            found[billed.currency] = found.get(billed.currency, Decimal(0)) + Decimal(billed.cost)
+        return dict(sorted(found.items()))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """A run's result as plain JSON, for an orchestrator that starts `tidegate run --json`."""
 
-from collections import defaultdict
-from decimal import Decimal
 from typing import Any
 
 from jobs.errors import AccessRefused, BudgetExhausted, RunStopped
@@ -88,16 +86,12 @@ def result(enrichment: str, day: str | None, state: str, reason: str) -> dict[st
 def figures(record: DayRecord) -> dict[str, Any]:
     """Returns a written day's counts. cost: by currency. changes: None if all rows are called."""
     lookups = record.figures.lookups
-    cost: defaultdict[str, Decimal] = defaultdict(Decimal)
-    for lookup in lookups:
-        if lookup.billed is not None:
-            cost[lookup.billed.currency] += Decimal(lookup.billed.cost)
     return {
         "rows": record.figures.rows_out,
-        "calls": sum(lookup.calls for lookup in lookups),
+        "calls": record.figures.calls,
         "answers_from_ledger": sum(lookup.from_ledger for lookup in lookups),
         "dead_letters": record.dead_letters,
-        "cost": {currency: float(money) for currency, money in sorted(cost.items())},
+        "cost": {currency: float(cost) for currency, cost in record.figures.cost.items()},
         "version": record.published_version,
         "job_s": round(record.figures.job_s, 3),
         "changes": None if record.facts.changes is None else record.facts.changes.counts,

@@ -1,12 +1,9 @@
-"""Serves reports and run logs to this machine's browser, so that the orchestrator can link to them.
+"""Serves reports and run logs to this machine's browser; an orchestrator links to them."""
 
-python -m orchestration.common.report_server        # http://127.0.0.1:3070, or
-TIDEGATE_REPORTS_PORT
-"""
-
+import io
 import os
-import signal
 import sys
+from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -14,8 +11,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+PROGRAM = f"{__package__}.serve_reports"  # the module; the wheel names the package otherwise
 REPORTS_PORT = "TIDEGATE_REPORTS_PORT"
 REPORTS_URL = "TIDEGATE_REPORTS_URL"
+OVER_ALL_TABLES = {"/reports/", "/reports/index.html"}
 SERVED = ("reports", "runs")  # folders under data/; nothing else is shown
 OF_THIS_MACHINE = {"127.0.0.1", "localhost", "::1"}
 NOT_YET = "Not found: the first run that writes a day makes its report, and each run its log"
@@ -32,22 +31,37 @@ def served(path: str) -> str:
 
 
 class ReportHandler(SimpleHTTPRequestHandler):
-    """Serves files read-only; text is displayed, not downloaded."""
+    """Serves files read-only, and the start page; text is displayed, not downloaded."""
 
     extensions_map = SimpleHTTPRequestHandler.extensions_map | {
         ".log": "text/plain; charset=utf-8",
         ".json": "text/plain; charset=utf-8",
     }
 
+    def __init__(self, *given: Any, start_page: Callable[[], str], **named: Any) -> None:
+        self._start_page = start_page
+        super().__init__(*given, **named)
+
     def send_head(self) -> Any:
         if not self._is_addressed():
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST, FOREIGN)
             return None
-        if self.path == "/":
+        path = self.path.partition("?")[0]
+        if path == "/":
+            return self._send_page(self._start_page())
+        if path in OVER_ALL_TABLES:
             self.send_response(HTTPStatus.FOUND)
-            self.send_header("Location", "/reports/")
+            self.send_header("Location", "../")  # relative, as a proxy may add to the path
             self.end_headers()
             return None
+        refusal = self._refusal()
+        if refusal is not None:
+            self.send_error(HTTPStatus.NOT_FOUND, refusal)
+            return None
+        return super().send_head()
+
+    def _refusal(self) -> str | None:
+        """Returns why the path is not served; None if it is."""
         try:
             root, wanted = (
                 Path(self.directory).resolve(),
@@ -56,15 +70,18 @@ class ReportHandler(SimpleHTTPRequestHandler):
             exists = wanted.exists()
         # not a file's name: a NUL in it, too long, a loop of links
         except (OSError, ValueError, RuntimeError):
-            self.send_error(HTTPStatus.NOT_FOUND)
-            return None
+            return "Not found"
         if not any(wanted.is_relative_to(root / folder) for folder in SERVED):
-            self.send_error(HTTPStatus.NOT_FOUND, "Only reports/ and runs/ are served")
-            return None
-        if not exists:
-            self.send_error(HTTPStatus.NOT_FOUND, NOT_YET)
-            return None
-        return super().send_head()
+            return "Only reports/ and runs/ are served"
+        return None if exists else NOT_YET
+
+    def _send_page(self, page: str) -> io.BytesIO:
+        content = page.encode(errors="replace")  # a file's name need not be UTF-8
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        return io.BytesIO(content)
 
     def _is_addressed(self) -> bool:
         """Returns whether the request names this server. A page of another site that makes its name
@@ -97,18 +114,13 @@ def _host(address: str) -> str:
         return ""
 
 
-def server(data: Path, port: int) -> ThreadingHTTPServer:
-    """Returns a server on loopback, bound but not yet serving; port 0 takes a free port."""
-    return ReportServer(("127.0.0.1", port), partial(ReportHandler, directory=str(data)))
+def server(data: Path, port: int, start_page: Callable[[], str]) -> ThreadingHTTPServer:
+    """Returns a server on loopback, bound but not yet serving.
 
-
-def main() -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with server(Path("data"), int(os.environ.get(REPORTS_PORT, "3070"))) as serving:
-        print(f"reports on http://127.0.0.1:{serving.server_port}", flush=True)
-        serving.serve_forever()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    Args:
+        data: The folder with the reports and logs.
+        port: The port; 0 takes a free port.
+        start_page: Makes the page over all tables.
+    """
+    handler = partial(ReportHandler, directory=str(data), start_page=start_page)
+    return ReportServer(("127.0.0.1", port), handler)

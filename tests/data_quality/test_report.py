@@ -8,9 +8,17 @@ import pytest
 from honest_day import Day, declare
 
 from data_quality.report import render
+from data_quality.report.charts import FEWEST_BARS, LABELLED_DAYS, chart_all_days
 from data_quality.report.pages import PLOTLY
 from jobs.schema.columns import OUTCOMES
-from jobs.schema.records import DayMetrics, DayRecord, LookupMetrics, UnwrittenRun, Verdict
+from jobs.schema.records import (
+    Billed,
+    DayMetrics,
+    DayRecord,
+    LookupMetrics,
+    UnwrittenRun,
+    Verdict,
+)  # fmt: skip
 
 PICTURE = {
     "width_s": 5,
@@ -160,6 +168,56 @@ def test_a_day_run_again_keeps_the_figures_of_each_run_and_the_trace_of_a_crash(
     assert f'<td class="number">{calls:,}</td>' in lines[1]
     assert f'<td class="number">{calls:,}</td>' not in lines[0]
     assert "it was killed." in lines[2]
+
+
+def billed(made: DayRecord, calls: int, cost: str) -> DayRecord:
+    first, *others = made.figures.lookups
+    first = replace(first, calls=calls, billed=Billed(calls, 0, "item", cost, "USD"))
+    others = [replace(one, calls=0) for one in others]
+    return replace(made, figures=replace(made.figures, lookups=(first, *others)))
+
+
+def test_the_headline_has_rows_calls_and_cost_of_the_run_and_of_all_runs_of_the_day(tmp_path):
+    made = record(dt.date(2013, 1, 1))
+    first, again = (
+        run_again(billed(made, calls, cost), hour)
+        for calls, cost, hour in ((777, "3.1080", 1), (0, "0.0000", 2))
+    )
+    crash = replace(ended_without_files("2013-01-01"), cost="0.5000 USD", started_at="2013-01-01")
+    crash = replace(crash, ended_at="2013-01-11T00:40:00+00:00")
+    for records, unwritten, line in (
+        ([first], [], "Published: 900 rows, 777 calls, 3.11 USD"),
+        (
+            [first, again],
+            [crash],
+            "Published: 900 rows, 0 calls, 0.00 USD; its 3 runs together: 777 calls, 3.61 USD",
+        ),
+        ([replace(first, state="held back")], [], "Held back: 900 rows, 777 calls, 3.11 USD"),
+    ):
+        render("flights_enriched", records, tmp_path, unwritten)
+        page = (tmp_path / "2013-01-01" / "index.html").read_text()
+        assert f'<p class="headline">{line}</p>' in page
+        assert "<p>1 of 3 checks passed; 1 warns, 1 did not run.</p>" in page
+
+
+def test_a_command_in_a_sentence_is_code_and_not_in_backticks(tmp_path):
+    render("flights_enriched", days(2), tmp_path, [ended_without_files("2013-01-09")])
+    for day in ("2013-01-02", "2013-01-09"):
+        assert "`" not in (tmp_path / day / "index.html").read_text().partition("<script")[0]
+    page = (tmp_path / "2013-01-02" / "index.html").read_text()
+    assert "<code>tidegate run flights_enriched --day 2013-01-02</code>" in page
+
+
+@pytest.mark.parametrize("count", [1, 3, 5, 12, 60])
+def test_dates_of_days_are_apart_and_bars_no_wider_than_of_twelve_days(count):
+    (figures, *_) = chart_all_days(days(count)).values()
+    axis, bars = figures["outcomes"]["layout"]["xaxis"], figures["outcomes"]["data"]
+    low, high = axis["range"]
+    apart = (high - low) / len(axis["tickvals"])
+    assert apart >= (high - low) / LABELLED_DAYS
+    assert {round(bar["width"] / (high - low), 9) for bar in bars} == {
+        round(0.85 / max(count, FEWEST_BARS), 9)
+    }
 
 
 def test_a_name_that_is_not_utf_8_does_not_keep_the_page_from_being_written(tmp_path):
@@ -412,6 +470,30 @@ def test_on_a_telephone_the_pages_are_read_without_scrolling_sideways_however_lo
         name, cell = page.locator(".calendar th.check").last, page.locator(".calendar a.cell").last
         # not on top of it
         assert name.bounding_box()["x"] + name.bounding_box()["width"] <= cell.bounding_box()["x"]
+        browser.close()
+
+
+@pytest.mark.ui
+def test_axe_finds_nothing_serious_on_any_page_wide_narrow_or_dark(tmp_path):
+    from axe_playwright_python.sync_playwright import Axe
+    from playwright.sync_api import sync_playwright
+
+    index = render("flights_enriched", days(3), tmp_path, [ended_without_files("2013-01-09")])
+    pages = [index, *(tmp_path / day / "index.html" for day in ("2013-01-03", "2013-01-09"))]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+        )
+        for page_file in pages:
+            for width, scheme in ((1280, "light"), (390, "light"), (1280, "dark")):
+                page = browser.new_page(
+                    viewport={"width": width, "height": 900}, color_scheme=scheme
+                )
+                page.goto(page_file.as_uri())
+                found = Axe().run(page).response["violations"]
+                serious = [one for one in found if one["impact"] in ("serious", "critical")]
+                assert serious == [], (page_file, width, scheme)
+                page.close()
         browser.close()
 
 

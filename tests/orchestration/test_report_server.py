@@ -21,7 +21,7 @@ def address(tmp_path):
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    with server(tmp_path, 0) as serving:
+    with server(tmp_path, 0, lambda: "<title>all tables</title>") as serving:
         thread = threading.Thread(target=serving.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{serving.server_port}"
@@ -45,8 +45,10 @@ def test_reports_and_logs_are_shown_in_the_browser(address):
 
 
 @pytest.mark.process
-def test_the_first_page_leads_to_the_reports(address):
-    assert "flights_enriched" in get(address)[1]
+@pytest.mark.parametrize("path", ["", "/?a=b", "/reports", "/reports/", "/reports/index.html"])
+def test_the_first_page_and_the_folder_of_the_reports_are_the_page_over_all_tables(address, path):
+    kind, text = get(f"{address}{path}")
+    assert (kind, text) == ("text/html; charset=utf-8", "<title>all tables</title>")
 
 
 @pytest.mark.parametrize(
@@ -113,12 +115,14 @@ def answer(address: str, head: bytes) -> bytes:
 @pytest.mark.process
 def test_a_request_for_another_host_is_refused(address, monkeypatch, host, status):
     monkeypatch.setenv(REPORTS_URL, "https://reports.example/tidegate")
-    path = "/reports/flights_enriched/2013-01-10/index.html"
-    found = answer(
-        address, (f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").encode()
-    )
-    assert int(found.split()[1]) == status
-    assert (b"the day" in found) == (status == 200)
+    for path, text in (
+        ("/reports/flights_enriched/2013-01-10/index.html", b"the day"),
+        ("/", b"all tables"),
+    ):
+        head = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        found = answer(address, head.encode())
+        assert int(found.split()[1]) == status
+        assert (text in found) == (status == 200)
 
 
 @pytest.mark.parametrize("requests", [150, pytest.param(5_000, marks=pytest.mark.proof)])

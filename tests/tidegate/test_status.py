@@ -12,9 +12,10 @@ from jobs.commands.status import recent_runs, scheduled_days
 from jobs.schema.records import UnwrittenRun
 from jobs.tables.leases.day_leases import leased
 from jobs.tables.records import run_records
+from orchestration.common.table_status import read_table
 from tests.jobs.commands.conftest import towns_in, verdict
 from tidegate.__main__ import main
-from tidegate.commands.status import _spans, _status
+from tidegate.commands.status import _spans
 
 NOW = dt.datetime(2013, 1, 20, 7, 0, tzinfo=dt.UTC)
 NIGHTLY = "towns = replace(towns, schedule='15 2 * * *', publish_by='06:30', start='2013-01-01')"
@@ -60,7 +61,7 @@ def test_each_day_has_the_state_that_was_planted(towns):
     planted = {day: draw.choice([*PLANTS]) for day in days}
     for day, state in planted.items():
         PLANTS[state](towns, day)
-    found = _status(towns.enrichment, 14, NOW)
+    found = read_table(towns.enrichment, 14, NOW)
     assert {day.day: day.state for day in found.days} == dict([*planted.items()][-14:])
     seen = [day for day, state in planted.items() if state == "published"]
     assert found.published_day == seen[-1]
@@ -68,18 +69,18 @@ def test_each_day_has_the_state_that_was_planted(towns):
         assert (day.rows is not None) == (day.state in ("published", "held back"))
         assert bool(day.next_step) == (day.state != "published")
         assert "2013" in day.next_step or day.next_step in ("", "Wait for it.")
-    assert len(recent_runs(towns.enrichment, 3, NOW).days) == 3
+    assert len(recent_runs(towns.enrichment, 3, NOW, NOW).days) == 3
 
 
 def test_the_last_day_is_awaited_until_its_deadline_and_a_run_at_work_is_running(towns):
     towns.publish("2013-01-18", [1])
     early = NOW.replace(hour=6)
-    assert [day.state for day in _status(towns.enrichment, 2, early).days][-1] == "waiting"
-    assert [day.state for day in _status(towns.enrichment, 2, NOW).days][-1] == "missing"
+    assert [day.state for day in read_table(towns.enrichment, 2, early).days][-1] == "waiting"
+    assert [day.state for day in read_table(towns.enrichment, 2, NOW).days][-1] == "missing"
     killed(towns, "2013-01-19")
     with leased(towns.enrichment.output.path, "2013-01-19", "run-2013-01-19"):
-        assert [day.state for day in _status(towns.enrichment, 2, NOW).days][-1] == "running"
-    assert [day.state for day in _status(towns.enrichment, 2, NOW).days][-1] == "killed"
+        assert [day.state for day in read_table(towns.enrichment, 2, NOW).days][-1] == "running"
+    assert [day.state for day in read_table(towns.enrichment, 2, NOW).days][-1] == "killed"
 
 
 def test_days_are_missed_only_where_a_daily_schedule_wants_them(towns):
@@ -94,7 +95,7 @@ def test_days_are_missed_only_where_a_daily_schedule_wants_them(towns):
         assert scheduled_days(dataclasses.replace(towns.enrichment, **change), 3, NOW) == days
     towns.publish("2012-05-01", [1])
     by_hand = dataclasses.replace(towns.enrichment, schedule=None, publish_by=None)
-    assert [day.day for day in _status(by_hand, 14, NOW).days] == ["2012-05-01"]
+    assert [day.day for day in read_table(by_hand, 14, NOW).days] == ["2012-05-01"]
 
 
 def test_what_is_wrong_comes_first_with_its_reason_and_what_to_do(towns, capsys):
@@ -129,7 +130,7 @@ def test_what_is_wrong_comes_first_with_its_reason_and_what_to_do(towns, capsys)
 def test_missing_days_in_a_row_are_a_span(towns):
     for day in ("2013-01-10", "2013-01-14", "2013-01-16"):
         towns.publish(day, [1])
-    found = _status(towns.enrichment, 10, NOW)
+    found = read_table(towns.enrichment, 10, NOW)
     assert _spans(found.days) == [
         "2013-01-11 to 2013-01-13",
         "2013-01-15",

@@ -1,16 +1,20 @@
-"""`tidegate reports`: serves the reports and Spark's logs to the browser of this machine."""
+"""`tidegate reports`: serves the tables' pages and Spark's logs to the browser of this machine."""
 
 import argparse
 
-from tidegate.commands.command import Command, no_arguments
+from tidegate.commands.command import Command, add_package
 
 
-def _run(_: argparse.Namespace) -> int:
-    from orchestration.common import report_server
+def _run(options: argparse.Namespace) -> int:
+    from orchestration.common import serve_reports
 
-    return report_server.main()
+    return serve_reports.main(options.package)
 
 
 COMMAND = Command(
-    "reports", "serve reports and Spark's logs to this machine's browser", no_arguments, _run
+    "reports",
+    "serve a page over all tables, the reports and Spark's logs to this machine's browser",
+    add_package,
+    _run,
+    needs=("spark",),
 )

@@ -21,7 +21,6 @@ from tidegate.commands.command import (
 )
 from tidegate.commands.lines import aligned, entry
 from tidegate.commands.ls import Declared, describe
-from tidegate.commands.status import next_step
 
 if TYPE_CHECKING:
     from data_quality.report.day_runs import RunLine
@@ -76,6 +75,7 @@ def show_day(enrichment: Enrichment, day: str) -> ShownDay:
     from data_quality.day_quality import REPORTS
     from data_quality.report.days import days_of
     from jobs.commands.status import runs_of_day
+    from orchestration.common.table_status import next_step
 
     days = days_of(*runs_of_day(enrichment, day))
     if not days:

@@ -49,6 +49,16 @@ def days(enrichment: str) -> list[str]:
         return []
 
 
+def days_changed(enrichment: str, since: float) -> list[str]:
+    """Returns the days in whose folder a run has made or replaced a file since a time, in s."""
+    try:
+        with os.scandir(ROOT / enrichment) as found:
+            folders = [entry for entry in found if entry.is_dir()]
+            return sorted(entry.name for entry in folders if entry.stat().st_mtime >= since)
+    except FileNotFoundError:
+        return []
+
+
 def spark_logs(enrichment: str, day: str = "*") -> list[tuple[str, str, Path]]:
     found = sorted((ROOT / enrichment).glob(f"{day}/*.spark.log"))
     return [(path.parent.name, path.name.removesuffix(".spark.log"), path) for path in found]
@@ -198,8 +208,9 @@ def bill_of(run_id: str, enrichment: str = "*", day: str = "*") -> RunBill | Non
     return None if path is None else _read(path, RunBill)
 
 
-def bills(enrichment: str) -> list[RunBill]:
+def bills(enrichment: str, day: str = "*") -> list[RunBill]:
     """Returns the bills of runs without a record: stopped, killed, or at work."""
-    paths = (path for path in sorted((ROOT / enrichment).glob(f"*/*{BILL}")) if path.name[0] != ".")
-    found = (_read(path, RunBill) for path in paths if not path.with_suffix(".json").exists())
-    return [bill for bill in found if bill is not None]
+    found = sorted((ROOT / enrichment).glob(f"{day}/*{BILL}"))
+    paths = (path for path in found if path.name[0] != ".")
+    read = (_read(path, RunBill) for path in paths if not path.with_suffix(".json").exists())
+    return [bill for bill in read if bill is not None]

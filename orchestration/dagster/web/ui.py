@@ -50,7 +50,7 @@ def serve(
     }
     dagster = Path(sys.executable).parent / "dagster"
     commands = [
-        [sys.executable, "-m", report_server.__name__],
+        [sys.executable, "-m", report_server.PROGRAM],
         *others,
         [str(dagster), "dev", "-w", str(WORKSPACE), "-h", "127.0.0.1", "-p", port],
     ]

@@ -1,0 +1,199 @@
+"""The page over all tables: what is wrong first, the last night's work, then a line per table."""
+
+import datetime as dt
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from data_quality.report.pages import render_page
+from jobs.errors import DeclarationError
+from jobs.wording import counted, listed, priced
+from orchestration.common.declarations import Declarations
+from orchestration.common.table_status import (
+    DayStatus,
+    Status,
+    TableStatus,
+    Work,
+    add_costs,
+    read_tables,
+)
+
+DAYS = 14  # of a table; of hours and names as many
+KINDS = {"published": "passed", "running": "not_run", "waiting": "not_run"}  # CSS classes
+MARKS = {"published": "✓", "running": "▸", "waiting": "…", "missing": "?"}
+
+
+class StartPage:
+    """Makes the page from a package's declarations, and the records and reports of its runs.
+
+    Several threads may ask for it; it is made for one at a time.
+    """
+
+    def __init__(self, package: str, reports: Path) -> None:
+        self._declarations = Declarations(package)
+        self._reports = reports
+        self._lock = threading.Lock()
+
+    def render(self) -> str:
+        """Return the page, read anew."""
+        now, error = dt.datetime.now(dt.UTC), ""
+        with self._lock:
+            self._declarations.refresh()
+            try:
+                status = read_tables(self._declarations.package, DAYS, now)
+            except DeclarationError as wrong:
+                status, error = Status(now.isoformat(), ()), str(wrong)
+        return render_page("tables.html", describe(status, now, self._reports, error))
+
+
+def describe(status: Status, now: dt.datetime, reports: Path, error: str = "") -> dict[str, Any]:
+    """Return what the page shows.
+
+    Args:
+        status: The tables.
+        now: The time.
+        reports: The folder of the reports, to link to those that exist.
+        error: Why there are no tables.
+    """
+    tables = status.tables
+    known = {table.enrichment for table in tables}
+    folders = sorted(path.name for path in reports.glob("*") if path.is_dir())
+    return {
+        "root": "reports/",
+        "now": now,
+        "error": error,
+        "headline": error or _headline(tables),
+        "is_red": bool(error) or any(table.rank[0] == 0 for table in tables),
+        "figures": _figures(tables),
+        "wrong": [_wrong(table, reports) for table in tables if table.rank[0] == 0],
+        "earlier": [found for table in tables if (found := _earlier(table, reports))["days"]],
+        "lines": [_line(table, now, reports) for table in tables if not table.error],
+        "others": [name for name in folders if name not in known],
+        "count": DAYS,
+    }
+
+
+def _headline(tables: Sequence[TableStatus]) -> str:
+    if not tables:
+        return "No enrichment is declared here."
+    wrong = [table.enrichment for table in tables if table.rank[0] == 0]
+    count = counted(len(tables), "table")
+    if wrong:
+        lack = "lacks its" if len(wrong) == 1 else "lack their"
+        return f"{len(wrong)} of {count} {lack} last day: {listed(wrong)}."
+    waiting = [table for table in tables if table.last and table.last.state != "published"]
+    idle = [table for table in tables if not table.last]
+    states = ((len(waiting), "not due yet, or running"), (len(idle), "never run"))
+    more = [f"{number} {text}" for number, text in states if number]
+    published = len(tables) - len(waiting) - len(idle)
+    whole = f"The last day of {published} of {count} is published"
+    return f"{whole}; {', '.join(more)}." if more else "The last day of every table is published."
+
+
+def _figures(tables: Sequence[TableStatus]) -> list[tuple[str, str]]:
+    night, month = [[table.last_24_hours for table in tables], [t.this_month for t in tables]]
+    calls, stored = (_sum(night, name) for name in ("calls", "answers_from_ledger"))
+    return [
+        (f"{_sum(night, 'runs'):,}", "runs in 24 hours"),
+        (f"{_sum(night, 'rows'):,}", "rows in 24 hours"),
+        (f"{calls:,}", "calls in 24 hours"),
+        (f"{stored / (calls + stored):.0%}" if stored else "–", "answers from the ledger"),
+        (_costs(night), "billed in 24 hours"),
+        (_costs(month), "billed this month, UTC"),
+    ]
+
+
+def _sum(work: Iterable[Work], name: str) -> int:
+    return sum(getattr(one, name) for one in work)
+
+
+def _costs(work: Iterable[Work]) -> str:
+    return priced(add_costs(*(one.cost for one in work))) or "–"
+
+
+def _wrong(table: TableStatus, reports: Path) -> dict[str, Any]:
+    last = table.last
+    if last is None:
+        return {"name": table.enrichment, "href": "", "day": "", "state": "wrong",
+                "reason": table.error, "next_step": "", "letters": 0}  # fmt: skip
+    return {
+        "name": table.enrichment,
+        "href": _page(table, last, reports),
+        "day": last.day,
+        "state": last.state,
+        "reason": last.reason,
+        "next_step": last.next_step,
+        "letters": last.dead_letters or 0,
+    }
+
+
+def _earlier(table: TableStatus, reports: Path) -> dict[str, Any]:
+    days = [day for day in reversed(table.bad) if day is not table.last]
+    return {
+        "name": table.enrichment,
+        "days": [(day.day, day.state, day.reason, _page(table, day, reports)) for day in days],
+    }
+
+
+def _line(table: TableStatus, now: dt.datetime, reports: Path) -> dict[str, Any]:
+    days = table.days[-DAYS:]
+    seen, last = table.seen, table.last
+    currency = next((name for day in reversed(days) for name in day.cost), "")
+    return {
+        "name": table.enrichment,
+        "href": f"reports/{table.enrichment}/index.html" if _has_report(table, reports) else "",
+        "days": [
+            {
+                "href": _page(table, day, reports),
+                "kind": KINDS.get(day.state, "failed"),
+                "mark": MARKS.get(day.state, "✗"),
+                "title": f"{day.day}: {day.state}. {day.reason}",
+            }
+            for day in days
+        ],
+        "last": last,
+        "cost": "–" if last is None else priced(last.cost) or "–",
+        "month": priced(table.this_month.cost) or "–",
+        "charts": {
+            "calls": _chart(days, [day.calls for day in days], "calls", ""),
+            "cost": _chart(days, [day.cost.get(currency) for day in days], "cost", currency),
+            "p99": _chart(days, [day.p99_ms for day in days], "p99 of the latency", "ms"),
+        },
+        "seen": None if seen is None else seen.day,
+        "age": _age(now, seen.published_at) if seen and seen.published_at else "",
+    }
+
+
+def _chart(
+    days: Sequence[DayStatus], values: Sequence[float | None], what: str, unit: str
+) -> dict[str, Any] | None:
+    """Return the bars of a chart: place, share of the highest, and title. None without a value."""
+    known = [value for value in values if value is not None]
+    top = max(known, default=0)
+    if not top:
+        return None
+    bars = [
+        (place, value / top, f"{day.day}: {value:,.4g} {unit}".strip())
+        for place, (day, value) in enumerate(zip(days, values, strict=True), DAYS - len(days))
+        if value is not None
+    ]
+    span = f"{min(known):,.4g} to {top:,.4g} {unit}".strip()
+    return {"label": f"{what} of the last days: {span}", "bars": bars}
+
+
+def _has_report(table: TableStatus, reports: Path) -> bool:
+    return (reports / table.enrichment / "index.html").exists()
+
+
+def _page(table: TableStatus, day: DayStatus, reports: Path) -> str:
+    """Return the address of a day's page, relative to this page; empty without such a page."""
+    exists = (reports / table.enrichment / day.day / "index.html").exists()
+    return f"reports/{table.enrichment}/{day.day}/index.html" if exists else ""
+
+
+def _age(now: dt.datetime, at: str) -> str:
+    hours = (now - dt.datetime.fromisoformat(at)).total_seconds() / 3600
+    if hours < 1:
+        return "< 1 h ago"
+    return f"{hours:.0f} h ago" if hours < 48 else f"{hours / 24:.0f} days ago"

@@ -1,0 +1,206 @@
+"""Reads the last days of a package's tables: their states, what to do, and what they cost."""
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from data_quality import next_step as held_back
+from data_quality.report.days import Day, days_of
+from jobs.commands.status import RecentRuns, recent_runs
+from jobs.declare.enrichment import Enrichment
+from jobs.declare.finding.discovery import declared_in, list_modules
+from jobs.errors import DeclarationError, TidegateError
+from jobs.schema.facts import Facts
+from jobs.tables.records.run_bills import charges
+from orchestration.common.day_results import figures
+from orchestration.common.deadlines import deadline
+
+MISSING, WAITING, RUNNING, PUBLISHED = "missing", "waiting", "running", "published"
+FINE = {PUBLISHED, WAITING, RUNNING}
+SUMMED = ("rows", "calls", "answers_from_ledger")
+FIGURES = (*SUMMED, "dead_letters", "cost")
+
+
+@dataclass(frozen=True)
+class DayStatus(Facts):
+    """A day of a table; the figures are of its last run that wrote files."""
+
+    day: str
+    state: str  # of its last run; missing: none; waiting: none yet, and it is not due
+    reason: str
+    next_step: str  # empty if nothing is to do
+    rows: int | None = None
+    calls: int | None = None
+    answers_from_ledger: int | None = None
+    dead_letters: int | None = None
+    cost: dict[str, float] = field(default_factory=dict)  # by currency
+    p99_ms: float | None = None  # of the answers of its slowest lookup
+    version: int | None = None  # of the table, by the run that readers see; None: none is seen
+    published_at: str | None = None  # ISO 8601, UTC
+
+    @property
+    def is_fine(self) -> bool:
+        return self.state in FINE
+
+    @property
+    def is_missing(self) -> bool:
+        return self.state == MISSING
+
+
+@dataclass(frozen=True)
+class Work(Facts):
+    """What the runs of a span of time did; of a stopped or killed run only the cost is known."""
+
+    runs: int = 0
+    rows: int = 0
+    calls: int = 0
+    answers_from_ledger: int = 0
+    cost: dict[str, float] = field(default_factory=dict)  # by currency
+
+
+@dataclass(frozen=True)
+class TableStatus(Facts):
+    """The last days of a table."""
+
+    enrichment: str
+    table: str
+    days: tuple[DayStatus, ...]  # oldest first
+    published_day: str | None = None  # the newest that readers see, of these days
+    error: str = ""  # why its records, or its declaration, cannot be read; empty: they can
+    last_24_hours: Work = field(default_factory=Work)
+    this_month: Work = field(default_factory=Work)  # in UTC, as the bills of services
+
+    @property
+    def last(self) -> DayStatus | None:
+        return self.days[-1] if self.days else None
+
+    @property
+    def bad(self) -> list[DayStatus]:
+        return [day for day in self.days if not day.is_fine]
+
+    @property
+    def seen(self) -> DayStatus | None:
+        """The newest day that readers see."""
+        return next((day for day in self.days if day.day == self.published_day), None)
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        """Sorts tables: those without their last day, those without another, the others."""
+        last = self.error or (self.last is not None and not self.last.is_fine)
+        return 0 if last else 1 if self.bad else 2, self.enrichment
+
+
+@dataclass(frozen=True)
+class Status(Facts):
+    """The tables of a package, what is wrong first."""
+
+    at: str
+    tables: tuple[TableStatus, ...]
+
+
+def read_tables(package: str, days: int, now: dt.datetime) -> Status:
+    """Read the last days of every table of a package; one that cannot be read says why.
+
+    Raises DeclarationError if there is no such package.
+    """
+    return status_of(_tables(package, days, now), now)
+
+
+def status_of(tables: Iterable[TableStatus], now: dt.datetime) -> Status:
+    ordered = sorted(tables, key=lambda table: table.rank)
+    return Status(now.isoformat(timespec="seconds"), tuple(ordered))
+
+
+def _tables(package: str, days: int, now: dt.datetime) -> Iterator[TableStatus]:
+    seen: list[Enrichment] = []
+    for module in list_modules(package):
+        try:
+            found = declared_in(module)
+        except DeclarationError as error:
+            yield TableStatus(module, "", (), error=str(error))
+            continue
+        for _, enrichment in found:
+            if not any(enrichment is other for other in seen):
+                seen.append(enrichment)
+                yield read_table(enrichment, days, now)
+
+
+def read_table(enrichment: Enrichment, count: int, now: dt.datetime) -> TableStatus:
+    """Read the last `count` days of a table; if its records cannot be read, `error` says why."""
+    name, table = enrichment.name, enrichment.output.path
+    yesterday = now - dt.timedelta(hours=24)
+    month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    try:
+        runs = recent_runs(enrichment, count, now, min(yesterday, month))
+    except TidegateError as error:
+        return TableStatus(name, table, (), error=str(error))
+    known = {day.day: day for day in days_of(runs.records, runs.ended)}
+    days = [_day(enrichment, day, known.get(day), now) for day in runs.days]
+    shown = [day.day for day in days if day.published_at is not None]
+    return TableStatus(
+        name, table, tuple(days), shown[-1] if shown else None, "",
+        _work(runs, yesterday), _work(runs, month),
+    )  # fmt: skip
+
+
+def _work(runs: RecentRuns, since: dt.datetime) -> Work:
+    begin = since.isoformat()
+    records = [one for one in (*runs.records, *runs.others) if one.facts.started_at >= begin]
+    bills = [bill for bill in runs.bills if bill.started_at >= begin]
+    counts = [figures(record) for record in records]
+    unrecorded = [charge for bill in bills for charge in charges(bill).values()]
+    costs = add_costs(
+        *(count["cost"] for count in counts),
+        *({charge.currency: float(charge.cost)} for charge in unrecorded),
+    )
+    rows, calls, stored = (sum(count[name] for count in counts) for name in SUMMED)
+    return Work(len(records) + len(bills), rows, calls, stored, costs)
+
+
+def add_costs(*costs: Mapping[str, float]) -> dict[str, float]:
+    """Return the sum of costs, by currency."""
+    found: Counter[str] = Counter()
+    for cost in costs:
+        found.update(cost)
+    return {currency: round(money, 9) for currency, money in sorted(found.items())}
+
+
+def _day(enrichment: Enrichment, name: str, day: Day | None, now: dt.datetime) -> DayStatus:
+    if day is None:
+        due = _due(enrichment, name)
+        waits = due is not None and now < due
+        reason = f"it is due by {due:%Y-%m-%d %H:%M} UTC" if waits else "no run of it is recorded"
+        step = "" if waits else f"Run it: `tidegate run {enrichment.name} --day {name}`."
+        return DayStatus(name, WAITING if waits else MISSING, reason, step)
+    found = DayStatus(name, day.state, day.reason, next_step(enrichment, day))
+    if day.shown is not None:
+        shown = day.shown
+        found = replace(found, version=shown.published_version, published_at=shown.published_at)
+    if day.record is None:
+        return found
+    counts = figures(day.record)
+    times = [lookup.latency_p99_ms or 0.0 for lookup in day.record.figures.lookups]
+    slowest = max(times, default=0.0) or None
+    return replace(found, p99_ms=slowest, **{name: counts[name] for name in FIGURES})
+
+
+def _due(enrichment: Enrichment, day: str) -> dt.datetime | None:
+    """Return when a day is wanted: by `publish_by`, else when the schedule starts its run."""
+    by = enrichment.publish_by
+    minute, hour = (enrichment.schedule or "* *").split()[:2]
+    if by is None and minute.isdigit() and hour.isdigit():
+        by = f"{hour:0>2}:{minute:0>2}"
+    if by is None or enrichment.input.every != "day":
+        return None
+    return deadline(replace(enrichment, publish_by=by), day)
+
+
+def next_step(enrichment: Enrichment, day: Day) -> str:
+    """Return what to do about a day; empty if nothing is to do."""
+    if day.state in FINE:
+        return ""
+    if day.unwritten is None and day.record is not None:
+        return held_back.next_step(day.record)
+    again = f"Run it again: `tidegate run {enrichment.name} --day {day.day}`."
+    return (day.unwritten.next_step if day.unwritten else "") or again

@@ -1,0 +1,204 @@
+"""The page over all tables: by records that a test plants, and by what `costs` bills."""
+
+import dataclasses
+import datetime as dt
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from jobs.commands.costs import list_costs
+from jobs.schema.records import Billed, UnwrittenRun
+from jobs.tables.records import run_records
+from orchestration.common.start_page import StartPage, describe
+from orchestration.common.table_status import add_costs, read_table, read_tables
+from tests.jobs.commands.conftest import towns_in, verdict
+
+NOW = dt.datetime(2013, 1, 20, 7, 0, tzinfo=dt.UTC)
+RED = dataclasses.replace(verdict("1 row lost"), status="failed")
+REPORTS = Path("data/reports")
+
+
+@pytest.fixture
+def towns(tmp_path, monkeypatch):
+    project = towns_in(tmp_path, monkeypatch)
+    project.declare_too(
+        "towns = replace(towns, schedule='15 2 * * *', publish_by='06:30', start='2013-01-15')",
+        "fine = replace(towns, name='fine', output=replace(towns.output, path='fine'))",
+    )
+    return project
+
+
+def save(towns, enrichment, day, *, started_at, cost, calls=3, verdicts=(), **changes):
+    """A record of a run that services billed; a cost that is None is of an undeclared price."""
+    run_id = f"{enrichment}-{day}-{started_at}"
+    made = towns.written(day, [1, 2, 3], run_id, {}, verdicts)
+    declared = dataclasses.replace(made.facts.declared, enrichment=enrichment)
+    facts = dataclasses.replace(made.facts, declared=declared, started_at=started_at)
+    billed = None if cost is None else Billed(calls, 0, "item", f"{cost:.4f}", "USD")
+    (lookup,) = made.figures.lookups
+    lookup = dataclasses.replace(lookup, calls=calls, billed=billed, latency_p99_ms=20.0 * calls)
+    figures = dataclasses.replace(made.figures, lookups=(lookup,))
+    return run_records.save(dataclasses.replace(made, facts=facts, figures=figures, **changes))
+
+
+def published(towns, enrichment, day, cost=0.5):
+    after = dt.date.fromisoformat(day) + dt.timedelta(days=1)
+    at = f"{after}T02:15:00.000+00:00"
+    done = {"state": "published", "published_version": 1, "published_at": at}
+    save(towns, enrichment, day, started_at=at, cost=cost, **done)
+
+
+def page():
+    return describe(read_tables("declared", 14, NOW), NOW, REPORTS)
+
+
+def test_a_table_without_its_last_day_comes_first_with_its_reason_and_next_step(towns):
+    for day in range(15, 20):
+        published(towns, "fine", f"2013-01-{day}")
+    for day in range(15, 18):
+        published(towns, "towns", f"2013-01-{day}")
+    at = "2013-01-20T02:15:00.000+00:00"
+    held = {"state": "held back", "reason": "every_row_once: 1 row lost", "verdicts": (RED,)}
+    save(towns, "towns", "2013-01-19", started_at=at, cost=0.25, **held)
+    found = page()
+    assert found["is_red"]
+    assert found["headline"] == "1 of 2 tables lacks its last day: towns."
+    (wrong,) = found["wrong"]
+    assert (wrong["day"], wrong["state"]) == ("2013-01-19", "held back")
+    assert wrong["reason"] == "every_row_once: 1 row lost"
+    assert "`tidegate" in wrong["next_step"]
+    assert [line["name"] for line in found["lines"]] == ["towns", "fine"]
+    towns_line, fine = found["lines"]
+    assert "".join(cell["mark"] for cell in towns_line["days"]) == "✓✓✓?✗"
+    assert "".join(cell["mark"] for cell in fine["days"]) == "✓✓✓✓✓"
+    assert (towns_line["seen"], towns_line["age"]) == ("2013-01-17", "2 days ago")
+    assert (fine["seen"], fine["age"], fine["cost"]) == ("2013-01-19", "5 h ago", "0.5000 USD")
+    assert [day[:2] for day in found["earlier"][0]["days"]] == [("2013-01-18", "missing")]
+    assert {name: value for value, name in found["figures"]} == {
+        "runs in 24 hours": "2", "rows in 24 hours": "6", "calls in 24 hours": "6",
+        "answers from the ledger": "–", "billed in 24 hours": "0.7500 USD",
+        "billed this month, UTC": "4.25 USD",
+    }  # fmt: skip
+
+
+def test_only_pages_that_exist_are_linked(towns):
+    published(towns, "towns", "2013-01-18")
+    published(towns, "towns", "2013-01-19")
+    (REPORTS / "towns" / "2013-01-19").mkdir(parents=True)
+    (REPORTS / "towns" / "2013-01-19" / "index.html").touch()
+    (REPORTS / "towns" / "index.html").touch()
+    (REPORTS / "gone").mkdir()
+    found = page()
+    lines = {line["name"]: line for line in found["lines"]}
+    assert lines["towns"]["href"] == "reports/towns/index.html"
+    assert [cell["href"] for cell in lines["towns"]["days"]] == [
+        "", "", "", "", "reports/towns/2013-01-19/index.html",
+    ]  # fmt: skip
+    assert lines["fine"]["href"] == ""
+    assert found["others"] == ["gone"]
+
+
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(2, 40))]
+)
+def test_the_month_has_cost_what_costs_bills_whatever_the_days_of_its_runs(towns, seed):
+    draw = random.Random(seed)
+    spans = [
+        (dt.timedelta(days=draw.uniform(-40, 19)), draw.choice([None, 0, 1])) for _ in range(25)
+    ]
+    for span, price in spans:
+        started = (dt.datetime(2013, 1, 1, tzinfo=dt.UTC) + span).isoformat(timespec="milliseconds")
+        day = f"2012-{draw.randrange(1, 13):02}-{draw.randrange(1, 29):02}"
+        cost = None if price is None else price * draw.randrange(1, 10**6) / 10**4
+        name = draw.choice(["towns", "fine"])
+        save(towns, name, day, started_at=started, cost=cost, state="published")
+    status = read_tables("declared", 14, NOW)
+    whole = add_costs(*(table.this_month.cost for table in status.tables))
+    billed = {name: float(cost) for name, cost in list_costs("2013-01").totals().items()}
+    assert whole == pytest.approx(billed)
+    runs = sum(dt.timedelta(0) <= span < dt.timedelta(days=19) for span, _ in spans)
+    assert sum(table.this_month.runs for table in status.tables) == runs
+
+
+def test_days_without_a_new_run_are_not_read(towns, caplog):
+    published(towns, "towns", "2013-01-19")
+    old = Path("data/runs/towns/2012-03-01")
+    old.mkdir()
+    (old / "torn.json").write_text("{")
+    at = dt.datetime(2012, 3, 2, tzinfo=dt.UTC).timestamp()
+    os.utime(old, (at, at))
+    assert read_table(towns.enrichment, 14, NOW).this_month.runs == 1
+    assert "torn" not in caplog.text
+    os.utime(old, (NOW.timestamp(), NOW.timestamp()))
+    read_table(towns.enrichment, 14, NOW)
+    assert "is torn" in caplog.text
+
+
+def test_a_run_without_files_counts_as_a_day_that_is_not_published(towns):
+    at = "2013-01-20T02:15:00.000+00:00"
+    run = UnwrittenRun("towns", "2013-01-19", "r", "stopped: service", "down", "Wait.", at, at)
+    run_records.save_unwritten(run)
+    (wrong,) = [one for one in page()["wrong"] if one["name"] == "towns"]
+    assert (wrong["state"], wrong["reason"], wrong["next_step"]) == (run.state, "down", "Wait.")
+
+
+def test_a_changed_declaration_is_read_without_a_new_start(towns):
+    start = StartPage("declared", REPORTS)
+    assert "more_towns" not in start.render()
+    text = Path("declared/towns.py").read_text()
+    Path("declared/more.py").write_text(text.replace('"towns"', '"more_towns"'))
+    assert "more_towns" in start.render()
+    Path("declared/more.py").write_text("import missing_module")
+    assert "declared.more cannot be loaded: ModuleNotFoundError" in start.render()
+    Path("declared/more.py").unlink()
+    assert "declared.more" not in start.render()
+
+
+def test_without_a_package_the_page_says_so_and_leads_to_the_reports(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (REPORTS / "orders").mkdir(parents=True)
+    text = StartPage("no_such_package", REPORTS).render()
+    assert "there is no package &#39;no_such_package&#39; here" in text
+    assert 'href="reports/orders/index.html"' in text
+
+
+def test_texts_from_outside_are_text_and_commands_are_code(towns):
+    at = "2013-01-20T02:15:00.000+00:00"
+    reason, step = "<script>alert(1)</script>", "Run `tidegate run <b>` again."
+    run_records.save_unwritten(
+        UnwrittenRun("towns", "2013-01-19", "r", "failed", reason, step, at, at)
+    )
+    from data_quality.report.pages import render_page
+
+    text = render_page("tables.html", page())
+    assert "<script>alert" not in text
+    assert "Run <code>tidegate run &lt;b&gt;</code> again." in text
+
+
+@pytest.mark.ui
+def test_the_page_is_read_on_a_telephone_and_axe_finds_nothing_serious(towns):
+    from axe_playwright_python.sync_playwright import Axe
+    from playwright.sync_api import sync_playwright
+
+    from data_quality.report.pages import render_page
+
+    for day in range(15, 19):
+        published(towns, "fine", f"2013-01-{day}")
+        published(towns, "towns", f"2013-01-{day}")
+    save(towns, "towns", "2013-01-19", started_at="2013-01-20T02:15:00.000+00:00", cost=1,
+         state="held back", reason="every_row_once: 1 row lost", verdicts=(RED,))  # fmt: skip
+    Path("page.html").write_text(render_page("tables.html", page()))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+        )
+        for width, scheme in ((1280, "light"), (390, "light"), (1280, "dark")):
+            shown = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            shown.goto(Path("page.html").absolute().as_uri())
+            assert shown.evaluate("document.documentElement.scrollWidth") == width
+            found = Axe().run(shown).response["violations"]
+            assert [one for one in found if one["impact"] in ("serious", "critical")] == []
+            shown.close()
+        browser.close()
