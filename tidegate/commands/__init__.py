@@ -7,6 +7,7 @@ from tidegate.commands import (
     costs,
     dead_letters,
     diff,
+    evaluate,
     explain,
     forget,
     init,
@@ -30,7 +31,14 @@ from tidegate.commands import (
 from tidegate.commands.command import Command
 
 GROUPS: dict[str, tuple[Command, ...]] = {
-    "Begin": (init.COMMAND, check.COMMAND, try_rows.COMMAND, plan.COMMAND, against.COMMAND),
+    "Begin": (
+        init.COMMAND,
+        check.COMMAND,
+        try_rows.COMMAND,
+        evaluate.COMMAND,
+        plan.COMMAND,
+        against.COMMAND,
+    ),
     "Run days": (run.COMMAND, stream.COMMAND),
     "Look, without a call": (
         ls.COMMAND,

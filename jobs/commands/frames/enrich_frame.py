@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -82,6 +82,44 @@ def enrich_frame(
     return kind.put_beside(frame, _answers(columns, len(frame), run))
 
 
+@dataclass(frozen=True)
+class AskedRows:
+    """The answers to the rows of a table.
+
+    Attributes:
+        rows: The added columns, and audit columns, in the order of the rows.
+        costs: What the calls of each lookup cost.
+    """
+
+    rows: pa.Table
+    costs: Mapping[str, Decimal]
+
+
+def ask_rows(
+    rows: pa.Table,
+    enrichment: Enrichment,
+    audit: Sequence[str],
+    report: Report,
+    *,
+    new_id: Callable[[], uuid.UUID] = uuid.uuid4,
+    now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+) -> AskedRows:
+    """Return the answers to the rows of a table, as `enrich_frame` gets them.
+
+    Args:
+        rows: The rows.
+        enrichment: As in `enrich_frame`.
+        audit: Audit columns to return too.
+        report: Receives the events of the run.
+        new_id: Makes the id of the run.
+        now: Returns the time.
+    """
+    began = now().isoformat(timespec="milliseconds")
+    run = _Run(_without_days(enrichment), new_id().hex, began, RunOptions(), report)
+    answers = _answers(rows, rows.num_rows, run, audit)
+    return AskedRows(answers, run.costs())
+
+
 @dataclass
 class _Run:
     enrichment: Enrichment
@@ -97,13 +135,20 @@ class _Run:
 
     def _cost(self) -> str:
         """Return the cost as "0.18 USD"; empty if no lookup has a price."""
+        prices = [price for lookup in self.enrichment.lookups for price in lookup.prices]
+        costs = self.costs()
+        return f"{sum(costs.values()):f} {prices[0].currency}" if costs else ""
+
+    def costs(self) -> Mapping[str, Decimal]:
+        """Return the cost so far of each lookup with a price."""
         if self.meters is None:
-            return ""
-        usage, total = metered(Path(self.meters.folder)), Decimal(0)
+            return {}
+        usage = metered(Path(self.meters.folder))
         priced = [lookup for lookup in self.enrichment.facts().lookups if lookup.prices]
-        for lookup in priced:
-            total += Decimal(run_bills.billed(lookup, usage.get(lookup.name, Counter())).cost)
-        return f"{total:f} {priced[0].prices[0].currency}"
+        return {
+            one.name: Decimal(run_bills.billed(one, usage.get(one.name, Counter())).cost)
+            for one in priced
+        }
 
 
 def _without_days(enrichment: Enrichment) -> Enrichment:
@@ -129,8 +174,8 @@ def _check(run: _Run) -> None:
 
 
 # -- without Spark ---------------------------------------------------------------------------------
-def _answers(columns: pa.Table, rows: int, run: _Run) -> pa.Table:
-    """Return the answers for the rows of a table, in its order."""
+def _answers(columns: pa.Table, rows: int, run: _Run, audit: Sequence[str] = ()) -> pa.Table:
+    """Return the answers, and audit columns, for the rows of a table, in its order."""
     from jobs.run.plan.planner import RunOfDay, plan_day
 
     if not columns.num_columns:
@@ -150,7 +195,7 @@ def _answers(columns: pa.Table, rows: int, run: _Run) -> pa.Table:
             files = _ask(
                 plan.rows, plan.tasks, str(folder / "answers"), run, progress, day=day, here=True
             )
-        wanted = [SOURCE_ROW, *_added(run.enrichment)]
+        wanted = [SOURCE_ROW, *_added(run.enrichment), *audit]
         found = pa.concat_tables(
             [pq.read_table(path, columns=wanted, partitioning=None) for path in files]
         )

@@ -56,15 +56,19 @@ class PreviewRow:
 
 def first_rows(day: InputDay, count: int) -> pa.Table:
     found: list[pa.RecordBatch] = []
-    missing, wanted = count, day.schema
+    for batch in row_batches(day, count):
+        found.append(batch)
+        if sum(one.num_rows for one in found) >= count:
+            break
+    return pa.Table.from_batches(found, day.schema).slice(0, count)
+
+
+def row_batches(day: InputDay, size: int = 1 << 16) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a day in batches of at most `size` rows."""
     for path in day.files:
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=missing):
-                found.append(_fitted(batch, wanted))
-                missing -= batch.num_rows
-                if missing <= 0:
-                    return pa.Table.from_batches(found, wanted)
-    return pa.Table.from_batches(found, wanted)
+            for batch in file.iter_batches(batch_size=size):
+                yield _fitted(batch, day.schema)
 
 
 def _fitted(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:

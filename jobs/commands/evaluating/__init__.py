@@ -1,0 +1,1 @@
+"""Compares variants of a lookup on a sample of rows."""

@@ -1,0 +1,157 @@
+"""`tidegate eval` compares two prompts on the same rows, and pays for each answer once: by the list
+and the invoice of a stand-in for a model's vendor.
+"""
+
+import datetime as dt
+import json
+import random
+import re
+from collections import Counter
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.commands.costs import list_costs
+from tests.support.chat_vendor import ASKED_AGAIN, DECLARATION, ChatVendor
+from tidegate.__main__ import main
+
+DAY, ROWS, LABELLED, SAMPLE = "2026-11-01", 300, 260, 200
+VARIANTS = """
+from dataclasses import replace
+brief = replace(label, body={"messages": [{"role": "user", "content": "Briefly: {review}{repair}"}]})
+other_name = replace(label, name="other")
+loose = Enrichment(name="loose", input=Input(path="raw"), lookups=[label], output=Output(path="loose"),
+                   ledger=Ledger("ledger"))
+briefly = replace(reviews, name="briefly", lookups=[brief], output=Output(path="brief"))
+kept_nowhere = replace(reviews, name="kept_nowhere", ledger=None, output=Output(path="nowhere"))
+"""
+
+
+@pytest.fixture
+def vendor(project):
+    vendor = ChatVendor({"fits": 80, "misfit": 14, "cut": 3, "refused": 1, "throttled": 2})
+    vendor.project = project
+    declaration = DECLARATION.format(url=vendor.url, limits="", timeout=30.0) + VARIANTS
+    vendor.project.declare(declaration)
+    project.write(DAY, {"id": list(range(ROWS)), "review": [f"r{n}" for n in range(ROWS)]})
+    draw = random.Random(5)
+    rows = [
+        {"id": n, "topic": draw.choice(["price", "quality"]), "score": draw.randint(1, 5)}
+        for n in draw.sample(range(ROWS), LABELLED)
+    ]
+    vendor.labels = {row["id"]: row for row in rows}
+    pq.write_table(pa.Table.from_pylist(rows), "labels.parquet")
+    yield vendor
+    vendor.close()
+
+
+def evaluate(capsys, *options):
+    capsys.readouterr()
+    assert main(["eval", "reviews", "--package", "declared", *options]) == 0
+    return capsys.readouterr().out
+
+
+def costs():
+    month = f"{dt.datetime.now(dt.UTC):%Y-%m}"
+    return sum(list_costs(month).totals().values(), Decimal(0))
+
+
+def first_asked(vendor):
+    """The texts of first requests since the last time."""
+    texts = {one["messages"][-1]["content"] for one in vendor.asked}
+    vendor.asked.clear()
+    return {text for text in texts if ASKED_AGAIN not in text}
+
+
+def refused(vendor):
+    return {text for text, said in vendor.said.items() if said[-1][0] == "refused"}
+
+
+def test_two_prompts_on_two_hundred_rows_pay_four_hundred_calls_and_a_run_the_rest(vendor, capsys):
+    options = ("--with", "brief", "--against", "labels.parquet", "--json")
+    found = json.loads(evaluate(capsys, *options))
+    sampled = {int(name[1:]) for name in vendor.said if name.startswith("r")}
+    assert len(sampled) == SAMPLE
+    asked = {f"{prompt}r{n}" for prompt in ("", "Briefly: ") for n in sampled}
+    assert first_asked(vendor) == asked
+    assert sampled <= set(vendor.labels)
+    ends = [
+        {n: vendor.right(f"{prefix}r{n}", repairs=1) for n in sampled}
+        for prefix in ("", "Briefly: ")
+    ]
+    for variant, end in zip(found["variants"], ends, strict=True):
+        assert variant["outcomes"] == Counter(outcome for outcome, _ in end.values())
+        for column in ("topic", "score"):
+            assert variant["as_labelled"][column] == sum(
+                outcome == "ok" and answer[column] == vendor.labels[n][column]
+                for n, (outcome, answer) in end.items()
+            )
+        assert variant["calls"] == SAMPLE
+        assert variant["p50_ms"] <= variant["p99_ms"]
+    assert [one["name"] for one in found["variants"]] == ["label", "brief"]
+    paid = [Decimal(one["paid"].removesuffix(" USD")) for one in found["variants"]]
+    assert sum(paid) == vendor.invoice == costs()
+    assert [one["cost_of_1000"] for one in found["variants"]] == [
+        f"{5 * cost:.4f} USD" for cost in paid
+    ]
+    differ = {n for n in sampled if ends[0][n] != ends[1][n]}
+    assert {row["row"]["id"] for row in found["differing"]} == differ
+    assert found["all_agree"] == SAMPLE - len(differ)
+    for row in found["differing"]:
+        n = row["row"]["id"]
+        for column, answers in row["answers"].items():
+            if column != "outcome":
+                assert answers == [end[n][1][column] for end in ends]
+                assert row["label"][column] == vendor.labels[n][column]
+
+    # again: no call but for refusals, the same rows, and costs from what is stored
+    again = refused(vendor)
+    text = evaluate(capsys, *options[:-1])
+    assert first_asked(vendor) == again
+    assert "cost of 1,000" in text
+    assert "the variants agree in" in text
+
+    # a run pays for what is left, with either prompt
+    for name, prompt in (("reviews", ""), ("briefly", "Briefly: ")):
+        texts = {f"{prompt}r{n}" for n in range(ROWS)}
+        left = texts & (refused(vendor) | texts - set(vendor.said))
+        assert ROWS - SAMPLE <= len(left) <= ROWS - SAMPLE + 10
+        assert main(["run", name, "--package", "declared", "--day", DAY]) == 0
+        assert first_asked(vendor) == left
+    assert costs() == vendor.invoice
+
+
+def test_a_single_declaration_is_held_to_its_labels(vendor, capsys):
+    vendor.weights = {"fits": 1}
+    text = evaluate(capsys, "--sample", "20", "--against", "labels.parquet")
+    assert len(vendor.asked) == 20
+    wrong = {
+        n for n in vendor.labels if f"r{n}" in vendor.said
+        if any(vendor.labels[n][name] != vendor.said[f"r{n}"][0][1][name] for name in ("topic", "score"))
+    }  # fmt: skip
+    assert f"{len(wrong)} rows differ from their labels" in text
+    assert re.search(rf"all as labelled +{100 * (20 - len(wrong)) / 20:.1f} %", text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["reviews", "--with", "shorter"],
+            "declared.it has no lookup 'shorter'; declare a variant",
+        ),
+        (["reviews", "--with", "other_name"], "its name is 'other'; a variant has the name of"),
+        (["reviews", "--with", "no_module:x"], "--with no_module:x: no_module: No module"),
+        (["reviews", "--against", "absent.parquet"], "--against absent.parquet cannot be read"),
+        (["reviews", "--against", "raw/date=2026-11-01/a.parquet"], "lacks a column of returns"),
+        (["loose", "--against", "labels.parquet"], "--against finds a row by input.row_id"),
+        (["kept_nowhere"], "kept_nowhere has no ledger, which keeps what an evaluation pays for"),
+        (["reviews", "--sample", "0"], "--sample is 0; it must be at least 1."),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused_before_any_call(vendor, capsys, arguments, message):
+    assert main(["eval", *arguments, "--package", "declared"]) == 2
+    assert message in capsys.readouterr().err
+    assert not vendor.asked

@@ -1,0 +1,181 @@
+"""`tidegate eval`: compares variants of a lookup, such as two prompts, on a sample of rows."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from jobs.declare.values.calendar import require_day
+from jobs.errors import DeclarationError
+from jobs.wording import counted
+from tidegate.commands.command import (
+    RIGHT,
+    Command,
+    add_enrichment,
+    add_json_object,
+    named,
+    print_json,
+)
+from tidegate.commands.lines import aligned, entry
+
+if TYPE_CHECKING:
+    from jobs.commands.evaluating.evaluate import Evaluation, Variant
+    from jobs.declare.finding.discovery import Discovered
+    from jobs.declare.lookup import Lookup
+
+SHOWN = 10  # rows that differ
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_enrichment(parser)
+    parser.add_argument(
+        "--with",
+        dest="variant",
+        metavar="LOOKUP",
+        help="a variant of its lookup, with the same name: its variable in the same module, or "
+        "module:name",
+    )
+    parser.add_argument("--sample", type=int, default=200, help="number of rows (default: 200)")
+    parser.add_argument(
+        "--against", metavar="FILE", help="Parquet with row_id and the right answers"
+    )
+    parser.add_argument(
+        "--day", metavar="YYYY-MM-DD", help="by default the last one that the input has"
+    )
+    parser.add_argument("--lookup", metavar="NAME", help="which one, of several, without --with")
+    parser.add_argument(
+        "--show-personal", action="store_true", help="show ids in columns declared as pii too"
+    )
+    add_json_object(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from jobs.commands.evaluating.evaluate import evaluate
+    from jobs.input.day import last_day
+
+    found = named(options)
+    declared = found.enrichment
+    if options.sample < 1:
+        raise DeclarationError(f"--sample is {options.sample}; it must be at least 1.")
+    variants = _variants(found, options)
+    day = (
+        require_day(options.day, "--day", declared.input.every)
+        if options.day
+        else last_day(declared.input)
+    )
+    progress = _Progress()
+    evaluation = evaluate(
+        declared, variants, day, sample=options.sample, against=options.against,
+        report=progress.show, show_personal=options.show_personal,
+    )  # fmt: skip
+    progress.end()
+    if options.json:
+        print_json(evaluation)
+        return RIGHT
+    for line in evaluation_lines(evaluation, options.against):
+        print(line)
+    return RIGHT
+
+
+def _variants(found: Discovered, options: argparse.Namespace) -> list[tuple[str, Lookup]]:
+    from jobs.commands.evaluating.evaluate import find_variant
+
+    lookups = {lookup.name: lookup for lookup in found.enrichment.lookups}
+    if options.variant is not None:
+        module = found.reference.partition(":")[0]
+        variant = find_variant(found.enrichment, options.variant, module)
+        return [(variant.name, lookups[variant.name]), (options.variant, variant)]
+    name = options.lookup or (next(iter(lookups)) if len(lookups) == 1 else None)
+    if name not in lookups:
+        raise DeclarationError(
+            f"{found.enrichment.name}: --lookup names the one to evaluate: {', '.join(lookups)}."
+        )
+    return [(name, lookups[name])]
+
+
+class _Progress:
+    """A bar on stderr for each variant, if a person can see it."""
+
+    def __init__(self) -> None:
+        from tidegate.frames import ProgressBar, is_watched
+
+        self._bar = ProgressBar(is_shown=is_watched())
+        self._name = ""
+
+    def show(self, name: str, event: dict[str, Any]) -> None:
+        if name != self._name:
+            self.end()
+            self._name = name
+            print(f"asking {name}", file=sys.stderr, flush=True)
+        self._bar.show(event)
+
+    def end(self) -> None:
+        self._bar.end()
+
+
+def evaluation_lines(found: Evaluation, against: str | None) -> Iterator[str]:
+    """Yield the lines of an evaluation: a table of the variants, and rows that differ."""
+    labels = f", labels of {against}" if against else ""
+    yield f"{found.enrichment}  {found.day}  {counted(found.rows, 'row')}{labels}"
+    outcomes = dict.fromkeys(name for one in found.variants for name in one.outcomes)
+    lines = [("", *(one.name for one in found.variants))]
+    lines += [
+        (name, *(f"{one.outcomes.get(name, 0):,}" for one in found.variants)) for name in outcomes
+    ]
+    for column in dict.fromkeys(name for one in found.variants for name in one.as_labelled):
+        lines.append(
+            (f"{column} as labelled",
+             *(_share(one.as_labelled[column], found.rows) for one in found.variants))
+        )  # fmt: skip
+    if against:
+        lines.append(
+            ("all as labelled",
+             *(_share(one.all_as_labelled or 0, found.rows) for one in found.variants))
+        )  # fmt: skip
+    lines += [
+        ("calls", *(f"{one.calls:,}" for one in found.variants)),
+        ("paid now", *(one.paid for one in found.variants)),
+        ("cost of 1,000", *(one.cost_of_1000 for one in found.variants)),
+        ("latency p50, p99", *(map(_latency, found.variants))),
+    ]
+    yield from aligned([line for line in lines if any(line[1:])], right=range(1, 3))
+    yield ""
+    if found.all_agree is not None:
+        shares = (f"{name} in {_share(many, found.rows)}" for name, many in found.agree.items())
+        alike = _share(found.all_agree, found.rows)
+        yield from entry("", f"the variants agree in {alike} of the rows; {', '.join(shares)}", 0)
+    from_what = "from their labels" if len(found.variants) == 1 else "between the variants"
+    if found.differing or against or len(found.variants) > 1:
+        yield f"{counted(len(found.differing), 'row')} differ {from_what}"
+    for row in found.differing[:SHOWN]:
+        yield from entry("", _differing(row), 2)
+    if len(found.differing) > SHOWN:
+        yield f"  ... and {len(found.differing) - SHOWN:,} more, with --json"
+
+
+def _share(part: int, rows: int) -> str:
+    return f"{100 * part / rows:.1f} %"
+
+
+def _latency(one: Variant) -> str:
+    return "" if one.p50_ms is None else f"{one.p50_ms:,.0f}, {one.p99_ms:,.0f} ms"
+
+
+def _differing(row: dict[str, Any]) -> str:
+    identity = " ".join(f"{name}={value}" for name, value in row["row"].items())
+    changes = []
+    for name, answers in row["answers"].items():
+        label = f", label {row['label'][name]}" if name in row["label"] else ""
+        changes.append(f"{name}: {' | '.join(str(answer) for answer in answers)}{label}")
+    return f"{identity}  {'; '.join(changes)}"
+
+
+COMMAND = Command(
+    "eval",
+    "variants of a lookup, such as two prompts, beside each other on a sample; answers are kept",
+    _add_arguments,
+    _run,
+    needs=("spark",),
+)
