@@ -1,15 +1,16 @@
 """`diff`: compares the rows of two versions of a day, without holding their values in memory.
 
-A first pass makes two digests of each row: of what identifies it and of its values. Only the values
-of rows whose digests differ are read again, a column at a time.
+A first pass makes two digests of each row: of its identity and of its values. Only the values of
+rows that differ are read again, a column at a time.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from jobs.commands.diffing.day_version import DayVersion, find_versions
 from jobs.ledger.keys import shown_json
 from jobs.schema import columns as schema
 from jobs.schema.facts import Facts
-from jobs.storage.parquet_files import open_parquet, read_schema
+from jobs.storage.parquet_files import open_parquet, read_footer
 from jobs.tables.publishing import published_columns
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 1 << 17
 EXAMPLES = 3  # of each column, and of rows that are added or removed
 HIDDEN = "***"
+Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Side(Facts):
     run_id: str
     rows: int
     outcomes: dict[str, dict[str, int]]  # lookup -> outcome -> rows
-    checks: dict[str, str]  # check -> passed, failed or not_run; empty: its record is not here
+    checks: dict[str, str]  # check -> passed, failed or not_run; empty without the run's record
     calls: int | None
     cost: dict[str, str]  # by currency, as "0.1600"
 
@@ -67,11 +69,11 @@ class Difference(Facts):
     added: int
     removed: int
     unchanged: int
-    changed: int  # rows with another value in a column of both
+    changed: int  # rows whose value differs in a shared column
     columns: tuple[ColumnChange, ...]  # with changed cells, in the order of the table
     new_columns: tuple[str, ...]
     lost_columns: tuple[str, ...]
-    added_rows: tuple[dict[str, Any], ...]  # the first, by identity
+    added_rows: tuple[dict[str, Any], ...]  # identity of the first ones, in file order
     removed_rows: tuple[dict[str, Any], ...]
 
 
@@ -93,28 +95,25 @@ def diff(
 
 
 def compare(enrichment: Enrichment, day: str, before: DayVersion, after: DayVersion) -> Difference:
-    """Compare two versions of a day whose files are there."""
-    matched = _Matched(enrichment, before, after)
-    columns = [matched.changes(name) for name in matched.columns]
+    """Compare two versions of a day whose files exist."""
+    rows = _ComparedRows(enrichment, before, after)
+    changes = [rows.changes(name) for name in rows.columns]
     return Difference(
-        enrichment.name,
-        day,
-        _side(enrichment, before, matched.before),
-        _side(enrichment, after, matched.after),
-        tuple(matched.identity),
-        len(matched.added),
-        len(matched.removed),
-        len(matched.pairs[0]) - len(matched.changed[0]),
-        len(matched.changed[0]),
-        tuple(change for change in columns if change.cells),
-        tuple(name for name in matched.after.names if name.lower() not in matched.before.types),
-        tuple(name for name in matched.before.names if name.lower() not in matched.after.types),
-        tuple(matched.rows(matched.after, matched.added[:EXAMPLES], matched.identity)),
-        tuple(matched.rows(matched.before, matched.removed[:EXAMPLES], matched.identity)),
+        enrichment=enrichment.name,
+        day=day,
+        before=_side(enrichment, before, rows.before),
+        after=_side(enrichment, after, rows.after),
+        matched_by=tuple(rows.identity),
+        added=len(rows.added),
+        removed=len(rows.removed),
+        unchanged=rows.unchanged,
+        changed=len(rows.changed.after),
+        columns=tuple(change for change in changes if change.cells),
+        new_columns=tuple(name for name in rows.after.names if name not in rows.before),
+        lost_columns=tuple(name for name in rows.before.names if name not in rows.after),
+        added_rows=rows.examples(rows.after, rows.added),
+        removed_rows=rows.examples(rows.before, rows.removed),
     )
-
-
-Places = npt.NDArray[np.int64]
 
 
 class _Rows:
@@ -123,149 +122,213 @@ class _Rows:
     Attributes:
         names: The published columns.
         types: Their types by their names in lower case.
+        count: The number of rows.
     """
 
     def __init__(self, version: DayVersion) -> None:
         self.files = version.files
-        schemas = [read_schema(file) for file in self.files]
+        footers = [read_footer(file) for file in self.files]
+        self.count = sum(footer.num_rows for footer in footers)
         declared = version.record.facts if version.record else None
-        shown = None if declared is None else {n.lower() for n in published_columns(declared)}
+        published = None if declared is None else {n.lower() for n in published_columns(declared)}
         self.types: dict[str, pa.DataType] = {}
         self.names: list[str] = []
-        for field in (field for one in schemas for field in one):
+        for field in (field for footer in footers for field in footer.schema.to_arrow_schema()):
             name = field.name.lower()
-            is_shown = field.name[0] != "_" if shown is None else name in shown
+            # without a record: names that do not begin with _, as internal columns do
+            is_shown = field.name[0] != "_" if published is None else name in published
             if is_shown and name not in self.types:
                 self.names.append(field.name)
                 self.types[name] = field.type
 
+    def __contains__(self, column: str) -> bool:
+        return column.lower() in self.types
+
     def batches(self, columns: Sequence[str]) -> Iterator[list[pa.Array]]:
         """Yield these columns; null where a file lacks one."""
-        for file in self.files:
+        for file in self.files if columns else ():
             with open_parquet(file) as opened:
-                own = {name.lower(): name for name in opened.schema_arrow.names}
-                there = [own[name.lower()] for name in columns if name.lower() in own]
-                for batch in opened.iter_batches(ROWS_AT_ONCE, columns=there):
+                stored = {name.lower(): name for name in opened.schema_arrow.names}
+                present = [stored[name.lower()] for name in columns if name.lower() in stored]
+                for batch in opened.iter_batches(ROWS_AT_ONCE, columns=present):
                     yield [
-                        batch.column(own[name.lower()])
-                        if name.lower() in own
+                        batch.column(stored[name.lower()])
+                        if name.lower() in stored
                         else pa.nulls(batch.num_rows, self.types.get(name.lower(), pa.null()))
                         for name in columns
                     ]
 
-    def digests(self, columns: Sequence[str], types: Sequence[pa.DataType] = ()) -> Numbers:
-        found = [
-            np.broadcast_to(digest(map(_typed, batch, types or [None] * len(batch))), len(batch[0]))
+    def digests(self, columns: Sequence[str], types: Sequence[pa.DataType | None]) -> Numbers:
+        """Return a digest of these columns for each row, after a cast to the types that fit."""
+        digests = [
+            np.broadcast_to(digest(map(_cast, batch, types)), len(batch[0]))
             for batch in self.batches(columns)
         ]
-        return np.concatenate([np.zeros(0, np.uint64), *found])
+        return np.concatenate(digests) if digests else np.zeros(self.count, np.uint64)
 
-    def take(self, columns: Sequence[str], places: Places) -> list[dict[str, Any]]:
-        """Return these rows, which are in ascending order."""
-        found: list[dict[str, Any]] = []
+    def take(self, columns: Sequence[str], places: Places) -> dict[int, dict[str, Any]]:
+        """Return these columns of rows by their places."""
+        taken: dict[int, dict[str, Any]] = {}
         start = 0
         for batch in self.batches(columns) if len(places) else ():
             end = start + len(batch[0])
-            here = pa.array(places[(places >= start) & (places < end)] - start)
-            values = [column.take(here).to_pylist() for column in batch]
-            found += [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
+            here = places[(places >= start) & (places < end)]
+            values = [column.take(pa.array(here - start)).to_pylist() for column in batch]
+            for place, *row in zip(here.tolist(), *values, strict=True):
+                taken[place] = dict(zip(columns, row, strict=True))
             start = end
-            if len(found) == len(places):
+            if len(taken) == len(places):
                 break
-        return found
+        return taken
 
 
-def _typed(column: pa.Array, kind: pa.DataType | None) -> pa.Array:
+def _cast(column: pa.Array, kind: pa.DataType | None) -> pa.Array:
     try:
         return column if kind is None else conform(column, kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # so all its cells differ
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # its values differ from all of `kind`
         return column
 
 
-class _Matched:
-    """The rows of two versions, matched by identity, in the order of the later version."""
+def _common_type(before: pa.DataType | None, after: pa.DataType | None) -> pa.DataType | None:
+    """Return the wider type, so that a value equals itself in the other; else the later type."""
+    if before is None or after is None or before == after or pa.types.is_nested(after):
+        return after
+    schemas = [pa.schema([("", kind)]) for kind in (before, after)]
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+    except pa.ArrowException:
+        return after
+
+
+class _Pairs(NamedTuple):
+    """Rows of two versions: the row at each place of `before` is compared with that of `after`."""
+
+    before: Places
+    after: Places
+
+
+class _ComparedRows:
+    """The rows of two versions, compared with each other.
+
+    Attributes:
+        columns: The columns of both versions.
+        identity: The columns that identify a row.
+        unchanged: How many rows are equal.
+        changed: The rows of equal identity that differ, in the order of the later version.
+        removed: Rows that only the earlier version has, in its order.
+        added: Rows that only the later version has, in its order.
+    """
 
     def __init__(self, enrichment: Enrichment, before: DayVersion, after: DayVersion) -> None:
-        self.personal = {name.lower() for name in enrichment.pii}
-        self.hidden = {
+        self.hidden = {name.lower() for name in enrichment.pii} | {
             column.name.lower()
             for lookup in enrichment.lookups
             if lookup.reads(enrichment.pii)
             for column in lookup.columns
         }
         self.before, self.after = _Rows(before), _Rows(after)
-        self.columns = [name for name in self.after.names if name.lower() in self.before.types]
-        self.identity = [*enrichment.input.row_id] or [*schema.SOURCE_IDENTITY]
-        ids = self.before.digests(self.identity), self.after.digests(self.identity)
+        self.columns = [name for name in self.after.names if name in self.before]
+        row_id = enrichment.input.row_id
+        filled = [rows for rows in (self.before, self.after) if rows.count]
+        has_row_id = all(name in rows for rows in filled for name in row_id)
+        self.identity = [*row_id] if row_id and has_row_id else [*schema.SOURCE_IDENTITY]
+        ids = self._digests(self.identity)
         if any(len(np.unique(one)) < len(one) for one in ids):
             self.identity = list(dict.fromkeys([*self.identity, *schema.SOURCE_IDENTITY]))
-            ids = self.before.digests(self.identity), self.after.digests(self.identity)
-        _, old, new = np.intersect1d(*ids, return_indices=True)
-        order = np.argsort(new, kind="stable")
-        self.pairs: tuple[Places, Places] = old[order], new[order]
-        self.removed: Places = np.setdiff1d(np.arange(len(ids[0])), old)
-        self.added: Places = np.setdiff1d(np.arange(len(ids[1])), new)
-        differs = self._differs(self.columns, self.pairs)
-        self.changed: tuple[Places, Places] = self.pairs[0][differs], self.pairs[1][differs]
+            ids = self._digests(self.identity)
+        rows = [
+            digest([pa.array(identity), pa.array(values)])
+            for identity, values in zip(ids, self._digests(self.columns), strict=True)
+        ]
+        # equal rows first, so that of rows with the same identity as few as possible differ
+        equal = _pair(*rows)
+        self.unchanged = len(equal.after)
+        earlier: Places = np.delete(np.arange(self.before.count), equal.before)
+        later: Places = np.delete(np.arange(self.after.count), equal.after)
+        changed = _pair(ids[0][earlier], ids[1][later])
+        order = np.argsort(changed.after)
+        self.changed = _Pairs(earlier[changed.before[order]], later[changed.after[order]])
+        self.removed: Places = np.delete(earlier, changed.before)
+        self.added: Places = np.delete(later, changed.after)
 
-    def _differs(
-        self, columns: Sequence[str], pairs: tuple[Places, Places]
-    ) -> npt.NDArray[np.bool_]:
-        types = [self.after.types[name.lower()] for name in columns]
-        old, new = (rows.digests(columns, types) for rows in (self.before, self.after))
-        found: npt.NDArray[np.bool_] = old[pairs[0]] != new[pairs[1]]
-        return found
+    def _digests(self, columns: Sequence[str]) -> tuple[Numbers, Numbers]:
+        types = [
+            _common_type(*(rows.types.get(name.lower()) for rows in (self.before, self.after)))
+            for name in columns
+        ]
+        return self.before.digests(columns, types), self.after.digests(columns, types)
 
     def changes(self, column: str) -> ColumnChange:
-        if not len(self.changed[0]):
+        """Compare a column in the rows that differ."""
+        if not len(self.changed.after):
             return ColumnChange(column, 0, ())
-        differs = self._differs([column], self.changed)
-        first = [places[differs][:EXAMPLES] for places in self.changed]
-        names = [*dict.fromkeys([*self.identity, column])]
-        new = self.rows(self.after, first[1], names)
-        order = np.argsort(first[0])
-        old = self.rows(self.before, first[0][order], [column])
-        olds = {int(place): row[column] for place, row in zip(order, old, strict=True)}
+        before, after = self._digests([column])
+        differs = before[self.changed.before] != after[self.changed.after]
+        first = _Pairs(*(places[differs][:EXAMPLES] for places in self.changed))
+        old = self._shown(self.before, [column], first.before)
+        new = self._shown(self.after, [*dict.fromkeys([*self.identity, column])], first.after)
         examples = tuple(
             {
-                "row": {name: row[name] for name in self.identity},
-                "from": olds[number],
-                "to": row[column],
+                "row": {name: new[later][name] for name in self.identity},
+                "from": old[earlier][column],
+                "to": new[later][column],
             }
-            for number, row in enumerate(new)
+            for earlier, later in zip(*(places.tolist() for places in first), strict=True)
         )
         return ColumnChange(column, int(differs.sum()), examples)
 
-    def rows(self, side: _Rows, places: Places, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        for row in side.take(columns, places):
-            yield {
-                name: HIDDEN if name.lower() in self.personal | self.hidden else shown_json(value)
+    def examples(self, rows: _Rows, places: Places) -> tuple[dict[str, Any], ...]:
+        """Return the identity of the first of these rows."""
+        return tuple(self._shown(rows, self.identity, places[:EXAMPLES]).values())
+
+    def _shown(
+        self, rows: _Rows, columns: Sequence[str], places: Places
+    ) -> dict[int, dict[str, Any]]:
+        return {
+            place: {
+                name: HIDDEN if name.lower() in self.hidden else shown_json(value)
                 for name, value in row.items()
             }
+            for place, row in rows.take(columns, places).items()
+        }
+
+
+def _pair(before: Numbers, after: Numbers) -> _Pairs:
+    """Pair equal digests: the first such row with the first, the second with the second."""
+    first, second = (
+        digest([pa.array(one), pa.array(_count_earlier(one))]) for one in (before, after)
+    )
+    return _Pairs(*np.intersect1d(first, second, return_indices=True)[1:])
+
+
+def _count_earlier(digests: Numbers) -> Places:
+    """Return for each row how many rows before it have the same digest."""
+    order = np.argsort(digests, kind="stable")
+    is_first = np.ones(len(digests), np.bool_)
+    is_first[1:] = digests[order][1:] != digests[order][:-1]
+    places = np.arange(len(digests))
+    counts: Places = np.empty(len(digests), np.int64)
+    counts[order] = places - np.maximum.accumulate(np.where(is_first, places, 0))
+    return counts
 
 
 def _side(enrichment: Enrichment, version: DayVersion, rows: _Rows) -> Side:
-    outcomes: dict[str, dict[str, int]] = {}
-    count = 0
-    for lookup in enrichment.lookups:
-        name = schema.published_status(lookup.name)
-        if name.lower() in rows.types:
-            outcomes[lookup.name] = {}
-    names = [schema.published_status(name) for name in outcomes]
-    for batch in rows.batches(names or [schema.PARTITION]):
-        count += len(batch[0])
-        for found, column in zip(outcomes.values(), batch, strict=bool(names)):
-            for one in pc.value_counts(column).to_pylist():
-                found[one["values"]] = found.get(one["values"], 0) + one["counts"]
+    statuses = {lookup.name: schema.published_status(lookup.name) for lookup in enrichment.lookups}
+    statuses = {lookup: status for lookup, status in statuses.items() if status in rows}
+    outcomes: dict[str, Counter[str]] = {lookup: Counter() for lookup in statuses}
+    for batch in rows.batches([*statuses.values()]):
+        for counts, column in zip(outcomes.values(), batch, strict=True):
+            for found in pc.value_counts(column).to_pylist():
+                counts[found["values"]] += found["counts"]
     record = version.record
     return Side(
-        version.version,
-        version.run_id,
-        count,
-        outcomes,
-        {} if record is None else {one.check: one.status for one in record.verdicts},
-        None if record is None else sum(one.calls for one in record.figures.lookups),
-        {} if record is None else _cost(record),
+        version=version.version,
+        run_id=version.run_id,
+        rows=rows.count,
+        outcomes={lookup: dict(counts) for lookup, counts in outcomes.items()},
+        checks={} if record is None else {one.check: one.status for one in record.verdicts},
+        calls=None if record is None else sum(one.calls for one in record.figures.lookups),
+        cost={} if record is None else _cost(record),
     )
 
 

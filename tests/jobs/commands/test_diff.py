@@ -1,14 +1,18 @@
 """`diff`: judged by a model that compares rows as dicts, on random versions of a day."""
 
+import datetime as dt
 import json
 import random
 from collections import Counter
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.commands.diffing.diff import EXAMPLES, diff
+from jobs.commands.diffing.day_version import DayVersion
+from jobs.commands.diffing.diff import EXAMPLES, compare, diff
+from jobs.schema import columns as schema
 from jobs.tables.records import run_records
 from tests.jobs.commands.conftest import as_written
 from tidegate.__main__ import main
@@ -111,6 +115,79 @@ def test_a_new_column_is_named_and_personal_values_are_not_shown(towns):
     assert changes["town"].cells == 2
     assert {one[side] for one in changes["town"].examples for side in ("from", "to")} == {"***"}
     assert changes["weather_status"].cells == 1
+
+
+INTEGERS = [pa.int32(), pa.int64(), pa.float64(), pa.decimal128(20, 1), pa.decimal128(21, 2)]
+MOMENTS = [pa.timestamp("us", "UTC"), pa.timestamp("ns", "UTC")]
+NUMBERS = [*INTEGERS, pa.float32()]
+
+
+def versions_of_other_types(folder, draw):
+    """Two versions whose rows may repeat a number, each as its rows and its files."""
+    rows = [[(draw.randrange(12), draw.randrange(4)) for _ in range(20)] for _ in range(2)]
+    kinds = draw.choice([INTEGERS, MOMENTS])
+    halves = draw.random() < 0.5
+    for name, side in zip(("before", "after"), rows, strict=True):
+        types = draw.choice(kinds), draw.choice(NUMBERS)
+        step = Decimal("0.5") if halves and not pa.types.is_integer(types[1]) else 1
+        side[:] = [(number, temp * step) for number, temp in side]
+        files = []
+        for place, part in enumerate((side[:7], side[7:])):
+            numbers = [number for number, _ in part]
+            if kinds is MOMENTS:
+                numbers = [dt.datetime.fromtimestamp(number, dt.UTC) for number in numbers]
+            columns = [
+                pa.array(numbers).cast(types[0]),
+                pa.array([float(temp) for _, temp in part]).cast(types[1]),
+                pa.nulls(len(part), pa.string()),
+                pa.nulls(len(part), pa.int64()),
+            ]
+            files.append(str(folder / f"{name}-{place}.parquet"))
+            pq.write_table(
+                pa.table(columns, ["number", "temp_c", *schema.SOURCE_IDENTITY]), files[-1]
+            )
+        yield side, DayVersion(None, name, tuple(files), None)
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(6), *(pytest.param(n, marks=pytest.mark.proof) for n in range(6, 60))]
+)
+def test_rows_of_other_types_and_repeated_ids_are_compared_by_their_values(towns, tmp_path, seed):
+    (before, old), (after, new) = versions_of_other_types(tmp_path, random.Random(seed))
+    found = compare(towns.enrichment, DAY, old, new)
+    ids = [Counter(number for number, _ in side) for side in (before, after)]
+    equal = (Counter(before) & Counter(after)).total()
+    assert (found.added, found.removed) == ((ids[1] - ids[0]).total(), (ids[0] - ids[1]).total())
+    assert found.unchanged == equal
+    assert found.changed == (ids[0] & ids[1]).total() - equal
+    assert [one.cells for one in found.columns] == [found.changed] * bool(found.changed)
+    for one in (example for column in found.columns for example in column.examples):
+        assert one["from"] != one["to"]
+    for version in (old, new):
+        same = compare(towns.enrichment, DAY, version, version)
+        assert (same.added, same.removed, same.changed, same.unchanged) == (0, 0, 0, 20)
+
+
+def test_a_version_before_the_day_was_published_has_no_rows(towns):
+    towns.publish("2013-01-09", [1])
+    towns.publish(DAY, [1, 2])
+    found = diff(towns.enrichment, DAY, "0")
+    assert (found.before.rows, found.after.rows) == (0, 2)
+    assert (found.added, found.removed, found.changed, found.unchanged) == (2, 0, 0, 0)
+    assert [row["number"] for row in found.added_rows] == [1, 2]
+
+
+def test_rows_are_matched_by_source_if_a_version_lacks_the_row_id(towns, tmp_path):
+    def version(name, **columns):
+        table = pa.table({**columns, "_source_file": ["x", "x"], "_source_row": [0, 1]})
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+        return DayVersion(None, name, (str(tmp_path / f"{name}.parquet"),), None)
+
+    old, new = version("old", id=[1, 2]), version("new", number=[1, 2])
+    found = compare(towns.enrichment, DAY, old, new)
+    assert found.matched_by == schema.SOURCE_IDENTITY
+    assert (found.added, found.removed, found.changed, found.unchanged) == (0, 0, 0, 2)
+    assert (found.new_columns, found.lost_columns) == (("number",), ("id",))
 
 
 @pytest.mark.parametrize(
