@@ -1,8 +1,8 @@
-"""Holds answers to a JSON Schema, which a declaration gives as a dict, a file or a class."""
+"""Checks answers against a JSON Schema: a dict, a file or a pydantic model of a declaration."""
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,14 @@ from jobs.declare.answers.json_text import read_json
 from jobs.declare.answers.times import shown
 from jobs.errors import DeclarationError
 
+REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")  # keywords
+
 
 def load_schema(declared: Any) -> dict[str, Any]:
     """Return a JSON Schema as a dict.
 
     Args:
-        declared: The dict, the path of a JSON file, or a class of pydantic.
+        declared: The dict, the path of a JSON file, or a pydantic model.
 
     Raises:
         DeclarationError: It is none of these, the file is unreadable, or the schema is invalid.
@@ -29,14 +31,14 @@ def load_schema(declared: Any) -> dict[str, Any]:
     if not isinstance(schema, Mapping):
         raise DeclarationError(
             f"schema is {shown(declared)}; it must be a JSON Schema: a dict, the path of a JSON "
-            "file, or a class of pydantic."
+            "file, or a pydantic model."
         )
     try:
-        found = read_json(json.dumps(schema))
-        _validator(json.dumps(found))
+        copied = read_json(json.dumps(schema))  # plain, with exact numbers; refuses other values
+        _validator(json.dumps(copied))
     except (TypeError, ValueError) as error:
         raise DeclarationError(f"schema is not a JSON Schema: {error}.") from error
-    return dict(found)
+    return dict(copied)
 
 
 def _read_file(path: Path) -> Any:
@@ -53,9 +55,15 @@ def schema_check(schema: Mapping[str, Any]) -> Callable[[Any], None]:
     validator = _validator(json.dumps(schema))
 
     def check(answer: Any) -> None:
-        from jsonschema.exceptions import best_match  # with declared schemas only: 0.1 s
+        from jsonschema.exceptions import best_match  # imported here, because it takes 0.1 s
 
-        error = best_match(validator.iter_errors(answer))
+        try:
+            error = best_match(validator.iter_errors(answer))
+        except (RecursionError, OverflowError) as failure:
+            raise ValueError(
+                "it cannot be checked against the schema: it is nested too deep, the schema refers "
+                "to itself without end, or a number is too large"
+            ) from failure
         if error is not None:
             rule = f"{error.json_path} ({error.validator})"
             raise ValueError(f"it breaks the schema at {rule}: {error.message}")
@@ -68,35 +76,43 @@ def _validator(schema: str) -> Any:
     """Return a validator, which reads no other schema from anywhere.
 
     Raises:
-        ValueError: The schema is invalid, or refers to another schema.
+        ValueError: The schema is invalid, refers to another schema, or to itself without end.
     """
-    from jsonschema import Draft202012Validator  # with declared schemas only: 0.1 s
+    from jsonschema import Draft202012Validator  # imported here, because it takes 0.1 s
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for
     from referencing import Registry, Resource
-    from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT202012
 
-    read = json.loads(schema)
-    kind = validator_for(read, default=Draft202012Validator)
+    loaded = json.loads(schema)
+    validator_class = validator_for(loaded, default=Draft202012Validator)
     try:
-        kind.check_schema(read)
+        validator_class.check_schema(loaded)
     except SchemaError as error:
         raise ValueError(f"{error.json_path}: {error.message}") from error
-    itself = Resource.from_contents(read, default_specification=DRAFT202012)
-    resolver = Registry().with_resource("", itself).resolver()
-    for reference in _references(read):
-        try:
-            resolver.lookup(reference)
-        except Unresolvable as error:
-            raise ValueError(f"$ref {reference!r} leads to nothing inside it") from error
-    return kind(read, registry=Registry())
+    resource = Resource.from_contents(loaded, default_specification=DRAFT202012)
+    _require_references(resource, Registry().resolver_with_root(resource))
+    validator = validator_class(loaded, registry=Registry())
+    try:
+        probes: tuple[Any, ...] = (None, {})
+        for probe in probes:
+            validator.is_valid(probe)
+    except RecursionError as error:
+        raise ValueError("it refers to itself without end") from error
+    return validator
 
 
-def _references(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        if isinstance(reference := value.get("$ref"), str):
-            yield reference
-        value = list(value.values())
-    for item in value if isinstance(value, list) else ():
-        yield from _references(item)
+def _require_references(schema: Any, resolver: Any) -> None:
+    """Raise ValueError for a reference out of the schema, which is a Resource of `referencing`."""
+    from referencing.exceptions import Unresolvable
+
+    for keyword in REFERENCES if isinstance(schema.contents, Mapping) else ():
+        if isinstance(reference := schema.contents.get(keyword), str):
+            try:
+                resolver.lookup(reference)
+            except Unresolvable as error:
+                raise ValueError(
+                    f"{keyword} {reference!r} is not in this schema; others are not read"
+                ) from error
+    for part in schema.subresources():
+        _require_references(part, resolver.in_subresource(part))

@@ -62,11 +62,65 @@ def test_an_answer_that_does_not_fit_is_an_error_with_its_path_and_the_reason(an
         (7, "schema is 7; it must be a JSON Schema: a dict, the path"),
         ("none.json", "schema: none.json cannot be read: No such file"),
         ({"type": "text"}, r"schema is not a JSON Schema: \$.type: 'text' is not valid"),
-        ({"$ref": "https://a.example/b"}, "'https://a.example/b' leads to nothing inside it"),
-        ({"items": {"$ref": "#/$defs/no"}}, "'#/\\$defs/no' leads to nothing inside it"),
+        (
+            {"$ref": "https://a.example/b"},
+            "'https://a.example/b' is not in this schema; others are",
+        ),
+        ({"items": {"$ref": "#/$defs/no"}}, "'#/\\$defs/no' is not in this schema"),
+        ({"items": {"$dynamicRef": "#no"}}, "dynamicRef '#no' is not in this schema"),
+        ({"$ref": "#"}, "it refers to itself without end"),
+        ({"anyOf": [{"type": "null"}, {"$dynamicRef": "#"}]}, "it refers to itself without end"),
         ({"enum": [{1, 2}]}, "schema is not a JSON Schema"),
     ],
 )
 def test_a_schema_that_cannot_hold_is_refused(declared, sentence):
     with pytest.raises(DeclarationError, match=sentence):
         load_schema(declared)
+
+
+@pytest.mark.parametrize(
+    ("declared", "fits", "fails"),
+    [
+        ({"enum": [{"$ref": "no"}]}, {"$ref": "no"}, {}),
+        ({"properties": {"$ref": {"type": "string"}}}, {"$ref": "no"}, {"$ref": 1}),
+        ({"default": {"$ref": "no"}, "type": "object"}, {}, []),
+        ({"$id": "http://a/s", "$ref": "s#/$defs/n", "$defs": {"n": {"type": "null"}}}, None, 1),
+        (
+            {
+                "properties": {
+                    "a": {"$id": "b", "$ref": "#/$defs/n", "$defs": {"n": {"type": "null"}}}
+                }
+            },
+            {"a": None},
+            {"a": 1},
+        ),
+        (
+            {
+                "items": {"$dynamicRef": "#n"},
+                "$defs": {"n": {"$dynamicAnchor": "n", "type": "null"}},
+            },
+            [None],
+            [1],
+        ),
+    ],
+)
+def test_a_schema_may_have_references_as_data_and_by_its_ids(declared, fits, fails):
+    check = schema_check(load_schema(declared))
+    check(fits)
+    with pytest.raises(ValueError, match="it breaks the schema"):
+        check(fails)
+
+
+@pytest.mark.parametrize(
+    ("declared", "answer"),
+    [
+        ({"properties": {"child": {"$ref": "#"}}}, json.loads('{"child":' * 600 + "1" + "}" * 600)),
+        ({"properties": {"a": {"$ref": "#/properties/a"}}}, {"a": 1}),
+        ({"multipleOf": 0.5}, 10**400),
+    ],
+    ids=["deep", "endless", "huge"],
+)
+def test_an_answer_that_cannot_be_checked_is_an_error_of_this_answer(declared, answer):
+    check = schema_check(load_schema(declared))
+    with pytest.raises(ValueError, match="it cannot be checked against the schema"):
+        check(answer)
