@@ -54,7 +54,7 @@ class FileStore:
         self, path: str, *, patience: float, clock: Callable[[], float] = since_start
     ) -> None:
         self._clock = clock
-        self._dice = random.Random()
+        self._random = random.Random()
         self._path = path
         self._patience = patience
         self._connection: sqlite3.Connection | None = None
@@ -78,7 +78,7 @@ class FileStore:
                 if connection.execute(UPDATE, kept).rowcount:
                     self._written.add(service)
                     return found
-            await asyncio.sleep(self._dice.uniform(0, RETRY_WITHIN))
+            await asyncio.sleep(self._random.uniform(0, RETRY_WITHIN))
 
     async def books(self) -> tuple[dict[str, LeaseBook], float]:
         """See LimitStore. First takes over books from before the machine's last start."""
@@ -141,12 +141,15 @@ class FileStore:
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(
-                self._path, timeout=self._patience, isolation_level=None
-            )
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = NORMAL")
-            self._connection.execute(SCHEMA)
+            connection = sqlite3.connect(self._path, timeout=self._patience, isolation_level=None)
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = NORMAL")
+                connection.execute(SCHEMA)
+            except sqlite3.Error:
+                connection.close()
+                raise
+            self._connection = connection
         return self._connection
 
     @contextmanager

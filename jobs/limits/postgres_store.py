@@ -1,4 +1,4 @@
-"""A store in PostgreSQL: one small table with a row per service; NOTIFY announces changes of gates.
+"""A store in PostgreSQL: a small table with a row per service; NOTIFY tells of closed gates.
 
 A step reads a row and writes it unless it changed meanwhile. It holds no lock in between, so a run
 that is stopped there does not block others.
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 CHANNEL = "tidegate_gates"
 # key of an advisory lock, because two runs that create the schema at once would collide
-MAKING = 7_414_733
+SCHEMA_LOCK = 7_414_733
 SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS tidegate;
 CREATE TABLE IF NOT EXISTS tidegate.limit_books
     (service text PRIMARY KEY, version bigint NOT NULL, book text NOT NULL);
 """
 TABLE = "tidegate.limit_books"
+FIND = "SELECT to_regclass('tidegate.limit_books')"
 TIME = "extract(epoch FROM clock_timestamp())::float8 AS now"
 SELECT = f"""
 SELECT {TIME}, version, book
@@ -43,7 +44,7 @@ NO_CHANGE = """
 INSERT INTO tidegate.limit_books (service, version, book) SELECT '', 0, '' WHERE false
 ON CONFLICT (service) DO UPDATE SET version = limit_books.version, book = limit_books.book
 """
-RETRY_WITHIN = 0.01  # s, after a concurrent change
+RETRY_WITHIN = 0.01  # s; the longest wait before a retry after a concurrent change
 
 
 class PostgresStore:
@@ -58,7 +59,7 @@ class PostgresStore:
         self._url = url
         self._patience = patience
         self._connection: asyncpg.Connection | None = None
-        self._dice = random.Random()
+        self._random = random.Random()
         self._one_at_a_time = asyncio.Lock()  # a connection serves one statement at a time
 
     async def step(self, service: str, decide: Callable[[LeaseBook, float], Found]) -> Found:
@@ -72,7 +73,7 @@ class PostgresStore:
                     UPDATE, service, row["version"], json.dumps(book.state())
                 ):
                     return found
-                await asyncio.sleep(self._dice.uniform(0, RETRY_WITHIN))
+                await asyncio.sleep(self._random.uniform(0, RETRY_WITHIN))
 
         return await self._on_connection(do)
 
@@ -137,11 +138,13 @@ class PostgresStore:
         import asyncpg
 
         try:
-            connection = await asyncpg.connect(self._url, timeout=self._patience)
-            async with connection.transaction():
-                await connection.execute("SELECT pg_advisory_xact_lock($1)", MAKING)
-                if not await connection.fetchval("SELECT to_regclass('tidegate.limit_books')"):
-                    await connection.execute(SCHEMA)
+            async with asyncio.timeout(self._patience):
+                connection = await asyncpg.connect(self._url)
+                try:
+                    await _require_table(connection)
+                except BaseException:
+                    connection.terminate()
+                    raise
         except (
             asyncpg.PostgresError,
             asyncpg.InterfaceError,
@@ -151,6 +154,15 @@ class PostgresStore:
         ) as error:
             raise _lost("is not reached", error) from error
         return connection
+
+
+async def _require_table(connection: asyncpg.Connection) -> None:
+    """Create the table if it is missing; only then another run's lock is waited for."""
+    if not await connection.fetchval(FIND):
+        async with connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", SCHEMA_LOCK)
+            if not await connection.fetchval(FIND):  # no other run has created it meanwhile
+                await connection.execute(SCHEMA)
 
 
 def _lost(what: str, error: Exception) -> StoreLost:

@@ -26,7 +26,7 @@ from jobs.declare.answers.usage import UsageReader
 from jobs.declare.lookup import Key
 from jobs.declare.services import Service
 from jobs.declare.values.addresses import path_secrets, with_parameter
-from jobs.errors import AccessRefused, TidegateError
+from jobs.errors import AccessRefused
 from jobs.wording import one_line
 
 REDIRECTS = (300, 301, 302, 303, 305, 307, 308)
@@ -84,7 +84,7 @@ class _Connector(WatchedConnector):
         assert isinstance(watched, WatchedConnection)
         try:
             request.leaves(watched)
-        except (TimeoutError, TidegateError):
+        except BaseException:
             connection.close()
             raise
         watched.before_writing(request.is_written)

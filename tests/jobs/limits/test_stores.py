@@ -8,9 +8,10 @@ import os
 import resource
 import signal
 import sqlite3
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
+import asyncpg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from jobs.errors import DeclarationError, RunStopped, TidegateError
 from jobs.limits import file_store
 from jobs.limits.lease_book import Claim, Limit
+from jobs.limits.postgres_store import SCHEMA_LOCK
 from jobs.limits.store import BookCorrupt, StoreLost, book_in
 from jobs.limits.store_url import LIMITS_URL, STATE_HOME, limits_url, open_store
 from jobs.run.coordinator.run_leases import RunLeases, check_limits
@@ -198,6 +200,56 @@ def test_a_role_that_cannot_write_the_books_is_refused_before_spark_starts(
     with pytest.raises(RunStopped, match=refused):
         leases.check()
     leases.close()
+
+
+@pytest.mark.process
+def test_a_failed_connection_is_closed_and_a_stopped_run_blocks_no_other(postgres):
+    database, role = postgres.new_database(), "creates_nothing"
+    address = f"{postgres.host}:{postgres.port}/{database}"
+
+    async def main():
+        url = f"postgresql://{postgres.user}:{postgres.password}@{address}"
+        admin = await asyncpg.connect(url)
+        await admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'SECRET'")
+        refused = open_store(f"postgresql://{role}:SECRET@{address}", patience=5.0)
+        failures = []
+        for _ in range(3):
+            with pytest.raises(StoreLost) as lost:
+                await refused.step("geo", beat("a"))
+            failures.append(lost)  # whose traceback would keep a connection alive
+        count = "SELECT count(*) FROM pg_stat_activity WHERE usename = $1"
+        for _ in range(50):  # the server notices the end soon
+            left = await admin.fetchval(count, role)
+            if not left:
+                break
+            await asyncio.sleep(0.1)
+        store = open_store(url, patience=5.0)
+        await store.step("geo", beat("a"))
+        async with admin.transaction():  # a run that is stopped while it creates the table
+            await admin.execute("SELECT pg_advisory_xact_lock($1)", SCHEMA_LOCK)
+            another = open_store(url, patience=1.0)
+            await another.step("geo", beat("b"))
+        for one in (store, another):
+            await one.close()
+        await admin.close()
+        return left
+
+    assert asyncio.run(main()) == 0
+
+
+def test_a_file_that_was_locked_when_it_was_opened_is_prepared_later(tmp_path):
+    path = tmp_path / "limits.sqlite"
+
+    async def main():
+        store = open_store(f"file://{path}", patience=0.1)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            with pytest.raises(StoreLost, match="locked"):
+                await store.step("geo", beat("a"))
+        await store.step("geo", beat("a"))
+        await store.close()
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize(
