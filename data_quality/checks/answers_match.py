@@ -19,7 +19,7 @@ from data_quality.rows.answer_groups import (
     divide_places,
     merged,
 )
-from data_quality.rows.key_expressions import declared_keys, lasting
+from data_quality.rows.key_expressions import answers_read, declared_keys, lasting
 from data_quality.rows.run_output import Faults, Flags, TaskRows
 from data_quality.rows.written_day import WrittenDay
 from jobs.arrow_values import digest
@@ -89,7 +89,8 @@ class AnswersMatch(LookupCheck):
     @property
     def needs(self) -> tuple[str, ...]:
         latency = schema.latency_ms(self.lookup.name)
-        return (*self.shown, self.key, self.attempts, latency, *self.columns, *SOURCE_IDENTITY)
+        own = [*self.shown, self.key, self.attempts, latency, *self.columns, *SOURCE_IDENTITY]
+        return tuple(dict.fromkeys([*own, *answers_read(self.declared)]))
 
     def prepare(self, day: WrittenDay) -> None:
         there = day.output.columns

@@ -40,7 +40,7 @@ class MissShareUsual(LookupCheck):
         if not shares:
             return Finding.not_run("no earlier days to compare with")
         counted, tolerated = total(parts), self.declared.miss_change or 0.0
-        misses, count = counted["miss"], counted.total()
+        misses, count = counted["miss"], self.lookup.rows_judged(counted)
         now, usual = share(misses, count), statistics.mean(shares)
         text = (
             f"{now:.2%} misses; {usual:.2%} on the {len(shares)} days before; tolerated change "
@@ -58,7 +58,7 @@ class MissShareUsual(LookupCheck):
             if one.name == self.lookup.name
         )
         return [
-            share(one.outcomes.get("miss", 0), sum(one.outcomes.values()))
+            share(one.outcomes.get("miss", 0), self.lookup.rows_judged(one.outcomes))
             for one in lookups
             if one.outcomes
         ]

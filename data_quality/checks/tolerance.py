@@ -44,10 +44,8 @@ class ToleranceCheck(LookupCheck):
         most of that run's rows.
         """
         counted = total([part[0] for part in parts])
-        every, count = (
-            counted.total() + day.rows_kept,
-            sum(counted[outcome] for outcome in self.outcomes),
-        )
+        count = sum(counted[outcome] for outcome in self.outcomes)
+        every = self.lookup.rows_judged(counted) + day.rows_kept
         message = (
             " or ".join(outcome for outcome in self.outcomes if counted[outcome])
             or self.outcomes[0]

@@ -8,7 +8,8 @@ import pyarrow as pa
 from data_quality.rows.input_rows import NeedsSpark, beside
 from data_quality.rows.run_output import Places, TaskRows, as_array
 from data_quality.rows.written_day import WrittenDay
-from jobs.schema.records import LookupFacts
+from jobs.schema.columns import published_status
+from jobs.schema.records import DeclaredFacts, LookupFacts
 
 Key = dict[str, pa.Array]  # part -> its values
 Expression = tuple[str, str, str]  # lookup, part of its key, Spark SQL
@@ -20,6 +21,17 @@ _FLEETING = re.compile(
     r"|spark_partition_id|input_file_\w+)\s*\(",
     re.IGNORECASE,
 )
+
+
+def answers_read(declared: DeclaredFacts) -> list[str]:
+    """Returns the columns of answers and statuses that keys may read."""
+    texts = [text.lower() for lookup in declared.lookups for _, text in lookup.keys]
+    return [
+        name
+        for lookup in declared.lookups[:-1]  # only later lookups read them
+        for name in (*(name for name, _ in lookup.returns), published_status(lookup.name))
+        if any(name.lower() in text for text in texts)
+    ]
 
 
 def lasting(lookup: LookupFacts) -> list[tuple[str, str]]:
@@ -42,7 +54,11 @@ def _declared_keys(
     rows: TaskRows, day: WrittenDay
 ) -> Iterator[tuple[Places, dict[str, Key], dict[str, str]]]:
     """Yields the keys of all lookups; a Spark job evaluates the expressions that only Spark can."""
-    for places, given in beside(rows, day.input):
+    answers = {name: as_plain(rows.column(name)) for name in answers_read(day.declared)}
+    for places, of_input in beside(rows, day.input):
+        given = of_input
+        for column, values in answers.items():
+            given = given.append_column(column, values.take(pa.array(places)))
         columns = {name.lower(): name for name in given.column_names}
         keys: dict[str, Key] = {lookup.name: {} for lookup in day.declared.lookups}
         rest: list[Expression] = []
@@ -59,11 +75,16 @@ def _declared_keys(
         yield places, keys, refused
 
 
+def as_plain(values: pa.Array) -> pa.Array:
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+
+
 def _evaluate(
     rest: list[Expression], given: pa.Table, day: WrittenDay, keys: dict[str, Key]
 ) -> dict[str, str]:
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
+    from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructType
 
     if day.spark is None:  # the local engine refuses these keys before the run
@@ -74,7 +95,11 @@ def _evaluate(
         if any(name.lower() in text.lower() for _, _, text in rest)
     ]
     used = used or given.column_names[:1]
-    types = StructType([day.input.spark_types[name] for name in used])
+    answers = [field for field in given.schema if field.name in answers_read(day.declared)]
+    types = StructType(
+        [*day.input.spark_types.fields, *from_arrow_schema(pa.schema(answers)).fields]
+    )
+    types = StructType([types[name] for name in used])
     frame = day.spark.createDataFrame(given.select(used), types)
     able, refused = [], {}
     for number, (lookup, part, text) in enumerate(rest):

@@ -27,7 +27,7 @@ class Kept:
 
     @property
     def hidden(self) -> bool:
-        return any(self.lookup.reads(enrichment.pii) for _, enrichment in self.read_by)
+        return any(enrichment.has_personal_key(self.lookup) for _, enrichment in self.read_by)
 
 
 def kept_by(enrichments: Iterable[tuple[str, Enrichment]]) -> list[Kept]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobs.declare.budgets import Budget, check_budgets
+from jobs.declare.chains import check_chains, levels, personal_lookups
 from jobs.declare.inputs import Input
 from jobs.declare.ledger_settings import Ledger
 from jobs.declare.lookup import NAME, Lookup
@@ -139,7 +140,8 @@ class Enrichment:
         severities: Check name -> error or warn, to change the default.
         expectations: Further rules.
         ledger: Where answers are stored, so that no run pays for an answer twice; None stores none.
-        pii: Personal columns of the input; the ledger hashes keys made from them.
+        pii: Personal columns of the input; the ledger hashes keys made from them, and keys made
+            from answers to such keys.
         runbook: The http address of instructions for a day that is not published.
         budget: The most that its runs may spend in a day or a month, a list of Budget; exactly one
             service needs prices.
@@ -182,6 +184,7 @@ class Enrichment:
             require_types(self)
             require_type("input: row_id", self.input.row_id, Sequence[str])
             self._check_lookups()
+            check_chains(self.lookups)
             self._check_names()
             self._check_services()
             self._check_order()
@@ -359,6 +362,19 @@ class Enrichment:
         """16 hex digits that change with every declared value; code counts by its name."""
         return fingerprint(self)
 
+    @property
+    def has_chains(self) -> bool:
+        """Whether a lookup reads answers of another."""
+        return any(levels(self.lookups))
+
+    def has_personal_key(self, lookup: Lookup) -> bool:
+        """Return whether a part of the lookup's key is personal, also through earlier answers.
+
+        Args:
+            lookup: A lookup of this enrichment.
+        """
+        return bool(self.pii) and lookup.name in personal_lookups(self.lookups, self.pii)
+
     def tables(self) -> list[TablePath]:
         """Return the published table and all tables beside it."""
         return tables_beside(
@@ -376,7 +392,7 @@ class Enrichment:
             partition=self.input.partition,
             mode=self.mode,
             lookups=tuple(
-                replace(lookup.facts(), hidden_key=lookup.reads(self.pii))
+                replace(lookup.facts(), hidden_key=self.has_personal_key(lookup))
                 for lookup in self.lookups
             ),
             row_id=tuple(self.input.row_id) or schema.SOURCE_IDENTITY,

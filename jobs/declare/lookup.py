@@ -15,6 +15,7 @@ from jobs.declare.budgets import Budget
 from jobs.declare.ledger_settings import Ttl
 from jobs.declare.rates import REQUEST, Rate
 from jobs.declare.services import Cache, Outage, Retry, Service
+from jobs.declare.values.fingerprint import WHERE_DECLARED
 from jobs.declare.values.prices import prices_of_model, reported_units, singular
 from jobs.declare.values.type_checks import require_types
 from jobs.errors import DeclarationError
@@ -37,7 +38,8 @@ class Lookup:
 
     Attributes:
         name: Prefix of the columns that it adds: lower-case letters, digits and _.
-        keys: Name -> Spark SQL expression over the input's columns.
+        keys: Name -> Spark SQL expression over the input's columns, and over the answer columns and
+            `<lookup>_status` of lookups before it.
         returns: Spark DDL of the answer's columns, all nullable.
         timeout: Seconds over all attempts and the waits between them, from the first call; None
             waits without limit.
@@ -57,6 +59,8 @@ class Lookup:
         idempotent: False for a call that must not be made twice: the ledger marks the call before
             it is made, and no run repeats it. If a crash loses the answer, the row is `unknown`.
         version: Raise it to repeat all calls.
+        when: Spark SQL condition over what keys may read. A row for which it is false or null makes
+            no call and ends as `skipped`, whatever `on_null_key` is.
     """
 
     name: str
@@ -74,6 +78,7 @@ class Lookup:
     ttl: Ttl = field(default_factory=Ttl)
     idempotent: bool = True
     version: int = 1
+    when: str | None = field(default=None, metadata=WHERE_DECLARED)
 
     kind = "lookup"
     model: ClassVar[str | None] = None  # whose prices hold
@@ -178,21 +183,35 @@ class Lookup:
                     f"keys: {first!r} and {name!r} differ only in case, which Spark ignores; "
                     "rename one."
                 )
+        if self.when is not None:
+            columns_in("when", self.when)
+
+    @property
+    def key_sql(self) -> dict[str, str]:
+        """The expressions that a row's key is made of: null where `when` does not hold."""
+        if self.when is None:
+            return dict(self.keys)
+        return {
+            name: f"CASE WHEN ({self.when}) THEN ({text}) END" for name, text in self.keys.items()
+        }
 
     def reads(self, columns: Collection[str]) -> bool:
-        """Return whether a key reads one of these columns, regardless of case, as in Spark.
+        """Return whether a key or `when` reads one of these columns, ignoring case, as Spark does.
 
         Args:
-            columns: Names of columns of the input.
+            columns: Names of columns of the input, or of answers.
         """
+        wanted = {column.lower() for column in columns}
+        return any(name.lower() in wanted for _, name in self.columns_read())
+
+    def columns_read(self) -> Iterator[tuple[str, str]]:
+        """Yield the field and the name of each column that a key or `when` reads."""
         from jobs.declare.values.key_expressions import columns_in
 
-        wanted = {column.lower() for column in columns}
-        return any(
-            name.lower() in wanted
-            for key, text in self.keys.items()
-            for name in columns_in(f"keys.{key}", text)
-        )
+        for key, text in self.keys.items():
+            yield from ((f"keys.{key}", name) for name in sorted(columns_in(f"keys.{key}", text)))
+        if self.when is not None:
+            yield from (("when", name) for name in sorted(columns_in("when", self.when)))
 
     @functools.cached_property
     def columns(self) -> tuple[AnswerColumn, ...]:
@@ -308,7 +327,8 @@ class Lookup:
             returns=tuple((column.name, column.spark_type) for column in self.columns),
             timeout=self.timeout,
             max_concurrency=self.concurrency,
-            keys=tuple(self.keys.items()),
+            keys=tuple(self.key_sql.items()),
+            when=self.when or "",
             batch_size=self.batch_size,
             retries=retries,
             initial_delay=self.retry.initial_delay if retries else 0.0,

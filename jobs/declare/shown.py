@@ -42,6 +42,8 @@ def _cells(lookup: Lookup) -> tuple[str, ...]:
     keys = ", ".join(
         name if name == text else f"{name}: {text}" for name, text in lookup.keys.items()
     )
+    if lookup.when is not None:
+        keys += f", when {lookup.when}"
     answers = ", ".join(column.name for column in lookup.columns)
     limits = [
         f"{lookup.concurrency:,} in flight",

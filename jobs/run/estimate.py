@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.declare.chains import places_read
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.values.fingerprint import plain
 from jobs.declare.values.prices import cost_of, in_force, price_text, reported_units
 from jobs.errors import DeclarationError, NoInput
+from jobs.ledger.index import write_index
 from jobs.ledger.selection import select
 from jobs.ledger.stored_request import read_request, versions, what_changed
 from jobs.run.changes.changed_rows import find_changes
@@ -25,9 +27,10 @@ from jobs.run.keys.hits import open_folder
 from jobs.run.keys.judged_answers import needing_no_call
 from jobs.run.keys.key_texts import ROWS, TEXT
 from jobs.run.plan.options import RunOptions, plan_ledger
-from jobs.run.plan.preflight import check_columns, check_event_time, find_day
+from jobs.run.plan.preflight import check_chained, check_columns, check_event_time, find_day
 from jobs.run.planned_keys import CALLS, PlannedKeys
 from jobs.schema.facts import Facts
+from jobs.storage.locked_folders import temporary_folder
 from jobs.tables.records import run_records
 from jobs.wording import counted
 
@@ -70,6 +73,9 @@ class LookupEstimate(Facts):
     # where the cost is a forecast from stored answers: it is between these 95 times of 100
     cost_between: tuple[str, str] | None = None
     sample: int = 0  # those answers
+    # calls that may come on top: rows whose key is made of an answer that is not stored
+    unknown: int = 0
+    cost_at_most: str | None = None  # with those calls
 
 
 @dataclass(frozen=True)
@@ -145,6 +151,7 @@ def estimate(
     for input_day in found.values():
         check_columns(enrichment, input_day.names)
         check_event_time(enrichment, input_day.schema)
+        check_chained(enrichment, input_day)
     changes: Counter[str] = Counter()
     for day, input_day in found.items() if enrichment.input.only_changed else ():
         changed = find_changes(enrichment, input_day, day)
@@ -152,11 +159,23 @@ def estimate(
         changes.update(changed.changes.counts)
     planned = PlannedKeys(enrichment, tuple(found.values()), spark)
     plans = [plan_ledger(enrichment, lookup, "plan", RunOptions()) for lookup in enrichment.lookups]
-    figures = _last_figures(enrichment)
+    figures, read = _last_figures(enrichment), places_read(enrichment.lookups)
     lookups = []
-    for number, (lookup, plan) in enumerate(zip(enrichment.lookups, plans, strict=True)):
-        wanted = planned.of(number, has_ledger=plan is not None)
-        lookups.append(_estimated(lookup, wanted, plan, figures.get(lookup.name), clock() // 1000))
+    with temporary_folder() as folder:
+        for number, (lookup, plan) in enumerate(zip(enrichment.lookups, plans, strict=True)):
+            wanted = planned.of(number, has_ledger=plan is not None)
+
+            def keep(
+                answers: pa.Table, number: int = number, plan: LedgerPlan | None = plan
+            ) -> None:
+                if plan is not None and number in read and answers.num_rows:
+                    index = str(folder / f"answers-{number}.arrow")
+                    write_index(index, answers)
+                    planned.answered[number] = replace(plan, index=index)
+
+            last, now_us = figures.get(lookup.name), clock() // 1000
+            estimated = _estimated(lookup, wanted, plan, last, now_us=now_us, keep=keep)
+            lookups.append(_with_unknown(estimated, lookup, planned.unknown.get(number, 0), now_us))
     latest = [record for record in run_records.latest(enrichment.name) if record.facts.day in found]
     published = [
         one
@@ -180,7 +199,9 @@ def _estimated(
     wanted: pa.Table,
     plan: LedgerPlan | None,
     last: LookupMetrics | None,
+    *,
     now_us: int,
+    keep: Callable[[pa.Table], None],
 ) -> LookupEstimate:
     keys = wanted.num_rows
     because: dict[str, int] = {}
@@ -189,6 +210,7 @@ def _estimated(
     if plan is not None:
         selected = select(open_folder(plan), wanted[TEXT], now_us=now_us, ttl=plan.ttl)
         answers, failed = needing_no_call(lookup, plan, selected.answers, now_us)
+        keep(answers)
         in_ledger = answers.num_rows
         missing = wanted.filter(
             pc.invert(pc.is_in(wanted[TEXT], value_set=answers["key"].combine_chunks()))
@@ -239,6 +261,19 @@ def _estimated(
         seconds=_seconds(lookup, calls, last),
         concurrency=lookup.concurrency,
     )
+
+
+def _with_unknown(
+    estimated: LookupEstimate, lookup: Lookup, unknown: int, now_us: int
+) -> LookupEstimate:
+    if not unknown:
+        return estimated
+    calls = estimated.calls + unknown
+    today = datetime.fromtimestamp(now_us / 1e6, UTC).date().isoformat()
+    units = {"item": calls, "request": -(-calls // lookup.batch_size)}
+    known = estimated.cost is not None and estimated.cost_between is None
+    most = f"{cost_of(in_force(lookup.prices, today), units):f}" if known else None
+    return replace(estimated, unknown=unknown, cost_at_most=most)
 
 
 def _without(texts: pa.ChunkedArray, known: pa.Array) -> pa.ChunkedArray:
@@ -310,6 +345,10 @@ def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
         f"  requests           {lookup.requests:,}{each}",
         f"  time               {took}",
     ]
+    if lookup.unknown:
+        more = f"at most {lookup.calls + lookup.unknown:,}"
+        rows = f"{counted(lookup.unknown, 'row has', 'rows have')}"
+        lines.insert(-1, f"  with unknown keys  {more}   {rows} a key made of answers not stored")
     if lookup.cost is not None:
         later = f"; {lookup.later_price}" if lookup.later_price else ""
         price = lookup.price or "no price is in force today"
@@ -320,7 +359,8 @@ def _rendered(lookup: LookupEstimate, *, has_ledger: bool) -> list[str]:
                 f", {' to '.join(lookup.cost_between)} with 95 %, from "
                 f"{counted(lookup.sample, 'stored answer')},"
             )
-        cost = f"{lookup.cost} {currency}".rstrip()
+        most = "" if lookup.cost_at_most is None else f" to {lookup.cost_at_most}"
+        cost = f"{lookup.cost}{most} {currency}".rstrip()
         lines.insert(-1, f"  cost               {cost}{between} at {price}{later}")
     return lines
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from jobs.declare.chains import levels
 from jobs.input.keys.arrow_expressions import arrow_keys
 from jobs.input.keys.key_columns import read_keys
 from jobs.input.keys.key_values import read_by
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from jobs.declare.enrichment import Enrichment
     from jobs.declare.lookup import Lookup
     from jobs.input.day import InputDay
+    from jobs.ledger.plan import LedgerPlan
     from jobs.task.plan import PartitionPlan
 
 CALLS = "__key_calls"  # long: calls that a key takes over all days, without a stored answer
@@ -41,20 +44,30 @@ SAME_TO_BOTH = (
 
 @dataclass(frozen=True)
 class PlannedKeys:
-    """The keys of some days. spark: starts a session, or returns the current session; not called if
-    Arrow evaluates the keys.
+    """The keys of some days.
+
+    Attributes:
+        enrichment: The enrichment.
+        days: The days.
+        spark: Starts a session, or returns the current session; not called if Arrow evaluates the
+            keys.
+        answered: By the place of a lookup that others read: its ledger, with an index of its stored
+            answers.
+        unknown: Set by `of`, by place: the rows whose key is made of an answer that is not stored.
     """
 
     enrichment: Enrichment
     days: Sequence[InputDay]
     spark: Callable[[], SparkSession]
+    answered: dict[int, LedgerPlan] = field(default_factory=dict)
+    unknown: dict[int, int] = field(default_factory=dict)
 
     def of(self, number: int, *, has_ledger: bool) -> pa.Table:
         """Returns TEXT, ROWS and CALLS of each key of this lookup. A day calls for a key once, or
         by row; a ledger serves later days.
         """
         lookup = self.enrichment.lookups[number]
-        by_day = self._by_arrow(lookup)
+        by_day = self._by_answers(number) or self._by_arrow(lookup)
         if by_day is None:
             return self._by_spark(number, has_ledger=has_ledger)
         rows = pa.concat_tables(by_day)
@@ -67,8 +80,34 @@ class PlannedKeys:
             [TEXT, ROWS, CALLS]
         )
 
+    @functools.cached_property
+    def _levels(self) -> tuple[int, ...]:
+        return levels(self.enrichment.lookups)
+
+    def _by_answers(self, number: int) -> list[pa.Table] | None:
+        """Returns TEXT and ROWS of each key of a day; None for a lookup that reads no answer."""
+        if not self._levels[number]:
+            return None
+        from jobs.run.keys.chained_rows import chained_batches
+        from jobs.run.rows.chain_check import plan_of_answers
+
+        lookup, found, unknown = self.enrichment.lookups[number], list[pa.Table](), 0
+        hidden = self.enrichment.has_personal_key(lookup)
+        for day in self.days:
+            plan = plan_of_answers(self.enrichment, day, self.answered)
+            names, keys = plan.layout.keys[number], []
+            for _, batch, are_open in chained_batches(plan, number):
+                unknown += pc.sum(are_open).as_py() or 0
+                keys.append(batch.select(names).filter(pc.invert(are_open)))
+            kinds = plan.layout.chained[number]
+            nothing = pa.schema([(name, kinds[name].kind) for name in names]).empty_table()
+            rows = pa.concat_tables([nothing, pa.Table.from_batches(keys, nothing.schema)])
+            found.append(_counted(rows.drop_null(), names, hidden=hidden))
+        self.unknown[number] = unknown
+        return found
+
     def _by_arrow(self, lookup: Lookup) -> list[pa.Table] | None:
-        hidden = lookup.reads(self.enrichment.pii)
+        hidden = self.enrichment.has_personal_key(lookup)
         found = []
         for day in self.days:
             keys = _keys_in(day, lookup, hidden=hidden)
@@ -91,10 +130,11 @@ class PlannedKeys:
         from jobs.run.keys.day_keys import day_keys
 
         lookup, names = self.enrichment.lookups[number], self._frames[0][1].layout.keys[number]
+        hidden = self.enrichment.has_personal_key(lookup)
         by_day = (
-            day_keys(
-                prepared, names, task=F.lit(0), hidden=lookup.reads(self.enrichment.pii), seed=0
-            ).select(TEXT, ROWS, F.lit(place).alias(_DAY))
+            day_keys(prepared, names, task=F.lit(0), hidden=hidden, seed=0).select(
+                TEXT, ROWS, F.lit(place).alias(_DAY)
+            )
             for place, (prepared, _) in enumerate(self._frames)
         )
         of_day = F.col(ROWS) if lookup.cache is None else F.lit(1)
@@ -117,10 +157,14 @@ def _keys_in(day: InputDay, lookup: Lookup, *, hidden: bool) -> pa.Table | None:
     rows = read_keys(day, values)
     if rows is None:
         return None
-    keys = rows.select(parts)
+    return _counted(rows.select(parts), parts, hidden=hidden)
+
+
+def _counted(keys: pa.Table, parts: Sequence[str], *, hidden: bool) -> pa.Table:
+    """Returns TEXT and ROWS of each key."""
     once = (
         keys.append_column(ROWS, pa.array(np.ones(keys.num_rows, np.int64)))
-        .group_by(parts)
+        .group_by(list(parts))
         .aggregate([(ROWS, "sum")])
     )
     texts = [key_texts(batch, parts, hidden=hidden) for batch in once.to_batches()]

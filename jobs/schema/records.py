@@ -4,6 +4,7 @@ a file.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
@@ -49,14 +50,23 @@ class LookupFacts(Facts):
     batch_size: int = 1  # the highest number of keys of one call; attempts are counted per key
     prices: tuple[PriceFacts, ...] = ()  # the price in force on the day of a call applies
     version: int = 1
-    # part of the key, its Spark SQL over the input's columns
+    # part of the key, its Spark SQL over the input's columns and earlier answers, with `when`
     keys: tuple[tuple[str, str], ...] = ()
     asks_once: bool = True  # one call per key and run; False without a cache
+    when: str = ""  # the condition of a call; empty: every row with a key
 
     @property
     def max_attempts_at_once(self) -> int:
         """Over all tasks of the run."""
         return self.max_concurrency * self.batch_size
+
+    def rows_judged(self, outcomes: Mapping[Any, int]) -> int:
+        """Return the rows that shares and tolerances are of: with `when`, those not skipped.
+
+        Args:
+            outcomes: Rows by outcome.
+        """
+        return sum(outcomes.values()) - (outcomes.get("skipped", 0) if self.when else 0)
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,25 @@ import asyncio
 import queue
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from asyncio_core import StreamElement, StreamRecord
 from jobs.clients import request_counter
 from jobs.clients.client import Client
+from jobs.declare.lookup import Key
+from jobs.errors import RowFailed
 from jobs.input.keys.arrow_keys import read_key_tuples
+from jobs.ledger.index import AnswerIndex
 from jobs.task.chain import Chain
 from jobs.task.durable_output import Finished
 from jobs.task.lease.call_budget import CallBudget
+from jobs.task.lookup.lookup_function import null_key_text
 from jobs.task.lookup.lookup_state import KnownRows, Row
 from jobs.task.lookup.task_ledger import TaskLedger
 from jobs.task.plan import PartitionPlan
 from jobs.task.rows.arrow_batches import Assembler, EventTimes, InputBatch
 from jobs.task.rows.asked_once import AskedOnce
+from jobs.task.rows.chained_keys import has_null_key, with_chained_keys
 from jobs.task.rows.known_outcomes import KnownOutcomes, OutcomeSource
 from jobs.task.rows.ledger_hits import LedgerHits
 from jobs.task.rows.row_elements import RowElements
@@ -68,9 +75,14 @@ class RowInput:
             if not known_at:
                 self._read_earlier_attempts(allowance)
                 known_at = [*map(self._known_outcomes, range(len(chain.callers)), chain.callers)]
-            keys, known = [], []
-            for names, outcomes in zip(layout.keys, known_at, strict=True):
+            keys: list[Sequence[Key | None]] = []
+            known: list[pa.RecordBatch | None] = []
+            for place, (names, outcomes) in enumerate(zip(layout.keys, known_at, strict=True)):
+                if layout.chained and layout.chained[place]:
+                    item = with_chained_keys(item, layout, place, known)
                 keys.append(read_key_tuples(item, names))
+                if layout.wanted and has_null_key(item, layout, place, keys[-1]):
+                    raise RowFailed(null_key_text(layout.lookups[place]))
                 await _let_calls_run(chain)
                 known.append(outcomes.find(item, keys[-1]))
                 await _let_calls_run(chain)
@@ -94,26 +106,35 @@ class RowInput:
                     allowance.spent_before(place, answers)
 
     def _known_outcomes(self, place: int, caller: Client) -> KnownOutcomes:
-        """Return a lookup's outcomes that are known before any call: prefetched, else stored."""
-        plan, ledger, answers = self._plan, self._ledgers[place], self._plan.layout.answers[place]
-        sources: list[OutcomeSource] = []
-        if plan.asked_first and (file := plan.asked_first[place]) is not None:
-            sources.append(AskedOnce.open(file))
-        if ledger is not None:
-            sources += [
-                LedgerHits(
-                    index,
-                    caller,
-                    answers,
-                    name=plan.lookups[place].name,
-                    hidden=ledger.hidden,
-                    idempotent=plan.lookups[place].idempotent,
-                )
-                for index in ledger.indexes
-            ]
-        return KnownOutcomes(
-            answers, sources, names=tuple(plan.lookups[place].keys), may_call=plan.may_call
+        plan, ledger = self._plan, self._ledgers[place]
+        indexes = () if ledger is None else ledger.indexes
+        return known_outcomes(plan, place, caller, indexes)
+
+
+def known_outcomes(
+    plan: PartitionPlan, place: int, caller: Client, indexes: Sequence[AnswerIndex]
+) -> KnownOutcomes:
+    """Return a lookup's outcomes that are known before any call: prefetched, else stored.
+
+    Args:
+        plan: The plan of the tasks.
+        place: The lookup's place.
+        caller: Maps stored answers to columns.
+        indexes: Of stored answers, by precedence.
+    """
+    lookup, ledger = plan.lookups[place], plan.ledgers[place] if plan.ledgers else None
+    answers = plan.layout.answers[place]
+    sources: list[OutcomeSource] = []
+    if plan.asked_first and (file := plan.asked_first[place]) is not None:
+        sources.append(AskedOnce.open(file))
+    sources += [
+        LedgerHits(
+            index, caller, answers, name=lookup.name, hidden=ledger is not None and ledger.hidden,
+            idempotent=lookup.idempotent,
         )
+        for index in indexes
+    ]  # fmt: skip
+    return KnownOutcomes(answers, sources, names=tuple(lookup.keys), may_call=plan.may_call)
 
 
 async def _let_calls_run(chain: Chain) -> None:

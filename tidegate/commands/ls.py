@@ -24,6 +24,7 @@ class DeclaredLookup(Facts):
     keys: dict[str, str]  # part -> Spark SQL
     returns: str
     timeout: float | None
+    when: str = ""  # Spark SQL; empty: every row with a key is asked for
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def describe(found: Discovered) -> Declared:
         tuple(
             DeclaredLookup(
                 lookup.name, lookup.kind, lookup.service_name, dict(lookup.keys), lookup.returns,
-                lookup.timeout,
+                lookup.timeout, lookup.when or "",
             )
             for lookup in one.lookups
         ),

@@ -119,6 +119,8 @@ def _declared(found: Declared) -> Iterator[str]:
         yield f"lookup {lookup.lookup}  {lookup.kind}, {lookup.service}"
         keys = ", ".join(f"{part} = {sql}" for part, sql in lookup.keys.items())
         yield from entry(f"{'keys':12}", keys, 2)
+        if lookup.when:
+            yield from entry(f"{'when':12}", lookup.when, 2)
         yield from entry(f"{'returns':12}", lookup.returns, 2)
     yield f"tidegate status {found.enrichment} prints its last days."
 

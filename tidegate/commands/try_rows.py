@@ -3,6 +3,7 @@
 import argparse
 import shutil
 import sys
+from functools import partial
 
 from jobs.declare.values.calendar import require_day
 from jobs.errors import DeclarationError
@@ -38,8 +39,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from jobs.clients.request_counter import counts_of
     from jobs.commands.previewing import preview_text
-    from jobs.commands.previewing.preview import first_rows, preview_rows
+    from jobs.commands.previewing.preview import first_rows, preview_rows, with_answers
     from jobs.commands.previewing.preview_keys import evaluate_keys
+    from jobs.declare.chains import levels
     from jobs.input.day import last_day
     from jobs.run.plan.preflight import preflight
 
@@ -66,19 +68,30 @@ def _run(options: argparse.Namespace) -> int:
         else last_day(enrichment.input)
     )
     rows = first_rows(preflight(enrichment, day), options.rows)
+    names = [lookup.name for lookup in enrichment.lookups]
+    of_level = dict(zip(names, levels(enrichment.lookups), strict=True))
+    if options.lookup and of_level[options.lookup]:
+        raise DeclarationError(
+            f"lookup {options.lookup} reads answers of other lookups, which must be asked first. "
+            "Leave out --lookup."
+        )
+    evaluate = partial(evaluate_keys, enrichment, tell=_tell, show_personal=options.show_personal)
     # before the first call
-    keys = evaluate_keys(enrichment, lookups, rows, _tell, show_personal=options.show_personal)
+    at_once = [lookup for lookup in lookups if not of_level[lookup.name]]
+    keys = dict(zip([one.name for one in at_once], evaluate(at_once, rows), strict=True))
     width = shutil.get_terminal_size((120, 24)).columns
     right = True
-    for lookup, of_lookup in zip(lookups, keys, strict=True):
+    for lookup in lookups:
+        if of_level[lookup.name]:
+            (keys[lookup.name],) = evaluate([lookup], rows)
         print(
             preview_text.heading(
                 lookup.name, lookup.service_name, lookup.address, rows.num_rows, day
             )
         )
-        hidden = lookup.reads(enrichment.pii) and not options.show_personal
+        hidden = enrichment.has_personal_key(lookup) and not options.show_personal
         done, masked = [], preview_text.mask(lookup)
-        for row in preview_rows(enrichment, lookup, of_lookup, discard=options.discard):
+        for row in preview_rows(enrichment, lookup, keys[lookup.name], discard=options.discard):
             done.append(row)
             for line in preview_text.reported(
                 row, width, together=lookup.batch_size > 1, hidden=hidden
@@ -88,6 +101,8 @@ def _run(options: argparse.Namespace) -> int:
         print(
             f"      {preview_text.bill(lookup, counts_of(lookup.name))}\n" if lookup.prices else ""
         )
+        if not options.lookup:
+            rows = with_answers(rows, lookup, done)
         right &= all(row.status in ("ok", "miss", "skipped", "fallback") for row in done)
     return RIGHT if right else FAILED
 

@@ -223,7 +223,7 @@ class _ComparedRows:
         self.hidden = {name.lower() for name in enrichment.pii} | {
             column.name.lower()
             for lookup in enrichment.lookups
-            if lookup.reads(enrichment.pii)
+            if enrichment.has_personal_key(lookup)
             for column in lookup.columns
         }
         self.before, self.after = _Rows(before), _Rows(after)

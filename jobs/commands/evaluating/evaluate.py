@@ -185,7 +185,7 @@ class _Side:
         folder, lookup = declared_folder(self.enrichment, self.lookup), self.lookup
         texts = asked_texts(
             self.asked.rows[schema.key(lookup.name)].combine_chunks(),
-            hidden=lookup.reads(self.enrichment.pii),
+            hidden=self.enrichment.has_personal_key(lookup),
         )
         assert folder is not None
         wanted = pa.array([text for text in texts if text is not None], pa.string())

@@ -152,7 +152,7 @@ def _explained(
     enrichment: Enrichment, lookup: Lookup, row: PublishedRow, personal: set[str]
 ) -> ExplainedLookup:
     name = lookup.name
-    is_hidden = lookup.reads(enrichment.pii)
+    is_hidden = enrichment.has_personal_key(lookup)
     shows = not (is_hidden and personal)
     key, at = row.get(schema.key(name)), row.get(schema.published_answered_at(name))
     text = None
@@ -243,7 +243,7 @@ def _others(
     identity = [*enrichment.input.row_id] or list(schema.SOURCE_IDENTITY)
     own = [name for one in identity if (name := row.column(one)) is not None]
     at = row.get(schema.published_answered_at(lookup.name))
-    is_hidden, count, rows = lookup.reads(enrichment.pii), 0, list[dict[str, Any]]()
+    is_hidden, count, rows = enrichment.has_personal_key(lookup), 0, list[dict[str, Any]]()
     if text is None or at is None:
         return count, rows
     for found in rows_that_used(row, lookup.name, at, own):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from jobs.commands.forgetting.derived_keys import forget_derived
 from jobs.commands.forgetting.forgotten_evidence import clean_records, delete_logs, rows_that_asked
 from jobs.commands.forgetting.forgotten_keys import in_order, possible_texts
 from jobs.commands.forgetting.forgotten_windows import remake_windows
@@ -82,7 +83,9 @@ def forget(
 ) -> Certificate:
     """Remove the keys of a lookup from all data of Tidegate.
 
-    A second run finds nothing; after a crash run it again.
+    Keys of other lookups that are made of the answers to these keys are removed from the ledger
+    too, unless other published rows have them. A second run finds nothing; after a crash run it
+    again.
 
     Args:
         ledgers: The lookup's ledgers.
@@ -114,6 +117,8 @@ def forget(
     for folder in {found for kept in ledgers for found in versions(kept.folder)}:
         done = forget_in_ledger(folder, possible_texts(in_order(keys, parts, _parts_asked(folder))))
         stored, files = stored + done.keys, files + done.files
+    for enrichment in readers:
+        files += forget_derived(enrichment, wanted)
     tables = tuple(
         _forget_rows(enrichment, wanted, quality, had[enrichment.output.path])
         for enrichment in readers

@@ -128,6 +128,15 @@ def preview_rows(
                 yield _preview_row(lookup, row, of_rows[row[schema.SOURCE_ROW]], overheard)
 
 
+def with_answers(rows: pa.Table, lookup: Lookup, done: Sequence[PreviewRow]) -> pa.Table:
+    """Return the rows with a lookup's answers and status, for keys that read them."""
+    for column in lookup.columns:
+        answers = [row.answer[column.name] for row in done]
+        rows = rows.append_column(column.name, pa.array(answers, column.arrow_type))
+    statuses = pa.array([row.status for row in done], pa.string())
+    return rows.append_column(schema.published_status(lookup.name), statuses)
+
+
 def _preview_row(
     lookup: Lookup, row: dict[str, Any], key: Key, overheard: _Overheard
 ) -> PreviewRow:

@@ -55,14 +55,15 @@ def evaluate_keys(
     keys: dict[Place, pa.Array] = {}
     expressions: dict[Place, str] = {}
     for number, lookup in places:
-        for part, expression in enumerate(lookup.keys.values()):
+        for part, expression in enumerate(lookup.key_sql.values()):
             values = evaluate(expression, rows)
             if values is None:
                 expressions[number, part] = expression
             else:
                 keys[number, part] = values
     if expressions:
-        hidden = not show_personal and any(lookup.reads(enrichment.pii) for _, lookup in places)
+        is_personal = any(enrichment.has_personal_key(lookup) for _, lookup in places)
+        hidden = is_personal and not show_personal
         keys |= _evaluated(enrichment, rows, expressions, tell, hidden=hidden)
     return [[keys[number, part] for part in range(len(lookup.keys))] for number, lookup in places]
 

@@ -153,7 +153,9 @@ def _stored_answer(enrichment: Enrichment, letter: Mapping[str, Any]) -> str | N
     """Return the newest raw answer that the ledger has for the key of a letter."""
     lookup = next((one for one in enrichment.lookups if one.name == letter["_lookup"]), None)
     folder = None if lookup is None else declared_folder(enrichment, lookup)
-    if lookup is None or folder is None or not letter["_key"] or lookup.reads(enrichment.pii):
+    if lookup is None or folder is None or not letter["_key"]:
+        return None
+    if enrichment.has_personal_key(lookup):
         return None
     records = records_of(folder, [letter["_key"]]).to_pylist()
     return next((one["response"] for one in reversed(records) if one["response"]), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from jobs.clients.registry import client_for
 from jobs.commands.condition import stored_columns
 from jobs.commands.ledgers import Kept, kept_by
 from jobs.commands.marks import mark_expired
+from jobs.declare.chains import lookups_read
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.lookup import Lookup
@@ -36,6 +37,8 @@ from jobs.tables.delta.asked_keys import files_of_days, names_keys
 from jobs.tables.records import run_records
 from jobs.tables.rows_beside import letters
 
+# fields of a lookup that change its answers without another request
+MAPPING = ("returns", "paths", "error_when", "miss_when", "answer_when", "required", "answer")
 OPTIONS = ("--ignore-ttl",)  # of the Spark program: use answers of any age
 
 
@@ -120,7 +123,25 @@ def _asked_otherwise(enrichment: Enrichment, run: DayRecord, lookup: Lookup) -> 
     before, now = run.facts.declared.fields, enrichment.facts().fields
     made_of = [f"lookups.{lookup.name}.keys.{part}" for part in lookup.keys]
     changed = any(before.get(one, now.get(one)) != now.get(one) for one in made_of)
-    return "its keys have changed since then" if changed else ""
+    condition = f"lookups.{lookup.name}.when"
+    if changed or before.get(condition) != now.get(condition):
+        return "its keys have changed since then"
+    lookups = list(enrichment.lookups)
+    names = [one.name for one in lookups]
+    for place in lookups_read(lookups, names.index(lookup.name)):
+        below = [f"lookups.{names[place]}.{field}" for field in MAPPING]
+        if any(_under(one, before) != _under(one, now) for one in below):
+            return f"its keys are made of answers of {names[place]}, which are mapped otherwise now"
+    return ""
+
+
+def _under(field: str, declared: Mapping[str, str]) -> dict[str, str]:
+    """Return a field of a declaration with all that is in it."""
+    return {
+        name: value
+        for name, value in declared.items()
+        if name == field or name.startswith(f"{field}.")
+    }
 
 
 def _not_stored(enrichment: Enrichment, run: DayRecord, kept: Kept) -> str:
@@ -157,7 +178,7 @@ def _answered(enrichment: Enrichment, run: DayRecord, lookup: Lookup) -> set[str
         if names_keys(file, lookup.name):
             rows = pq.read_table(parquet_source(file), columns=[key, status], partitioning=None)
             answered = rows.filter(pc.is_in(rows[status], value_set=pa.array(ANSWERS)))
-            keys.update(asked_texts(answered[key], hidden=lookup.reads(enrichment.pii)))
+            keys.update(asked_texts(answered[key], hidden=enrichment.has_personal_key(lookup)))
     return {key for key in keys if key is not None}
 
 

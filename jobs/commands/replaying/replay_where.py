@@ -17,6 +17,7 @@ from jobs.commands.ledgers import kept_by
 from jobs.commands.marks import mark_expired
 from jobs.commands.replaying.dead_letters import find_dead_letters
 from jobs.commands.replaying.replay import OPTIONS, failed_answers, refuse_other_requests
+from jobs.declare.chains import places_read
 from jobs.declare.ledger_settings import FOR_EVER
 from jobs.declare.values.prices import cost_of, in_force, price_text, reported_units
 from jobs.errors import DeclarationError
@@ -82,9 +83,15 @@ def choose_letters(
             f"{enrichment.name} has no ledger: a replay would call for all rows."
         )
     chosen = []
+    read = {enrichment.lookups[place].name for place in places_read(enrichment.lookups)}
     for found in find_dead_letters(enrichment, day, where):
         if found.rows:
             refuse_other_requests(enrichment, found.day)
+            if chained := sorted(read & {row["_lookup"] for row in found.rows}):
+                raise DeclarationError(
+                    f"lookup {chained[0]}: other lookups read its answers, and would be asked for "
+                    "keys that --where does not choose. Replay the whole day."
+                )
             chosen.append(_priced(enrichment, found, clock() // 1000))
     return chosen
 
@@ -147,8 +154,9 @@ def replay_chosen(pipeline: DayPipeline, chosen: Chosen) -> Iterator[DayEvent]:
 def leaves_few(record: DayRecord) -> str:
     """Return why a day has too many rows without an answer; empty if it has not."""
     tolerated = record.facts.declared.error_tolerance
+    declared = {lookup.name: lookup for lookup in record.facts.declared.lookups}
     for lookup in record.figures.lookups:
-        rows = sum(lookup.outcomes.values())
+        rows = declared[lookup.name].rows_judged(lookup.outcomes)
         left = sum(lookup.outcomes.get(outcome, 0) for outcome in LEFT)
         if rows and left / rows > tolerated:
             return (

@@ -99,7 +99,7 @@ def arrow_keys(lookup: Lookup, names: Sequence[str], types: pa.Schema) -> dict[s
         The values of each column in `names`; None where only Spark can evaluate a part.
     """
     keys = {}
-    for name, text in zip(names, lookup.keys.values(), strict=True):
+    for name, text in zip(names, lookup.key_sql.values(), strict=True):
         values = arrow_expression(text, types)
         if values is None:
             return None

@@ -105,7 +105,7 @@ class PublishedRows(ParquetRows):
         if not marks.num_rows:
             return found
         last = marks.group_by("key").aggregate([("answered_at", "max")])
-        keys = self._asked(lookup, hidden=lookup.reads(enrichment.pii))
+        keys = self._asked(lookup, hidden=enrichment.has_personal_key(lookup))
         place = pc.index_in(keys, value_set=last["key"].combine_chunks())
         marked_at = last["answered_at_max"].cast(pa.int64()).take(place).fill_null(0).to_numpy()
         voided: Flags = marked_at >= answered_at  # as in the ledger: a mark of that µs wins

@@ -62,6 +62,7 @@ class KeySource:
             unknown.
         parts: Of these files, which each task reads; None if the tasks are the partitions of
             `prepared`.
+        chained: The rows with a key that reads earlier answers; None for other keys.
     """
 
     prepared: DataFrame | LocalRows
@@ -69,6 +70,7 @@ class KeySource:
     lookup: Lookup
     day: InputDay | None
     parts: Parts | None = None
+    chained: KeyRows | None = None
 
     def hashes(self) -> KeyHashes:
         """Returns the hashes of all keys without a null part."""
@@ -102,6 +104,8 @@ class KeySource:
 
     @functools.cached_property
     def _in_driver(self) -> KeyRows | None:
+        if self.chained is not None:
+            return self.chained
         if (
             self.day is None
             or self.day.rows > ROWS_AT_DRIVER

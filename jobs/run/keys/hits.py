@@ -58,16 +58,26 @@ def open_folder(plan: LedgerPlan) -> LedgerFolder:
     return LedgerFolder(plan.root, plan.lookup, plan.fingerprint)
 
 
-def find_hits(source: KeySource, plan: LedgerPlan | None, *, seed: int) -> Hits:
-    """Finds a day's distinct keys, and the newest valid answer of each. Raises LedgerError."""
+def find_hits(
+    source: KeySource, plan: LedgerPlan | None, *, seed: int, are_read: bool = False
+) -> Hits:
+    """Finds a day's distinct keys, and the newest valid answer of each. Raises LedgerError.
+
+    Args:
+        source: The keys.
+        plan: The ledger; None: nothing is stored.
+        seed: Draws a row of each key.
+        are_read: Whether other lookups read the answers.
+    """
     keys = source.distinct(hidden=plan is not None and plan.hidden, seed=seed)
     if plan is None:
         return Hits(plan, source.names, keys, SCHEMA.empty_table(), source.lookup)
     search = Search(open_folder(plan), keys.wanted[TEXT])
     answers = known_answers(search, source.lookup, plan)
     if plan.idempotent:  # each task would call a key in several rows
-        repeated = keys.wanted.filter(pc.greater(keys.wanted[ROWS], 1))[TEXT]
-        answers = without_unreadable(source.lookup, answers, repeated)
+        least = 0 if are_read else 1
+        asked_first = keys.wanted.filter(pc.greater(keys.wanted[ROWS], least))[TEXT]
+        answers = without_unreadable(source.lookup, answers, asked_first)
     return Hits(plan, source.names, keys, answers, source.lookup, search.seen)
 
 

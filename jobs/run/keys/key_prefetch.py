@@ -75,6 +75,7 @@ def prefetch_keys(
     seed: int,
     scratch: str,
     sent: RequestMetricsCollector | None = None,
+    certain: bool = False,
 ) -> PartitionPlan:
     """Calls for these keys once, all lookups side by side; returns the plan for the rows, which
     repeats none of the calls.
@@ -88,6 +89,7 @@ def prefetch_keys(
         seed: Of this run, which gives it a different order of calls.
         scratch: A folder for the results of the keys; the rows need it.
         sent: Receives the requests.
+        certain: Fail a task with answers in doubt, because keys of other lookups are made of them.
 
     Raises:
         RunStopped: As the tasks do. The ledger has the answers so far, after any error.
@@ -121,6 +123,7 @@ def prefetch_keys(
             write_keys(
                 keys, types, _plan_of_keys(plan, places), below(scratch, f"keys-{len(asked)}"),
                 wanted, engine=engine, run=functools.partial(run_prefetch, shared), sent=sent,
+                certain=certain,
             )
         )  # fmt: skip
         plan = replace(plan, cap=_left(plan, places, asked[-1]))
@@ -170,6 +173,8 @@ def _plan_of_keys(plan: PartitionPlan, places: Sequence[int]) -> PartitionPlan:
         lookups=tuple(plan.layout.lookups[place] for place in places),
         answers=tuple(plan.layout.answers[place] for place in places),
         key_names=tuple(plan.layout.key_names[place] for place in places),
+        chained=(),
+        wanted=(),
     )
     cap = plan.cap and plan.cap.of_lookups(places)
     return replace(

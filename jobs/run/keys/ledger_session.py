@@ -9,15 +9,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from jobs.declare.chains import levels, places_read
 from jobs.input.day import InputDay
 from jobs.ledger.plan import CallCap, LedgerPlan
 from jobs.ledger.stored_request import write_request
+from jobs.run.keys.chained_rows import read_chained_rows
 from jobs.run.keys.day_keys import KeySource
 from jobs.run.keys.hits import Hits, find_hits, open_folder, with_index
 from jobs.run.keys.kept_keys import keep_keys, release_prefetched
@@ -28,6 +31,7 @@ from jobs.run.plan.caps import divided_by_need
 from jobs.run.request_metrics import RequestMetricsCollector
 from jobs.run.rows.local_rows import LocalRows, engine_for
 from jobs.storage.removal import remove_folder
+from jobs.storage.urls import below
 from jobs.task.plan import PartitionPlan
 
 FEW_KEYS = 10_000  # of a lookup
@@ -86,35 +90,52 @@ def prepare_ledger(
         # two runs ever wait for each other's keys
         alone = not any(one.others for one in there)
         look = partial(
-            _look, prepared, plan, there, day=day, alone=alone, seed=seed, stack=stack, only=only
+            _look, prepared, there=there, day=day, alone=alone, seed=seed, stack=stack, only=only
         )
-        looks = [look(place) for place in range(len(plan.lookups))]
-        first = {place: look.first for place, look in enumerate(looks) if look.first is not None}
-        found = replace(
-            plan,
-            ledgers=tuple(look.ledger for look in looks),
-            distinct_keys=tuple(look.distinct for look in looks),
-            cap=_divided(plan, looks),
-        )
-        if first:
-            asking(sum(one.keys.num_rows for one in first.values()))
-            engine = engine_for(prepared)
-            found = prefetch_keys(
-                found,
-                first,
-                engine=engine,
-                here=here,
-                alone=alone,
-                seed=seed,
-                scratch=scratch,
-                sent=sent,
-            )
-            for place in first if alone else ():
-                if (ledger := plan.ledgers[place]) is not None:
-                    release_prefetched(ledger)
-            asking(None)
-        asked_by = tuple(BY_ROW if look.first is None else look.first.message for look in looks)
-        yield LedgerSession(found, asked_by, all(look.leaves_none for look in looks))
+        stages = _stages(plan)
+        for place in chain.from_iterable(stages[1:]) if not alone else ():
+            # such a run keeps no key, so that another run need not wait for its later stages
+            _tell(prepared, plan, place, np.empty(0, np.int64))
+        found, looks = plan, dict[int, _Look]()
+        for number, places in enumerate(stages):
+            are_read = number + 1 < len(stages)
+            own = {place: look(found, place, are_read=are_read) for place in places}
+            looks |= own
+            first = {place: look.first for place, look in own.items() if look.first is not None}
+            found = _with_looks(found, looks, own)
+            if first:
+                asking(sum(one.keys.num_rows for one in first.values()))
+                found = prefetch_keys(
+                    found,
+                    first,
+                    engine=engine_for(prepared),
+                    here=here,
+                    alone=alone,
+                    seed=seed,
+                    scratch=below(scratch, f"level-{number}") if number else scratch,
+                    sent=sent,
+                    certain=are_read,
+                )
+                for place in first if alone else ():
+                    if (ledger := plan.ledgers[place]) is not None:
+                        release_prefetched(ledger)
+                asking(None)
+        in_order = [looks[place] for place in range(len(plan.lookups))]
+        asked_by = tuple(BY_ROW if look.first is None else look.first.message for look in in_order)
+        yield LedgerSession(found, asked_by, all(look.leaves_none for look in in_order))
+
+
+def _stages(plan: PartitionPlan) -> list[list[int]]:
+    """Returns the places of the lookups that are asked together, in order.
+
+    Lookups that others read are asked by level, before the rows; the rest is the last stage.
+    """
+    read, of_level = places_read(plan.lookups), levels(plan.lookups)
+    last = max(of_level)
+    stages: list[list[int]] = [[] for _ in range(last + 1)]
+    for place, level in enumerate(of_level):
+        stages[level if place in read else last].append(place)
+    return stages
 
 
 @dataclass(frozen=True)
@@ -133,12 +154,28 @@ class _Look:
         return self.hits is not None and self.hits.missing.num_rows == first
 
 
+def _with_looks(
+    plan: PartitionPlan, looks: Mapping[int, _Look], own: Mapping[int, _Look]
+) -> PartitionPlan:
+    """Returns the plan with what is known so far. own: the looks of this stage."""
+    places = range(len(plan.lookups))
+    return replace(
+        plan,
+        ledgers=tuple(
+            looks[place].ledger if place in own else plan.ledgers[place] for place in places
+        ),
+        distinct_keys=tuple(place in looks and looks[place].distinct for place in places),
+        cap=_divided(plan, own),
+    )
+
+
 def _look(
     prepared: DataFrame | LocalRows,
     plan: PartitionPlan,
-    there: Sequence[Found],
     place: int,
     *,
+    are_read: bool,
+    there: Sequence[Found],
     day: InputDay | None,
     alone: bool,
     seed: int,
@@ -148,23 +185,32 @@ def _look(
     """Finds what the ledger knows of the keys, and which keys are called before the rows; tells
     other runs which keys this run keeps to itself.
 
-    there: per lookup, the content of its ledger when this run began.
+    there: per lookup, the content of its ledger when this run began. are_read: whether other
+    lookups read its answers, so that each key is called first.
     """
     ledger, names = plan.ledgers[place], plan.layout.keys[place]
     parts = None if plan.reads is None else plan.reads.parts
-    source = KeySource(prepared, names, plan.lookups[place], day, parts)
+    chained = None
+    if plan.layout.chained and plan.layout.chained[place]:
+        chained = read_chained_rows(prepared, plan, place)
+    source = KeySource(prepared, names, plan.lookups[place], day, parts, chained)
     shares = plan.may_call and plan.lookups[place].cache is not None
     chosen = only.get(plan.lookups[place].name, ())
-    if plan.cap is None and alone and not there[place].has_answers and not chosen:
+    nothing_known = plan.cap is None and alone and not there[place].has_answers and not chosen
+    if nothing_known and not are_read:
         # no answer can be known, so only repeats matter
         found = source.hashes() if shares else None
         if found is None or not found.repeat:
             _tell(prepared, plan, place, np.empty(0, np.int64) if found is None else found.hashes)
             return _Look(ledger, distinct=found is not None)
-    hits = find_hits(source, ledger, seed=seed)
+    hits = find_hits(source, ledger, seed=seed, are_read=are_read)
     stack.callback(hits.keys.drop)
     indexed = ledger and with_index(ledger, hits.answers)
-    keys, by_row = _divided_keys(hits, alone=alone) if shares else (hits.missing.slice(0, 0),) * 2
+    keys, by_row = hits.missing, hits.missing.slice(0, 0)
+    if not shares:
+        keys = by_row
+    elif not are_read:
+        keys, by_row = _divided_keys(hits, alone=alone)
     if chosen:
         is_chosen = pc.is_in(hits.missing[TEXT], value_set=pa.array(chosen, pa.string()))
         keys = hits.missing.filter(is_chosen)
@@ -213,12 +259,13 @@ def _tell(
         )
 
 
-def _divided(plan: PartitionPlan, looks: Sequence[_Look]) -> CallCap | None:
+def _divided(plan: PartitionPlan, looks: Mapping[int, _Look]) -> CallCap | None:
     if plan.cap is None or any(lookup.cache is None for lookup in plan.lookups):
         return plan.cap
     needs = np.zeros(len(plan.cap.parts))
-    for look, weight in zip(looks, plan.cap.weights, strict=True):
+    for place, look in looks.items():
         assert look.hits is not None
+        weight = plan.cap.weights[place]
         tasks = look.hits.keys.located(look.hits.missing)[TASK].to_numpy()
         needs += weight * np.bincount(tasks, minlength=len(needs))[: len(needs)]
     return divided_by_need(plan.cap, needs.tolist())

@@ -61,6 +61,6 @@ def plan_ledger(
         ttl=FOR_EVER if rules.ignore_ttl else lookup.ttl,
         flush_rows=declared.flush_rows,
         flush_seconds=declared.flush_seconds,
-        hidden=lookup.reads(enrichment.pii),
+        hidden=enrichment.has_personal_key(lookup),
         idempotent=lookup.repeatable,
     )

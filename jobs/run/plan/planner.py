@@ -167,6 +167,12 @@ def plan_tasks(
         1 if in_one_task else max(1, min(count_slots(df.sparkSession), *concurrencies(lookups)))
     )
     reads = None if day is None else file_rows(prepared, enrichment, layout, day, at_most=at_most)
+    if reads is None and layout.chained and run_id is not None:
+        raise DeclarationError(
+            f"{enrichment.name}: lookups that read answers need input files that tasks read "
+            "themselves, and here only Spark can read them: through Spark Connect, or with dates "
+            "of an old calendar. Run the day with spark-submit, or with TIDEGATE_ENGINE=local."
+        )
     if reads is not None:
         tasks = len(reads.parts)
     else:

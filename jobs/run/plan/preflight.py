@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from jobs.declare.chains import readable_columns
 from jobs.declare.enrichment import Enrichment, written_columns
 from jobs.declare.finding.extras import require_extra
 from jobs.declare.http_lookup import HttpLookup
@@ -20,7 +21,7 @@ from jobs.declare.lookup import Lookup, service_identity
 from jobs.declare.services import Service
 from jobs.declare.sql_lookup import SqlLookup
 from jobs.declare.values.env import Env, resolve
-from jobs.declare.values.key_expressions import columns_in, key_type, spark_type
+from jobs.declare.values.key_expressions import key_type, spark_type
 from jobs.errors import DeclarationError, RunStopped
 from jobs.input.day import InputDay, find_input
 from jobs.run.coordinator.run_leases import check_limits
@@ -143,6 +144,7 @@ def steps(
         yield lambda: check_types(enrichment, input_day, published)
         yield lambda: check_shown(enrichment, input_day)
         yield lambda: check_summaries(enrichment, input_day, day)
+        yield lambda: check_chained(enrichment, input_day)
         yield lambda: _check_engine(enrichment, input_day, engine)
     for lookup in enrichment.lookups if calls else ():
         yield functools.partial(
@@ -264,10 +266,13 @@ def _known_columns(enrichment: Enrichment, columns: Iterable[str]) -> dict[str, 
 
 
 def _columns_of_keys(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
+    """Yields the columns of the input that keys and conditions read."""
+    answers: set[str] = set()
     for lookup in enrichment.lookups:
-        for name, expression in lookup.keys.items():
-            for column in sorted(columns_in(f"keys.{name}", expression)):
-                yield f"lookup {lookup.name}: keys.{name}", column
+        for field, column in lookup.columns_read():
+            if column.lower() not in answers:
+                yield f"lookup {lookup.name}: {field}", column
+        answers |= {column.lower() for column in readable_columns(lookup)}
 
 
 def _columns_read(enrichment: Enrichment) -> Iterator[tuple[str, str]]:
@@ -336,6 +341,19 @@ def check_event_time(enrichment: Enrichment, schema: pa.Schema) -> None:
         raise DeclarationError(
             f"{enrichment.name}: event_time: {name!r} is {kind}; it must be a timestamp."
         )
+
+
+def check_chained(enrichment: Enrichment, input_day: InputDay) -> None:
+    """Raises DeclarationError for chains that no engine can run on this input."""
+    if enrichment.has_chains:
+        try:
+            check_columns(enrichment, input_day.names)
+        except DeclarationError:  # already reported
+            return
+        # imports pyspark, which checks for Spark do not need
+        from jobs.run.rows.chain_check import check_chains
+
+        check_chains(enrichment, input_day)
 
 
 def _check_engine(enrichment: Enrichment, input_day: InputDay, option: str | None) -> None:

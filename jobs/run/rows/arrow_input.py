@@ -11,9 +11,10 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from jobs.errors import DeclarationError
 from jobs.input.dealing import deal
 from jobs.input.file_rows import FileRows
-from jobs.input.keys.arrow_expressions import arrow_keys
+from jobs.input.keys.arrow_expressions import arrow_expression
 from jobs.input.keys.key_values import Values
 from jobs.run.engines.spark_facts import count_slots, is_remote
+from jobs.run.rows.chained_keys import key_expressions
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW, arrow_schema
 from jobs.storage.urls import is_url
 from jobs.task.input_files import rows_in_tasks
@@ -81,11 +82,14 @@ def file_rows(
     ):
         return None
     keys: dict[str, Values] = {}
-    for lookup, names in zip(enrichment.lookups, layout.keys, strict=True):
-        of_lookup = arrow_keys(lookup, names, day.schema)
-        if of_lookup is None:
-            return None
-        keys |= of_lookup
+    for place, lookup in enumerate(enrichment.lookups):
+        if layout.chained and layout.chained[place]:  # tasks make them once the answers are known
+            continue
+        for name, text in key_expressions(lookup, layout, place).items():
+            values = arrow_expression(text, day.schema)
+            if values is None:
+                return None
+            keys[name] = values
     if pa.schema([(name, key.kind) for name, key in keys.items()]) != _types(prepared, keys):
         return None
     return FileRows(deal(day, at_most), day.schema, keys, day.row_bytes)

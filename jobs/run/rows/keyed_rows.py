@@ -1,10 +1,11 @@
 """The rows as tasks read them, with identity and keys of every lookup; and as tasks write them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's usual alias
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type
@@ -12,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from jobs.declare.enrichment import Enrichment
 from jobs.declare.values.key_expressions import named_column
 from jobs.errors import DeclarationError
+from jobs.run.rows.chained_keys import compile_chained, key_expressions
 from jobs.schema import columns as schema
 from jobs.task.rows.arrow_batches import BatchLayout
 
@@ -46,18 +48,25 @@ def with_identity(df: DataFrame, enrichment: Enrichment) -> DataFrame:
 
 def with_keys(df: DataFrame, enrichment: Enrichment) -> tuple[DataFrame, BatchLayout]:
     layout = lay_out_batch(enrichment, df.columns)
-    expressions = {
-        name: F.expr(expression)
-        for lookup, names in zip(enrichment.lookups, layout.keys, strict=True)
-        for name, expression in zip(names, lookup.keys.values(), strict=True)
-    }
+    if enrichment.has_chains:
+        types = schema.arrow_schema(T.StructType([df.schema[name] for name in df.columns]))
+        layout = replace(layout, chained=compile_chained(enrichment, layout, types))
+    columns: dict[str, Column] = {}
+    texts: list[str] = []
+    for place, lookup in enumerate(enrichment.lookups):
+        if layout.chained and layout.chained[place]:
+            # for their types: tasks make the values
+            kinds = {name: from_arrow_type(one.kind) for name, one in layout.chained[place].items()}
+            columns |= {name: F.lit(None).cast(kind) for name, kind in kinds.items()}
+            continue
+        expressions = key_expressions(lookup, layout, place)
+        columns |= {name: F.expr(text) for name, text in expressions.items()}
+        texts += expressions.values()
     try:
-        if not all(
-            named_column(key) for lookup in enrichment.lookups for key in lookup.keys.values()
-        ):
+        if not all(map(named_column, texts)):
             # inside a struct, an expression that makes rows, such as explode, is an error
-            df.select(*map(F.struct, expressions.values()))
-        keyed = df.withColumns(expressions)
+            df.select(*map(F.struct, columns.values()))
+        keyed = df.withColumns(columns)
     except AnalysisException as error:
         message = next(line for line in str(error).splitlines() if line.strip())
         raise DeclarationError(f"{enrichment.name}: keys: Spark refuses them: {message}") from error
@@ -77,6 +86,12 @@ def lay_out_batch(enrichment: Enrichment, columns: Sequence[str]) -> BatchLayout
         tuple(f"__key_{place}_{number}" for number in range(len(lookup.keys)))
         for place, lookup in enumerate(enrichment.lookups)
     ]
+    wanted = tuple(
+        f"__key_{place}_{len(lookup.keys)}"
+        if lookup.when is not None and lookup.on_null_key == "fail"
+        else None
+        for place, lookup in enumerate(enrichment.lookups)
+    )
     # Spark ignores case, Arrow does not
     by_lower_name = {column.lower(): column for column in columns}
     event_time = enrichment.event_time
@@ -92,6 +107,7 @@ def lay_out_batch(enrichment: Enrichment, columns: Sequence[str]) -> BatchLayout
         lookups=tuple(lookup.name for lookup in enrichment.lookups),
         answers=tuple(lookup.columns for lookup in enrichment.lookups),
         key_names=tuple(tuple(lookup.keys) for lookup in enrichment.lookups),
+        wanted=wanted if any(wanted) else (),
     )
 
 

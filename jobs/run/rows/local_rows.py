@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.pandas.types import from_arrow_type
@@ -15,6 +15,12 @@ from jobs.input.keys.arrow_expressions import arrow_expression
 from jobs.input.keys.key_columns import COMPARABLE
 from jobs.input.keys.key_values import Values
 from jobs.run.engines.engine import Engine, LocalEngine, SparkEngine
+from jobs.run.rows.chained_keys import (
+    compile_chained,
+    declared_text,
+    key_expressions,
+    key_fields,
+)
 from jobs.run.rows.keyed_rows import check_key_types, lay_out_batch
 from jobs.schema.columns import SOURCE_FILE, SOURCE_ROW
 
@@ -78,8 +84,10 @@ class LocalRows:
             StructField(SOURCE_ROW, LongType()),
         ]
         layout = lay_out_batch(enrichment, [field.name for field in fields])
+        layout = replace(layout, chained=compile_chained(enrichment, layout, day.schema))
         keys = _keys(enrichment, layout, day)
-        fields += [StructField(name, from_arrow_type(key.kind)) for name, key in keys.items()]
+        columns = keys | {name: key for of in layout.chained for name, key in of.items()}
+        fields += [StructField(name, from_arrow_type(key.kind)) for name, key in columns.items()]
         schema = StructType(fields)
         check_key_types(enrichment, layout, schema)
         return cls(engine, schema, layout, FileRows(deal(day, 1), day.schema, keys, day.row_bytes))
@@ -102,13 +110,16 @@ def refuse_what_needs_spark(enrichment: Enrichment) -> None:
 
 def _keys(enrichment: Enrichment, layout: BatchLayout, day: InputDay) -> dict[str, Values]:
     keys = {}
-    for lookup, names in zip(enrichment.lookups, layout.keys, strict=True):
-        for (part, expression), name in zip(lookup.keys.items(), names, strict=True):
-            key = arrow_expression(expression, day.schema)
+    for place, lookup in enumerate(enrichment.lookups):
+        if layout.chained and layout.chained[place]:
+            continue
+        columns = key_expressions(lookup, layout, place)
+        for (name, text), field in zip(columns.items(), key_fields(lookup), strict=False):
+            key = arrow_expression(text, day.schema)
             if key is None or from_arrow_type(key.kind).simpleString() not in COMPARABLE:
                 raise DeclarationError(
-                    f"{enrichment.name}: lookup {lookup.name}: keys.{part}: {expression!r} needs "
-                    "Spark "
+                    f"{enrichment.name}: lookup {lookup.name}: {field}: "
+                    f"{declared_text(lookup, field)!r} needs Spark "
                     f"(docs/inputs.md lists what does not). {CURE}"
                 )
             keys[name] = key

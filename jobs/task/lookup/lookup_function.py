@@ -386,19 +386,22 @@ class LookupFunction(AsyncFunction[Row, Row]):
         if asked.status not in self._fails_on:
             return
         if asked.status == "skipped":
-            raise RowFailed(
-                f"lookup {self._lookup.name}: a key is null, and on_null_key is 'fail'."
-            )
+            raise RowFailed(null_key_text(self._lookup.name))
         raise RowFailed(
             f"lookup {self._lookup.name}: a row ended as {asked.status} ({asked.error}); "
             f"on_{asked.status} is 'fail'."
         )
 
 
+def null_key_text(lookup: str) -> str:
+    return f"lookup {lookup}: a key is null, and on_null_key is 'fail'."
+
+
 def fails_on(lookup: Lookup) -> frozenset[str]:
     """Return the outcomes of a row that fail the run."""
     policies = (
         ("miss", lookup.on_miss), ("timeout", lookup.on_timeout), ("error", lookup.on_error),
-        ("skipped", lookup.on_null_key),
+        # with `when`, a skipped row may lack only the condition: see has_null_key
+        ("skipped", lookup.on_null_key if lookup.when is None else "skip"),
     )  # fmt: skip
     return frozenset(status for status, policy in policies if policy == "fail")

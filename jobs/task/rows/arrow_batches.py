@@ -6,7 +6,7 @@ position.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from jobs.declare.answers.answer_casts import AnswerColumn
 from jobs.input.keys.arrow_keys import read_key_tuples
+from jobs.input.keys.key_values import Values
 from jobs.schema import columns as schema
 from jobs.task.lookup.lookup_state import KnownRows, LookupState, Row
 from jobs.task.rows.outcome_columns import TIMESTAMP, answer_columns, audit_columns, build_outcomes
@@ -35,6 +36,10 @@ class BatchLayout:
     lookups: tuple[str, ...]
     answers: tuple[tuple[AnswerColumn, ...], ...]
     key_names: tuple[tuple[str, ...], ...] = ()  # per lookup: the key's parts; empty: not written
+    # per lookup that reads earlier answers: its key columns, made in the task; empty: no chains
+    chained: tuple[Mapping[str, Values], ...] = ()
+    # per lookup: the boolean column of `when`, if a null key fails where it holds; empty: none
+    wanted: tuple[str | None, ...] = ()
 
 
 class InputBatch:

@@ -6,7 +6,6 @@ import dagster as dg
 
 from jobs.declare.enrichment import written_columns
 from jobs.declare.lookup import Lookup
-from jobs.declare.values.key_expressions import columns_in
 from jobs.schema.columns import published_columns
 from orchestration.dagster.declared import Declared
 
@@ -33,17 +32,15 @@ def added(declared: Declared) -> list[tuple[str, str]]:
 
 def lineage(declared: Declared, input_columns: Sequence[str] = ()) -> dg.TableColumnLineage:
     """Returns the lineage: an input column comes from itself; a column that a lookup adds comes
-    from the columns of its keys.
+    from the input columns that its keys read, also through earlier answers.
 
     input_columns: of the day that was read; without them the lineage covers only the answers.
     """
     by_lower_name = {name.lower(): name for name in input_columns}
     sources = {name: [name] for name in input_columns}
     for lookup in declared.enrichment.lookups:
-        asked = set[str]().union(
-            *(columns_in(f"keys.{name}", sql) for name, sql in lookup.keys.items())
-        )
-        keys = sorted(by_lower_name.get(name.lower(), name) for name in asked)
+        asked = {by_lower_name.get(name.lower(), name) for _, name in lookup.columns_read()}
+        keys = sorted({source for name in asked for source in sources.get(name, [name])})
         sources |= dict.fromkeys(written_columns(lookup), keys)
     return dg.TableColumnLineage(
         {

@@ -1,0 +1,80 @@
+"""Chains: lookups whose keys or conditions read the answers of lookups before them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from jobs.declare.lookup import Lookup
+from jobs.errors import DeclarationError
+from jobs.schema import columns as schema
+
+
+def readable_columns(lookup: Lookup) -> list[str]:
+    """Return the columns of a lookup that later lookups may read."""
+    return [*(column.name for column in lookup.columns), schema.published_status(lookup.name)]
+
+
+def levels(lookups: Sequence[Lookup]) -> tuple[int, ...]:
+    """Return each lookup's level: 0, or one above the highest level whose answers it reads."""
+    found: list[int] = []
+    for place in range(len(lookups)):
+        below = [found[other] for other in lookups_read(lookups, place)]
+        found.append(1 + max(below) if below else 0)
+    return tuple(found)
+
+
+def lookups_read(lookups: Sequence[Lookup], place: int) -> list[int]:
+    """Return the places of the lookups whose answers or status the lookup at `place` reads."""
+    lookup = lookups[place]
+    return [other for other in range(place) if lookup.reads(readable_columns(lookups[other]))]
+
+
+def places_read(lookups: Sequence[Lookup]) -> frozenset[int]:
+    """Return the places of the lookups that any other lookup reads."""
+    return frozenset(
+        other for place in range(len(lookups)) for other in lookups_read(lookups, place)
+    )
+
+
+def personal_lookups(lookups: Sequence[Lookup], pii: Collection[str]) -> frozenset[str]:
+    """Return the names of the lookups with personal keys: those that read a personal column, or an
+    answer of a lookup with a personal key.
+    """
+    personal: list[Lookup] = []
+    for lookup in lookups:
+        columns = [*pii, *(name for other in personal for name in readable_columns(other))]
+        if lookup.reads(columns):
+            personal.append(lookup)
+    return frozenset(lookup.name for lookup in personal)
+
+
+def check_chains(lookups: Sequence[Lookup]) -> None:
+    """Check that each lookup reads only answers that are known before its first call.
+
+    Raises:
+        DeclarationError: It reads its own or a later lookup's answer, the time of an answer, or a
+            lookup without a cache.
+    """
+    written: dict[str, int] = {}
+    times = {schema.published_answered_at(lookup.name).lower() for lookup in lookups}
+    for place, lookup in enumerate(lookups):
+        written |= {column.lower(): place for column in readable_columns(lookup)}
+    for place, lookup in enumerate(lookups):
+        for field, column in lookup.columns_read():
+            where, other = f"lookup {lookup.name}: {field}", written.get(column.lower(), -1)
+            if column.lower() in times:
+                raise DeclarationError(
+                    f"{where} reads {column!r}, which differs after each call; a key may read "
+                    "answers and statuses only."
+                )
+            if other >= place:
+                whose = "its own" if other == place else f"lookup {lookups[other].name}'s"
+                raise DeclarationError(
+                    f"{where} reads {column!r}, {whose} column; a lookup reads only lookups before "
+                    "it. Change the key, or the order of lookups."
+                )
+            if other >= 0 and lookups[other].cache is None:
+                raise DeclarationError(
+                    f"{where} reads {column!r}, and lookup {lookups[other].name} has cache=None: "
+                    "its rows would have several answers for a key. Leave its cache on."
+                )

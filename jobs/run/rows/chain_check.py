@@ -1,0 +1,92 @@
+"""Checks whether the chains of an enrichment can run on an input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from jobs.declare.chains import levels
+from jobs.errors import DeclarationError
+from jobs.input.dealing import deal
+from jobs.input.file_rows import FileRows
+from jobs.input.keys.arrow_expressions import arrow_expression
+from jobs.run.rows.chained_keys import (
+    CURE,
+    compile_chained,
+    declared_text,
+    key_expressions,
+    key_fields,
+)
+from jobs.run.rows.keyed_rows import lay_out_batch
+from jobs.schema.columns import SOURCE_IDENTITY
+from jobs.task.plan import PartitionPlan
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+    from jobs.input.day import InputDay
+    from jobs.ledger.plan import LedgerPlan
+
+MOST_ROWS = 5_000_000  # for which the driver can hold the keys
+
+
+def plan_of_answers(
+    enrichment: Enrichment, day: InputDay, answered: Mapping[int, LedgerPlan]
+) -> PartitionPlan:
+    """Returns a plan that calls nothing, and finds a day's keys with the answers at hand.
+
+    Args:
+        enrichment: As declared; `check_chains` has accepted it.
+        day: The day.
+        answered: Ledgers with the index of their answers, by the lookup's place.
+    """
+    layout = lay_out_batch(enrichment, [*day.names, *SOURCE_IDENTITY])
+    layout = replace(layout, chained=compile_chained(enrichment, layout, day.schema))
+    keys = {}
+    for place, lookup in enumerate(enrichment.lookups):
+        for name, text in key_expressions(lookup, layout, place).items():
+            values = None if layout.chained[place] else arrow_expression(text, day.schema)
+            if values is not None:
+                keys[name] = values
+    lookups = tuple(enrichment.lookups)
+    return PartitionPlan(
+        lookups=lookups,
+        shares=((1,),) * len(lookups),
+        mode="unordered",
+        layout=layout,
+        progress=None,
+        ledgers=tuple(answered.get(place) for place in range(len(lookups))),
+        reads=FileRows(deal(day, 1), day.schema, keys, day.row_bytes),
+        may_call=False,
+    )
+
+
+def check_chains(enrichment: Enrichment, day: InputDay) -> None:
+    """Checks that chains can run on this input.
+
+    Raises:
+        DeclarationError: The first reason against it.
+    """
+    name = enrichment.name
+    if day.rows > MOST_ROWS:
+        raise DeclarationError(
+            f"{name}: input: the day has {day.rows:,} rows, and lookups that read answers can "
+            f"have at most {MOST_ROWS:,}. Divide the day."
+        )
+    if day.spark_types() is None or not day.same_in_arrow:
+        raise DeclarationError(
+            f"{name}: input: only Spark reads these files as they were meant, and lookups that "
+            "read answers need files that Arrow reads: without nested columns, INT96, and dates "
+            "of an old calendar. Write them again."
+        )
+    layout = lay_out_batch(enrichment, [*day.names, *SOURCE_IDENTITY])
+    of_level = levels(enrichment.lookups)
+    for place, lookup in enumerate(enrichment.lookups):
+        columns = key_expressions(lookup, layout, place)
+        for text, field in zip(columns.values(), key_fields(lookup), strict=False):
+            if of_level[place] == 0 and arrow_expression(text, day.schema) is None:
+                raise DeclarationError(
+                    f"{name}: lookup {lookup.name}: {field}: {declared_text(lookup, field)!r} "
+                    f"needs Spark, and other lookups of {name} read answers. {CURE}"
+                )
+    compile_chained(enrichment, layout, day.schema)

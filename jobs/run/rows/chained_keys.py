@@ -1,0 +1,98 @@
+"""Compiles the keys that read earlier answers, which tasks evaluate once those are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type
+
+from jobs.declare.chains import levels, lookups_read
+from jobs.errors import DeclarationError
+from jobs.input.keys.arrow_expressions import arrow_expression
+from jobs.input.keys.key_columns import COMPARABLE
+from jobs.input.keys.key_values import Values
+from jobs.schema.columns import published_status
+
+if TYPE_CHECKING:
+    from jobs.declare.enrichment import Enrichment
+    from jobs.declare.lookup import Lookup
+    from jobs.task.rows.arrow_batches import BatchLayout
+
+CURE = "docs/chains.md lists the expressions that chains can use."
+
+
+def key_expressions(lookup: Lookup, layout: BatchLayout, place: int) -> dict[str, str]:
+    """Returns the Spark SQL of each column of the key, and of the condition if it has a column."""
+    found = dict(zip(layout.keys[place], lookup.key_sql.values(), strict=True))
+    wanted = layout.wanted[place] if layout.wanted else None
+    if wanted is not None:
+        found[wanted] = f"coalesce(({lookup.when}), false)"
+    return found
+
+
+def compile_chained(
+    enrichment: Enrichment, layout: BatchLayout, types: pa.Schema
+) -> tuple[Mapping[str, Values], ...]:
+    """Compiles the key columns of lookups that read earlier answers.
+
+    Args:
+        enrichment: As declared.
+        layout: Names the columns of the keys.
+        types: The input's columns, in Spark's types.
+
+    Returns:
+        The values of each key column, by lookup; empty for a lookup that reads no answer. An empty
+        tuple without chains.
+
+    Raises:
+        DeclarationError: Arrow cannot evaluate a key, or the key has a type that Arrow compares
+            differently from Spark.
+    """
+    of_level = levels(enrichment.lookups)
+    if not any(of_level):
+        return ()
+    known, found = {field.name: field.type for field in types}, list[Mapping[str, Values]]()
+    for place, lookup in enumerate(enrichment.lookups):
+        columns = pa.schema(known.items())
+        found.append(_compile(enrichment, layout, place, columns) if of_level[place] else {})
+        known |= {column.name: column.arrow_type for column in lookup.columns}
+        known[published_status(lookup.name)] = pa.string()
+    return tuple(found)
+
+
+def _compile(
+    enrichment: Enrichment, layout: BatchLayout, place: int, columns: pa.Schema
+) -> dict[str, Values]:
+    lookup, found = enrichment.lookups[place], {}
+    for (name, text), field in zip(
+        key_expressions(lookup, layout, place).items(), key_fields(lookup), strict=False
+    ):
+        where = f"{enrichment.name}: lookup {lookup.name}: {field}"
+        values = arrow_expression(text, columns)
+        if values is None:
+            below = enrichment.lookups[lookups_read(enrichment.lookups, place)[0]].name
+            raise DeclarationError(
+                f"{where}: {declared_text(lookup, field)!r} cannot be evaluated beside the "
+                f"answers of lookup {below}. {CURE}"
+            )
+        kind = from_arrow_type(values.kind).simpleString()
+        if kind not in COMPARABLE:
+            raise DeclarationError(
+                f"{where}: {declared_text(lookup, field)!r} is {kind}, which a key made of answers "
+                "cannot be. Use another column, such as an id."
+            )
+        found[name] = values
+    return found
+
+
+def key_fields(lookup: Lookup) -> list[str]:
+    return [*(f"keys.{part}" for part in lookup.keys), "when"]
+
+
+def declared_text(lookup: Lookup, field: str) -> str:
+    text = lookup.when if field == "when" else lookup.keys[field.removeprefix("keys.")]
+    if field == "when" or lookup.when is None:
+        return text or ""
+    return f"{text}, when {lookup.when}"
