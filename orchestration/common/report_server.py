@@ -3,13 +3,16 @@
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
+
+# makes the page of a path and a query; None for any other path
+Pages = Callable[[str, Mapping[str, str]], tuple[HTTPStatus, str] | None]
 
 PROGRAM = f"{__package__}.serve_reports"  # the module; the wheel names the package otherwise
 REPORTS_PORT = "TIDEGATE_REPORTS_PORT"
@@ -31,24 +34,25 @@ def served(path: str) -> str:
 
 
 class ReportHandler(SimpleHTTPRequestHandler):
-    """Serves files read-only, and the start page; text is displayed, not downloaded."""
+    """Serves files read-only, and made pages; text is displayed, not downloaded."""
 
     extensions_map = SimpleHTTPRequestHandler.extensions_map | {
         ".log": "text/plain; charset=utf-8",
         ".json": "text/plain; charset=utf-8",
     }
 
-    def __init__(self, *given: Any, start_page: Callable[[], str], **named: Any) -> None:
-        self._start_page = start_page
+    def __init__(self, *given: Any, pages: Pages, **named: Any) -> None:
+        self._pages = pages
         super().__init__(*given, **named)
 
     def send_head(self) -> Any:
         if not self._is_addressed():
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST, FOREIGN)
             return None
-        path = self.path.partition("?")[0]
-        if path == "/":
-            return self._send_page(self._start_page())
+        path, _, query = self.path.partition("?")
+        page = self._pages(path, dict(parse_qsl(query)))
+        if page is not None:
+            return self._send_page(*page)
         if path in OVER_ALL_TABLES:
             self.send_response(HTTPStatus.FOUND)
             self.send_header("Location", "../")  # relative, as a proxy may add to the path
@@ -75,9 +79,9 @@ class ReportHandler(SimpleHTTPRequestHandler):
             return "Only reports/ and runs/ are served"
         return None if exists else NOT_YET
 
-    def _send_page(self, page: str) -> io.BytesIO:
+    def _send_page(self, status: HTTPStatus, page: str) -> io.BytesIO:
         content = page.encode(errors="replace")  # a file's name need not be UTF-8
-        self.send_response(HTTPStatus.OK)
+        self.send_response(status)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
@@ -114,13 +118,13 @@ def _host(address: str) -> str:
         return ""
 
 
-def server(data: Path, port: int, start_page: Callable[[], str]) -> ThreadingHTTPServer:
+def server(data: Path, port: int, pages: Pages) -> ThreadingHTTPServer:
     """Returns a server on loopback, bound but not yet serving.
 
     Args:
         data: The folder with the reports and logs.
         port: The port; 0 takes a free port.
-        start_page: Makes the page over all tables.
+        pages: Makes the pages that are no files.
     """
-    handler = partial(ReportHandler, directory=str(data), start_page=start_page)
+    handler = partial(ReportHandler, directory=str(data), pages=pages)
     return ReportServer(("127.0.0.1", port), handler)

@@ -1,4 +1,4 @@
-"""Serves the page over all tables, the reports and Spark's logs, until SIGTERM or Ctrl-C.
+"""Serves pages over tables and rows, the reports and Spark's logs, until SIGTERM or Ctrl-C.
 
 `python -m orchestration.common.serve_reports`; TIDEGATE_REPORTS_PORT sets the port, else 3070.
 """
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from orchestration.common.report_server import REPORTS_PORT, server
-from orchestration.common.start_page import StartPage
+from orchestration.common.table_pages import TablePages
 
 DATA = Path("data")
 
@@ -17,8 +17,8 @@ DATA = Path("data")
 def main(package: str = "enrichments") -> int:
     """Serve a package's tables. Returns the exit status."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    start = StartPage(package, DATA / "reports")
-    with server(DATA, int(os.environ.get(REPORTS_PORT, "3070")), start.render) as serving:
+    pages = TablePages(package, DATA / "reports")
+    with server(DATA, int(os.environ.get(REPORTS_PORT, "3070")), pages.make) as serving:
         print(f"reports on http://127.0.0.1:{serving.server_port}", flush=True)
         serving.serve_forever()
     return 0

@@ -1,50 +1,22 @@
 """The page over all tables: what is wrong first, the last night's work, then a line per table."""
 
 import datetime as dt
-import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_quality.report.pages import render_page
-from jobs.errors import DeclarationError
 from jobs.wording import counted, listed, priced
-from orchestration.common.declarations import Declarations
 from orchestration.common.table_status import (
     DayStatus,
     Status,
     TableStatus,
     Work,
     add_costs,
-    read_tables,
 )
 
 DAYS = 14  # of a table; of hours and names as many
 KINDS = {"published": "passed", "running": "not_run", "waiting": "not_run"}  # CSS classes
 MARKS = {"published": "✓", "running": "▸", "waiting": "…", "missing": "?"}
-
-
-class StartPage:
-    """Makes the page from a package's declarations, and the records and reports of its runs.
-
-    Several threads may ask for it; it is made for one at a time.
-    """
-
-    def __init__(self, package: str, reports: Path) -> None:
-        self._declarations = Declarations(package)
-        self._reports = reports
-        self._lock = threading.Lock()
-
-    def render(self) -> str:
-        """Return the page, read anew."""
-        now, error = dt.datetime.now(dt.UTC), ""
-        with self._lock:
-            self._declarations.refresh()
-            try:
-                status = read_tables(self._declarations.package, DAYS, now)
-            except DeclarationError as wrong:
-                status, error = Status(now.isoformat(), ()), str(wrong)
-        return render_page("tables.html", describe(status, now, self._reports, error))
 
 
 def describe(status: Status, now: dt.datetime, reports: Path, error: str = "") -> dict[str, Any]:
@@ -116,7 +88,7 @@ def _wrong(table: TableStatus, reports: Path) -> dict[str, Any]:
     last = table.last
     if last is None:
         return {"name": table.enrichment, "href": "", "day": "", "state": "wrong",
-                "reason": table.error, "next_step": "", "letters": 0}  # fmt: skip
+                "reason": table.error, "next_step": "", "letters": ""}  # fmt: skip
     return {
         "name": table.enrichment,
         "href": _page(table, last, reports),
@@ -124,7 +96,7 @@ def _wrong(table: TableStatus, reports: Path) -> dict[str, Any]:
         "state": last.state,
         "reason": last.reason,
         "next_step": last.next_step,
-        "letters": last.dead_letters or 0,
+        "letters": f"letters/{table.enrichment}?day={last.day}" if last.dead_letters else "",
     }
 
 

@@ -5,10 +5,15 @@ import socket
 import threading
 import urllib.error
 import urllib.request
+from http import HTTPStatus
 
 import pytest
 
 from orchestration.common.report_server import REPORTS_PORT, REPORTS_URL, served, server
+
+
+def pages(path, _query):
+    return (HTTPStatus.OK, "<title>all tables</title>") if path == "/" else None
 
 
 @pytest.fixture
@@ -21,7 +26,7 @@ def address(tmp_path):
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    with server(tmp_path, 0, lambda: "<title>all tables</title>") as serving:
+    with server(tmp_path, 0, pages) as serving:
         thread = threading.Thread(target=serving.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{serving.server_port}"

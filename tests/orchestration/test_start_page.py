@@ -11,7 +11,8 @@ import pytest
 from jobs.commands.costs import list_costs
 from jobs.schema.records import Billed, UnwrittenRun
 from jobs.tables.records import run_records
-from orchestration.common.start_page import StartPage, describe
+from orchestration.common.start_page import describe
+from orchestration.common.table_pages import TablePages
 from orchestration.common.table_status import add_costs, read_table, read_tables
 from tests.jobs.commands.conftest import towns_in, verdict
 
@@ -145,21 +146,21 @@ def test_a_run_without_files_counts_as_a_day_that_is_not_published(towns):
 
 
 def test_a_changed_declaration_is_read_without_a_new_start(towns):
-    start = StartPage("declared", REPORTS)
-    assert "more_towns" not in start.render()
+    start = TablePages("declared", REPORTS)
+    assert "more_towns" not in start.make("/", {})[1]
     text = Path("declared/towns.py").read_text()
     Path("declared/more.py").write_text(text.replace('"towns"', '"more_towns"'))
-    assert "more_towns" in start.render()
+    assert "more_towns" in start.make("/", {})[1]
     Path("declared/more.py").write_text("import missing_module")
-    assert "declared.more cannot be loaded: ModuleNotFoundError" in start.render()
+    assert "declared.more cannot be loaded: ModuleNotFoundError" in start.make("/", {})[1]
     Path("declared/more.py").unlink()
-    assert "declared.more" not in start.render()
+    assert "declared.more" not in start.make("/", {})[1]
 
 
 def test_without_a_package_the_page_says_so_and_leads_to_the_reports(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (REPORTS / "orders").mkdir(parents=True)
-    text = StartPage("no_such_package", REPORTS).render()
+    text = TablePages("no_such_package", REPORTS).make("/", {})[1]
     assert "there is no package &#39;no_such_package&#39; here" in text
     assert 'href="reports/orders/index.html"' in text
 

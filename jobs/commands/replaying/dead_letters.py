@@ -103,13 +103,18 @@ def find_dead_letters(
 
 
 def reason(letter: Mapping[str, Any]) -> str:
-    """Return a letter's error without its key, and with # for each word that has a digit."""
+    """Return a letter's error without its key, and with # for each word that has a digit.
+
+    Of a personal key, which an error may repeat, only the HTTP status is left.
+    """
     text = letter["_error"] or ""
     begin = STATUS.match(text)
     status = begin[0] if begin else ""
     text = text[len(status) :]
     key = letter["_key"] or ""
-    parts = [] if not key or key.startswith(HIDDEN) else json.loads(key)
+    if key.startswith(HIDDEN):
+        return status.strip()
+    parts = json.loads(key) if key else []
     for part in sorted((one for one in parts if isinstance(one, str)), key=len, reverse=True):
         text = text.replace(part, "<key>") if len(part) >= SHORTEST else text
     return status + WITH_DIGIT.sub("#", text)

@@ -82,7 +82,11 @@ def test_personal_values_are_not_in_what_is_printed(local_days, capsys):
     local_days.write_input(DAYS[0], ["secretville", "beta"])
     local_days.run(DAYS[0])
     assert main(["dead-letters", "towns", "--package", "declared", "--json"]) == 0
-    sample = json.loads(capsys.readouterr().out.splitlines()[-1])["groups"][0]["sample"]
+    out = capsys.readouterr().out.splitlines()[-1]
+    (group,) = json.loads(out)["groups"]
+    assert "secretville" not in out
+    assert group["reason"] == "500"
+    sample = group["sample"]
     assert sample["_error"] == "***"
     assert sample["_key"].startswith("blake2b:")
 

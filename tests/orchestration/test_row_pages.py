@@ -1,0 +1,154 @@
+"""The pages of a row and of dead letters: real days, judged by the service's log and the files."""
+
+import html
+import json
+import re
+from http import HTTPStatus
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, urlencode
+
+import pytest
+
+from jobs.process.spark_submit import SparkSubmit
+from jobs.run.engines.engine import ENGINE, LOCAL
+from orchestration.common.table_pages import TablePages
+from tests.jobs.commands.conftest import LocalDays, towns_in
+from tests.support.program_here import in_this_session
+
+DAY = "2013-01-10"
+SPARED = "towns = replace(towns, tolerance=Tolerance(error={}))"
+
+
+@pytest.fixture
+def days(tmp_path, monkeypatch, service):
+    towns = towns_in(tmp_path, monkeypatch)
+    monkeypatch.setenv("WEATHER_URL", service.url)
+    monkeypatch.setenv(ENGINE, LOCAL)
+    monkeypatch.setattr(SparkSubmit, "started", in_this_session)
+    return LocalDays(towns, service)
+
+
+@pytest.fixture
+def pages():
+    return TablePages("declared", Path("data/reports"))
+
+
+def text_of(page):
+    """What a person reads on a page."""
+    body = page[1].partition("<body>")[2].partition("<script>")[0]
+    return " ".join(html.unescape(re.sub("<[^>]+>", " ", body)).split())
+
+
+def test_a_published_row_leads_to_its_request_answer_and_equal_rows(days, pages, service):
+    days.write_input(DAY, ["x", "<b>", "x"])
+    assert days.run(DAY) == 0
+    calls = len(service.log)
+    status, page = pages.make("/row/towns", {"number": "0", "_day": DAY})
+    assert status == HTTPStatus.OK
+    text = text_of((status, page))
+    (answer,) = [json.dumps(one) for _, town, one in days.calls if town == "x"]
+    for part in ("GET /v1/x to weather_api", f"{DAY}, version 0", "town = x from trim(town)"):
+        assert part in text
+    assert json.loads(re.search(r"answer (\{.*?\}) used by", text)[1]) == json.loads(answer)
+    (link,) = re.findall(r'<a href="towns\?([^"]+)">number=2</a>', page)
+    other = pages.make("/row/towns", dict(parse_qsl(html.unescape(link))))
+    assert "number 2" in text_of(other)
+    assert "<b>" not in pages.make("/row/towns", {"number": "1"})[1].partition("<main>")[2].replace(
+        "<b>Next", ""
+    )
+    assert len(service.log) == calls
+
+
+def test_a_row_that_is_not_there_is_a_page_that_says_so(days, pages):
+    days.write_input(DAY, ["x"])
+    assert days.run(DAY) == 0
+    for path, query, sentence in (
+        ("/row/towns", {"number": "7"}, "no row of 1 published day has these values"),
+        ("/row/towns", {"numbers": "7"}, "Did you mean 'number'?"),
+        ("/row/towns", {"number": "0", "_day": "yesterday"}, "it must be a date"),
+        ("/row/town", {"number": "0"}, "no enrichment is named 'town'."),
+        ("/row/os:path", {"number": "0"}, "no enrichment is named 'os:path'."),
+        ("/letters/towns", {"day": "2013-01-11"}, "2013-01-11 was never run to its end"),
+    ):
+        found = pages.make(path, query)
+        assert found[0] == HTTPStatus.NOT_FOUND
+        assert sentence in text_of(found), (path, query)
+    assert pages.make("/row/towns/more", {}) is None
+    assert pages.make("/rows/towns", {}) is None
+    form = pages.make("/row/towns", {})
+    assert form[0] == HTTPStatus.OK
+    assert 'name="number"' in form[1]
+
+
+def test_letters_are_grouped_by_reason_with_what_a_replay_asks_for(days, pages):
+    days.write_input(DAY, ["alpha", "beta", "gamma", "delta"])
+    days.fails = {"beta": 500, "gamma": 500, "delta": 422}
+    days.towns.declare_too(SPARED.format(1.0))
+    assert days.run(DAY) == 0
+    found = pages.make("/letters/towns", {})
+    text = text_of(found)
+    assert "3 dead letters, rows without an answer, by reason" in text
+    assert text.index("2 error of weather") < text.index("1 error of weather")
+    assert "tidegate replay towns --where '" in text
+    (link, *_) = re.findall(r'<a href="\.\./row/towns\?([^"]+)">', found[1])
+    row = pages.make("/row/towns", dict(parse_qsl(html.unescape(link))))
+    assert "weather error" in text_of(row)
+    assert "1 dead letter, rows" in text_of(pages.make("/letters/towns", {"where": "422"}))
+    nothing = pages.make("/letters/towns", {"where": "no such"})
+    assert "No letter of this choice." in text_of(nothing)
+
+
+def test_personal_values_are_on_no_page(days, pages):
+    days.towns.declare(pii=["town"])
+    days.towns.declare_too(SPARED.format(1.0))
+    days.write_input(DAY, ["secretville", "hiddenham"])
+    days.fails = {"hiddenham": 500}
+    assert days.run(DAY) == 0
+    made = [pages.make("/row/towns", {"number": number}) for number in "01"]
+    made += [pages.make("/letters/towns", {}), pages.make("/", {})]
+    for page in made:
+        assert page[0] == HTTPStatus.OK
+        assert "secretville" not in page[1]
+        assert "hiddenham" not in page[1]
+    assert "***" in text_of(made[0])
+
+
+def test_values_from_a_query_are_text(days, pages):
+    days.write_input(DAY, ["x"])
+    assert days.run(DAY) == 0
+    bad = '"><script>alert(1)</script>'
+    for path, query in (
+        ("/row/towns", {"town": bad}),
+        (f"/row/{quote(bad, safe='')}", {}),
+        ("/letters/towns", {"where": bad}),
+        ("/row/towns", {bad: "1"}),
+    ):
+        assert "<script>alert" not in pages.make(path, query)[1], urlencode(query)
+
+
+@pytest.mark.ui
+def test_axe_finds_nothing_serious_on_the_pages_of_a_row_and_of_letters(days, pages):
+    from axe_playwright_python.sync_playwright import Axe
+    from playwright.sync_api import sync_playwright
+
+    days.write_input(DAY, ["a", "b", "a"])
+    days.fails = {"b": 500}
+    days.towns.declare_too(SPARED.format(1.0))
+    assert days.run(DAY) == 0
+    made = [("/row/towns", {"number": "0"}), ("/letters/towns", {}), ("/row/no", {})]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+        )
+        for path, query in made:
+            Path("page.html").write_text(pages.make(path, query)[1])
+            for width, scheme in ((1280, "light"), (390, "light"), (1280, "dark")):
+                page = browser.new_page(
+                    viewport={"width": width, "height": 900}, color_scheme=scheme
+                )
+                page.goto(Path("page.html").absolute().as_uri())
+                assert page.evaluate("document.documentElement.scrollWidth") == width
+                found = Axe().run(page).response["violations"]
+                assert [one for one in found if one["impact"] in ("serious", "critical")] == []
+                page.close()
+        browser.close()
